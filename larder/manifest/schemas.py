@@ -1,0 +1,117 @@
+"""The columns of every manifest. Columns are pinned: a change is a new format version.
+
+A manifest is an Arrow table kept as Parquet. Strings compare by their UTF-8 bytes.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+__all__ = ["ARRANGEMENT", "FORMAT", "OBJECTS", "RECORDS", "SAMPLES", "SHARDS"]
+
+FORMAT = 1
+
+OBJECTS = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("etag", pa.string(), nullable=False),
+        pa.field("modified", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("checksum", pa.string()),
+        pa.field("check", pa.string()),
+    ]
+)
+"""One row per object, ordered by key.
+
+``checksum`` is ``crc32c:`` and eight hex digits of the content where it was read; ``check`` says
+how a copy was verified (``md5``, ``crc32c``, ``same``).
+"""
+
+ARRANGEMENT = pa.schema(
+    [
+        pa.field("split", pa.string(), nullable=False),
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("label", pa.int32()),
+        pa.field(
+            "parts",
+            pa.list_(
+                pa.field(
+                    "part",
+                    pa.struct(
+                        [
+                            pa.field("ext", pa.string(), nullable=False),
+                            pa.field("key", pa.string(), nullable=False),
+                            pa.field("size_bytes", pa.int64(), nullable=False),
+                            pa.field("etag", pa.string(), nullable=False),
+                        ]
+                    ),
+                    nullable=False,
+                )
+            ),
+            nullable=False,
+        ),
+    ]
+)
+"""One row per planned sample, in the order of the shards: splits one after the other.
+
+``parts`` are sorted by ``ext`` and hold the source objects; the label becomes a part ``cls`` when
+it is written.
+"""
+
+SAMPLES = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("split", pa.string(), nullable=False),
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("segment", pa.string(), nullable=False),
+        pa.field("shard", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("length", pa.int64(), nullable=False),
+        pa.field("label", pa.int32()),
+        pa.field(
+            "parts",
+            pa.list_(
+                pa.field(
+                    "part",
+                    pa.struct(
+                        [
+                            pa.field("ext", pa.string(), nullable=False),
+                            pa.field("offset", pa.int64(), nullable=False),
+                            pa.field("length", pa.int64(), nullable=False),
+                            pa.field("crc32c", pa.uint32(), nullable=False),
+                        ]
+                    ),
+                    nullable=False,
+                )
+            ),
+            nullable=False,
+        ),
+    ]
+)
+"""One row per sample of a segment. ``id`` counts from 0 within a split.
+
+``offset`` and ``length`` cover all of the sample's members in the shard, headers and padding
+included; those of a part cover its data alone.
+"""
+
+SHARDS = pa.schema(
+    [
+        pa.field("segment", pa.string(), nullable=False),
+        pa.field("split", pa.string(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("samples", pa.int64(), nullable=False),
+        pa.field("sha256", pa.string(), nullable=False),
+    ]
+)
+"""One row per shard, ordered by split and name."""
+
+RECORDS = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("sample_id", pa.int64(), nullable=False),
+        pa.field("length", pa.int64(), nullable=False),
+        pa.field("crc32c", pa.uint32(), nullable=False),
+    ]
+)
+"""One row per record of one cache part, ordered by id."""

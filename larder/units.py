@@ -1,0 +1,71 @@
+"""Bytes, rates and durations, to and from the way people write them.
+
+Units are those of the SI and the IEC: ``150 MB`` is 150,000,000 bytes, ``128 MiB`` is
+134,217,728 bytes.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["format_bytes", "format_count", "format_seconds", "parse_bytes"]
+
+_UNITS = {"": 1, "B": 1}
+for _power, _letter in enumerate("KMGTP", start=1):
+    _UNITS[f"{_letter}B"] = 1000**_power
+    _UNITS[f"{_letter}IB"] = 1024**_power
+
+_QUANTITY = re.compile(r"\s*(\d[\d_,]*(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def parse_bytes(value: int | str) -> int:
+    """Return a number of bytes.
+
+    Args:
+        value: A whole number of bytes, or text such as ``150 MB``, ``1.5GiB``, ``4096``.
+
+    Raises:
+        ValueError: The text is no such quantity, or the number is negative.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(f"expected bytes such as 150 MB, not {value!r}")
+    if isinstance(value, int):
+        if value < 0:
+            raise ValueError("a number of bytes cannot be negative")
+        return value
+    match = _QUANTITY.fullmatch(value)
+    unit = match[2].upper() if match else None
+    if match is None or unit not in _UNITS:
+        raise ValueError(f"expected bytes such as 150 MB or 128 MiB, not {value!r}")
+    number = match[1].replace(",", "").replace("_", "")
+    return round(float(number) * _UNITS[unit]) if "." in number else int(number) * _UNITS[unit]
+
+
+def format_bytes(count: float) -> str:
+    """``1536000`` as ``1.5 MB``: decimal units, three figures or fewer."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(count) < 999.5 or unit == "TB":
+            digits = 0 if unit == "B" or abs(count) >= 99.95 else 1
+            return f"{count:.{digits}f} {unit}"
+        count /= 1000
+    raise AssertionError("unreachable")
+
+
+def format_count(count: int, noun: str) -> str:
+    """``1797, "sample"`` as ``1,797 samples``."""
+    plural = noun + ("es" if noun.endswith(("s", "x", "ch")) else "s")
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration as ``0.4 s``, ``12 s``, ``3 min 20 s`` or ``2 h 5 min``."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"

@@ -1,0 +1,1 @@
+"""Identity, publishing and opening of versions."""

@@ -1,0 +1,101 @@
+"""Where everything of a dataset stands, below ``LOCAL/larder/DATASET/``.
+
+::
+
+    mirror/KEY                 the mirrored objects
+    segments/SEG/              immutable once segment.json is there
+      segment.json             the last write
+      shards/SPLIT/NAME        shards and nothing else
+      index/  cache/           manifests of samples and shards; one LMDB part per split
+      work/                    receipts of finished batches; a rerun carries on from them
+    versions/ID/
+      version.json             the last write, created if absent
+      manifests/               the objects that it was made from
+    inputs/DIGEST.json         which version these inputs led to
+    tags/NAME.json             movable names
+
+Every function returns a key relative to the dataset's root. Pure.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "cache_key",
+    "dataset_prefix",
+    "index_key",
+    "inputs_key",
+    "manifest_key",
+    "mirror_prefix",
+    "segment_key",
+    "segment_prefix",
+    "shard_key",
+    "tag_key",
+    "version_key",
+    "version_prefix",
+    "work_prefix",
+]
+
+
+def dataset_prefix(dataset: str) -> str:
+    """The dataset's root below the local URL: ``larder/DATASET/``."""
+    return f"larder/{dataset}/"
+
+
+def mirror_prefix() -> str:
+    """Prefix of the mirrored objects."""
+    return "mirror/"
+
+
+def segment_prefix(segment: str) -> str:
+    """Prefix of everything that belongs to a segment."""
+    return f"segments/{segment}/"
+
+
+def segment_key(segment: str) -> str:
+    """Key of the document whose presence makes the segment whole."""
+    return f"{segment_prefix(segment)}segment.json"
+
+
+def shard_key(segment: str, split: str, name: str) -> str:
+    """Key of one shard."""
+    return f"{segment_prefix(segment)}shards/{split}/{name}"
+
+
+def index_key(segment: str, role: str, sha256: str) -> str:
+    """Key of an index of the segment; its bytes may differ, so its name carries its digest."""
+    return f"{segment_prefix(segment)}index/{role}-{sha256[:16]}.parquet"
+
+
+def cache_key(segment: str, split: str, sha256: str) -> str:
+    """Key of the LMDB part of one split."""
+    return f"{segment_prefix(segment)}cache/{split}-{sha256[:16]}.mdb"
+
+
+def work_prefix(segment: str) -> str:
+    """Prefix of the receipts of a segment that is being built."""
+    return f"{segment_prefix(segment)}work/"
+
+
+def version_prefix(version: str) -> str:
+    """Prefix of everything that belongs to a version alone."""
+    return f"versions/{version}/"
+
+
+def version_key(version: str) -> str:
+    """Key of the document whose presence publishes the version."""
+    return f"{version_prefix(version)}version.json"
+
+
+def manifest_key(version: str, role: str, sha256: str) -> str:
+    """Key of a manifest of the version."""
+    return f"{version_prefix(version)}manifests/{role}-{sha256[:16]}.parquet"
+
+
+def inputs_key(digest: str) -> str:
+    """Key of the note that says which version these inputs led to."""
+    return f"inputs/{digest}.json"
+
+
+def tag_key(tag: str) -> str:
+    """Key of a movable name."""
+    return f"tags/{tag}.json"
