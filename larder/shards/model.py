@@ -1,0 +1,201 @@
+"""What the shards are made of, what is planned, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from larder.errors import Failure
+
+__all__ = [
+    "LABEL_EXT",
+    "ROWS",
+    "Part",
+    "Sample",
+    "ShardBatch",
+    "ShardPlan",
+    "ShardResult",
+    "label_bytes",
+    "read_samples",
+]
+
+LABEL_EXT = "cls"
+"""Extension of the part that holds the label, as WebDataset's readers expect it."""
+
+ROWS = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("length", pa.int64(), nullable=False),
+        pa.field("label", pa.int32()),
+        pa.field(
+            "parts",
+            pa.list_(
+                pa.field(
+                    "part",
+                    pa.struct(
+                        [
+                            pa.field("ext", pa.string(), nullable=False),
+                            pa.field("source", pa.string()),
+                            pa.field("offset", pa.int64(), nullable=False),
+                            pa.field("length", pa.int64(), nullable=False),
+                            pa.field("crc32c", pa.uint32(), nullable=False),
+                        ]
+                    ),
+                    nullable=False,
+                )
+            ),
+            nullable=False,
+        ),
+    ]
+)
+"""One row per sample of one shard, in its order.
+
+``offset`` and ``length`` of a sample cover its members' headers and padding too, those of a part
+its data alone. ``source`` is the key of the object that the part was read from, null for a label.
+"""
+
+
+# Named tuples, as a million of them are made: a frozen dataclass takes five times as long.
+class Part(NamedTuple):
+    """One source object of a sample: a row's entry of `larder.manifest.schemas.ARRANGEMENT`.
+
+    Attributes:
+        ext: Extension of the member, without the first dot, such as ``jpg`` or ``seg.png``.
+        key: The object in the source.
+        size_bytes: Its length when it was listed, bytes.
+        etag: Its etag when it was listed.
+    """
+
+    ext: str
+    key: str
+    size_bytes: int
+    etag: str
+
+
+class Sample(NamedTuple):
+    """One planned sample: a row of `larder.manifest.schemas.ARRANGEMENT`.
+
+    Attributes:
+        split: The split it falls into.
+        key: What its members' names begin with.
+        label: Number of its class, None if it has none.
+        parts: Its objects, sorted by ``ext``.
+    """
+
+    split: str
+    key: str
+    label: int | None
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """One shard to write.
+
+    Attributes:
+        split: The split of all its samples.
+        index: Its number within the split, from 0.
+        name: Its file name, such as ``imagenet-train-000000.tar``.
+        first_row: Row of its first sample in the arrangement, counted over all splits.
+        rows: Number of its samples, one at least.
+        bytes: Length of the file if no sample is left out, bytes.
+    """
+
+    split: str
+    index: int
+    name: str
+    first_row: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardBatch:
+    """Consecutive shards that one task writes.
+
+    Attributes:
+        index: Number of the batch, from 0.
+        shards: One shard or more.
+    """
+
+    index: int
+    shards: tuple[ShardPlan, ...]
+
+    @property
+    def first_row(self) -> int:
+        """Row of the first sample in the arrangement."""
+        return self.shards[0].first_row
+
+    @property
+    def rows(self) -> int:
+        """Number of samples."""
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """Length of all its shards, bytes."""
+        return sum(shard.bytes for shard in self.shards)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardResult:
+    """What came of one `ShardPlan`.
+
+    Attributes:
+        split: As planned.
+        name: As planned.
+        bytes: Length of the shard, bytes; 0 if it was not written.
+        sha256: Hex digest of the shard; empty if it was not written.
+        samples: The samples in it, by `ROWS`; none if it was not written.
+        omitted: Samples left out because ``on_bad_sample`` is ``skip``.
+        failures: What kept the shard from being written.
+    """
+
+    split: str
+    name: str
+    bytes: int
+    sha256: str
+    samples: pa.RecordBatch
+    omitted: tuple[Failure, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def written(self) -> bool:
+        """Whether there is such a shard now."""
+        return self.bytes > 0
+
+
+def label_bytes(label: int) -> bytes:
+    """What the part of a label holds: its ASCII decimal digits."""
+    return b"%d" % label
+
+
+def read_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[Sample]:
+    """The samples of record batches of `larder.manifest.schemas.ARRANGEMENT`, in their order."""
+    for batch in batches:
+        yield from _samples_of(batch)
+
+
+def _samples_of(batch: pa.RecordBatch) -> Iterator[Sample]:
+    splits, keys, labels, parts = (
+        batch.column(name) for name in ("split", "key", "label", "parts")
+    )
+    part_columns = (_values(column) for column in parts.flatten().flatten())
+    all_parts = tuple(map(Part, *part_columns))
+    offsets = parts.offsets.to_numpy()
+    ranges = pairwise((offsets - offsets[0]).tolist())
+    rows = zip(_values(splits), _values(keys), labels.to_pylist(), ranges, strict=True)
+    for split, key, label, (start, stop) in rows:
+        yield Sample(split, key, label, all_parts[start:stop])
+
+
+def _values(column: pa.Array) -> list[object]:
+    # By way of numpy, as to_pylist() makes an Arrow scalar of every value: ten times as slow.
+    values: list[object] = column.to_numpy(zero_copy_only=False).tolist()
+    return values

@@ -1,0 +1,108 @@
+"""Which sample goes into which shard: pure arithmetic on sizes.
+
+Shards are filled in the order of the samples, up to a target size, so that where a sample falls
+depends on the sizes before it in its split and on nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from larder.shards import tar
+from larder.shards.model import ShardBatch, ShardPlan
+
+__all__ = ["batch_shards", "brace_pattern", "plan_shards"]
+
+_DIGITS = 6
+
+
+def plan_shards(
+    sizes: Iterable[tuple[str, Iterable[int]]], target_bytes: int, dataset: str
+) -> Iterator[ShardPlan]:
+    """Fill shards greedily with samples, in order.
+
+    No shard is longer than ``target_bytes``, unless it holds one sample that alone is. A split
+    without samples gets no shard.
+
+    Args:
+        sizes: Pairs of a split and the bytes that its samples take in a shard, one split after
+            the other; a split may come in several pairs. `larder.shards.sizes` makes them.
+        target_bytes: Length that a shard should not pass, bytes, the archive's end included.
+        dataset: What the shards' names begin with.
+
+    Yields:
+        The shards, each as soon as it is full, so that no size is held for longer.
+    """
+    row = 0
+    for split, group in groupby(sizes, key=lambda pair: pair[0]):
+        all_sizes = (size for _, part in group for size in part)
+        for index, (rows, total_bytes) in enumerate(_fill(all_sizes, target_bytes)):
+            name = f"{dataset}-{split}-{index:0{_DIGITS}d}.tar"
+            yield ShardPlan(split, index, name, row, rows, total_bytes)
+            row += rows
+
+
+def batch_shards(plans: Iterable[ShardPlan], batch_bytes: int) -> list[ShardBatch]:
+    """Group consecutive shards into batches of about ``batch_bytes``.
+
+    No batch is longer, unless it holds one shard that alone is. A batch may hold shards of more
+    than one split.
+    """
+    batches: list[ShardBatch] = []
+    shards: list[ShardPlan] = []
+    total_bytes = 0
+    for plan in plans:
+        if shards and total_bytes + plan.bytes > batch_bytes:
+            batches.append(ShardBatch(len(batches), tuple(shards)))
+            shards, total_bytes = [], 0
+        shards.append(plan)
+        total_bytes += plan.bytes
+    if shards:
+        batches.append(ShardBatch(len(batches), tuple(shards)))
+    return batches
+
+
+def brace_pattern(names: Sequence[str]) -> str:
+    """One pattern that expands to the shards of a split, as a shell and WebDataset expand it.
+
+    ``digits-train-{000000..000003}.tar``; the plain name if there is but one; if numbers are
+    missing, as where every sample of a shard was left out,
+    ``digits-train-{{000000..000003},000005}.tar``.
+
+    Args:
+        names: One name or more, of one dataset and split, in the order of their numbers.
+    """
+    if len(names) == 1:
+        return names[0]
+    stem = names[0].rpartition("-")[0]
+    numbers = [int(name.rpartition("-")[2].removesuffix(".tar")) for name in names]
+    runs = [_braced(first, last) for first, last in _runs(numbers)]
+    body = runs[0] if len(runs) == 1 else "{" + ",".join(runs) + "}"
+    return f"{stem}-{body}.tar"
+
+
+def _fill(sizes: Iterable[int], target_bytes: int) -> Iterator[tuple[int, int]]:
+    """Samples and bytes of each shard."""
+    rows = 0
+    total_bytes = empty_bytes = len(tar.END)
+    for size in sizes:
+        if rows and total_bytes + size > target_bytes:
+            yield rows, total_bytes
+            rows, total_bytes = 0, empty_bytes
+        rows += 1
+        total_bytes += size
+    if rows:
+        yield rows, total_bytes
+
+
+def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """First and last of every run of consecutive numbers."""
+    for _, pairs in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        run = [number for _, number in pairs]
+        yield run[0], run[-1]
+
+
+def _braced(first: int, last: int) -> str:
+    one = f"{first:0{_DIGITS}d}"
+    return one if first == last else f"{{{one}..{last:0{_DIGITS}d}}}"
