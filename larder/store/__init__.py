@@ -1,0 +1,120 @@
+"""One narrow interface over file systems, S3, GCS and memory.
+
+`open_store` is the way in; `larder.store.base` is the contract.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from larder.errors import ConfigError
+from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
+from larder.store.keys import check_path_key, object_url
+from larder.store.retry import RetryPolicy, RetryStore
+
+__all__ = [
+    "Buffer",
+    "Features",
+    "ObjectInfo",
+    "Reader",
+    "RetryPolicy",
+    "RetryStore",
+    "Store",
+    "Writer",
+    "local_path",
+    "object_url",
+    "open_store",
+]
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", re.IGNORECASE)
+_DEFAULT_POLICY = RetryPolicy()
+
+
+def open_store(
+    url: str,
+    *,
+    endpoint: str | None = None,
+    region: str | None = None,
+    profile: str | None = None,
+    retry: RetryPolicy | None = _DEFAULT_POLICY,
+) -> Store:
+    """Open the store at a URL. Nothing is looked up before the first call to the store.
+
+    Args:
+        url: ``s3://bucket/prefix``, ``file:///dir``, a path, or ``memory://name/prefix``; with or
+            without a slash at the end. It is taken literally: no percent-decoding.
+        endpoint: URL of an S3 server that is not AWS's own; else ``AWS_ENDPOINT_URL_S3`` or
+            ``AWS_ENDPOINT_URL``, or what the profile says. Other schemes ignore these three.
+        region: The bucket's region; else what the AWS chain says, or ``us-east-1``.
+        profile: Profile of the AWS configuration to take credentials from.
+        retry: When to repeat calls and when to give up; None leaves that to the caller.
+
+    Raises:
+        ConfigError: ``config.unsupported_url``, ``config.secret``, ``config.path`` or
+            ``config.missing_package``.
+    """
+    match = _SCHEME.fullmatch(url)
+    scheme, rest = (match[1].lower(), match[2]) if match else ("", url)
+    store: Store
+    if scheme in ("", "file"):
+        store = _open_local(url, scheme, rest)
+    elif scheme == "memory":
+        store = _open_memory(url, rest)
+    elif scheme == "s3":
+        store = _open_s3(rest, endpoint, region, profile)
+    elif scheme in ("gs", "gcs"):
+        hint = "use s3://, file:// or a path"
+        raise _unsupported("Google Cloud Storage is not served yet", url, hint)
+    else:
+        raise _unsupported(f"no store serves {scheme}://", "", "use s3://, file:// or a path")
+    return RetryStore(store, retry) if retry else store
+
+
+def local_path(store: Store, key: str) -> Path:
+    """The file of an object, in a store whose features say ``local_path``.
+
+    Raises:
+        ObjectError: ``object.bad_key``: no file can have this key.
+    """
+    assert store.features.local_path, f"{store.url} has no paths"
+    check_path_key(key, store.url)
+    return Path(store.url.removeprefix("file://") + key)
+
+
+def _open_local(url: str, scheme: str, rest: str) -> Store:
+    from larder.store.local import LocalStore
+
+    if not rest or "\0" in rest:
+        raise ConfigError("config.path", "a store needs a directory", where=repr(url))
+    if scheme and not rest.startswith("/"):
+        hint = "write file:///dir, or the path alone"
+        raise _unsupported("a file URL needs an absolute path and no host", url, hint)
+    return LocalStore(rest if scheme else os.path.expanduser(rest))
+
+
+def _open_memory(url: str, rest: str) -> Store:
+    from larder.store.memory import MemoryStore
+
+    name, _, prefix = rest.partition("/")
+    if not name:
+        raise _unsupported("a memory store needs a name", url, "write memory://name/prefix")
+    return MemoryStore(name, prefix)
+
+
+def _open_s3(rest: str, endpoint: str | None, region: str | None, profile: str | None) -> Store:
+    from larder.store.s3 import S3Store
+
+    bucket, _, prefix = rest.partition("/")
+    if "@" in bucket or ":" in bucket:
+        hint = "use the environment, a profile or a role"
+        raise ConfigError("config.secret", "an S3 URL must not hold credentials", hint=hint)
+    if not _BUCKET.fullmatch(bucket):
+        raise _unsupported(f"{bucket!r} is no bucket name", "", "write s3://bucket/prefix")
+    return S3Store(bucket, prefix, endpoint=endpoint, region=region, profile=profile)
+
+
+def _unsupported(message: str, where: str, hint: str) -> ConfigError:
+    return ConfigError("config.unsupported_url", message, where=where, hint=hint)

@@ -1,0 +1,77 @@
+"""What a key may be, and how a key joins a store's URL."""
+
+from __future__ import annotations
+
+from larder.errors import ObjectError
+
+__all__ = ["TEMPORARY_PREFIX", "check_key", "check_path_key", "folder_prefix", "object_url"]
+
+TEMPORARY_PREFIX = ".larder-tmp-"
+"""Names that begin so are ours: files being written, and locks. No listing shows them."""
+
+_MOST_KEY_BYTES = 1024  # S3 and GCS alike
+_MOST_NAME_BYTES = 255  # Linux' NAME_MAX
+
+
+def object_url(store_url: str, key: str) -> str:
+    """The object's address for messages and documents: the store's URL, ``/``, the key."""
+    return f"{store_url.rstrip('/')}/{key}" if store_url.strip("/") else store_url + key
+
+
+def folder_prefix(path: str) -> str:
+    """``a/b`` and ``a/b/`` as ``a/b/``; nothing stays nothing."""
+    path = path.rstrip("/")
+    return f"{path}/" if path else ""
+
+
+def check_key(key: str, store_url: str) -> bytes:
+    """Return the key's UTF-8 bytes if an object store can have such a key.
+
+    Raises:
+        ObjectError: ``object.bad_key``: empty, over 1,024 bytes, or not Unicode.
+    """
+    try:
+        raw = key.encode()
+    except UnicodeEncodeError:
+        raise _bad(key, store_url, "the key is not valid Unicode") from None
+    if not raw:
+        raise _bad(key, store_url, "the key is empty")
+    if len(raw) > _MOST_KEY_BYTES:
+        raise _bad(key, store_url, f"the key has {len(raw)} bytes, of 1,024 at most")
+    return raw
+
+
+def check_path_key(key: str, store_url: str) -> bytes:
+    """Return the key's UTF-8 bytes if a file below a directory can have it for its path.
+
+    Raises:
+        ObjectError: ``object.bad_key``, with the reason.
+    """
+    try:
+        raw = key.encode()
+    except UnicodeEncodeError:
+        raise _bad(key, store_url, "the key is not valid Unicode") from None
+    if "\0" in key:
+        raise _bad(key, store_url, "a file name cannot have a NUL byte")
+    for segment in raw.split(b"/"):
+        reason = _why_no_name(segment)
+        if reason:
+            raise _bad(key, store_url, reason)
+    return raw
+
+
+def _why_no_name(segment: bytes) -> str:
+    if not segment:
+        return "a path cannot have an empty segment, nor begin or end with /"
+    if segment in (b".", b".."):
+        return f"the segment {segment.decode()!r} means another directory in a path"
+    if len(segment) > _MOST_NAME_BYTES:
+        return f"a segment has {len(segment)} bytes, of 255 at most in a file name"
+    if segment.startswith(TEMPORARY_PREFIX.encode()):
+        return f"names that begin with {TEMPORARY_PREFIX} are reserved"
+    return ""
+
+
+def _bad(key: str, store_url: str, reason: str) -> ObjectError:
+    shown = key.encode("utf-8", "backslashreplace").decode()
+    return ObjectError("object.bad_key", reason, where=object_url(store_url, shown))

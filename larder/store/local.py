@@ -1,0 +1,233 @@
+"""A directory as a store: ``file:///dir``.
+
+Objects are regular files; a key is the path below the root. Writing is: a temporary file beside
+the destination, fsync, rename (a hard link for ``if_absent``), fsync of the directory. So an
+object is whole or not there, also after a power cut.
+
+``if_match`` holds a lock file in the object's directory: it is atomic among writers that give
+``if_match``, on every machine where the file system has flock.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from larder.errors import ConfigError, NotFoundError, ObjectError, PreconditionError
+from larder.store.base import Buffer, Features, ObjectInfo
+from larder.store.keys import check_path_key, object_url
+from larder.store.local_errors import local_errors
+from larder.store.local_files import describe, sync_folder
+from larder.store.local_walk import walk
+from larder.store.local_write import LocalWriter
+
+__all__ = ["LocalReader", "LocalStore"]
+
+_PAGE_KEYS = 1000
+_CHUNK_BYTES = 1 << 20
+
+
+class LocalStore:
+    """The regular files below a directory, which the first write creates.
+
+    Args:
+        root: The directory; relative ones are resolved now.
+
+    Raises:
+        ConfigError: ``config.path``: the root is there and no directory.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        path = os.path.abspath(root)
+        if os.path.lexists(path) and not os.path.isdir(path):
+            raise ConfigError("config.path", "it is not a directory", where=path)
+        self._url = "file://" + path.rstrip("/") + "/"
+        self._root = os.fsencode(path.rstrip("/") + "/")
+
+    @property
+    def url(self) -> str:
+        """``file:///dir/``, taken literally: nothing in it is percent-encoded."""
+        return self._url
+
+    @property
+    def features(self) -> Features:
+        """Atomic conditional writes, paths, and etags that are no md5."""
+        return Features(
+            create_if_absent=True, replace_if_match=True, etag_is_md5=False, local_path=True
+        )
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
+        """See `larder.store.base.Store.list`.
+
+        Symbolic links are followed, except one to a directory that the path to it is in. One
+        directory's names at a time (and its ancestors') are held in memory.
+
+        Raises:
+            StoreError: ``store.missing``: the root does not exist; ``store.denied``.
+            ObjectError: ``object.bad_key``: a file name that is not UTF-8;
+                ``object.unreadable``: a directory that may not be read, or a dangling link.
+        """
+        page = []
+        for key, found in walk(self._root, self._url, prefix.encode(), start_after.encode()):
+            page.append(describe(key, found))
+            if len(page) == _PAGE_KEYS:
+                yield page
+                page = []
+        if page:
+            yield page
+
+    def head(self, key: str) -> ObjectInfo:
+        """See `larder.store.base.Store.head`."""
+        path = self._path(key)
+        with local_errors(self._url, key):
+            found = os.stat(path)
+        return describe(key, self._regular(key, found))
+
+    def open(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> LocalReader:
+        """See `larder.store.base.Store.open`."""
+        path = self._path(key)
+        with local_errors(self._url, key):
+            # Without O_NONBLOCK, opening a named pipe would wait for its writer.
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            info = describe(key, self._regular(key, os.fstat(handle)))
+            if if_match is not None and info.etag != if_match:
+                raise self._changed(key)
+            if offset > info.size_bytes:
+                raise self._truncated(key, f"it has {info.size_bytes} bytes, and none at {offset}")
+        except BaseException:
+            os.close(handle)
+            raise
+        rest = info.size_bytes - offset
+        return LocalReader(
+            self, info, handle, offset, rest if length is None else min(length, rest)
+        )
+
+    def get(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> bytes:
+        """See `larder.store.base.Store.get`."""
+        with self.open(key, offset=offset, length=length, if_match=if_match) as reader:
+            return b"".join(reader)
+
+    def put(
+        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
+    ) -> ObjectInfo:
+        """See `larder.store.base.Store.put`."""
+        with self.writer(key) as draft:
+            draft.write(data)
+            if if_absent:
+                return draft.commit_if_absent()
+            if if_match is not None:
+                return draft.commit_if_match(if_match)
+            return draft.commit()
+
+    def writer(self, key: str) -> LocalWriter:
+        """See `larder.store.base.Store.writer`."""
+        return LocalWriter(self._url, key, self._path(key))
+
+    def upload(self, key: str, path: Path) -> ObjectInfo:
+        """See `larder.store.base.Store.upload`; the file system copies, by reference if it can."""
+        try:
+            with open(path, "rb") as source, self.writer(key) as draft:
+                draft.copy_from(source)
+                return draft.commit()
+        except OSError as error:
+            raise ConfigError("config.path", str(error.strerror), where=str(path)) from error
+
+    def delete(self, key: str) -> None:
+        """See `larder.store.base.Store.delete`; directories left empty go too, but for the root."""
+        path = self._path(key)
+        with local_errors(self._url, key, writing=True):
+            try:
+                os.unlink(path)
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return
+            folder = os.path.dirname(path)
+            with suppress(OSError):
+                while len(folder) >= len(self._root):
+                    os.rmdir(folder)
+                    folder = os.path.dirname(folder)
+            sync_folder(folder)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _path(self, key: str) -> bytes:
+        return self._root + check_path_key(key, self._url)
+
+    def _regular(self, key: str, found: os.stat_result) -> os.stat_result:
+        if not stat.S_ISREG(found.st_mode):
+            raise NotFoundError(
+                "object.missing", "it is no regular file", where=object_url(self._url, key)
+            )
+        return found
+
+    def _changed(self, key: str) -> PreconditionError:
+        return PreconditionError(
+            "object.changed", "it is another one now", where=object_url(self._url, key)
+        )
+
+    def _truncated(self, key: str, message: str) -> ObjectError:
+        return ObjectError("object.truncated", message, where=object_url(self._url, key))
+
+
+class LocalReader:
+    """See `larder.store.base.Reader`. The file is the one that was opened, though replaced."""
+
+    def __init__(
+        self, store: LocalStore, info: ObjectInfo, handle: int, offset: int, length: int
+    ) -> None:
+        self.info = info
+        self._store = store
+        self._handle: int | None = handle
+        self._offset = offset
+        self._left = length
+
+    def __iter__(self) -> Iterator[Buffer]:
+        """The bytes, a mebibyte at a time.
+
+        Raises:
+            PreconditionError: ``object.changed``: the file was written to meanwhile.
+            ObjectError: ``object.truncated``: the file ends earlier than it did.
+        """
+        while self._left and (data := self._read()):
+            self._left -= len(data)
+            self._offset += len(data)
+            yield data
+        if self._left:
+            raise self._store._truncated(self.info.key, f"{self._left} bytes are missing")
+        self._check()
+
+    def _read(self) -> bytes:
+        assert self._handle is not None, "a reader is read before it is closed"
+        with local_errors(self._store.url, self.info.key):
+            return os.pread(self._handle, min(self._left, _CHUNK_BYTES), self._offset)
+
+    def _check(self) -> None:
+        assert self._handle is not None, "a reader is read before it is closed"
+        if describe(self.info.key, os.fstat(self._handle)) != self.info:
+            raise self._store._changed(self.info.key)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> LocalReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,69 @@
+"""The operating system's errors as Larder's."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError, StoreError
+from larder.store.keys import object_url
+
+__all__ = ["local_error", "local_errors"]
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DENIED = {errno.EACCES, errno.EPERM}
+_BUSY = {errno.ESTALE, errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR, errno.EBUSY}
+_NO_PATH = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTEMPTY}
+
+
+@contextmanager
+def local_errors(store_url: str, key: str, *, writing: bool = False) -> Iterator[None]:
+    """Raise what the block's ``OSError`` means for an object, but for `FileExistsError`."""
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise local_error(error, store_url, key, writing=writing) from error
+
+
+def local_error(error: OSError, store_url: str, key: str, *, writing: bool) -> LarderError:
+    """What an ``OSError`` means for an object of a directory.
+
+    Args:
+        error: As the system raised it.
+        store_url: The store's ``file://`` URL.
+        key: The object's; empty for the root.
+        writing: Whether the object was being written.
+    """
+    where = object_url(store_url, key)
+    code = error.errno or 0
+    text = (error.strerror or str(error)).lower()
+    if code in _DENIED:
+        return _denied(store_url, key, text)
+    if code in _FULL:
+        return StoreError("store.full", text, where=where, hint="free some space or name another")
+    if code in _BUSY:
+        return RetryableError("store.unavailable", text, where=where)
+    if writing:
+        return _unwritable(code, text, where)
+    if code == errno.ENOENT or code in _NO_PATH:
+        return NotFoundError("object.missing", "no such object", where=where)
+    return ObjectError("object.unreadable", text, where=where)
+
+
+def _denied(store_url: str, key: str, text: str) -> LarderError:
+    hint = "give this user the permission"
+    if key and os.access(store_url.removeprefix("file://"), os.R_OK | os.X_OK):
+        where = object_url(store_url, key)
+        return ObjectError("object.unreadable", text, where=where, hint=hint)
+    return StoreError("store.denied", text, where=store_url, hint=hint)
+
+
+def _unwritable(code: int, text: str, where: str) -> LarderError:
+    if code in _NO_PATH:
+        message = f"the directory tree cannot have such a file: {text}"
+        return ObjectError("object.bad_key", message, where=where)
+    return StoreError("store.refused", text, where=where)

@@ -1,0 +1,63 @@
+"""What a file says of itself, and directories that outlast a power cut."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from larder.store.base import ObjectInfo
+from larder.store.keys import TEMPORARY_PREFIX
+
+__all__ = ["describe", "locked", "make_folder", "sync_folder"]
+
+_LOCK = f"{TEMPORARY_PREFIX}lock".encode()
+
+
+def describe(key: str, found: os.stat_result) -> ObjectInfo:
+    """A file as an object; the etag tells time in nanoseconds, size and inode, in hex."""
+    etag = f"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"
+    return ObjectInfo(key, found.st_size, etag, found.st_mtime_ns // 1000)
+
+
+def make_folder(folder: bytes) -> None:
+    """Make a directory and its parents durably; nothing happens if it is there."""
+    parent = os.path.dirname(folder)
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        make_folder(parent)
+        with suppress(FileExistsError):
+            os.mkdir(folder)
+    sync_folder(parent)
+
+
+def sync_folder(folder: bytes) -> None:
+    """Make the names in a directory durable; nothing happens if it is gone."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # from file systems that cannot sync a directory
+            raise
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def locked(folder: bytes) -> Iterator[None]:
+    """Hold the directory's lock file, alone among all processes. It stays lying there, empty."""
+    path = os.path.join(folder, _LOCK)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

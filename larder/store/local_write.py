@@ -1,0 +1,167 @@
+"""Writing a file so that nobody ever sees half of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import IO
+
+from larder.errors import ObjectError, PreconditionError
+from larder.store.base import Buffer, ObjectInfo
+from larder.store.keys import TEMPORARY_PREFIX, object_url
+from larder.store.local_errors import local_errors
+from larder.store.local_files import describe, locked, make_folder, sync_folder
+
+__all__ = ["LocalWriter"]
+
+_CHUNK_BYTES = 1 << 20
+_MOST_TRIES = 100
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
+_NO_FAST_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF}
+
+
+class LocalWriter:
+    """See `larder.store.base.Writer`: a temporary file beside the object to be.
+
+    Args:
+        store_url: The store's, for messages.
+        key: The object's.
+        path: The object's file.
+    """
+
+    def __init__(self, store_url: str, key: str, path: bytes) -> None:
+        self._url = store_url
+        self._key = key
+        self._path = path
+        self._folder = os.path.dirname(path)
+        draft = f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
+        self._draft = os.path.join(self._folder, draft.encode())
+        with local_errors(store_url, key, writing=True):
+            self._handle: int | None = self._create()
+
+    def _create(self) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        # More than once, as a delete may take the emptied directory away between the two calls.
+        for _ in range(_MOST_TRIES):
+            with suppress(FileNotFoundError):
+                return os.open(self._draft, flags, 0o666)
+            make_folder(self._folder)
+        return os.open(self._draft, flags, 0o666)
+
+    def write(self, data: Buffer) -> None:
+        """Append bytes."""
+        handle = self._opened()
+        with local_errors(self._url, self._key, writing=True), memoryview(data).cast("B") as view:
+            done = 0
+            while done < len(view):
+                done += os.write(handle, view[done:])
+
+    def copy_from(self, source: IO[bytes]) -> None:
+        """Append a file, opened at its beginning; the file system copies by reference if it can."""
+        handle = self._opened()
+        with local_errors(self._url, self._key, writing=True):
+            try:
+                while os.copy_file_range(source.fileno(), handle, 1 << 30):
+                    pass
+            except OSError as error:
+                if error.errno not in _NO_FAST_COPY:
+                    raise
+                source.seek(os.lseek(handle, 0, os.SEEK_CUR))
+                with open(handle, "wb", closefd=False) as target:
+                    shutil.copyfileobj(source, target, _CHUNK_BYTES)
+
+    def commit(self) -> ObjectInfo:
+        """Rename to the object's name."""
+        return self._publish(lambda: os.replace(self._draft, self._path))
+
+    def commit_if_absent(self) -> ObjectInfo:
+        """Take the object's name if nothing has it.
+
+        Raises:
+            PreconditionError: ``object.exists``.
+        """
+        try:
+            return self._publish(self._link)
+        except FileExistsError:
+            where = object_url(self._url, self._key)
+            if os.path.isdir(self._path):
+                raise ObjectError("object.bad_key", "a directory is there", where=where) from None
+            raise PreconditionError("object.exists", "it is there already", where=where) from None
+
+    def commit_if_match(self, etag: str) -> ObjectInfo:
+        """Rename to the object's name if the object of that name has this etag.
+
+        Raises:
+            PreconditionError: ``object.changed``.
+        """
+
+        def replace() -> None:
+            with locked(self._folder):
+                if self._etag_there() != etag:
+                    where = object_url(self._url, self._key)
+                    raise PreconditionError("object.changed", "it is another one now", where=where)
+                os.replace(self._draft, self._path)
+
+        return self._publish(replace)
+
+    def abort(self) -> None:
+        """Remove the temporary file."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+            with suppress(OSError):
+                os.unlink(self._draft)
+
+    def _publish(self, give_name: Callable[[], None]) -> ObjectInfo:
+        handle = self._opened()
+        with local_errors(self._url, self._key, writing=True):
+            # The kernel's own times tick every 4 ms: too coarse to tell two versions apart.
+            now_ns = time.time_ns()
+            os.utime(handle, ns=(now_ns, now_ns))
+            os.fsync(handle)
+            info = describe(self._key, os.fstat(handle))
+            give_name()
+            os.close(handle)
+            self._handle = None
+            sync_folder(self._folder)
+        return info
+
+    def _link(self) -> None:
+        try:
+            os.link(self._draft, self._path)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            with locked(self._folder):
+                if os.path.lexists(self._path):
+                    raise FileExistsError(errno.EEXIST, "exists", self._path) from None
+                os.replace(self._draft, self._path)
+        else:
+            os.unlink(self._draft)
+
+    def _etag_there(self) -> str | None:
+        try:
+            return describe(self._key, os.stat(self._path)).etag
+        except FileNotFoundError:
+            return None
+
+    def _opened(self) -> int:
+        assert self._handle is not None, "a writer is used before it is committed or aborted"
+        return self._handle
+
+    def __enter__(self) -> LocalWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.abort()

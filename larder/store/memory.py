@@ -1,0 +1,228 @@
+"""A store in this process's memory, for tests and models: ``memory://name/prefix``.
+
+Stores of one name share their objects, wherever in the process they are opened. It keeps the
+contract to the letter, so it is the model that other stores are tested against.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from larder.errors import ConfigError, NotFoundError, ObjectError, PreconditionError
+from larder.store.base import Buffer, Features, ObjectInfo
+from larder.store.keys import check_key, folder_prefix, object_url
+
+__all__ = ["MemoryStore", "forget"]
+
+_PAGE_KEYS = 1000
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    data: bytes
+    etag: str
+    modified_us: int
+
+
+@dataclass(slots=True)
+class _Bucket:
+    objects: dict[str, _Object] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def after(self, first: str, last: str) -> list[tuple[str, _Object]]:
+        """A page of the keys that begin with ``first`` and come after ``last``."""
+        with self.lock:
+            found = sorted(key for key in self.objects if key.startswith(first) and key > last)
+            return [(key, self.objects[key]) for key in found[:_PAGE_KEYS]]
+
+
+_BUCKETS: dict[str, _Bucket] = {}
+_BUCKETS_LOCK = threading.Lock()
+
+
+def forget(name: str) -> None:
+    """Drop all objects of ``memory://name``."""
+    with _BUCKETS_LOCK:
+        _BUCKETS.pop(name, None)
+
+
+class MemoryStore:
+    """The objects of ``memory://name`` whose keys begin with a prefix.
+
+    Args:
+        name: Which of the process's memory stores; made when first named.
+        prefix: Folder within it, with or without a slash at the end.
+    """
+
+    def __init__(self, name: str, prefix: str = "") -> None:
+        with _BUCKETS_LOCK:
+            self._bucket = _BUCKETS.setdefault(name, _Bucket())
+        self._prefix = folder_prefix(prefix)
+        self._url = f"memory://{name}/{self._prefix}"
+
+    @property
+    def url(self) -> str:
+        """``memory://name/prefix/``."""
+        return self._url
+
+    @property
+    def features(self) -> Features:
+        """All that a store can do, except to be a path."""
+        return Features(create_if_absent=True, replace_if_match=True, etag_is_md5=True)
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
+        """See `larder.store.base.Store.list`; each page is looked up afresh."""
+        first = self._prefix + prefix
+        last = max(self._prefix + start_after, self._prefix)
+        while found := self._bucket.after(first, last):
+            yield [self._info(key, there) for key, there in found]
+            last = found[-1][0]
+
+    def head(self, key: str) -> ObjectInfo:
+        """See `larder.store.base.Store.head`."""
+        return self._info(self._full(key), self._find(key, None))
+
+    def open(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> MemoryReader:
+        """See `larder.store.base.Store.open`; the reader keeps the bytes as they were."""
+        found = self._find(key, if_match)
+        info = self._info(self._full(key), found)
+        if offset > info.size_bytes:
+            raise ObjectError(
+                "object.truncated",
+                f"it has {info.size_bytes} bytes, and none at {offset}",
+                where=object_url(self._url, key),
+            )
+        end = None if length is None else offset + length
+        return MemoryReader(info, memoryview(found.data)[offset:end])
+
+    def get(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> bytes:
+        """See `larder.store.base.Store.get`."""
+        return b"".join(self.open(key, offset=offset, length=length, if_match=if_match))
+
+    def put(
+        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
+    ) -> ObjectInfo:
+        """See `larder.store.base.Store.put`."""
+        full = self._full(key)
+        made = bytes(data)
+        etag = hashlib.md5(made, usedforsecurity=False).hexdigest()
+        with self._bucket.lock:
+            there = self._bucket.objects.get(full)
+            where = object_url(self._url, key)
+            if if_absent and there is not None:
+                raise PreconditionError("object.exists", "it is there already", where=where)
+            if if_match is not None and (there is None or there.etag != if_match):
+                raise PreconditionError("object.changed", "it is another one now", where=where)
+            new = _Object(made, etag, time.time_ns() // 1000)
+            self._bucket.objects[full] = new
+        return self._info(full, new)
+
+    def writer(self, key: str) -> MemoryWriter:
+        """See `larder.store.base.Store.writer`."""
+        check_key(key, self._url)
+        return MemoryWriter(self, key)
+
+    def upload(self, key: str, path: Path) -> ObjectInfo:
+        """See `larder.store.base.Store.upload`."""
+        try:
+            return self.put(key, path.read_bytes())
+        except OSError as error:
+            raise ConfigError("config.path", str(error.strerror), where=str(path)) from error
+
+    def delete(self, key: str) -> None:
+        """See `larder.store.base.Store.delete`."""
+        full = self._full(key)
+        with self._bucket.lock:
+            self._bucket.objects.pop(full, None)
+
+    def close(self) -> None:
+        """Nothing to release; the objects stay until `forget`."""
+
+    def _full(self, key: str) -> str:
+        check_key(key, self._url)
+        return self._prefix + key
+
+    def _find(self, key: str, if_match: str | None) -> _Object:
+        full = self._full(key)
+        with self._bucket.lock:
+            found = self._bucket.objects.get(full)
+        where = object_url(self._url, key)
+        if found is None:
+            raise NotFoundError("object.missing", "no such object", where=where)
+        if if_match is not None and found.etag != if_match:
+            raise PreconditionError("object.changed", "it is another one now", where=where)
+        return found
+
+    def _info(self, full: str, found: _Object) -> ObjectInfo:
+        key = full[len(self._prefix) :]
+        return ObjectInfo(key, len(found.data), found.etag, found.modified_us)
+
+
+class MemoryReader:
+    """See `larder.store.base.Reader`."""
+
+    def __init__(self, info: ObjectInfo, view: memoryview) -> None:
+        self.info = info
+        self._view = view
+
+    def __iter__(self) -> Iterator[Buffer]:
+        """The bytes, a mebibyte at a time."""
+        for start in range(0, len(self._view), _CHUNK_BYTES):
+            yield self._view[start : start + _CHUNK_BYTES]
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def __enter__(self) -> MemoryReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class MemoryWriter:
+    """See `larder.store.base.Writer`."""
+
+    def __init__(self, store: MemoryStore, key: str) -> None:
+        self._store = store
+        self._key = key
+        self._data = bytearray()
+
+    def write(self, data: Buffer) -> None:
+        """Append bytes."""
+        self._data += data
+
+    def commit(self) -> ObjectInfo:
+        """Put the object."""
+        return self._store.put(self._key, self._data)
+
+    def abort(self) -> None:
+        """Forget the bytes."""
+        self._data = bytearray()
+
+    def __enter__(self) -> MemoryWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.abort()
