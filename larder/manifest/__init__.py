@@ -1,0 +1,1 @@
+"""Manifests: schemas, reading and writing, sorting, digests."""

@@ -1,0 +1,1 @@
+"""What a sample is: grouping, splits, labels, and the order in which they are written."""
