@@ -1,0 +1,1 @@
+"""Dataset and cluster files: their models, and the only loader of YAML and environment."""

@@ -55,7 +55,9 @@ class Model(BaseModel):
 class Location(Model):
     """A bucket prefix or a directory, and how to reach it. Credentials never stand here."""
 
-    url: Annotated[str, Field(min_length=1, description="s3://bucket/prefix, file:///dir or a path")]
+    url: Annotated[
+        str, Field(min_length=1, description="s3://bucket/prefix, file:///dir or a path")
+    ]
     region: str | None = Field(None, description="region of the bucket, such as us-west-2")
     endpoint: str | None = Field(None, description="URL of an S3 server that is not AWS's own")
     profile: str | None = Field(None, description="profile of the AWS credentials file to use")
@@ -224,7 +226,9 @@ class Copy(Model):
 
     engine: Literal["auto", "native"] = "auto"
     concurrency: int = Field(32, ge=1, le=1024, description="objects under way at once")
-    memory_bytes: Bytes = Field(128 * 1024**2, ge=1024**2, description="bytes held in memory at once")
+    memory_bytes: Bytes = Field(
+        128 * 1024**2, ge=1024**2, description="bytes held in memory at once"
+    )
     max_cost_usd: float | None = Field(None, ge=0, description="refuse a plan that costs more")
 
 

@@ -1,0 +1,51 @@
+"""A parsed file that remembers where each of its values came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Document", "KeyPath", "Place", "dotted"]
+
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value stands.
+
+    Attributes:
+        where: As errors show it: ``configs/datasets/x.yaml:12`` or ``--set source.url``.
+        line: Line in the file, from 1; 0 for a value given by --set.
+    """
+
+    where: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Plain mappings, lists and scalars, and where they came from.
+
+    Attributes:
+        value: The content.
+        places: By path; the root ``()`` is always there.
+        variables: By path of a text: the environment variables that went into it.
+    """
+
+    value: Any
+    places: Mapping[KeyPath, Place]
+    variables: Mapping[KeyPath, tuple[str, ...]]
+
+    def place(self, path: KeyPath) -> Place:
+        """Where ``path`` stands, or the nearest value around it that stands somewhere."""
+        while path not in self.places:
+            path = path[:-1]
+        return self.places[path]
+
+
+def dotted(path: KeyPath) -> str:
+    """``("nodes", "mounts", 0)`` as ``nodes.mounts[0]``."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")

@@ -1,0 +1,132 @@
+"""``${VARIABLE}`` and ``${VARIABLE:-default}`` in the texts of a file.
+
+``$$`` stands for one dollar sign; a dollar sign before anything else stands for itself. A default
+is taken when the variable is not set or empty, as the shell does. What a variable holds is always
+text: it adds no keys and no lists. Keys are not expanded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from larder.config.document import Document, KeyPath, dotted
+from larder.errors import ConfigError
+
+__all__ = ["Expansion", "expand", "interpolate"]
+
+_TOKEN = re.compile(r"\$\$|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """A text with its variables filled in.
+
+    Attributes:
+        text: The result; a missing variable leaves nothing behind.
+        variables: Those that are set and went into it.
+        missing: Those that are not set and have no default.
+    """
+
+    text: str
+    variables: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def interpolate(text: str, environ: Mapping[str, str]) -> Expansion:
+    """Fill in the variables of ``text``.
+
+    Raises:
+        ValueError: A ``${`` does not begin a variable.
+    """
+    found: list[str] = []
+    missing: list[str] = []
+
+    def fill(match: re.Match[str]) -> str:
+        name, default = match["name"], match["default"]
+        if match[0] == "$$":
+            return "$"
+        if name is None:
+            raise ValueError("'${' begins no variable such as ${NAME} or ${NAME:-default}")
+        value = environ.get(name)
+        if value is None and default is None:
+            missing.append(name)
+            return ""
+        if default is not None and not value:
+            return default
+        found.append(name)
+        return value or ""
+
+    result = _TOKEN.sub(fill, text)
+    return Expansion(result, tuple(dict.fromkeys(found)), tuple(dict.fromkeys(missing)))
+
+
+@dataclass(slots=True)
+class _Walk:
+    document: Document
+    environ: Mapping[str, str]
+    overridden: frozenset[KeyPath]
+    variables: dict[KeyPath, tuple[str, ...]] = field(default_factory=dict)
+    missing: dict[str, KeyPath] = field(default_factory=dict)
+
+    def value(self, value: Any, path: KeyPath) -> Any:
+        if path in self.overridden:
+            return value
+        if isinstance(value, dict):
+            return {key: self.value(each, (*path, key)) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self.value(each, (*path, index)) for index, each in enumerate(value)]
+        return self.text(value, path) if isinstance(value, str) else value
+
+    def text(self, text: str, path: KeyPath) -> str:
+        try:
+            expansion = interpolate(text, self.environ)
+        except ValueError as error:
+            raise ConfigError(
+                "config.invalid_value",
+                f"{dotted(path)}: {error}",
+                where=self.document.place(path).where,
+                hint="write $$ for a dollar sign",
+            ) from None
+        if expansion.variables:
+            self.variables[path] = expansion.variables
+        for name in expansion.missing:
+            self.missing.setdefault(name, path)
+        return expansion.text
+
+
+def expand(
+    document: Document, environ: Mapping[str, str], overridden: Iterable[KeyPath] = ()
+) -> Document:
+    """Fill in the variables of every text of a document.
+
+    Args:
+        document: As it was parsed.
+        environ: The variables.
+        overridden: Paths that --set replaces: what stands there needs no variables.
+
+    Raises:
+        ConfigError: ``config.missing_variable``, naming all that are missing;
+            ``config.invalid_value`` for a ``${`` that begins no variable.
+    """
+    walk = _Walk(document, environ, frozenset(overridden))
+    value = walk.value(document.value, ())
+    if walk.missing:
+        raise _missing(document, walk.missing)
+    return replace(document, value=value, variables=walk.variables)
+
+
+def _missing(document: Document, missing: Mapping[str, KeyPath]) -> ConfigError:
+    names = sorted(missing, key=lambda name: document.place(missing[name]).line)
+    first = missing[names[0]]
+    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    noun = "environment variable" if len(names) == 1 else "environment variables"
+    return ConfigError(
+        "config.missing_variable",
+        f"{noun} {listed} {'is' if len(names) == 1 else 'are'} not set",
+        where=document.place(first).where,
+        hint=f"export {'it' if len(names) == 1 else 'them'}, or override by --set "
+        f"{dotted(first)}=VALUE",
+    )

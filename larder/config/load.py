@@ -1,0 +1,182 @@
+"""The loader of dataset files, cluster files and experiment templates.
+
+A file goes through: YAML with line numbers, ``${VARIABLE}``, --set, the model. Whatever is wrong
+is one `ConfigError` that names the file, the line and the dotted key. Local paths in the files
+are relative to the current directory (`larder.config.location.resolve_url`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from larder.config import yaml
+from larder.config.document import Document
+from larder.config.interpolate import expand
+from larder.config.models import Cluster, Dataset
+from larder.config.problems import Problem, refusal, translate
+from larder.config.settings import Setting, apply, parse_settings
+from larder.config.suggest import suggest
+from larder.errors import ConfigError
+
+__all__ = ["load_cluster", "load_dataset", "load_template", "names"]
+
+M = TypeVar("M", Dataset, Cluster)
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind(Generic[M]):
+    model: type[M]
+    noun: str
+
+    @property
+    def folder(self) -> str:
+        return f"{self.noun}s"
+
+
+_DATASET = _Kind(Dataset, "dataset")
+_CLUSTER = _Kind(Cluster, "cluster")
+
+
+def load_dataset(
+    config_dir: Path,
+    name: str,
+    settings: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Dataset:
+    """Load ``config_dir/datasets/NAME.yaml``.
+
+    Args:
+        config_dir: The directory of all configuration, as the user gave it.
+        name: Of the dataset: the file's name without ``.yaml``.
+        settings: All ``--set`` arguments; those that begin with ``cluster.`` are left out here.
+        environ: For ``${VARIABLE}``; the process's environment if None.
+
+    Raises:
+        ConfigError: Any ``config.*`` code that says what is wrong, and where.
+    """
+    dataset, _ = parse_settings(settings)
+    return _load(_DATASET, config_dir, name, dataset, environ)
+
+
+def load_cluster(
+    config_dir: Path,
+    name: str,
+    settings: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Cluster:
+    """Load ``config_dir/clusters/NAME.yaml``; of ``settings``, those with ``cluster.`` count.
+
+    Args and errors are those of `load_dataset`.
+    """
+    _, cluster = parse_settings(settings)
+    return _load(_CLUSTER, config_dir, name, cluster, environ)
+
+
+def load_template(config_dir: Path, name: str) -> dict[str, Any]:
+    """Load ``config_dir/experiments/NAME``: a mapping, as it stands, variables not filled in.
+
+    Args:
+        config_dir: The directory of all configuration.
+        name: A file name, or a path below ``experiments`` with ``/``.
+
+    Raises:
+        ConfigError: ``config.template``; ``config.invalid_yaml``; ``config.duplicate_key``.
+    """
+    folder = config_dir / "experiments"
+    known = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.yaml")}
+    if name not in known:
+        raise ConfigError(
+            "config.template",
+            f"there is no template {name!r}",
+            where=str(folder),
+            hint=suggest(name, sorted(known), "templates"),
+        )
+    try:
+        value = yaml.read(known[name]).value
+    except ConfigError as error:
+        if error.code != "config.unreadable":
+            raise
+        raise ConfigError("config.template", error.message, where=error.where) from None
+    if not isinstance(value, dict):
+        raise ConfigError("config.template", "expected a mapping", where=str(known[name]))
+    return value
+
+
+def names(config_dir: Path, folder: str) -> list[str]:
+    """The names of the files in ``config_dir/folder`` (``datasets`` or ``clusters``), sorted."""
+    found = (path.stem for path in (config_dir / folder).glob("*.yaml"))
+    return sorted(name for name in found if _NAME.fullmatch(name))
+
+
+def _load(
+    kind: _Kind[M],
+    config_dir: Path,
+    name: str,
+    settings: Sequence[Setting],
+    environ: Mapping[str, str] | None,
+) -> M:
+    path = _find(kind, config_dir, name)
+    document = yaml.read(path)
+    if not isinstance(document.value, dict):
+        found = "is empty" if document.value is None else "is not a mapping"
+        raise ConfigError(
+            "config.invalid_value",
+            f"the file {found}",
+            where=document.place(()).where,
+            hint=f"it has to be a {kind.noun}: lines of key: value",
+        )
+    document = expand(
+        document,
+        os.environ if environ is None else environ,
+        overridden=[setting.path for setting in settings],
+    )
+    document = _named(apply(document, settings), name)
+    return _validated(kind, document, name)
+
+
+def _find(kind: _Kind[M], config_dir: Path, name: str) -> Path:
+    folder = config_dir / kind.folder
+    known = names(config_dir, kind.folder)
+    if name in known:
+        return folder / f"{name}.yaml"
+    if not folder.is_dir():
+        raise ConfigError(
+            "config.unreadable",
+            "there is no such directory",
+            where=str(folder),
+            hint="run it where configs/ is, or name that directory by --config-dir",
+        )
+    raise ConfigError(
+        f"config.unknown_{kind.noun}",
+        f"there is no {kind.noun} {name!r}",
+        where=str(folder),
+        hint=suggest(Path(name).stem, known, kind.folder),
+    )
+
+
+def _named(document: Document, name: str) -> Document:
+    if "name" in document.value:
+        return document
+    return replace(document, value={"name": name, **document.value})
+
+
+def _validated(kind: _Kind[M], document: Document, name: str) -> M:
+    try:
+        model = kind.model.model_validate(document.value, by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise refusal(translate(error, kind.model, document), document) from None
+    if model.name != name:
+        message = f"name: expected {name}, the name of the file, not {model.name!r}"
+        hint = "rename one of the two, or leave name out"
+        problem = Problem(("name",), "config.invalid_value", message, hint)
+        raise refusal([problem], document)
+    return model

@@ -1,0 +1,89 @@
+"""Where a URL of a file points, and whether the source and the local side overlap."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from larder.config.models import Location
+from larder.errors import ConfigError
+
+__all__ = ["check_overlap", "is_path", "resolve_url"]
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+def is_path(url: str) -> bool:
+    """Whether ``url`` is a plain path: it has no ``scheme://``."""
+    return not _SCHEME.match(url)
+
+
+def resolve_url(url: str, base: Path) -> str:
+    """``url``, with a plain path made absolute.
+
+    Args:
+        url: A URL, an absolute path, a path from the home directory (``~/data``), or a path
+            relative to ``base``.
+        base: Of relative paths; for what stands in a dataset or cluster file, the current
+            directory, not the directory of the file.
+
+    Returns:
+        A URL of another scheme as it is; a path as an absolute path without ``..``, links kept.
+    """
+    if not is_path(url):
+        return url
+    return os.path.abspath(base / Path(url).expanduser())
+
+
+def check_overlap(
+    source: Location, local_root_url: str, *, local_endpoint: str | None = None
+) -> None:
+    """Refuse a source inside the local URL, or the reverse.
+
+    What Larder writes would be listed as source by the next run, or overwrite the source.
+    Directories are compared by their real paths, buckets by whole segments of the prefix:
+    ``s3://b/data`` and ``s3://b/database`` do not overlap. Buckets of different endpoints never
+    do; an endpoint that only AWS_ENDPOINT_URL knows of has to be filled in by the caller.
+
+    Args:
+        source: The source.
+        local_root_url: Where Larder will write.
+        local_endpoint: Endpoint of ``local_root_url``, where it has one.
+
+    Raises:
+        ConfigError: ``config.overlap``.
+    """
+    theirs = _segments(source.url, source.endpoint)
+    ours = _segments(local_root_url, local_endpoint)
+    shorter = min(len(theirs), len(ours))
+    if theirs[:shorter] != ours[:shorter]:
+        return
+    if theirs == ours:
+        relation = "the source and the local URL are the same place"
+    elif len(theirs) < len(ours):
+        relation = f"the local URL {local_root_url} lies inside the source {source.url}"
+    else:
+        relation = f"the source {source.url} lies inside the local URL {local_root_url}"
+    raise ConfigError(
+        "config.overlap",
+        relation,
+        where="source.url",
+        hint="keep them apart: give one of them a prefix or directory of its own",
+    )
+
+
+def _segments(url: str, endpoint: str | None) -> tuple[str, ...]:
+    """The place as segments, of which a containing place has the first few."""
+    if is_path(url):
+        return _directory(os.path.expanduser(url))
+    parts = urlsplit(url.replace("#", "%23").replace("?", "%3F"))
+    if parts.scheme.lower() == "file":
+        return _directory(unquote(parts.path))
+    prefix = tuple(segment for segment in parts.path.split("/") if segment)
+    return (parts.scheme.lower(), (endpoint or "").rstrip("/").lower(), parts.netloc, *prefix)
+
+
+def _directory(path: str) -> tuple[str, ...]:
+    return ("file", *Path(os.path.normcase(os.path.realpath(path))).parts)

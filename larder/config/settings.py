@@ -1,0 +1,133 @@
+"""``--set key.path=value``: one value of a dataset or cluster file, given on the command line.
+
+A value that begins with ``[``, ``{`` or a quote is YAML; any other is one plain scalar, so that
+``--set source.include=**/*.JPEG`` and ``--set description="a: b"`` mean what they say. An empty
+value is null. Variables in it are left to the shell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from larder.config import yaml
+from larder.config.document import Document, KeyPath, Place, dotted
+from larder.errors import ConfigError
+
+__all__ = ["CLUSTER", "Setting", "apply", "parse_settings"]
+
+CLUSTER = "cluster"
+"""First key of a setting that goes to the cluster's file."""
+
+_KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One --set argument: the path within its file, the value, and the key as it was given."""
+
+    path: tuple[str, ...]
+    value: Any
+    key: str
+
+    @property
+    def where(self) -> str:
+        """How errors name it; never with its value."""
+        return f"--set {self.key}"
+
+
+def parse_settings(arguments: Iterable[str]) -> tuple[list[Setting], list[Setting]]:
+    """The settings of the dataset and those of the cluster, in the order given.
+
+    Raises:
+        ConfigError: ``config.invalid_setting`` for what is not key.path=value.
+    """
+    settings = [_parse(argument) for argument in arguments]
+    dataset = [setting for setting in settings if setting.path[0] != CLUSTER]
+    cluster = [
+        Setting(setting.path[1:], setting.value, setting.key)
+        for setting in settings
+        if setting.path[0] == CLUSTER
+    ]
+    return dataset, cluster
+
+
+def _parse(argument: str) -> Setting:
+    key, equals, text = argument.partition("=")
+    key = key.strip()
+    if not equals or not _KEY.fullmatch(key):
+        raise ConfigError(
+            "config.invalid_setting",
+            f"{key!r} is not followed by =value" if not equals else f"{key!r} is no key path",
+            where="--set",
+            hint="write --set key.path=value, such as --set source.url=s3://bucket/prefix",
+        )
+    if key == CLUSTER:
+        raise ConfigError(
+            "config.invalid_setting",
+            "cluster is no key of its own",
+            where="--set cluster",
+            hint="choose a cluster by --cluster NAME, or set one of its keys: cluster.local.url",
+        )
+    return Setting(tuple(key.split(".")), _value(text, key), key)
+
+
+def _value(text: str, key: str) -> Any:
+    text = text.strip()
+    if not text.startswith(("[", "{", '"', "'")):
+        return yaml.scalar(text)
+    try:
+        return yaml.parse(text, "--set").value
+    except ConfigError as error:
+        raise ConfigError(
+            "config.invalid_setting",
+            f"the value is {error.message}",
+            where=f"--set {key}",
+            hint="quote texts that hold any of * & { } [ ] , in a list",
+        ) from None
+
+
+def apply(document: Document, settings: Sequence[Setting]) -> Document:
+    """The document with ``settings`` in place, the later over the earlier.
+
+    Mappings that a path needs and that are missing or null are made.
+
+    Raises:
+        ConfigError: ``config.unknown_key``: a path leads through something that has no keys.
+    """
+    for setting in settings:
+        document = _apply(document, setting)
+    return document
+
+
+def _apply(document: Document, setting: Setting) -> Document:
+    path: KeyPath = setting.path
+    given = Place(setting.where, 0)
+    made = {path[:end]: given for end in range(len(path)) if path[:end] not in document.places}
+    places = _without(document.places, path) | made | {path: given}
+    value = _replaced(document.value, setting, 0)
+    return Document(value, places, _without(document.variables, path))
+
+
+def _replaced(value: Any, setting: Setting, depth: int) -> Any:
+    if depth == len(setting.path):
+        return setting.value
+    if value is None:
+        value = {}
+    if not isinstance(value, dict):
+        within = dotted(setting.path[:depth])
+        listed = isinstance(value, list)
+        raise ConfigError(
+            "config.unknown_key",
+            f"{within} {'is a list' if listed else 'is one value'}: it has no keys",
+            where=setting.where,
+            hint=f"set {within} as a whole",
+        )
+    key = setting.path[depth]
+    return {**value, key: _replaced(value.get(key), setting, depth + 1)}
+
+
+def _without(entries: Any, path: KeyPath) -> dict[KeyPath, Any]:
+    return {key: value for key, value in entries.items() if key[: len(path)] != path}

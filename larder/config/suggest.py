@@ -1,0 +1,31 @@
+"""The nearest known names to one that is not known."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["nearest", "suggest"]
+
+_LISTED = 12
+
+
+def nearest(name: str, known: Iterable[str], count: int = 1) -> list[str]:
+    """Up to ``count`` names of ``known`` that ``name`` may have meant, the nearest first."""
+    folded: dict[str, str] = {}
+    for candidate in known:
+        folded.setdefault(candidate.lower(), candidate)
+    found = difflib.get_close_matches(name.lower(), folded, n=count, cutoff=0.6)
+    return [folded[match] for match in found]
+
+
+def suggest(name: str, known: Iterable[str], nouns: str) -> str:
+    """A hint: the nearest names, or all ``nouns`` that there are if none is near."""
+    known = list(known)
+    near = nearest(name, known, count=3)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    if not known:
+        return f"there are no {nouns}"
+    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+    return f"the {nouns} are {', '.join(known[:_LISTED])}{more}"

@@ -1,0 +1,208 @@
+"""YAML with line numbers: the core schema of YAML 1.2, and nothing that makes objects.
+
+Unlike YAML 1.1, ``1e-3`` is a number, ``no`` and ``12:30`` and ``2026-11-21`` are texts, and
+``010`` is ten. Keys are always texts. A key that stands twice is an error. Anchors, aliases and
+the merge key ``<<`` work; tags of one's own do not.
+Rules of the scalars: https://yaml.org/spec/1.2.2/#103-core-schema
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from larder.config.document import Document, KeyPath, Place, dotted
+from larder.errors import ConfigError
+
+__all__ = ["parse", "read", "scalar"]
+
+_TAG = "tag:yaml.org,2002:"
+_MERGE = f"{_TAG}merge"
+
+
+def _float(text: str) -> float:
+    return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+
+
+# Long digit strings stay text: Python refuses to convert more than 4,300 digits.
+_SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
+    f"{_TAG}null": (re.compile(r"~|null|Null|NULL|"), lambda text: None),
+    f"{_TAG}bool": (
+        re.compile(r"true|True|TRUE|false|False|FALSE"),
+        lambda text: text.lower() == "true",
+    ),
+    f"{_TAG}int": (re.compile(r"[-+]?[0-9]{1,1000}"), int),
+    f"{_TAG}int#8": (re.compile(r"0o[0-7]{1,1000}"), lambda text: int(text, 8)),
+    f"{_TAG}int#16": (re.compile(r"0x[0-9a-fA-F]{1,1000}"), lambda text: int(text, 16)),
+    f"{_TAG}float": (
+        re.compile(
+            r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+            r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+        ),
+        _float,
+    ),
+}
+
+
+def scalar(text: str) -> Any:
+    """The value of a plain scalar: None, a bool, an int, a float, or the text itself."""
+    for pattern, convert in _SCALARS.values():
+        if pattern.fullmatch(text):
+            return convert(text)
+    return text
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader without the implicit types of YAML 1.1."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
+
+
+_Loader.add_implicit_resolver(_MERGE, re.compile(r"^<<$"), ["<"])
+
+
+class _Build:
+    """Turns the nodes of one file into values, and notes the line of each."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.places: dict[KeyPath, Place] = {(): Place(f"{name}:1", 1)}
+        self.open: set[int] = set()
+
+    def where(self, node: yaml.Node) -> str:
+        return f"{self.name}:{node.start_mark.line + 1}"
+
+    def refuse(self, node: yaml.Node, message: str) -> ConfigError:
+        return ConfigError("config.invalid_yaml", message, where=self.where(node))
+
+    def note(self, path: KeyPath, node: yaml.Node) -> None:
+        self.places[path] = Place(self.where(node), node.start_mark.line + 1)
+
+    def value(self, node: yaml.Node, path: KeyPath) -> Any:
+        if isinstance(node, yaml.ScalarNode):
+            return self.scalar(node)
+        if id(node) in self.open:
+            raise self.refuse(node, "an alias stands inside what it refers to")
+        self.open.add(id(node))
+        try:
+            if isinstance(node, yaml.SequenceNode):
+                return self.sequence(node, path)
+            assert isinstance(node, yaml.MappingNode)
+            return self.mapping(node, path)
+        finally:
+            self.open.discard(id(node))
+
+    def scalar(self, node: yaml.ScalarNode) -> Any:
+        text: str = node.value
+        if node.tag == f"{_TAG}str":
+            return scalar(text) if node.style is None else text
+        if node.tag not in _SCALARS:
+            raise self.refuse(node, f"the tag {_short(node.tag)} is not supported")
+        value = scalar(text)
+        if value is not None and type(value).__name__ != node.tag.removeprefix(_TAG):
+            raise self.refuse(node, f"the value is not of its tag {_short(node.tag)}")
+        return value
+
+    def sequence(self, node: yaml.SequenceNode, path: KeyPath) -> list[Any]:
+        if node.tag != f"{_TAG}seq":
+            raise self.refuse(node, f"the tag {_short(node.tag)} is not supported")
+        for index, item in enumerate(node.value):
+            self.note((*path, index), item)
+        return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+
+    def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+        if node.tag != f"{_TAG}map":
+            raise self.refuse(node, f"the tag {_short(node.tag)} is not supported")
+        values: dict[str, Any] = {}
+        for key, value in node.value:
+            if key.tag == _MERGE:
+                values.update(self.merged(value, path))
+        own: dict[str, Any] = {}
+        for key, value in node.value:
+            if key.tag != _MERGE:
+                name = self.key(key, path, own)
+                self.note((*path, name), key)
+                own[name] = self.value(value, (*path, name))
+        return values | own
+
+    def merged(self, node: yaml.Node, path: KeyPath) -> dict[str, Any]:
+        nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        values: dict[str, Any] = {}
+        for each in reversed(nodes):
+            if not isinstance(each, yaml.MappingNode):
+                raise self.refuse(node, "<< takes a mapping or a list of mappings")
+            values.update(self.value(each, path))
+        return values
+
+    def key(self, node: yaml.Node, path: KeyPath, own: dict[str, Any]) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise self.refuse(node, "a key has to be a text")
+        name: str = node.value
+        if name in own:
+            first = self.places[(*path, name)].line
+            raise ConfigError(
+                "config.duplicate_key",
+                f"{dotted((*path, name))} stands twice",
+                where=self.where(node),
+                hint=f"it stands at line {first} already",
+            )
+        return name
+
+
+def _short(tag: str) -> str:
+    return f"!!{tag.removeprefix(_TAG)}" if tag.startswith(_TAG) else tag
+
+
+def parse(text: str, name: str) -> Document:
+    """Parse one YAML document.
+
+    Args:
+        text: The YAML.
+        name: What errors call it, such as ``configs/datasets/x.yaml``.
+
+    Raises:
+        ConfigError: ``config.invalid_yaml`` or ``config.duplicate_key``, with the line.
+    """
+    build = _Build(name)
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+        value = None if node is None else build.value(node, ())
+    except RecursionError:
+        raise ConfigError("config.invalid_yaml", "nested too deeply", where=name) from None
+    except yaml.YAMLError as error:
+        raise _syntax(error, name) from None
+    return Document(value, build.places, {})
+
+
+def _syntax(error: yaml.YAMLError, name: str) -> ConfigError:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "no reason given"
+    where = name if mark is None else f"{name}:{mark.line + 1}"
+    hint = ""
+    if "'\\t'" in problem:
+        hint = "indent with spaces"
+    elif "alias" in f"{problem}{getattr(error, 'context', '')}":
+        hint = "put a text that begins with * or & in quotes"
+    elif problem.startswith("expected ',' or"):
+        hint = "within { } and [ ], put texts that hold any of { } [ ] , in quotes"
+    return ConfigError("config.invalid_yaml", f"not YAML: {problem}", where=where, hint=hint)
+
+
+def read(path: Path) -> Document:
+    """Read one YAML file.
+
+    Raises:
+        ConfigError: ``config.unreadable``, ``config.invalid_yaml`` or ``config.duplicate_key``.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError("config.unreadable", "not UTF-8 text", where=str(path)) from None
+    except OSError as error:
+        message = f"cannot be read: {(error.strerror or type(error).__name__).lower()}"
+        raise ConfigError("config.unreadable", message, where=str(path)) from None
+    return parse(text, str(path))
