@@ -1,0 +1,1 @@
+"""From a published version to the config of the experiment that trains on it."""

@@ -1,0 +1,153 @@
+"""How training reaches the data: a table of rules, first match wins.
+
+Pure. Each rule has the sentence that the user sees and the source it comes from; a rule without a
+delivery refuses. A new rule is a new row, and a new fact to decide by is a new field of
+`Situation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from larder.errors import ConfigError
+
+__all__ = ["RULES", "Advice", "Rule", "Situation", "choose"]
+
+_OBJECT_STORES = frozenset({"s3", "gs"})
+_PREPARE_DATA = "Determined, Prepare Data"
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the rules decide by.
+
+    Attributes:
+        requested: ``auto``, ``bind_mount`` or ``bucket``, from the dataset file.
+        scheme: Of the local URL: ``file`` (also for a plain path), ``s3``, ``gs``, ...
+    """
+
+    requested: str
+    scheme: str
+
+    @property
+    def is_file_system(self) -> bool:
+        """The local side is a directory."""
+        return self.scheme == "file"
+
+    @property
+    def is_object_store(self) -> bool:
+        """The local side is a bucket that a training container can reach."""
+        return self.scheme in _OBJECT_STORES
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of the table.
+
+    Attributes:
+        id: Stable name of the rule; it only ever is added to.
+        condition: Whether the rule applies.
+        delivery: What it chooses; None refuses.
+        sentence: What the user is told.
+        source: Where the rule comes from.
+        hint: What to do about a refusal.
+    """
+
+    id: str
+    condition: Callable[[Situation], bool]
+    delivery: str | None
+    sentence: str
+    source: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The delivery that was chosen, and why."""
+
+    delivery: str
+    rule: str
+    sentence: str
+    source: str
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "unreachable",
+        lambda s: not s.is_file_system and not s.is_object_store,
+        None,
+        "a training container cannot reach that kind of local side",
+        "derived",
+        "use a directory or a bucket as the cluster's local.url",
+    ),
+    Rule(
+        "mount-needs-files",
+        lambda s: s.requested == "bind_mount" and not s.is_file_system,
+        None,
+        "delivery bind_mount needs a directory that every node mounts, and the local side is a"
+        " bucket",
+        f"{_PREPARE_DATA}, Distributed File System",
+        "set experiment.delivery to auto or bucket, or use a cluster whose local.url is a path",
+    ),
+    Rule(
+        "bucket-needs-store",
+        lambda s: s.requested == "bucket" and not s.is_object_store,
+        None,
+        "delivery bucket needs an object store, and the local side is a directory",
+        f"{_PREPARE_DATA}, Object Storage",
+        "set experiment.delivery to auto or bind_mount, or use a cluster whose local.url is a"
+        " bucket",
+    ),
+    Rule(
+        "requested",
+        lambda s: s.requested == "bind_mount",
+        "bind_mount",
+        "The dataset file asks for a bind mount.",
+        "the dataset file",
+    ),
+    Rule(
+        "requested-bucket",
+        lambda s: s.requested == "bucket",
+        "bucket",
+        "The dataset file asks for reading from the bucket.",
+        "the dataset file",
+    ),
+    Rule(
+        "mounted",
+        lambda s: s.is_file_system,
+        "bind_mount",
+        "The data is on a file system that the nodes mount: containers see it through a bind"
+        " mount, read-only.",
+        f"{_PREPARE_DATA}, Distributed File System",
+    ),
+    Rule(
+        "same-region",
+        lambda s: s.is_object_store,
+        "bucket",
+        "The data is in a bucket beside the cluster: containers read it from there, and nothing is"
+        " copied first.",
+        f"{_PREPARE_DATA}, Object Storage",
+    ),
+)
+
+
+def choose(requested: str, local_url: str) -> Advice:
+    """Choose the delivery.
+
+    Args:
+        requested: ``experiment.delivery`` of the dataset file.
+        local_url: URL or path of the local side.
+
+    Raises:
+        ConfigError: ``config.invalid_value``: the choice is impossible there.
+    """
+    scheme = local_url.partition("://")[0].lower() if "://" in local_url else "file"
+    situation = Situation(requested, scheme)
+    rule = next((rule for rule in RULES if rule.condition(situation)), None)
+    if rule is None or rule.delivery is None:
+        sentence = rule.sentence if rule else f"there is no delivery {requested!r}"
+        raise ConfigError(
+            "config.invalid_value", sentence, where=local_url, hint=rule.hint if rule else ""
+        )
+    return Advice(rule.delivery, rule.id, rule.sentence, rule.source)

@@ -1,0 +1,241 @@
+"""Determined experiment configs: a template, merged with where the data is.
+
+The fields are those of Determined's experiment configuration reference, release 0.38; training
+code reads ``data`` with ``context.get_data_config()`` or ``det.get_cluster_info().user_data``.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from larder.config.models import Cluster
+from larder.config.yaml import scalar
+from larder.errors import ConfigError
+from larder.experiments.delivery import choose
+from larder.experiments.handover import Handover, SplitHandover
+from larder.experiments.mounts import bind, container_target, under
+
+__all__ = ["render", "to_yaml"]
+
+_ORDER = (
+    "name",
+    "description",
+    "labels",
+    "workspace",
+    "project",
+    "entrypoint",
+    "data",
+    "bind_mounts",
+    "hyperparameters",
+    "searcher",
+    "resources",
+    "environment",
+)
+_DEVICES = ("cpu", "cuda", "rocm")
+_HEX_ID = re.compile(r"[0-9a-f]{16,}")
+
+
+def render(
+    template: Mapping[str, Any],
+    handover: Handover,
+    cluster: Cluster,
+    *,
+    delivery: str = "auto",
+    where: str = "",
+) -> dict[str, Any]:
+    """Merge a template with what a version hands over.
+
+    What the template says is kept; ``data``, ``bind_mounts`` and ``environment`` are added to, and
+    ``name`` is set if it lacks one. ``data.location``, ``data.splits`` and ``data.cache`` are
+    addresses as a training container sees them.
+
+    Args:
+        template: The experiment without its data; left as it is.
+        handover: The version.
+        cluster: Where training runs.
+        delivery: ``experiment.delivery`` of the dataset file.
+        where: Names the template in errors.
+
+    Returns:
+        Plain values, top-level keys in a fixed order.
+
+    Raises:
+        ConfigError: ``config.template`` if the template already sets what Larder sets,
+            ``config.path`` for a mount that does not serve, ``config.invalid_value`` for an
+            impossible delivery.
+    """
+    config = copy.deepcopy(dict(template))
+    if choose(delivery, handover.local_url).delivery == "bind_mount":
+        address = _mount(config, handover, cluster, where)
+    else:
+        address = _bucket(config, handover, cluster, where)
+    own = {**_data(handover, address["root"]), **address["data"]}
+    _merge(config, "data", own, where)
+    config["name"] = config.get("name") or f"{handover.dataset}-{handover.version[:8]}"
+    return _ordered(config)
+
+
+def _mount(
+    config: dict[str, Any], handover: Handover, cluster: Cluster, where: str
+) -> dict[str, Any]:
+    binding = bind(
+        handover.local_url, cluster.nodes.mounts, where=f"cluster {cluster.name}: nodes.mounts"
+    )
+    mounts = _section(config, "bind_mounts", list, where)
+    for number, mount in enumerate(mounts):
+        path = mount.get("container_path") if isinstance(mount, Mapping) else None
+        if isinstance(path, str) and container_target(path) == binding.container_path:
+            message = f"bind_mounts.{number} mounts {path}, where the data is mounted"
+            raise _refused(message, where, "take it out, or choose another container_path")
+    mounts.append(
+        {
+            "host_path": binding.host_path,
+            "container_path": binding.container_path,
+            "read_only": binding.read_only,
+        }
+    )
+    root = f"{binding.data_path}/{_rest(handover.root, handover.local_url)}".rstrip("/")
+    return {"root": root, "data": {"path": root}}
+
+
+def _bucket(
+    config: dict[str, Any], handover: Handover, cluster: Cluster, where: str
+) -> dict[str, Any]:
+    scheme, _, address = handover.root.partition("://")
+    bucket, _, prefix = address.rstrip("/").partition("/")
+    variables = {
+        "AWS_DEFAULT_REGION": cluster.local.region,
+        "AWS_ENDPOINT_URL": cluster.local.endpoint,
+    }
+    if scheme == "s3" and any(variables.values()):
+        environment = _section(config, "environment", dict, where)
+        wanted = {name: value for name, value in variables.items() if value}
+        present = environment.get("environment_variables")
+        environment["environment_variables"] = _with_variables(present, wanted, where)
+    return {
+        "root": handover.root.rstrip("/"),
+        "data": {"bucket": bucket, "prefix": f"{prefix}/" if prefix else ""},
+    }
+
+
+def _with_variables(present: Any, wanted: Mapping[str, str], where: str) -> Any:
+    """Add variables to a list, or to each list of a map by device; what is set there stays."""
+    if isinstance(present, Mapping):
+        devices = [*present, *(name for name in _DEVICES if name not in present)]
+        if "gpu" in present and "cuda" not in present:  # gpu is cuda's former name
+            devices.remove("cuda")
+        return {name: _with_variables(present.get(name), wanted, where) for name in devices}
+    if present is not None and not isinstance(present, list):
+        message = "environment.environment_variables must be a list, or a map by device"
+        raise _refused(message, where, "write it as a list of NAME=VALUE")
+    names = {str(entry).partition("=")[0] for entry in present or ()}
+    added = [f"{name}={value}" for name, value in wanted.items() if name not in names]
+    return [*(present or ()), *added]
+
+
+def _data(handover: Handover, root: str) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "dataset": handover.dataset,
+        "version": handover.version,
+        "digest": handover.digest,
+        "location": f"{root}/{_rest(handover.location, handover.root)}",
+    }
+    if handover.classes is not None:
+        data["classes"] = handover.classes
+    data["splits"] = {
+        name: _split(split, handover.root, root) for name, split in sorted(handover.splits.items())
+    }
+    if handover.cache:
+        data["cache"] = {
+            name: [f"{root}/{_rest(path, handover.root)}" for path in paths]
+            for name, paths in sorted(handover.cache.items())
+        }
+    return data
+
+
+def _split(split: SplitHandover, handover_root: str, root: str) -> dict[str, Any]:
+    patterns = (f"{root}/{_rest(part, handover_root)}" for part in split.pattern.split("::"))
+    return {
+        "pattern": "::".join(patterns),
+        "samples": split.samples,
+        "shards": split.shards,
+        "bytes": split.bytes,
+    }
+
+
+def _rest(path: str, root: str) -> str:
+    """``path`` relative to ``root``, without a trailing slash; both may be URLs or paths."""
+    path, root = path.removeprefix("file://"), root.removeprefix("file://")
+    rest = under(path, root)
+    assert rest is not None or not (path.startswith("/") or "://" in path), f"{path} not in {root}"
+    return (path if rest is None else rest).strip("/")
+
+
+def _section(config: dict[str, Any], key: str, kind: type[Any], where: str) -> Any:
+    """The template's own section, or a new one, as part of ``config``."""
+    if config.get(key) is None:
+        config[key] = kind()
+    if not isinstance(config[key], kind):
+        noun = "a list" if kind is list else "a mapping"
+        raise _refused(f"{key} must be {noun}", where, "mend the template")
+    return config[key]
+
+
+def _merge(config: dict[str, Any], key: str, own: dict[str, Any], where: str) -> None:
+    theirs = _section(config, key, dict, where)
+    both = sorted(own.keys() & theirs.keys())
+    if both:
+        names = ", ".join(f"{key}.{name}" for name in both)
+        raise _refused(f"the template sets {names}, which Larder sets", where, "take it out")
+    config[key] = {**own, **theirs}
+
+
+def _ordered(config: dict[str, Any]) -> dict[str, Any]:
+    first = [key for key in _ORDER if key in config]
+    return {key: config[key] for key in [*first, *sorted(config.keys() - set(first), key=str)]}
+
+
+def _refused(message: str, where: str, hint: str) -> ConfigError:
+    return ConfigError("config.template", message, where=where, hint=hint)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes the same bytes for the same values: no anchors, and IDs always in quotes."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # PyYAML quotes what YAML 1.1 takes for a number; Determined reads YAML 1.2, where 12e4 is one.
+    # Of the quotes, only the double ones escape the line breaks of Unicode.
+    misread = _HEX_ID.fullmatch(text) or not isinstance(scalar(text), str)
+    style = '"' if not text.isprintable() else "'" if misread else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def to_yaml(config: Mapping[str, Any], header: Iterable[str] = ()) -> str:
+    """The file's text: the same bytes for the same values, in the order of the mapping.
+
+    Args:
+        config: Plain values, as `render` returns them.
+        header: Lines of the comment at the top.
+    """
+    comment = "".join(f"# {' '.join(line.split())}\n" for line in header)
+    body = yaml.dump(
+        dict(config),
+        Dumper=_Dumper,
+        sort_keys=False,
+        default_flow_style=False,
+        allow_unicode=True,
+        width=10**6,
+    )
+    return comment + body

@@ -1,0 +1,107 @@
+"""The files that a version hands over, and writing them where they changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from larder.config.models import Cluster
+from larder.errors import NotFoundError
+from larder.experiments import determined
+from larder.experiments.delivery import choose
+from larder.experiments.handover import ConfigFile, Handover
+from larder.experiments.model import validate
+from larder.store import open_store
+from larder.store.base import Store
+
+__all__ = ["Written", "emit", "write_configs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A config where it stands now; ``changed`` says whether its bytes were written."""
+
+    path: Path
+    changed: bool
+
+
+def emit(
+    handover: Handover,
+    cluster: Cluster,
+    template: Mapping[str, Any],
+    *,
+    delivery: str = "auto",
+    template_name: str = "",
+) -> tuple[ConfigFile, ...]:
+    """Render the configs of a version and validate them. Pure.
+
+    Args:
+        handover: The version.
+        cluster: Where training runs; ``consumer`` says what the configs are for.
+        template: The consumer's config without the data.
+        delivery: ``experiment.delivery`` of the dataset file.
+        template_name: File name of the template, for the header and errors.
+
+    Raises:
+        ConfigError: See `larder.experiments.determined.render`, and
+            ``config.invalid_experiment`` if the result breaks a rule of its consumer.
+    """
+    return _CONSUMERS[cluster.consumer.kind](handover, cluster, template, delivery, template_name)
+
+
+def _determined(
+    handover: Handover,
+    cluster: Cluster,
+    template: Mapping[str, Any],
+    delivery: str,
+    template_name: str,
+) -> tuple[ConfigFile, ...]:
+    config = determined.render(template, handover, cluster, delivery=delivery, where=template_name)
+    validate(config, cluster.consumer.release, where=template_name)
+    source = f" from {template_name}" if template_name else ""
+    header = (
+        f"Made by Larder{source} for the cluster {cluster.name}, and made anew by each run.",
+        f"dataset: {handover.dataset}",
+        f"version: {handover.version}",
+        f"content digest: {handover.digest}",
+        choose(delivery, handover.local_url).sentence,
+    )
+    return (ConfigFile("experiment.yaml", determined.to_yaml(config, header)),)
+
+
+_Renderer = Callable[
+    [Handover, Cluster, Mapping[str, Any], str, str],
+    tuple[ConfigFile, ...],
+]
+_CONSUMERS: dict[str, _Renderer] = {"determined": _determined}
+
+
+def write_configs(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:
+    """Write each file whose bytes differ from what stands there, whole or not at all.
+
+    Args:
+        files: As `emit` returns them.
+        output_dir: Made if it does not exist.
+
+    Raises:
+        StoreError: The directory cannot be written, or is full.
+    """
+    output_dir = output_dir.absolute()
+    with closing(open_store(str(output_dir))) as store:
+        return tuple(
+            Written(output_dir / file.name, _replace(store, file.name, file.text.encode()))
+            for file in files
+        )
+
+
+def _replace(store: Store, key: str, data: bytes) -> bool:
+    try:
+        if store.get(key) == data:
+            return False
+    except NotFoundError:
+        pass
+    store.put(key, data)
+    return True

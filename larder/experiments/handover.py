@@ -1,0 +1,64 @@
+"""What a config needs to know of a version: the one value that every renderer takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["ConfigFile", "Handover", "SplitHandover"]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitHandover:
+    """One split of the version.
+
+    Attributes:
+        samples: Number of samples.
+        shards: Number of shards.
+        bytes: Of all its shards.
+        pattern: Brace pattern of its shards, such as
+            ``segments/SEG/shards/train/digits-train-{000000..000003}.tar``: relative to the
+            dataset's root, or a URL or path below it. Several patterns are joined by ``::``, as
+            WebDataset's readers split them.
+    """
+
+    samples: int
+    shards: int
+    bytes: int
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """A published version, and where it stands.
+
+    Attributes:
+        dataset: Name of the dataset.
+        version: ID of the version, 32 hex digits.
+        digest: Content digest of the version.
+        location: URL of the version, ``LOCAL/larder/DATASET/versions/ID``.
+        root: URL or absolute path of the dataset's root, ``LOCAL/larder/DATASET/``.
+        local_url: URL or absolute path of the local side, ``LOCAL``.
+        splits: By name.
+        classes: Number of classes; None for a dataset without labels.
+        cache: Paths of the LMDB parts of each split, relative to the root or below it; None if the
+            version has no cache.
+    """
+
+    dataset: str
+    version: str
+    digest: str
+    location: str
+    root: str
+    local_url: str
+    splits: Mapping[str, SplitHandover]
+    classes: int | None = None
+    cache: Mapping[str, tuple[str, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """A file to hand over: its name below the output directory, and its text."""
+
+    name: str
+    text: str

@@ -1,0 +1,247 @@
+"""Our model of a Determined experiment: the fields that we emit, and the rules that bind them.
+
+Determined checks an experiment in its master, so a mistake shows only on submission. The model
+follows its schemas (``schemas/expconf/v0`` of releases 0.21 and 0.38) for what we emit; other
+known fields pass unread. The rules are those that the schemas leave out, each with its source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import ValidationError as Invalid
+
+from larder.config.suggest import nearest
+from larder.errors import ConfigError
+from larder.experiments.mounts import mount_problems
+
+__all__ = ["Experiment", "known_keys", "validate"]
+
+_SINCE_0_22 = frozenset({"integrations", "log_policies", "preemption_timeout", "retention_policy"})
+_KEYS = frozenset(
+    {
+        "bind_mounts",
+        "checkpoint_policy",
+        "checkpoint_storage",
+        "data",
+        "data_layer",
+        "debug",
+        "description",
+        "entrypoint",
+        "environment",
+        "hyperparameters",
+        "internal",
+        "labels",
+        "max_restarts",
+        "min_checkpoint_period",
+        "min_validation_period",
+        "name",
+        "optimizations",
+        "pbs",
+        "perform_initial_validation",
+        "profiling",
+        "project",
+        "records_per_epoch",
+        "reproducibility",
+        "resources",
+        "scheduling_unit",
+        "searcher",
+        "security",
+        "slurm",
+        "tensorboard_storage",
+        "workspace",
+    }
+)
+_DEVICES = frozenset({"cpu", "cuda", "rocm", "gpu"})
+_MEMORY = re.compile(r"([0-9]*[.])?[0-9]+ ?(([kmgtpKMGTP]([iI]?[bB])?)|[bB])?")
+_TRIAL_CLASS = re.compile(r"[\w.]+:\w+")
+_ASHA = frozenset({"adaptive_asha", "async_halving"})
+
+Problem = tuple[str, str]
+Release = tuple[int, ...]
+
+
+def _entrypoint(value: Any) -> Any:
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError("must be text or a list of text")
+    if not "".join(words).strip():
+        raise ValueError("must name a command")
+    return value
+
+
+def _variables(value: Any) -> Any:
+    lists = value if isinstance(value, Mapping) else {"": value}
+    if isinstance(value, Mapping) and value.keys() - _DEVICES:
+        raise ValueError("must be a list of NAME=VALUE, or such lists under cpu, cuda and rocm")
+    for entries in lists.values():
+        if not isinstance(entries, list):
+            raise ValueError("must be a list of NAME=VALUE")
+        for entry in entries:
+            # Values may be secrets of the template: a message names the variable alone.
+            if not isinstance(entry, str) or not entry.partition("=")[0] or "=" not in entry:
+                raise ValueError("must hold NAME=VALUE texts only")
+    return value
+
+
+def _memory(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("must be a number of bytes, or text such as 4G")
+    if isinstance(value, str) and not _MEMORY.fullmatch(value):
+        raise ValueError("must be a number of bytes, or text such as 4G")
+    return value
+
+
+class _Fields(BaseModel):
+    """Fields that we do not emit pass unread."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class BindMount(BaseModel):
+    """A directory of the node, in the container."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host_path: StrictStr
+    container_path: StrictStr
+    read_only: StrictBool | None = None
+    propagation: Literal["private", "rprivate", "shared", "rshared", "slave", "rslave"] | None = (
+        None  # Docker's; the schema takes any text
+    )
+
+
+class Environment(_Fields):
+    """What the container is made of."""
+
+    environment_variables: Annotated[Any, BeforeValidator(_variables)] = []
+
+
+class Resources(_Fields):
+    """What the trial is given."""
+
+    slots_per_trial: Annotated[StrictInt, Field(ge=0)] | None = None
+    shm_size: Annotated[Any, BeforeValidator(_memory)] = 0
+    priority: Annotated[StrictInt, Field(ge=1, le=99)] | None = None
+    resource_pool: StrictStr | None = None
+
+
+class Searcher(_Fields):
+    """The search over hyperparameters."""
+
+    name: Literal["single", "random", "grid", "adaptive_asha", "async_halving", "custom"]
+    metric: Annotated[StrictStr, Field(min_length=1)]
+    smaller_is_better: StrictBool | None = None
+    max_trials: Annotated[StrictInt, Field(ge=1)] | None = None
+
+
+class Experiment(_Fields):
+    """An experiment that can be submitted once the cluster's own defaults are added."""
+
+    name: Annotated[StrictStr, Field(min_length=1)]
+    description: StrictStr | None = None
+    labels: list[StrictStr] | None = None
+    workspace: StrictStr | None = None
+    project: StrictStr | None = None
+    entrypoint: Annotated[Any, BeforeValidator(_entrypoint)]
+    data: dict[StrictStr, Any] | None = None
+    bind_mounts: list[BindMount] | None = None
+    hyperparameters: dict[StrictStr, Any]
+    searcher: Searcher
+    resources: Resources | None = None
+    environment: Environment | None = None
+
+
+def known_keys(release: str) -> frozenset[str]:
+    """The top-level keys of an experiment of that Determined release."""
+    number = _number(release)
+    keys = _KEYS | _SINCE_0_22 if number >= (0, 22) else _KEYS
+    return keys - {"data_layer"} if number >= (0, 19, 10) else keys
+
+
+def validate(config: Mapping[str, Any], release: str, *, where: str = "") -> None:
+    """Check a rendered experiment, and report all that is wrong with it at once.
+
+    Args:
+        config: As `larder.experiments.determined.render` returns it.
+        release: Of Determined, such as ``0.38``.
+        where: Names the template in the error.
+
+    Raises:
+        ConfigError: ``config.invalid_experiment``; its message names each field and its rule.
+    """
+    number = _number(release)
+    problems = [*_unknown_keys(config, release), *_type_problems(config)]
+    if not problems:  # the rules below rely on the types
+        problems = [*_rule_problems(config, number)]
+    if problems:
+        text = "; ".join(f"{path}: {message}" for path, message in problems)
+        raise ConfigError(
+            "config.invalid_experiment",
+            f"not an experiment of Determined {release}: {text}",
+            where=where,
+            hint="mend the template or the cluster file",
+        )
+
+
+def _number(release: str) -> Release:
+    return tuple(int(part) for part in release.split("."))
+
+
+def _unknown_keys(config: Mapping[str, Any], release: str) -> Iterator[Problem]:
+    known = known_keys(release)
+    for key in sorted(config.keys() - known, key=str):
+        if key == "data_layer":  # from 0.19.10 on the master takes it and ignores it
+            yield key, "removed in Determined 0.19.10, and ignored since"
+            continue
+        near = nearest(str(key), sorted(known))
+        yield str(key), "unknown key" + (f", did you mean {near[0]}?" if near else "")
+
+
+def _type_problems(config: Mapping[str, Any]) -> list[Problem]:
+    try:
+        Experiment.model_validate(dict(config))
+    except Invalid as invalid:
+        return [
+            (".".join(map(str, error["loc"])), _sentence(error["msg"]))
+            for error in invalid.errors()
+        ]
+    return []
+
+
+def _sentence(message: str) -> str:
+    message = message.removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
+
+
+def _rule_problems(config: Mapping[str, Any], release: Release) -> Iterator[Problem]:
+    for place, message in mount_problems(config.get("bind_mounts") or ()):
+        yield f"bind_mounts.{place}", message
+    if bool(config.get("workspace")) != bool(config.get("project")):
+        yield "workspace", "workspace and project are given both or neither"
+    yield from _searcher_problems(config["searcher"], release)
+    # Release note 0.38.0: "no longer accepts model_def:TrialClass".
+    entrypoint = config["entrypoint"]
+    if release >= (0, 38) and isinstance(entrypoint, str) and _TRIAL_CLASS.fullmatch(entrypoint):
+        yield "entrypoint", "Determined 0.38 takes a command, not MODULE:CLASS"
+
+
+def _searcher_problems(searcher: Mapping[str, Any], release: Release) -> Iterator[Problem]:
+    name = searcher["name"]
+    if name in _ASHA | {"random"} and searcher.get("max_trials") is None:
+        yield "searcher.max_trials", f"needed by {name}"
+    if release < (0, 38):
+        return
+    # Release note 0.38.0: ASHA without max_time and time_metric "will no longer run"; custom
+    # searchers are removed.
+    if name == "custom":
+        yield "searcher.name", "custom searchers were removed in Determined 0.38"
+    if name in _ASHA:
+        for field in ("max_time", "time_metric"):
+            if searcher.get(field) is None:
+                yield f"searcher.{field}", f"needed by {name} from Determined 0.38 on"
+        if searcher.get("max_length") is not None:
+            yield "searcher.max_length", f"replaced by max_time for {name} in Determined 0.38"

@@ -1,0 +1,136 @@
+"""Which directory of the nodes a training container mounts, and what a bind mount may say.
+
+Pure: paths are compared as text, after normalising. Determined's own schema refuses only a relative
+``host_path`` and a ``container_path`` of exactly ``.``; the rest of these rules are what its agents
+and its merging of configs trip over.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from larder.config.models import Mount
+from larder.errors import ConfigError
+
+__all__ = ["WORK_DIR", "Binding", "bind", "container_target", "mount_problems", "under"]
+
+WORK_DIR = "/run/determined/workdir"
+"""Where Determined puts the model code; a relative ``container_path`` is joined to it."""
+
+_UNREADABLE = re.compile(r"[{}\\]|::")  # what brace patterns give a meaning
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One bind mount, normalised, and where the local directory stands in the container."""
+
+    host_path: str
+    container_path: str
+    read_only: bool
+    data_path: str
+
+
+def bind(local_url: str, mounts: Sequence[Mount], *, where: str = "") -> Binding:
+    """Choose the bind mount through which containers see the local directory.
+
+    Without mounts the local directory itself is mounted, at the same path in the container.
+
+    Args:
+        local_url: The local side: ``file:///dir/`` or an absolute path.
+        mounts: ``nodes.mounts`` of the cluster file.
+        where: Names the cluster file in errors.
+
+    Raises:
+        ConfigError: ``config.path``: the directory is not absolute, a mount breaks a rule, or the
+            directory lies under none or several of them.
+    """
+    directory = _directory(local_url)
+    given = mounts or (Mount(host_path=directory, container_path=directory),)
+    problems = list(mount_problems([mount.model_dump() for mount in given]))
+    problems += [
+        (f"{number}.container_path", "must be absolute, so that the config can name the data")
+        for number, mount in enumerate(given)
+        if mount.container_path.strip("./") and not mount.container_path.startswith("/")
+    ]
+    if problems:
+        text = "; ".join(f"{path} {message}" for path, message in problems)
+        raise _refused(f"a bind mount is not usable: {text}", where, "mend nodes.mounts")
+    return _chosen(directory, given, where)
+
+
+def _chosen(directory: str, mounts: Sequence[Mount], where: str) -> Binding:
+    holding = [mount for mount in mounts if under(directory, normal(mount.host_path)) is not None]
+    if len(holding) != 1:
+        which = ", ".join(mount.host_path for mount in holding) or "none of them"
+        message = f"{directory} must lie under exactly one mount's host_path, not {which}"
+        raise _refused(message, where, "mend nodes.mounts or local.url")
+    host, container = normal(holding[0].host_path), normal(holding[0].container_path)
+    data = posixpath.join(container, under(directory, host) or "").rstrip("/")
+    if _UNREADABLE.search(data):
+        message = f"{data} holds a brace, a backslash or ::, which brace patterns give a meaning"
+        raise _refused(message, where, "choose another directory")
+    return Binding(host, container, holding[0].read_only, data)
+
+
+def _directory(local_url: str) -> str:
+    path = local_url.removeprefix("file://")
+    if not path.startswith("/") or ".." in path.split("/"):
+        message = "a bind mount needs the absolute path of the local directory, without .."
+        raise _refused(message, local_url, "write local.url in full")
+    return normal(path)
+
+
+def _refused(message: str, where: str, hint: str) -> ConfigError:
+    return ConfigError("config.path", message, where=where, hint=hint)
+
+
+def normal(path: str) -> str:
+    """The path without ``//``, ``/./`` and a trailing slash."""
+    return re.sub(r"^//", "/", posixpath.normpath(path))
+
+
+def under(path: str, directory: str) -> str | None:
+    """The rest of ``path`` below ``directory``, empty for itself; None if it is elsewhere."""
+    path, directory = path.rstrip("/"), directory.rstrip("/")
+    if path == directory:
+        return ""
+    return path[len(directory) + 1 :] if path.startswith(f"{directory}/") else None
+
+
+def container_target(container_path: str) -> str:
+    """Where Determined mounts it: absolute and normalised."""
+    return normal(posixpath.join(WORK_DIR, container_path))
+
+
+def mount_problems(mounts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """What is wrong with bind mounts whose fields have the right types.
+
+    Args:
+        mounts: Mappings with ``host_path`` and ``container_path``.
+
+    Yields:
+        The place, such as ``0.host_path``, and the rule it breaks.
+    """
+    seen: dict[str, int] = {}
+    for number, mount in enumerate(mounts):
+        yield from _path_problems(number, mount["host_path"], mount["container_path"])
+        first = seen.setdefault(container_target(mount["container_path"]), number)
+        if first != number:
+            message = f"is the container_path of mount {first} too; Determined drops one silently"
+            yield f"{number}.container_path", message
+
+
+def _path_problems(number: int, host: str, container: str) -> Iterator[tuple[str, str]]:
+    if not host.startswith("/"):
+        yield f"{number}.host_path", f"must be an absolute path, not {host!r}"
+    if ".." in host.split("/"):
+        yield f"{number}.host_path", "must not hold .."
+    if ".." in container.split("/"):
+        yield f"{number}.container_path", "must not hold .."
+    elif under(WORK_DIR, container_target(container)) is not None:
+        message = f"must not be {container!r}: it would hide the model code in {WORK_DIR}"
+        yield f"{number}.container_path", message

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from larder.config.models import Cluster
+from larder.experiments.handover import Handover, SplitHandover
+
+VERSION = "0123456789abcdef0123456789abcdef"
+SHARDS = "segments/5eed/shards"
+
+
+def make_handover(local_url: str, *, cache: bool = True, dataset: str = "digits") -> Handover:
+    local = local_url if local_url.endswith("/") else f"{local_url}/"
+    root = f"{local}larder/{dataset}/"
+    splits = {
+        "validation": SplitHandover(
+            360, 1, 1_000, f"{SHARDS}/validation/{dataset}-validation-{{000000..000000}}.tar"
+        ),
+        "train": SplitHandover(
+            1437, 4, 4_000, f"{SHARDS}/train/{dataset}-train-{{000000..000003}}.tar"
+        ),
+    }
+    parts = {name: (f"segments/5eed/cache/{name}-0123456789abcdef.mdb",) for name in splits}
+    return Handover(
+        dataset=dataset,
+        version=VERSION,
+        digest="fedcba98" * 8,
+        location=f"{root}versions/{VERSION}",
+        root=root,
+        local_url=local_url,
+        splits=splits,
+        classes=10,
+        cache=parts if cache else None,
+    )
+
+
+def make_cluster(url: str, *mounts: tuple[str, str], **more: Any) -> Cluster:
+    found = [{"host_path": host, "container_path": container} for host, container in mounts]
+    return Cluster.model_validate(
+        {
+            "name": "here",
+            "local": {"url": url, **more.pop("local", {})},
+            "nodes": {"mounts": found},
+            **more,
+        }
+    )
+
+
+@pytest.fixture
+def handover() -> Callable[..., Handover]:
+    return make_handover
+
+
+@pytest.fixture
+def cluster() -> Callable[..., Cluster]:
+    return make_cluster
+
+
+@pytest.fixture
+def template() -> dict[str, Any]:
+    return {
+        "entrypoint": "python3 train.py",
+        "hyperparameters": {"global_batch_size": 32},
+        "searcher": {"name": "single", "metric": "loss"},
+    }

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from larder.errors import ConfigError
+from larder.experiments.delivery import RULES, choose
+
+
+@pytest.mark.parametrize(
+    ("requested", "local_url", "delivery", "rule"),
+    [
+        ("auto", "/mnt/data", "bind_mount", "mounted"),
+        ("auto", "file:///mnt/data/", "bind_mount", "mounted"),
+        ("auto", "s3://bucket/prefix/", "bucket", "same-region"),
+        ("auto", "gs://bucket/", "bucket", "same-region"),
+        ("bind_mount", "/mnt/data", "bind_mount", "requested"),
+        ("bucket", "S3://bucket", "bucket", "requested-bucket"),
+    ],
+)
+def test_the_table(requested: str, local_url: str, delivery: str, rule: str) -> None:
+    advice = choose(requested, local_url)
+    assert (advice.delivery, advice.rule) == (delivery, rule)
+
+
+@pytest.mark.parametrize(
+    ("requested", "local_url", "words"),
+    [
+        ("bind_mount", "s3://bucket/", "needs a directory"),
+        ("bucket", "file:///mnt/data/", "needs an object store"),
+        ("bucket", "/mnt/data", "needs an object store"),
+        ("auto", "memory://test/", "cannot reach"),
+        ("bind_mount", "memory://test/", "cannot reach"),
+    ],
+)
+def test_what_is_impossible_is_refused(requested: str, local_url: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        choose(requested, local_url)
+    assert caught.value.code == "config.invalid_value"
+    assert caught.value.where == local_url
+    assert caught.value.hint
+
+
+def test_every_rule_says_why_and_whence() -> None:
+    assert len({rule.id for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert rule.sentence
+        assert rule.source
+        assert rule.hint or rule.delivery

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from larder.config.models import Cluster
+from larder.config.yaml import scalar
+from larder.errors import ConfigError
+from larder.experiments.determined import render, to_yaml
+from larder.experiments.handover import Handover, SplitHandover
+
+VERSION = "0123456789abcdef0123456789abcdef"
+Make = Callable[..., Any]
+
+
+def test_a_directory_becomes_a_bind_mount(
+    handover: Make, cluster: Make, template: dict[str, Any]
+) -> None:
+    found = render(
+        template, handover("file:///srv/team"), cluster("/srv/team", ("/srv", "/mnt/data"))
+    )
+    assert found["bind_mounts"] == [
+        {"host_path": "/srv", "container_path": "/mnt/data", "read_only": True}
+    ]
+    root = "/mnt/data/team/larder/digits"
+    assert found["data"]["path"] == root
+    assert found["data"]["location"] == f"{root}/versions/{VERSION}"
+    assert found["data"]["splits"]["train"] == {
+        "pattern": f"{root}/segments/5eed/shards/train/digits-train-{{000000..000003}}.tar",
+        "samples": 1437,
+        "shards": 4,
+        "bytes": 4000,
+    }
+    assert found["data"]["cache"]["train"] == [
+        f"{root}/segments/5eed/cache/train-0123456789abcdef.mdb"
+    ]
+    assert "bucket" not in found["data"]
+    assert "environment" not in found
+
+
+def test_a_bucket_becomes_its_name_and_the_prefix(
+    handover: Make, cluster: Make, template: dict[str, Any]
+) -> None:
+    found = render(template, handover("s3://bucket/team#1/x/"), cluster("s3://bucket/team#1/x/"))
+    assert found["data"]["bucket"] == "bucket"
+    assert found["data"]["prefix"] == "team#1/x/larder/digits/"
+    assert found["data"]["location"] == f"s3://bucket/team#1/x/larder/digits/versions/{VERSION}"
+    assert found["data"]["splits"]["train"]["pattern"] == (
+        "s3://bucket/team#1/x/larder/digits/segments/5eed/shards/train/"
+        "digits-train-{000000..000003}.tar"
+    )
+    assert "bind_mounts" not in found
+    assert "path" not in found["data"]
+    assert "environment" not in found
+
+
+def test_a_version_without_labels_and_cache(
+    handover: Make, cluster: Make, template: dict[str, Any]
+) -> None:
+    given = handover("/srv", cache=False)
+    bare = Handover(
+        given.dataset, VERSION, given.digest, given.location, given.root, "/srv", given.splits
+    )
+    data = render(template, bare, cluster("/srv"))["data"]
+    assert "cache" not in data
+    assert "classes" not in data
+
+
+def test_what_the_template_says_is_kept(handover: Make, cluster: Make) -> None:
+    template = {
+        "zebra": 1,
+        "searcher": {"name": "single", "metric": "loss"},
+        "data": {"crop": 224},
+        "bind_mounts": [{"host_path": "/scratch", "container_path": "/scratch"}],
+        "name": "mine",
+    }
+    before = copy.deepcopy(template)
+    found = render(template, handover("/srv"), cluster("/srv"))
+    assert template == before
+    assert found["name"] == "mine"
+    assert found["data"]["crop"] == 224
+    assert [mount["container_path"] for mount in found["bind_mounts"]] == ["/scratch", "/srv"]
+    assert list(found) == ["name", "data", "bind_mounts", "searcher", "zebra"]
+
+
+def test_a_name_is_given_where_the_template_has_none(
+    handover: Make, cluster: Make, template: dict[str, Any]
+) -> None:
+    found = render(template, handover("/srv"), cluster("/srv"))
+    assert found["name"] == "digits-01234567"
+    assert next(iter(found)) == "name"
+
+
+@pytest.mark.parametrize("container_path", ["/srv", "/srv/", "//srv/."])
+def test_a_template_that_mounts_the_same_path_is_refused(
+    handover: Make, cluster: Make, container_path: str
+) -> None:
+    template = {"bind_mounts": [{"host_path": "/x", "container_path": container_path}]}
+    with pytest.raises(ConfigError, match="where the data is mounted") as caught:
+        render(template, handover("/srv"), cluster("/srv"), where="t.yaml")
+    assert caught.value.code == "config.template"
+    assert caught.value.where == "t.yaml"
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ({"data": {"version": 1, "path": "/x"}}, "sets data.path, data.version"),
+        ({"data": []}, "data must be a mapping"),
+        ({"bind_mounts": {}}, "bind_mounts must be a list"),
+    ],
+)
+def test_a_template_in_the_way_is_refused(
+    handover: Make, cluster: Make, template: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        render(template, handover("/srv"), cluster("/srv"))
+    assert caught.value.code == "config.template"
+
+
+def bucket_variables(handover: Make, cluster: Make, environment: Any) -> Any:
+    local = {"region": "us-west-2", "endpoint": "http://127.0.0.1:9000"}
+    config = render(
+        {"environment": environment}, handover("s3://b/"), cluster("s3://b/", local=local)
+    )
+    return config["environment"]["environment_variables"]
+
+
+REGION, ENDPOINT = "AWS_DEFAULT_REGION=us-west-2", "AWS_ENDPOINT_URL=http://127.0.0.1:9000"
+
+
+def test_region_and_endpoint_of_the_bucket_reach_the_container(
+    handover: Make, cluster: Make
+) -> None:
+    assert bucket_variables(handover, cluster, None) == [REGION, ENDPOINT]
+    assert bucket_variables(handover, cluster, {"environment_variables": ["A=1"]}) == [
+        "A=1",
+        REGION,
+        ENDPOINT,
+    ]
+
+
+def test_a_variable_of_the_template_wins(handover: Make, cluster: Make) -> None:
+    own = {"environment_variables": ["AWS_DEFAULT_REGION=eu-west-1"]}
+    assert bucket_variables(handover, cluster, own) == [*own["environment_variables"], ENDPOINT]
+
+
+def test_variables_by_device(handover: Make, cluster: Make) -> None:
+    own = {"environment_variables": {"gpu": ["A=1"]}}
+    assert bucket_variables(handover, cluster, own) == {
+        "gpu": ["A=1", REGION, ENDPOINT],
+        "cpu": [REGION, ENDPOINT],
+        "rocm": [REGION, ENDPOINT],
+    }
+
+
+def test_variables_of_another_shape_are_refused(handover: Make, cluster: Make) -> None:
+    with pytest.raises(ConfigError, match="must be a list"):
+        bucket_variables(handover, cluster, {"environment_variables": "A=1"})
+
+
+def test_several_patterns_of_a_grown_version(
+    cluster: Make, handover: Make, template: dict[str, Any]
+) -> None:
+    given = handover("/srv", cache=False)
+    root = given.root
+    grown = Handover(
+        given.dataset,
+        VERSION,
+        given.digest,
+        given.location,
+        root,
+        "/srv",
+        {"train": SplitHandover(2, 2, 2, f"a/x-{{0..0}}.tar::{root}b/x-{{0..0}}.tar")},
+    )
+    found = render(template, grown, cluster("/srv", ("/srv", "/data")))
+    assert found["data"]["splits"]["train"]["pattern"] == (
+        "/data/larder/digits/a/x-{0..0}.tar::/data/larder/digits/b/x-{0..0}.tar"
+    )
+
+
+def test_the_same_values_give_the_same_text(
+    handover: Make, cluster: Make, template: dict[str, Any]
+) -> None:
+    shared = ["a"]
+    template = {**template, "labels": shared, "hyperparameters": {"again": shared}}
+    backwards = dict(reversed(template.items()))
+    here: Cluster = cluster("/srv")
+    texts = {to_yaml(render(t, handover("/srv"), here)) for t in (template, backwards)}
+    assert len(texts) == 1
+    assert "&id" not in texts.pop()
+
+
+def test_the_header_is_a_comment_whatever_it_holds() -> None:
+    assert to_yaml({"a": 1}, ["two\nlines", "x"]) == "# two lines\n# x\na: 1\n"
+
+
+def test_ids_are_quoted_because_yaml_1_2_takes_some_for_numbers() -> None:
+    text = to_yaml({"version": "1234567890123456789012345678e012"})
+    assert text == "version: '1234567890123456789012345678e012'\n"
+
+
+plain = st.one_of(
+    st.text(max_size=8),
+    st.from_regex(r"[0-9eExob.+-]{1,6}", fullmatch=True),
+    st.sampled_from(["no", "on", "null", "~", "12:30", "2026-11-21", "1e-3", "0o7", ".inf", ""]),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.booleans(),
+    st.none(),
+)
+
+
+@given(st.dictionaries(st.text(max_size=5), plain, max_size=4))
+def test_values_come_back_as_they_were(values: dict[str, Any]) -> None:
+    assert yaml.safe_load(to_yaml(values)) == values
+
+
+@given(st.from_regex(r"[0-9eExob.+-]{1,6}|true|Null|~", fullmatch=True))
+def test_a_text_stays_a_text_for_a_reader_of_yaml_1_2(text: str) -> None:
+    written = to_yaml({"a": text}).removeprefix("a: ").rstrip("\n")
+    assert written[0] in "'\"" or scalar(written) == text
