@@ -85,6 +85,8 @@ CODES: dict[str, str] = {
     "damage.manifest": "a manifest or a version document cannot be understood",
     "version.missing": "no such version or tag",
     "version.split": "the version has no such split",
+    "run.interrupted": "the user interrupted the run",
+    "cache.schema": "fields that a cache cannot hold, or a record that does not fit them",
 }
 
 

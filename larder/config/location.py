@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from larder.config.models import Location
 from larder.errors import ConfigError
 
 __all__ = ["check_overlap", "is_path", "resolve_url"]
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 def is_path(url: str) -> bool:
     """Whether ``url`` is a plain path: it has no ``scheme://``."""
-    return not _SCHEME.match(url)
+    return not _URL.fullmatch(url)
 
 
 def resolve_url(url: str, base: Path) -> str:
@@ -75,14 +74,16 @@ def check_overlap(
 
 
 def _segments(url: str, endpoint: str | None) -> tuple[str, ...]:
-    """The place as segments, of which a containing place has the first few."""
-    if is_path(url):
-        return _directory(os.path.expanduser(url))
-    parts = urlsplit(url.replace("#", "%23").replace("?", "%3F"))
-    if parts.scheme.lower() == "file":
-        return _directory(unquote(parts.path))
-    prefix = tuple(segment for segment in parts.path.split("/") if segment)
-    return (parts.scheme.lower(), (endpoint or "").rstrip("/").lower(), parts.netloc, *prefix)
+    """The place as segments, of which a containing place has the first few.
+
+    URLs are taken literally, as `larder.store.open_store` does: no percent-decoding.
+    """
+    match = _URL.fullmatch(url)
+    scheme, rest = (match[1].lower(), match[2]) if match else ("file", os.path.expanduser(url))
+    if scheme == "file":
+        return _directory(rest)
+    segments = (segment for segment in rest.split("/") if segment)
+    return (scheme, (endpoint or "").rstrip("/").lower(), *segments)
 
 
 def _directory(path: str) -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""What happens in which order: one flow per file, each run by python -m flows.NAME."""

@@ -1,0 +1,242 @@
+"""The progress of a command: live rows in a terminal, plain lines elsewhere, on stderr."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, TextIO
+
+from flows._stage import Stage, joined
+from larder.units import format_seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = ["Display", "LiveView", "PlainView"]
+
+INTERVAL_SECONDS = 5.0
+_REFRESHES_PER_SECOND = 4
+
+
+class View(Protocol):
+    """Shows stages. Calls of `started`, `advanced` and `finished` come one at a time."""
+
+    def open(self, stages: Callable[[], list[Stage]]) -> None:
+        """Begin; ``stages`` gives copies of all stages in the order they started."""
+
+    def started(self, stage: Stage) -> None:
+        """A stage began, or its totals became known."""
+
+    def advanced(self, stage: Stage, now: float) -> None:
+        """A stage got further."""
+
+    def finished(self, stage: Stage, now: float) -> None:
+        """A stage is done."""
+
+    def say(self, line: str) -> None:
+        """Show a line of its own."""
+
+    def close(self) -> None:
+        """Stop, and leave the terminal as it was."""
+
+
+class Display:
+    """Listens to stages (`larder.progress.Progress`) and shows them, from any thread.
+
+    Use it as a context manager: it leaves the terminal clean however the block ends.
+
+    Args:
+        quiet: Show nothing.
+        stream: Where to; stderr if None, because stdout is for the result.
+        view: How; by default live rows if ``stream`` is a terminal, else plain lines.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        stream: TextIO | None = None,
+        view: View | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._view = None if quiet else view or _view_for(stream or sys.stderr, clock)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._stages: dict[str, Stage] = {}
+
+    def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
+        """Stage ``stage`` begins; called again, its totals become known, its counts stay."""
+        with self._lock:
+            known = stage in self._stages
+            entry = self._entry(stage)
+            entry.ended = None
+            entry.total_objects = entry.total_objects if objects is None else objects
+            entry.total_bytes = entry.total_bytes if bytes is None else bytes
+            if self._view and not known:
+                self._view.started(entry)
+
+    def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
+        """So many more objects and bytes of ``stage`` are done."""
+        with self._lock:
+            entry = self._entry(stage)
+            entry.objects += objects
+            entry.bytes += bytes
+            if self._view:
+                self._view.advanced(entry, self._clock())
+
+    def finish(self, stage: str) -> None:
+        """Stage ``stage`` is done; called again, nothing happens."""
+        with self._lock:
+            entry = self._entry(stage)
+            if entry.ended is None:
+                entry.ended = self._clock()
+                if self._view:
+                    self._view.finished(entry, entry.ended)
+
+    def say(self, line: str) -> None:
+        """Show a line of its own, such as a warning, without disturbing the rows."""
+        # Not under the lock: rich redraws the rows, for which it asks for copies of the stages.
+        if self._view:
+            self._view.say(line)
+
+    def __enter__(self) -> Self:
+        if self._view:
+            self._view.open(self._copies)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._view:
+            self._view.close()
+
+    def _entry(self, name: str) -> Stage:
+        if name not in self._stages:
+            self._stages[name] = Stage(name, began=self._clock())
+        return self._stages[name]
+
+    def _copies(self) -> list[Stage]:
+        with self._lock:
+            return [replace(stage) for stage in self._stages.values()]
+
+
+def _view_for(stream: TextIO, clock: Callable[[], float]) -> View:
+    if not stream.isatty():
+        return PlainView(stream)
+    from rich.console import Console
+
+    console = Console(file=stream)
+    return PlainView(stream) if console.is_dumb_terminal else LiveView(console, clock)
+
+
+class PlainView:
+    """A line when a stage starts and ends, and at most one in ``interval_seconds`` between."""
+
+    def __init__(self, stream: TextIO, interval_seconds: float = INTERVAL_SECONDS) -> None:
+        self._stream = stream
+        self._interval_seconds = interval_seconds
+        self._shown: dict[str, float] = {}
+
+    def open(self, stages: Callable[[], list[Stage]]) -> None:
+        """Nothing to prepare."""
+
+    def started(self, stage: Stage) -> None:
+        """``mirror: started, 3,000 objects, 33 MB``."""
+        self._shown[stage.name] = stage.began
+        self.say(f"{stage.name}: {joined('started', stage.totals_text())}")
+
+    def advanced(self, stage: Stage, now: float) -> None:
+        """``mirror: 1,200 of 3,000 objects, 13 MB of 33 MB, 12 MB/s, 2 s left``."""
+        if now - self._shown.setdefault(stage.name, stage.began) >= self._interval_seconds:
+            self._shown[stage.name] = now
+            self.say(f"{stage.name}: {_far(stage, now)}")
+
+    def finished(self, stage: Stage, now: float) -> None:
+        """``mirror: done, 3,000 objects, 33 MB in 3 s``."""
+        done = joined("done", stage.objects_text() if stage.objects else "", stage.bytes_text())
+        self.say(f"{stage.name}: {done} in {format_seconds(stage.seconds(now))}")
+
+    def say(self, line: str) -> None:
+        """The line itself; a reader that has gone is no reason to stop the work."""
+        with suppress(BrokenPipeError):
+            self._stream.write(f"{line}\n")
+            self._stream.flush()
+
+    def close(self) -> None:
+        """Nothing to undo."""
+
+
+class LiveView:
+    """A row for each stage, redrawn in place by rich."""
+
+    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
+        from rich.live import Live
+
+        self._clock = clock
+        self._stages: Callable[[], list[Stage]] = list
+        self._live = Live(
+            console=console,
+            get_renderable=self.table,
+            refresh_per_second=_REFRESHES_PER_SECOND,
+            redirect_stdout=False,  # stdout carries the result
+            vertical_overflow="visible",
+        )
+
+    def open(self, stages: Callable[[], list[Stage]]) -> None:
+        """Hide the cursor and start to redraw, in a thread of rich."""
+        self._stages = stages
+        self._live.start()
+
+    def started(self, stage: Stage) -> None:
+        """The next redraw shows it."""
+
+    def advanced(self, stage: Stage, now: float) -> None:
+        """The next redraw shows it."""
+
+    def finished(self, stage: Stage, now: float) -> None:
+        """The next redraw shows it."""
+
+    def say(self, line: str) -> None:
+        """A line above the rows."""
+        self._live.console.out(line, highlight=False)
+
+    def close(self) -> None:
+        """Draw the rows once more and give the cursor back."""
+        self._live.stop()
+
+    def table(self) -> Table:
+        """The rows as they are now."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        now = self._clock()
+        table = Table.grid(padding=(0, 2))
+        for justify in ("left", "left", "right", "right", "right", "left"):
+            table.add_column(justify=justify, no_wrap=True)
+        for stage in self._stages():
+            fraction = 1.0 if stage.ended is not None else stage.fraction()
+            bar = ProgressBar(
+                total=None if fraction is None else 1.0, completed=fraction or 0.0, width=16
+            )
+            objects = stage.objects_text() if stage.objects or stage.total_objects else ""
+            rest = stage.left_text(now)
+            if stage.ended is not None:
+                rest = f"done in {format_seconds(stage.seconds(now))}"
+            table.add_row(stage.name, bar, objects, stage.bytes_text(), stage.rate_text(now), rest)
+        return table
+
+
+def _far(stage: Stage, now: float) -> str:
+    return joined(
+        stage.objects_text(), stage.bytes_text(), stage.rate_text(now), stage.left_text(now)
+    )

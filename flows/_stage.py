@@ -1,0 +1,87 @@
+"""How far one stage is: counts, rate and time left, and the words for them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from larder.units import format_bytes, format_count, format_seconds
+
+__all__ = ["Stage", "joined"]
+
+_SETTLED_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Stage:
+    """What is known of a stage. Times are seconds of a monotonic clock.
+
+    Attributes:
+        name: As it is shown.
+        began: When it started.
+        ended: When it finished; None while it runs.
+        objects: Objects done.
+        bytes: Bytes done.
+        total_objects: Objects to do, where known.
+        total_bytes: Bytes to do, where known.
+    """
+
+    name: str
+    began: float
+    ended: float | None = None
+    objects: int = 0
+    bytes: int = 0
+    total_objects: int | None = None
+    total_bytes: int | None = None
+
+    def seconds(self, now: float) -> float:
+        """How long it has run, or ran."""
+        return max(0.0, (now if self.ended is None else self.ended) - self.began)
+
+    def fraction(self) -> float | None:
+        """The share that is done, of bytes where their total is known, else of objects."""
+        for done, total in ((self.bytes, self.total_bytes), (self.objects, self.total_objects)):
+            if total:
+                return min(1.0, done / total)
+        return None
+
+    def objects_text(self) -> str:
+        """``1,200 of 3,000 objects``, or ``1,200 objects`` while the total is unknown."""
+        total = self.total_objects
+        if total is None or self.objects == total:
+            return format_count(self.objects, "object")
+        return f"{self.objects:,} of {format_count(total, 'object')}"
+
+    def bytes_text(self) -> str:
+        """``13 MB of 33 MB``; empty where the stage counts no bytes."""
+        total = self.total_bytes
+        if not total and not self.bytes:
+            return ""
+        done = format_bytes(self.bytes)
+        return done if total is None or self.bytes == total else f"{done} of {format_bytes(total)}"
+
+    def rate_text(self, now: float) -> str:
+        """``12 MB/s``, or ``80 objects/s`` where no bytes are counted; empty at the beginning."""
+        seconds = self.seconds(now)
+        if not seconds or not (self.bytes or self.objects):
+            return ""
+        if self.bytes:
+            return f"{format_bytes(self.bytes / seconds)}/s"
+        return f"{self.objects / seconds:,.0f} objects/s"
+
+    def left_text(self, now: float) -> str:
+        """``20 s left``; empty while it cannot be told."""
+        fraction, seconds = self.fraction(), self.seconds(now)
+        if self.ended is not None or not fraction or seconds < _SETTLED_SECONDS:
+            return ""
+        return f"{format_seconds(seconds / fraction - seconds)} left"
+
+    def totals_text(self) -> str:
+        """``3,000 objects, 33 MB``: what there is to do; empty while unknown."""
+        objects = "" if self.total_objects is None else format_count(self.total_objects, "object")
+        size = "" if self.total_bytes is None else format_bytes(self.total_bytes)
+        return joined(objects, size)
+
+
+def joined(*texts: str) -> str:
+    """The texts that are not empty, with commas between them."""
+    return ", ".join(text for text in texts if text)
