@@ -117,16 +117,14 @@ RULES: tuple[Rule, ...] = (
         "mounted",
         lambda s: s.is_file_system,
         "bind_mount",
-        "The data is on a file system that the nodes mount: containers see it through a bind"
-        " mount, read-only.",
+        "The data is on a file system of the nodes: containers see it through a bind mount.",
         f"{_PREPARE_DATA}, Distributed File System",
     ),
     Rule(
         "same-region",
         lambda s: s.is_object_store,
         "bucket",
-        "The data is in a bucket beside the cluster: containers read it from there, and nothing is"
-        " copied first.",
+        "The data is in the cluster's own bucket: containers read it from there.",
         f"{_PREPARE_DATA}, Object Storage",
     ),
 )

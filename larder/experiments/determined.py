@@ -71,18 +71,18 @@ def render(
     """
     config = copy.deepcopy(dict(template))
     if choose(delivery, handover.local_url).delivery == "bind_mount":
-        address = _mount(config, handover, cluster, where)
+        root, address = _mount(config, handover, cluster, where)
     else:
-        address = _bucket(config, handover, cluster, where)
-    own = {**_data(handover, address["root"]), **address["data"]}
-    _merge(config, "data", own, where)
+        root, address = _bucket(config, handover, cluster, where)
+    _merge(config, "data", _data(handover, root, address), where)
     config["name"] = config.get("name") or f"{handover.dataset}-{handover.version[:8]}"
     return _ordered(config)
 
 
 def _mount(
     config: dict[str, Any], handover: Handover, cluster: Cluster, where: str
-) -> dict[str, Any]:
+) -> tuple[str, dict[str, str]]:
+    """Add the bind mount; the dataset's root in the container, and ``data.path``."""
     binding = bind(
         handover.local_url, cluster.nodes.mounts, where=f"cluster {cluster.name}: nodes.mounts"
     )
@@ -100,12 +100,13 @@ def _mount(
         }
     )
     root = f"{binding.data_path}/{_rest(handover.root, handover.local_url)}".rstrip("/")
-    return {"root": root, "data": {"path": root}}
+    return root, {"path": root}
 
 
 def _bucket(
     config: dict[str, Any], handover: Handover, cluster: Cluster, where: str
-) -> dict[str, Any]:
+) -> tuple[str, dict[str, str]]:
+    """Add what reaches the bucket; the dataset's root, ``data.bucket`` and ``data.prefix``."""
     scheme, _, address = handover.root.partition("://")
     bucket, _, prefix = address.rstrip("/").partition("/")
     variables = {
@@ -117,10 +118,7 @@ def _bucket(
         wanted = {name: value for name, value in variables.items() if value}
         present = environment.get("environment_variables")
         environment["environment_variables"] = _with_variables(present, wanted, where)
-    return {
-        "root": handover.root.rstrip("/"),
-        "data": {"bucket": bucket, "prefix": f"{prefix}/" if prefix else ""},
-    }
+    return handover.root.rstrip("/"), {"bucket": bucket, "prefix": f"{prefix}/"}
 
 
 def _with_variables(present: Any, wanted: Mapping[str, str], where: str) -> Any:
@@ -138,12 +136,13 @@ def _with_variables(present: Any, wanted: Mapping[str, str], where: str) -> Any:
     return [*(present or ()), *added]
 
 
-def _data(handover: Handover, root: str) -> dict[str, Any]:
+def _data(handover: Handover, root: str, address: Mapping[str, str]) -> dict[str, Any]:
     data: dict[str, Any] = {
         "dataset": handover.dataset,
         "version": handover.version,
         "digest": handover.digest,
         "location": f"{root}/{_rest(handover.location, handover.root)}",
+        **address,
     }
     if handover.classes is not None:
         data["classes"] = handover.classes

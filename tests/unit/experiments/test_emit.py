@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from larder.config.models import Cluster
+from larder.errors import ConfigError
+from larder.experiments.emit import emit, write_configs
+from larder.experiments.handover import ConfigFile, Handover
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests" / "golden" / "experiments"
+TEMPLATES = ROOT / "configs" / "experiments"
+Make = Callable[..., Any]
+
+
+def template_of(name: str) -> dict[str, Any]:
+    loaded = yaml.safe_load((TEMPLATES / name).read_text())
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def situations(handover: Make, cluster: Make) -> dict[str, tuple[Handover, Cluster, str]]:
+    west = {"region": "us-west-2"}
+    mounted = cluster("/srv/team/larder-data", ("/srv/team", "/mnt/data"))
+    return {
+        "digits-directory": (handover("file:///srv/data/"), cluster("/srv/data"), "digits.yaml"),
+        "digits-mount": (handover("/srv/team/larder-data"), mounted, "digits.yaml"),
+        "imagenet-bucket": (
+            handover("s3://team-us-west-2/", dataset="imagenet", cache=False),
+            cluster("s3://team-us-west-2/", local=west),
+            "resnet50.yaml",
+        ),
+        "files-bucket": (
+            handover("s3://team/shared/", dataset="files"),
+            cluster("s3://team/shared/"),
+            "default.yaml",
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["digits-directory", "digits-mount", "imagenet-bucket", "files-bucket"]
+)
+def test_the_bytes_are_those_of_the_golden_file(name: str, handover: Make, cluster: Make) -> None:
+    given, here, template = situations(handover, cluster)[name]
+    (file,) = emit(given, here, template_of(template), template_name=template)
+    golden = GOLDEN / f"{name}.yaml"
+    if os.environ.get("LARDER_WRITE_GOLDEN"):
+        golden.write_text(file.text)
+    assert file.name == "experiment.yaml"
+    assert file.text == golden.read_text()
+
+
+def test_every_golden_file_is_tested(handover: Make, cluster: Make) -> None:
+    found = {path.stem for path in GOLDEN.glob("*.yaml")}
+    assert found == set(situations(handover, cluster))
+
+
+def test_a_result_that_breaks_a_rule_is_not_emitted(handover: Make, cluster: Make) -> None:
+    with pytest.raises(ConfigError, match=r"^t\.yaml: .*entrypoint: field required") as caught:
+        emit(handover("/srv"), cluster("/srv"), {"name": "x"}, template_name="t.yaml")
+    assert caught.value.code == "config.invalid_experiment"
+
+
+def test_an_impossible_delivery_is_refused(
+    handover: Make, cluster: Make, template: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match="needs an object store"):
+        emit(handover("/srv"), cluster("/srv"), template, delivery="bucket")
+
+
+def test_only_what_changed_is_written(tmp_path: Path) -> None:
+    output = tmp_path / "out" / "here" / "digits"
+    files = (ConfigFile("a.yaml", "a: ä\n"), ConfigFile("b.yaml", "b: 1\n"))
+    assert [written.changed for written in write_configs(files, output)] == [True, True]
+    assert (output / "a.yaml").read_text(encoding="utf-8") == "a: ä\n"
+    before = (output / "a.yaml").stat()
+    again = write_configs((files[0], ConfigFile("b.yaml", "b: 2\n")), output)
+    assert [(written.path, written.changed) for written in again] == [
+        (output / "a.yaml", False),
+        (output / "b.yaml", True),
+    ]
+    after = (output / "a.yaml").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert sorted(path.name for path in output.iterdir()) == ["a.yaml", "b.yaml"]
+
+
+def test_a_relative_output_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (written,) = write_configs([ConfigFile("a.yaml", "")], Path("out"))
+    assert written.path == tmp_path / "out" / "a.yaml"
+    assert written.path.exists()
+
+
+def test_a_file_in_the_way_of_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("")
+    with pytest.raises(ConfigError, match="out"):
+        write_configs([ConfigFile("a.yaml", "")], tmp_path / "out")
