@@ -98,7 +98,11 @@ class _Walk:
 
 
 def expand(
-    document: Document, environ: Mapping[str, str], overridden: Iterable[KeyPath] = ()
+    document: Document,
+    environ: Mapping[str, str],
+    overridden: Iterable[KeyPath] = (),
+    *,
+    prefix: str = "",
 ) -> Document:
     """Fill in the variables of every text of a document.
 
@@ -106,6 +110,7 @@ def expand(
         document: As it was parsed.
         environ: The variables.
         overridden: Paths that --set replaces: what stands there needs no variables.
+        prefix: What --set puts before the keys of this file, such as ``cluster.``.
 
     Raises:
         ConfigError: ``config.missing_variable``, naming all that are missing;
@@ -114,19 +119,18 @@ def expand(
     walk = _Walk(document, environ, frozenset(overridden))
     value = walk.value(document.value, ())
     if walk.missing:
-        raise _missing(document, walk.missing)
+        raise _missing(document, walk.missing, prefix)
     return replace(document, value=value, variables=walk.variables)
 
 
-def _missing(document: Document, missing: Mapping[str, KeyPath]) -> ConfigError:
+def _missing(document: Document, missing: Mapping[str, KeyPath], prefix: str) -> ConfigError:
     names = sorted(missing, key=lambda name: document.place(missing[name]).line)
     first = missing[names[0]]
-    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    noun = "environment variable" if len(names) == 1 else "environment variables"
+    plural = len(names) > 1
+    listed = f"{', '.join(names[:-1])} and {names[-1]}" if plural else names[0]
     return ConfigError(
         "config.missing_variable",
-        f"{noun} {listed} {'is' if len(names) == 1 else 'are'} not set",
+        f"environment variable{'s' if plural else ''} {listed} {'are' if plural else 'is'} not set",
         where=document.place(first).where,
-        hint=f"export {'it' if len(names) == 1 else 'them'}, or override by --set "
-        f"{dotted(first)}=VALUE",
+        hint=f"export {'them' if plural else 'it'}, or pass --set {prefix}{dotted(first)}=VALUE",
     )

@@ -21,7 +21,7 @@ from larder.config.document import Document
 from larder.config.interpolate import expand
 from larder.config.models import Cluster, Dataset
 from larder.config.problems import Problem, refusal, translate
-from larder.config.settings import Setting, apply, parse_settings
+from larder.config.settings import CLUSTER, Setting, apply, parse_settings
 from larder.config.suggest import suggest
 from larder.errors import ConfigError
 
@@ -36,14 +36,15 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 class _Kind(Generic[M]):
     model: type[M]
     noun: str
+    prefix: str
 
     @property
     def folder(self) -> str:
         return f"{self.noun}s"
 
 
-_DATASET = _Kind(Dataset, "dataset")
-_CLUSTER = _Kind(Cluster, "cluster")
+_DATASET = _Kind(Dataset, "dataset", "")
+_CLUSTER = _Kind(Cluster, "cluster", f"{CLUSTER}.")
 
 
 def load_dataset(
@@ -138,6 +139,7 @@ def _load(
         document,
         os.environ if environ is None else environ,
         overridden=[setting.path for setting in settings],
+        prefix=kind.prefix,
     )
     document = _named(apply(document, settings), name)
     return _validated(kind, document, name)
