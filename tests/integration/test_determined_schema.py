@@ -20,6 +20,7 @@ import yaml
 from referencing import Registry
 from referencing.jsonschema import DRAFT7
 
+from larder.config.load import load_template
 from larder.config.models import Cluster
 from larder.errors import ConfigError
 from larder.experiments.emit import emit
@@ -198,7 +199,7 @@ TEMPLATES = sorted((ROOT / "configs" / "experiments").glob("*.yaml"))
 
 def emitted(cluster: str, template: Path) -> dict[str, Any]:
     here = Cluster.model_validate({"name": cluster, **CLUSTERS[cluster]})
-    loaded = yaml.safe_load(template.read_text())
+    loaded = load_template(ROOT / "configs", template.name)
     (file,) = emit(handover(here.local.url), here, loaded)
     config = yaml.safe_load(file.text)
     assert isinstance(config, dict)

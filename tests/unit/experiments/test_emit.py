@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from larder.config.load import load_template
 from larder.config.models import Cluster
 from larder.errors import ConfigError
 from larder.experiments.emit import emit, write_configs
@@ -15,14 +15,11 @@ from larder.experiments.handover import ConfigFile, Handover
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "experiments"
-TEMPLATES = ROOT / "configs" / "experiments"
 Make = Callable[..., Any]
 
 
 def template_of(name: str) -> dict[str, Any]:
-    loaded = yaml.safe_load((TEMPLATES / name).read_text())
-    assert isinstance(loaded, dict)
-    return loaded
+    return load_template(ROOT / "configs", name)
 
 
 def situations(handover: Make, cluster: Make) -> dict[str, tuple[Handover, Cluster, str]]:
