@@ -1,0 +1,1 @@
+"""LMDB caches: their records, how they are built, opened and fetched."""

@@ -1,0 +1,1 @@
+"""What training code opens: versions, their shards and caches."""

@@ -1,0 +1,56 @@
+"""Larder: training data, prepared once and verifiably, and read from where training runs.
+
+::
+
+    import larder
+
+    data = larder.open("s3://bucket/larder/imagenet@latest")
+    train = data.cache("train")
+    batch = train.batch([3, 1, 2])
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from larder.readers.data import Data
+
+__all__ = ["__version__", "open"]
+
+__version__ = "0.1.0"
+
+
+def open(
+    url: str | Path,
+    *,
+    endpoint: str | None = None,
+    region: str | None = None,
+    profile: str | None = None,
+    cache_dir: str | Path | None = None,
+) -> Data:
+    """Open a version of a dataset for reading.
+
+    Args:
+        url: ``ROOT/larder/DATASET@TAG`` or ``...@VERSION`` (32 hex digits), without ``@`` for the
+            tag ``latest``; or ``ROOT/larder/DATASET/versions/VERSION``. ROOT is a URL of a store
+            or a local path.
+        endpoint: URL of an S3 server that is not AWS's own.
+        region: Region of the bucket.
+        profile: Profile of the AWS credentials file.
+        cache_dir: Where parts of caches are downloaded to; by default ``$LARDER_CACHE_DIR``, else
+            ``~/.cache/larder``. Caches in a directory are read where they are.
+
+    Raises:
+        ConfigError: ``version.missing``: no such dataset, tag or version; ``config.invalid_value``:
+            the URL has another form.
+        StoreError: The store refuses, or cannot be reached.
+        DamageError: The version's document is not the one that was published.
+    """
+    # Imported when used, so that importing larder costs a program nothing.
+    from larder.readers.data import open_data
+
+    return open_data(
+        str(url), endpoint=endpoint, region=region, profile=profile, cache_dir=cache_dir
+    )

@@ -1,0 +1,202 @@
+"""Reads one part of a cache: records by number, one or a batch at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+
+from larder.cache.environment import acquire, release
+from larder.cache.layout import SCHEMA_KEY, PartFacts, record_key
+from larder.cache.record import Array, Buffer, Codec, Column, ContentDigest, empty_columns
+from larder.cache.schema import Schema
+from larder.cache.scratch import disk_errors
+from larder.errors import DamageError
+
+__all__ = ["PartReader", "open_part"]
+
+
+def open_part(
+    path: Path, facts: PartFacts, *, verify: bool = False, check_records: bool = True
+) -> PartReader:
+    """Open a part whose file is on a local disk.
+
+    The length is checked before LMDB maps the file, because reading a mapping of a file that was
+    cut short ends the process.
+
+    Args:
+        path: The file. It must not change while it is open.
+        facts: What was published of it.
+        verify: Read the whole file first and compare its sha256. Without it, damage to a record
+            is found when it is read, but damage to LMDB's own pages may end the process.
+        check_records: Compare each record that is read with its CRC-32C.
+
+    Raises:
+        DamageError: ``damage.size``, ``damage.digest``, ``damage.record``.
+        FatalError: ``cache.format``: another format, or one of another release line of LMDB.
+        ConfigError: ``config.path``: the file cannot be read.
+    """
+    with disk_errors(path):
+        size_bytes = path.stat().st_size
+        if size_bytes != facts.bytes:
+            message = f"it has {size_bytes} bytes; {facts.bytes} were published"
+            raise DamageError("damage.size", message, where=str(path))
+        if verify:
+            _verify_file(path, facts)
+    return PartReader(path, facts, check_records=check_records)
+
+
+def _verify_file(path: Path, facts: PartFacts) -> None:
+    with open(path, "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != facts.sha256:
+        message = f"its sha256 is {found}, not {facts.sha256}"
+        raise DamageError("damage.digest", message, where=str(path))
+
+
+class PartReader:
+    """The records of one part; `open_part` makes one.
+
+    It may be used by many threads and after a fork. What is pickled is the path and the facts.
+
+    Attributes:
+        path: The file.
+        schema: The fields of every record.
+    """
+
+    def __init__(self, path: Path, facts: PartFacts, *, check_records: bool = True) -> None:
+        self.path = path
+        self._facts = facts
+        self._check_records = check_records
+        self._environment = acquire(path)
+        self.close = weakref.finalize(self, release, self._environment)
+        self.schema = self._read_schema()
+        self._codec = Codec(self.schema)
+
+    def __len__(self) -> int:
+        return self._facts.records
+
+    def __getitem__(self, index: int) -> dict[str, Array]:
+        """The arrays of one record by field; a field that the record lacks is not there.
+
+        Raises:
+            IndexError: There is no such record.
+            DamageError: ``damage.record``.
+        """
+        with self._reading() as record:
+            return self._codec.decode(record(index))
+
+    def batch(
+        self,
+        indices: Sequence[int] | Array,
+        *,
+        fields: Sequence[str] | None = None,
+        out: Mapping[str, Column] | None = None,
+        row: int = 0,
+    ) -> dict[str, Column]:
+        """Several records at once, in the order of ``indices``.
+
+        Args:
+            indices: Numbers of records, of any order; one may occur twice.
+            fields: The fields to give; all if None.
+            out: Columns to fill instead of new ones: as `empty_columns` makes them.
+            row: The first row of ``out`` to fill.
+
+        Returns:
+            By field: one array of shape ``(len(indices), *shape)`` where all values have one
+            shape; else a list of arrays, with None where a record lacks the field.
+
+        Raises:
+            IndexError: There is no such record.
+            KeyError: There is no such field.
+            DamageError: ``damage.record``.
+        """
+        columns = dict(out) if out is not None else self._columns(fields, len(indices))
+        decode_into = self._codec.decode_into
+        with self._reading() as record:
+            for at, index in enumerate(map(int, indices), start=row):
+                decode_into(record(index), at, columns)
+        return columns
+
+    def verify(self) -> None:
+        """Read every record, in order, and compare the content digest with the published one.
+
+        Raises:
+            DamageError: ``damage.record``, ``damage.digest``.
+        """
+        digest = ContentDigest(self.schema)
+        with self._reading() as record:
+            for number in range(len(self)):
+                digest.add(record(number))
+        if digest.hexdigest() != self._facts.digest:
+            message = f"its content digest is {digest.hexdigest()}, not {self._facts.digest}"
+            raise DamageError("damage.digest", message, where=str(self.path))
+
+    def __iter__(self) -> Iterator[dict[str, Array]]:
+        """The records in order."""
+        return (self[number] for number in range(len(self)))
+
+    def __enter__(self) -> PartReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reopen, (self.path, self._facts, self._check_records)
+
+    def _columns(self, fields: Sequence[str] | None, rows: int) -> dict[str, Column]:
+        return empty_columns(self.schema.select(fields), rows)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Callable[[int], Buffer]]:
+        assert self.close.alive, "a part is read before it is closed"
+        number = -1
+
+        def record(index: int) -> Buffer:
+            nonlocal number
+            number = self._number(index)
+            value: Buffer | None = transaction.get(record_key(number))
+            if value is None:
+                raise DamageError("damage.record", "it is not there")
+            if self._check_records:
+                Codec.check(value)
+            return value
+
+        try:
+            with self._environment.get().begin(buffers=True) as transaction:
+                yield record
+        except DamageError as error:
+            where = f"{self.path}, record {number}"
+            raise DamageError(error.code, error.message, where=where) from None
+        except lmdb.Error as error:
+            where = f"{self.path}, record {number}"
+            raise DamageError("damage.record", f"LMDB: {error}", where=where) from error
+
+    def _number(self, index: int) -> int:
+        records = self._facts.records
+        if not -records <= index < records:
+            raise IndexError(f"record {index} of {records}")
+        return index % records
+
+    def _read_schema(self) -> Schema:
+        try:
+            with self._environment.get().begin() as transaction:
+                document = transaction.get(SCHEMA_KEY, b"")
+                records = transaction.stat()["entries"] - 1
+        except lmdb.Error as error:
+            message = f"LMDB: {error}"
+            raise DamageError("damage.record", message, where=str(self.path)) from error
+        schema = Schema.parse(document, str(self.path))
+        if records != self._facts.records:
+            message = f"it holds {records} records; {self._facts.records} were published"
+            raise DamageError("damage.record", message, where=str(self.path))
+        return schema
+
+
+def _reopen(path: Path, facts: PartFacts, check_records: bool) -> PartReader:
+    return open_part(path, facts, check_records=check_records)

@@ -1,0 +1,273 @@
+"""The bytes of one record, and the digest of many.
+
+A record is its fields in the order of the schema, then the CRC-32C of all that (u32)::
+
+    [presence: u8, 0 or 1]   if the field is optional; nothing follows a 0
+    [dimension: u32] ...     one per dimension that the schema leaves open
+    elements                 in C order
+
+Every number is little-endian, nothing is padded or aligned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import google_crc32c
+import numpy as np
+
+from larder.cache.schema import Field, Schema
+from larder.errors import DamageError, FatalError
+
+__all__ = [
+    "Array",
+    "Buffer",
+    "Codec",
+    "Column",
+    "ContentDigest",
+    "Value",
+    "checksum",
+    "empty_columns",
+]
+
+Value = (
+    np.ndarray[Any, Any] | np.generic | bytes | bytearray | memoryview | int | float | bool | None
+)
+Array = np.ndarray[Any, Any]
+Column = Array | list[Array | None]
+Buffer = bytes | bytearray | memoryview
+Span = tuple[int, tuple[int, ...]]
+
+_CHECKSUM = struct.Struct("<I")
+# The CRC-32C of any bytes followed by their own CRC-32C, little-endian.
+_RESIDUE: Final = 0x48674BC7
+
+
+def checksum(record: Buffer) -> int:
+    """The CRC-32C at the end of a record, as it stands there."""
+    return int(_CHECKSUM.unpack_from(record, len(record) - _CHECKSUM.size)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A field, worked out once: its dtype, its open dimensions, its bytes if none is open."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...]
+    optional: bool
+    dims: struct.Struct | None
+    bytes: int
+
+    @classmethod
+    def of(cls, field: Field) -> _Slot:
+        dtype = np.dtype(field.dtype).newbyteorder("<")
+        closed = [size for size in field.shape if size is not None]
+        size_bytes = 0 if field.ragged else math.prod(closed) * dtype.itemsize
+        opened = len(field.shape) - len(closed)
+        dims = struct.Struct(f"<{opened}I") if opened else None
+        return cls(field.name, dtype, field.shape, field.optional, dims, size_bytes)
+
+    def fill(self, dims: Iterable[int]) -> tuple[int, ...]:
+        given = iter(dims)
+        return tuple(next(given) if size is None else size for size in self.shape)
+
+
+class Codec:
+    """Turns the values of one schema's records into bytes and back.
+
+    Args:
+        schema: The fields. A codec holds no other state and serves many threads.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self._slots = tuple(_Slot.of(field) for field in schema.fields)
+        self._names = frozenset(schema.names)
+
+    def encode(self, values: Mapping[str, Value]) -> bytes:
+        """The record of these values.
+
+        Args:
+            values: By field. Arrays have the field's dtype (any byte order) and shape; bytes do
+                for a ``uint8`` field of one dimension; Python's int, float and bool for scalars
+                of an integer dtype, ``float64`` and ``bool``. None, or no value, where the field
+                is optional.
+
+        Raises:
+            FatalError: ``cache.schema``: a value that does not fit.
+        """
+        if not values.keys() <= self._names:
+            extra = ", ".join(sorted(map(repr, values.keys() - self._names)))
+            raise FatalError("cache.schema", f"the schema has no field {extra}")
+        pieces: list[bytes] = []
+        for slot in self._slots:
+            _encode(slot, values.get(slot.name), pieces)
+        crc = 0
+        for piece in pieces:
+            crc = google_crc32c.extend(crc, piece)
+        pieces.append(_CHECKSUM.pack(crc))
+        return b"".join(pieces)
+
+    def decode(self, record: Buffer) -> dict[str, Array]:
+        """The values of a record, as arrays of their own; a field that it lacks is not there.
+
+        The checksum is not looked at: see `check`.
+
+        Raises:
+            DamageError: ``damage.record``: the bytes cannot be a record of this schema.
+        """
+        values = {}
+        for slot, span in zip(self._slots, self._spans(record), strict=True):
+            if span is not None:
+                values[slot.name] = _view(slot, record, span).copy()
+        return values
+
+    def decode_into(self, record: Buffer, row: int, columns: Mapping[str, Column]) -> None:
+        """Put the values of a record into row ``row`` of an array or list per field.
+
+        Fields without a column are passed over.
+
+        Raises:
+            DamageError: ``damage.record``: the bytes cannot be a record of this schema.
+        """
+        for slot, span in zip(self._slots, self._spans(record), strict=True):
+            column = columns.get(slot.name)
+            if column is None or span is None:
+                continue
+            view = _view(slot, record, span)
+            column[row] = view.copy() if isinstance(column, list) else view
+
+    @staticmethod
+    def check(record: Buffer) -> None:
+        """Compare a record with its checksum.
+
+        Raises:
+            DamageError: ``damage.record``: they do not match.
+        """
+        # The checksum's C code takes no memoryview, but an array over one.
+        if len(record) < _CHECKSUM.size or (
+            google_crc32c.value(np.frombuffer(record, np.uint8)) != _RESIDUE
+        ):
+            raise DamageError("damage.record", "the checksum does not match")
+
+    def _spans(self, record: Buffer) -> Sequence[Span | None]:
+        spans: list[Span | None] = []
+        offset, end = 0, len(record) - _CHECKSUM.size
+        try:
+            for slot in self._slots:
+                if slot.optional:
+                    offset += 1
+                    if not _present(record[offset - 1]):
+                        spans.append(None)
+                        continue
+                shape, size_bytes = slot.shape, slot.bytes
+                if slot.dims is not None:
+                    shape = slot.fill(slot.dims.unpack_from(record, offset))
+                    offset += slot.dims.size
+                    size_bytes = math.prod(shape) * slot.dtype.itemsize
+                spans.append((offset, shape))
+                offset += size_bytes
+        except (struct.error, IndexError):
+            offset = -1
+        if offset != end:
+            raise DamageError("damage.record", "the bytes are no record of the schema")
+        return spans
+
+
+def _present(flag: int) -> bool:
+    if flag > 1:
+        raise DamageError("damage.record", f"a presence byte is {flag}")
+    return flag == 1
+
+
+def _view(slot: _Slot, record: Buffer, span: Span) -> Array:
+    offset, shape = span
+    return np.frombuffer(record, slot.dtype, math.prod(shape), offset).reshape(shape)
+
+
+def _encode(slot: _Slot, value: Value, pieces: list[bytes]) -> None:
+    if value is None:
+        if not slot.optional:
+            raise FatalError("cache.schema", f"the record has no {slot.name!r}")
+        pieces.append(b"\0")
+        return
+    array = _array(slot, value)
+    if slot.optional:
+        pieces.append(b"\1")
+    if slot.dims is not None:
+        open_dims = [
+            size for size, want in zip(array.shape, slot.shape, strict=True) if want is None
+        ]
+        if max(open_dims) >= 1 << 32:
+            raise _misfit(slot, f"a dimension of {max(open_dims)}")
+        pieces.append(slot.dims.pack(*open_dims))
+    pieces.append(array.astype(slot.dtype, copy=False).tobytes())
+
+
+def _array(slot: _Slot, value: Value) -> Array:
+    array = _as_array(slot, value)
+    if array.dtype.newbyteorder("<") != slot.dtype:
+        raise _misfit(slot, f"dtype {array.dtype}")
+    if len(array.shape) != len(slot.shape) or any(
+        want is not None and size != want
+        for size, want in zip(array.shape, slot.shape, strict=True)
+    ):
+        raise _misfit(slot, f"shape {array.shape}")
+    return array
+
+
+def _as_array(slot: _Slot, value: Value) -> Array:
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return np.frombuffer(value, np.uint8)
+    kinds = {int: "iu", float: "f", bool: "b"}.get(type(value), "")
+    if slot.dtype.kind not in kinds or (type(value) is float and slot.dtype.itemsize != 8):
+        raise _misfit(slot, f"a value of type {type(value).__name__}")
+    try:
+        return np.asarray(value, slot.dtype)
+    except OverflowError:
+        raise _misfit(slot, f"the number {value}") from None
+
+
+def _misfit(slot: _Slot, what: str) -> FatalError:
+    shape = ", ".join("*" if size is None else str(size) for size in slot.shape)
+    message = f"field {slot.name!r} takes {slot.dtype.name} of shape ({shape}), not {what}"
+    return FatalError("cache.schema", message)
+
+
+def empty_columns(fields: Iterable[Field], rows: int) -> dict[str, Column]:
+    """Columns for `Codec.decode_into`: an array where values stack, else a list of None."""
+    return {
+        field.name: np.empty((rows, *field.shape), field.dtype)
+        if field.stackable
+        else [None] * rows
+        for field in fields
+    }
+
+
+class ContentDigest:
+    """The digest of a cache's content: its schema and its records in order.
+
+    It is the sha256 of `Schema.content` and then each record, each preceded by its length (u64,
+    little-endian). It depends neither on the page size nor on LMDB.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._hash = hashlib.sha256()
+        self.add(schema.content())
+
+    def add(self, record: Buffer) -> None:
+        """The next record."""
+        self._hash.update(len(record).to_bytes(8, "little"))
+        self._hash.update(record)
+
+    def hexdigest(self) -> str:
+        """The digest of what was added so far."""
+        return self._hash.hexdigest()

@@ -1,0 +1,173 @@
+"""What the records of a cache hold: named tensors of fixed or ragged shape.
+
+A schema is kept once per LMDB file as canonical JSON (sorted keys, no white space, UTF-8)::
+
+    {"fields":[{"dtype":"int64","name":"label","optional":false,"shape":[]}, ...],
+     "format":"larder-cache-1","lmdb":"0.9"}
+
+A dimension that differs between records is null. ``lmdb`` is the release line of LMDB whose file
+format it is; it belongs to the file, not to the content, and no digest of content covers it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from larder.errors import FatalError
+
+__all__ = ["DTYPES", "FORMAT", "LMDB_LINE", "Field", "Schema"]
+
+FORMAT: Final = "larder-cache-1"
+LMDB_LINE: Final = "0.9"
+
+DTYPES: Final = frozenset(
+    ["bool", "float16", "float32", "float64"]
+    + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+)
+"""The element types that a record may hold, by numpy's names; all are stored little-endian."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One tensor of every record.
+
+    Attributes:
+        name: Unique within the schema.
+        dtype: One of `DTYPES`.
+        shape: A dimension is None where records differ; ``()`` is a scalar.
+        optional: Some records lack it.
+
+    Raises:
+        FatalError: ``cache.schema``: a field that no cache can hold.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...] = ()
+    optional: bool = False
+
+    def __post_init__(self) -> None:
+        if not _is_name(self.name):
+            raise _refused(f"{self.name!r} is no name of a field")
+        if self.dtype not in DTYPES:
+            known = ", ".join(sorted(DTYPES))
+            raise _refused(f"field {self.name!r} has dtype {self.dtype!r}; allowed are {known}")
+        if not all(size is None or _is_size(size) for size in self.shape):
+            raise _refused(f"field {self.name!r} cannot have the shape {self.shape!r}")
+
+    @property
+    def ragged(self) -> bool:
+        """Whether a dimension differs between records."""
+        return None in self.shape
+
+    @property
+    def stackable(self) -> bool:
+        """Whether the values of several records make one array."""
+        return not self.ragged and not self.optional
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The fields of every record, in the order of their bytes.
+
+    Raises:
+        FatalError: ``cache.schema``: no field, or two of one name.
+    """
+
+    fields: tuple[Field, ...]
+
+    def __post_init__(self) -> None:
+        names = [field.name for field in self.fields]
+        if not names:
+            raise _refused("a cache needs one field or more")
+        for name in names:
+            if names.count(name) > 1:
+                raise _refused(f"two fields are called {name!r}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the fields, in order."""
+        return tuple(field.name for field in self.fields)
+
+    def select(self, names: Sequence[str] | None) -> tuple[Field, ...]:
+        """The fields of these names, in the order of ``names``; all if None.
+
+        Raises:
+            KeyError: There is no such field.
+        """
+        known = {field.name: field for field in self.fields}
+        return self.fields if names is None else tuple(known[name] for name in names)
+
+    def content(self) -> bytes:
+        """Canonical JSON of format and fields: what the content digest covers."""
+        return _canonical(self._plain())
+
+    def document(self) -> bytes:
+        """Canonical JSON as it is stored in the file."""
+        return _canonical({**self._plain(), "lmdb": LMDB_LINE})
+
+    def _plain(self) -> dict[str, Any]:
+        fields = [
+            {
+                "name": field.name,
+                "dtype": field.dtype,
+                "shape": list(field.shape),
+                "optional": field.optional,
+            }
+            for field in self.fields
+        ]
+        return {"format": FORMAT, "fields": fields}
+
+    @classmethod
+    def parse(cls, data: bytes, where: str) -> Schema:
+        """The schema whose `document` this is.
+
+        Args:
+            data: Canonical JSON.
+            where: The file it came from, for errors.
+
+        Raises:
+            FatalError: ``cache.format``: written by another format or line of LMDB, or no schema.
+        """
+        try:
+            plain = json.loads(data)
+            found = plain["format"], plain["lmdb"]
+        except (ValueError, KeyError, TypeError):
+            raise _unreadable("its schema cannot be understood", where) from None
+        if found != (FORMAT, LMDB_LINE):
+            message = f"it is {found[0]} of LMDB {found[1]}; this reads {FORMAT} of {LMDB_LINE}"
+            raise _unreadable(message, where)
+        try:
+            return cls(tuple(_field(entry) for entry in plain["fields"]))
+        except (KeyError, TypeError, FatalError) as error:
+            raise _unreadable(f"its schema is amiss: {error}", where) from None
+
+
+def _field(plain: Mapping[str, Any]) -> Field:
+    return Field(plain["name"], plain["dtype"], tuple(plain["shape"]), plain["optional"])
+
+
+def _canonical(value: Any) -> bytes:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode()
+
+
+def _is_name(name: object) -> bool:
+    # A lone surrogate has no UTF-8.
+    return isinstance(name, str) and name != "" and name.encode(errors="replace").decode() == name
+
+
+def _is_size(size: object) -> bool:
+    return type(size) is int and 0 <= size < 1 << 32
+
+
+def _refused(message: str) -> FatalError:
+    return FatalError("cache.schema", message)
+
+
+def _unreadable(message: str, where: str) -> FatalError:
+    hint = "build the cache again, or use the Larder that wrote it"
+    return FatalError("cache.format", message, where=where, hint=hint)

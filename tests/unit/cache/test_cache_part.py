@@ -1,0 +1,282 @@
+"""Building a part and reading it back."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from larder.cache.build import build_part
+from larder.cache.layout import PartFacts
+from larder.cache.part import PartReader, open_part
+from larder.cache.record import Codec, ContentDigest, empty_columns
+from larder.cache.schema import Field, Schema
+from larder.errors import FatalError
+
+SCHEMA = Schema(
+    (
+        Field("label", "int64"),
+        Field("image", "uint8", (None, 4, 1)),
+        Field("mask", "float32", (2,), optional=True),
+        Field("key", "uint8", (None,)),
+    )
+)
+AMPLE_BYTES = 1 << 30
+
+
+def values(number: int) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "label": number,
+        "image": np.full((number % 5, 4, 1), number % 251, np.uint8),
+        "key": f"key-{number}".encode(),
+    }
+    if number % 3 == 0:
+        record["mask"] = np.array([number, -number], np.float32)
+    return record
+
+
+def build(path: Path, count: int, **options: Any) -> PartFacts:
+    options.setdefault("limit_bytes", AMPLE_BYTES)
+    return build_part(map(values, range(count)), SCHEMA, path, **options)
+
+
+@pytest.fixture
+def part(tmp_path: Path) -> Iterator[PartReader]:
+    facts = build(tmp_path / "train.mdb", 100)
+    with open_part(tmp_path / "train.mdb", facts) as reader:
+        yield reader
+
+
+def assert_record(found: Mapping[str, Any], number: int) -> None:
+    wanted = values(number)
+    assert found["label"] == number
+    assert found["label"].dtype == np.int64
+    np.testing.assert_array_equal(found["image"], wanted["image"])
+    assert bytes(found["key"]) == wanted["key"]
+    if "mask" in wanted:
+        np.testing.assert_array_equal(found["mask"], wanted["mask"])
+    else:
+        assert found.get("mask") is None
+
+
+def test_facts_are_those_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "train.mdb"
+    facts = build(path, 10)
+    assert facts.records == 10
+    assert facts.bytes == path.stat().st_size
+    assert facts.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert os.listdir(path.parent) == ["train.mdb"]
+
+
+def test_content_digest_is_of_schema_and_records(tmp_path: Path) -> None:
+    facts = build(tmp_path / "a.mdb", 10)
+    plain = hashlib.sha256()
+    codec = Codec(SCHEMA)
+    for item in (SCHEMA.content(), *(codec.encode(values(number)) for number in range(10))):
+        plain.update(len(item).to_bytes(8, "little") + item)
+    assert facts.digest == plain.hexdigest()
+    assert ContentDigest(SCHEMA).hexdigest() != facts.digest
+
+
+def test_every_record_reads_back(part: PartReader) -> None:
+    assert len(part) == 100
+    assert part.schema == SCHEMA
+    for number, record in enumerate(part):
+        assert_record(record, number)
+
+
+def test_negative_numbers_count_from_the_end(part: PartReader) -> None:
+    assert_record(part[-1], 99)
+    for index in (100, -101):
+        with pytest.raises(IndexError, match="of 100"):
+            part[index]
+
+
+def test_a_batch_stacks_what_has_one_shape(part: PartReader) -> None:
+    order = [7, 0, 99, 7]
+    batch = part.batch(np.array(order))
+    assert isinstance(batch["label"], np.ndarray)
+    assert batch["label"].tolist() == order
+    for row, number in enumerate(order):
+        assert_record({name: column[row] for name, column in batch.items()}, number)
+
+
+def test_a_batch_gives_the_fields_asked_for(part: PartReader) -> None:
+    assert list(part.batch([3], fields=["key", "label"])) == ["key", "label"]
+    with pytest.raises(KeyError, match="nope"):
+        part.batch([3], fields=["nope"])
+
+
+def test_a_batch_fills_columns_from_a_row_on(part: PartReader) -> None:
+    columns = empty_columns(SCHEMA.fields, 4)
+    part.batch([5, 6], out=columns, row=0)
+    part.batch([7, 8], out=columns, row=2)
+    assert columns["label"].tolist() == [5, 6, 7, 8]  # type: ignore[union-attr]
+
+
+def test_an_empty_part(tmp_path: Path) -> None:
+    facts = build(tmp_path / "none.mdb", 0)
+    with open_part(tmp_path / "none.mdb", facts, verify=True) as reader:
+        assert len(reader) == 0
+        assert list(reader) == []
+        assert reader.batch([])["label"].shape == (0,)  # type: ignore[union-attr]
+
+
+def test_arrays_belong_to_the_caller(part: PartReader) -> None:
+    record = part[3]
+    record["image"][:] = 0
+    assert_record(part[3], 3)
+
+
+def test_the_map_grows_and_loses_nothing(tmp_path: Path) -> None:
+    facts = build(tmp_path / "a.mdb", 1000, map_bytes=1 << 16, transaction_bytes=1 << 15)
+    with open_part(tmp_path / "a.mdb", facts) as reader:
+        for number, record in enumerate(reader):
+            assert_record(record, number)
+
+
+def test_transactions_do_not_change_the_digest(tmp_path: Path) -> None:
+    small = build(tmp_path / "a.mdb", 200, transaction_bytes=1)
+    assert small.digest == build(tmp_path / "b.mdb", 200).digest
+
+
+def test_an_endless_dataset_is_refused(tmp_path: Path) -> None:
+    def endless() -> Iterator[dict[str, Any]]:
+        while True:
+            yield values(4)
+
+    limit_bytes = 4_000_000
+    with pytest.raises(FatalError, match=r"budget of 4\.0 MB after [\d,]+ records") as caught:
+        build_part(
+            endless(), SCHEMA, tmp_path / "a.mdb", limit_bytes=limit_bytes, transaction_bytes=10_000
+        )
+    assert caught.value.code == "run.endless"
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_budget_counts_pages_not_payload(tmp_path: Path) -> None:
+    schema = Schema((Field("x", "uint8", (None,)),))
+    records = ({"x": bytes(2100)} for _ in range(1000))
+    with pytest.raises(FatalError, match="after 9"):
+        build_part(records, schema, tmp_path / "a.mdb", limit_bytes=4_000_000)
+
+
+def test_the_file_is_never_larger_than_the_budget(tmp_path: Path) -> None:
+    facts = build(tmp_path / "a.mdb", 500)
+    assert build(tmp_path / "b.mdb", 500, limit_bytes=facts.bytes) == facts
+    with pytest.raises(FatalError, match="budget"):
+        build(tmp_path / "c.mdb", 500, limit_bytes=facts.bytes - 1)
+
+
+def test_a_builder_that_fails_leaves_the_old_part(tmp_path: Path) -> None:
+    path = tmp_path / "a.mdb"
+    facts = build(path, 10)
+
+    def failing() -> Iterator[dict[str, Any]]:
+        yield values(0)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_part(failing(), SCHEMA, path, limit_bytes=AMPLE_BYTES)
+    assert os.listdir(tmp_path) == ["a.mdb"]
+    open_part(path, facts, verify=True).close()
+
+
+def test_records_are_told_as_they_are_written(tmp_path: Path) -> None:
+    told: list[tuple[int, int, int]] = []
+    build(tmp_path / "a.mdb", 3, on_record=lambda *facts: told.append(facts))
+    codec = Codec(SCHEMA)
+    records = [codec.encode(values(number)) for number in range(3)]
+    assert told == [
+        (number, len(record), int.from_bytes(record[-4:], "little"))
+        for number, record in enumerate(records)
+    ]
+
+
+BUILD = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_cache_part import build
+print(build(Path(sys.argv[2]), 2000, transaction_bytes=100_000, map_bytes=1 << 20).sha256)
+"""
+
+
+def test_the_same_records_give_the_same_bytes_in_every_process(tmp_path: Path) -> None:
+    def sha256(name: str, seed: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-c", BUILD, str(Path(__file__).parent), str(tmp_path / name)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    assert sha256("a.mdb", "1") == sha256("b.mdb", "2")
+
+
+def test_two_readers_of_one_file_share_it(tmp_path: Path) -> None:
+    facts = build(tmp_path / "a.mdb", 10)
+    os.link(tmp_path / "a.mdb", tmp_path / "b.mdb")
+    first = open_part(tmp_path / "a.mdb", facts)
+    second = open_part(tmp_path / "b.mdb", facts)
+    first.close()
+    first.close()
+    assert_record(second[4], 4)
+    second.close()
+    with open_part(tmp_path / "a.mdb", facts) as third:
+        assert_record(third[4], 4)
+
+
+def test_a_reader_is_pickled_as_its_path(part: PartReader) -> None:
+    data = pickle.dumps(part)
+    assert len(data) < 1000
+    with pickle.loads(data) as copy:
+        assert_record(copy[42], 42)
+
+
+def test_threads_share_a_reader(part: PartReader) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for number, record in enumerate(pool.map(part.__getitem__, range(100))):
+            assert_record(record, number)
+
+
+FORK = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_cache_part import build, open_part, assert_record
+path = Path(sys.argv[2])
+part = open_part(path, build(path, 50))
+assert_record(part[1], 1)
+before = part._environment.get()
+child = os.fork()
+if not child:
+    assert_record(part[2], 2)
+    assert part._environment.get() is not before
+    assert len(open_part(path, part._facts)) == 50
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert part._environment.get() is before
+assert_record(part[3], 3)
+"""
+
+
+def test_a_reader_lives_on_in_a_fork(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-c", FORK, str(Path(__file__).parent), str(tmp_path / "a.mdb")],
+        check=True,
+    )
+
+
+def test_verify_reads_everything(part: PartReader) -> None:
+    part.verify()
