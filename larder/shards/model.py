@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LABEL_EXT",
+    "NO_ROWS",
     "ROWS",
     "Part",
     "Sample",
@@ -59,6 +60,10 @@ ROWS = pa.schema(
 ``offset`` and ``length`` of a sample cover its members' headers and padding too, those of a part
 its data alone. ``source`` is the key of the object that the part was read from, null for a label.
 """
+
+
+NO_ROWS = pa.RecordBatch.from_pylist([], schema=ROWS)
+"""The rows of a shard that was not written."""
 
 
 # Named tuples, as a million of them are made: a frozen dataclass takes five times as long.
@@ -195,7 +200,7 @@ def _samples_of(batch: pa.RecordBatch) -> Iterator[Sample]:
         yield Sample(split, key, label, all_parts[start:stop])
 
 
-def _values(column: pa.Array) -> list[object]:
+def _values(column: pa.Array) -> list[Any]:
     # By way of numpy, as to_pylist() makes an Arrow scalar of every value: ten times as slow.
-    values: list[object] = column.to_numpy(zero_copy_only=False).tolist()
+    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
     return values

@@ -54,7 +54,8 @@ def sample_sizes(batch: pa.RecordBatch) -> _Sizes:
     of_parts = _member_sizes(keys, exts, sizes.to_numpy())
     ends = np.concatenate(([0], np.cumsum(of_parts)))
     last = np.cumsum(counts)
-    return _label_sizes(batch) + ends[last] - ends[last - counts]
+    total: _Sizes = _label_sizes(batch) + ends[last] - ends[last - counts]
+    return total
 
 
 def _label_sizes(batch: pa.RecordBatch) -> _Sizes:

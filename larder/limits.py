@@ -1,0 +1,90 @@
+"""Bounds on memory and on work under way, for stages that read ahead."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from typing import TypeVar
+
+__all__ = ["ByteBudget", "map_ahead"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class ByteBudget:
+    """So many bytes in memory at once, over all threads; first come, first served.
+
+    A request larger than the whole budget waits for all of it and then goes alone, so nothing
+    waits for ever.
+
+    Args:
+        total_bytes: The bound, at least 1.
+    """
+
+    def __init__(self, total_bytes: int) -> None:
+        self.total_bytes = total_bytes
+        self._free = total_bytes
+        self._queue: deque[object] = deque()
+        self._changed = threading.Condition()
+
+    def acquire(self, size_bytes: int) -> int:
+        """Wait for ``size_bytes`` and take them; returns what to give back to `release`."""
+        taken = min(size_bytes, self.total_bytes)
+        ticket = object()
+        with self._changed:
+            self._queue.append(ticket)
+            try:
+                self._changed.wait_for(lambda: self._queue[0] is ticket and self._free >= taken)
+                self._free -= taken
+            finally:
+                self._queue.remove(ticket)
+                self._changed.notify_all()
+        return taken
+
+    def try_acquire(self, size_bytes: int) -> int | None:
+        """Take ``size_bytes`` as `acquire` does, or None if that would have to wait."""
+        taken = min(size_bytes, self.total_bytes)
+        with self._changed:
+            if self._queue or self._free < taken:
+                return None
+            self._free -= taken
+        return taken
+
+    def release(self, taken: int) -> None:
+        """Give back what `acquire` returned."""
+        with self._changed:
+            self._free += taken
+            self._changed.notify_all()
+
+    @contextmanager
+    def holding(self, size_bytes: int) -> Iterator[None]:
+        """Hold ``size_bytes`` for the length of a ``with`` block."""
+        taken = self.acquire(size_bytes)
+        try:
+            yield
+        finally:
+            self.release(taken)
+
+
+def map_ahead(
+    executor: Executor, function: Callable[[Item], Result], items: Iterable[Item], *, window: int
+) -> Iterator[Result]:
+    """``map(function, items)`` in order, with at most ``window`` calls under way or waiting.
+
+    The first exception of a call is raised in its turn; what has not begun by then is cancelled.
+    """
+    pending: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            pending.append(executor.submit(function, item))
+            if len(pending) >= window:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()

@@ -1,0 +1,143 @@
+"""Reading what a sample is made of, and checking that it is what was planned."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import google_crc32c
+
+from larder.errors import Failure, ObjectError, PreconditionError
+from larder.shards.images import Validation, check_image, is_image
+from larder.shards.model import Part, Sample
+from larder.store.base import Store
+
+__all__ = ["Body", "Fetched", "check_streamed", "fetch", "sample_bytes", "stream"]
+
+_RANGE_BYTES = 1 << 20
+
+
+class Body(NamedTuple):
+    """The content of one part.
+
+    Attributes:
+        data: Its bytes.
+        crc32c: Their checksum.
+    """
+
+    data: bytes
+    crc32c: int
+
+
+class Fetched(NamedTuple):
+    """What came of reading one sample.
+
+    Attributes:
+        bodies: Its parts' contents, in their order; fewer if some could not be read.
+        failures: The objects that could not be read or are not as planned.
+    """
+
+    bodies: list[Body]
+    failures: list[Failure]
+
+
+def sample_bytes(sample: Sample) -> int:
+    """Bytes of all its objects."""
+    return sum(part.size_bytes for part in sample.parts)
+
+
+def fetch(source: Store, sample: Sample, validate: Validation) -> Fetched:
+    """Read a whole sample into memory; all of its objects that fail are reported, not raised."""
+    bodies: list[Body] = []
+    failures: list[Failure] = []
+    for part in sample.parts:
+        try:
+            data = source.get(part.key, if_match=part.etag)
+            if len(data) != part.size_bytes:
+                raise _changed(part, len(data))
+            if validate != "none":
+                check_image(part.ext, data, validate, where=part.key)
+            bodies.append(Body(data, google_crc32c.value(data)))
+        except ObjectError as error:
+            failures.append(Failure.of(part.key, error))
+    return Fetched(bodies, failures)
+
+
+def check_streamed(source: Store, sample: Sample, validate: Validation) -> list[Failure]:
+    """Find what is wrong with a sample too large for memory, by the ranges that it takes."""
+    failures = []
+    for part in sample.parts:
+        try:
+            info = source.head(part.key)
+            if info.size_bytes != part.size_bytes or info.etag != part.etag:
+                raise _changed(part, info.size_bytes)
+            if validate != "none" and is_image(part.ext):
+                with io.BufferedReader(_RangeFile(source, part), _RANGE_BYTES) as file:
+                    check_image(part.ext, file, validate, where=part.key)
+        except ObjectError as error:
+            failures.append(Failure.of(part.key, error))
+    return failures
+
+
+def stream(source: Store, part: Part) -> Iterator[bytes]:
+    """The content of a part, in buffers: exactly as many bytes as planned, or an error.
+
+    Raises:
+        ObjectError: ``object.missing``, ``object.changed``, ``object.unreadable``,
+            ``object.truncated``.
+    """
+    came_bytes = 0
+    with source.open(part.key, if_match=part.etag) as reader:
+        for buffer in reader:
+            came_bytes += len(buffer)
+            if came_bytes > part.size_bytes:
+                break
+            yield bytes(buffer)
+    if came_bytes != part.size_bytes:
+        raise _changed(part, came_bytes)
+
+
+class _RangeFile(io.RawIOBase):
+    """A seekable file of an object: each read gets one range."""
+
+    def __init__(self, source: Store, part: Part) -> None:
+        self._source = source
+        self._part = part
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_CUR: self._position, io.SEEK_END: self._part.size_bytes}.get(whence, 0)
+        self._position = max(0, base + offset)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        length = min(len(buffer), self._part.size_bytes - self._position)
+        if length <= 0:
+            return 0
+        data = self._source.get(
+            self._part.key, offset=self._position, length=length, if_match=self._part.etag
+        )
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+
+def _changed(part: Part, size_bytes: int) -> PreconditionError:
+    sizes = f"{part.size_bytes:,} bytes were listed, {size_bytes:,} or more came"
+    same = "it is another one of the same size"
+    return PreconditionError(
+        "object.changed",
+        same if size_bytes == part.size_bytes else sizes,
+        where=part.key,
+        hint="run again once nothing writes to the source",
+    )

@@ -1,0 +1,95 @@
+"""Whether an image can be read: asked of Pillow, before the image goes into a shard."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import IO, Literal
+
+from larder.errors import LarderError, ObjectError
+
+__all__ = ["Validation", "check_image", "is_image"]
+
+Validation = Literal["none", "header", "decode"]
+"""How images are checked: not at all, by format and size, or by decoding all of them."""
+
+# What is tried, whatever the extension says: ImageNet itself has a PNG named .JPEG. A closed
+# list, as other plugins of Pillow start programs.
+_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
+_EXTENSIONS = (
+    *("jpg", "jpeg", "jpe", "jfif", "png", "gif", "bmp", "dib", "webp", "tif", "tiff"),
+    *("pbm", "pgm", "ppm", "pnm", "jp2", "j2k"),
+)
+_SILENT = r"PIL\."
+
+
+def is_image(ext: str) -> bool:
+    """Whether a part of that extension is checked: ``jpg`` and ``seg.png`` are, ``json`` not."""
+    return ext.rpartition(".")[2].lower() in _EXTENSIONS
+
+
+def check_image(ext: str, data: bytes | IO[bytes], mode: Validation, *, where: str) -> None:
+    """Check a part of a sample; one that is no image by its extension passes.
+
+    ``header`` finds what is no image, and an image that ends within its header. ``decode`` decodes
+    the first frame, and finds images cut short and those that training could not decode either.
+    Of more than 178,956,970 pixels, Pillow's bound against decompression bombs, none passes.
+
+    Args:
+        ext: Extension of the part, without the first dot.
+        data: The content, or a seekable file of it.
+        mode: How to check.
+        where: Key of the object, for the error.
+
+    Raises:
+        ObjectError: ``sample.undecodable``.
+    """
+    if mode == "none" or not is_image(ext):
+        return
+    if not data:
+        raise _undecodable("it is empty", where)
+    try:
+        _read(io.BytesIO(data) if isinstance(data, bytes) else data, mode)
+    except (LarderError, MemoryError):
+        raise
+    except Exception as error:
+        # Any other, as on bad data Pillow's plugins raise whatever comes: struct.error, IndexError.
+        raise _undecodable(_reason(error), where) from error
+
+
+def _read(file: IO[bytes], mode: Validation) -> None:
+    from PIL import Image
+
+    _silence()
+    with Image.open(file, formats=_FORMATS) as image:
+        if 0 in image.size:
+            raise ValueError("it has no pixels")
+        if mode == "decode":
+            image.load()
+
+
+def _silence() -> None:
+    """Keep Pillow's warnings, of odd tags or many pixels, from the user.
+
+    Not by ``catch_warnings``, which restores the filters of all threads, in any order.
+    """
+    front = warnings.filters[0] if warnings.filters else None
+    if front is None or getattr(front[3], "pattern", None) != _SILENT:
+        warnings.filterwarnings("ignore", module=_SILENT)
+
+
+def _reason(error: Exception) -> str:
+    from PIL import UnidentifiedImageError
+
+    if isinstance(error, UnidentifiedImageError):
+        return "no image format is recognised"
+    return str(error) or type(error).__name__
+
+
+def _undecodable(reason: str, where: str) -> ObjectError:
+    return ObjectError(
+        "sample.undecodable",
+        f"the image cannot be decoded: {reason}",
+        where=where,
+        hint="mend it, exclude it, or set on_bad_sample: skip",
+    )

@@ -1,0 +1,122 @@
+"""Reading ahead of who consumes, in order, within a bound on the bytes in memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from larder.limits import ByteBudget
+
+__all__ = ["Reads", "open_reads", "read_ahead"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_WHOLE_SHARE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """How to read: shared by all the shards that a process builds at once.
+
+    Attributes:
+        executor: Threads that read; None to read one after the other in the caller's thread,
+            which is fastest for files in the page cache.
+        window: Reads that one shard has under way or waiting to be consumed.
+        budget: Bytes that those of all shards hold.
+    """
+
+    executor: Executor | None
+    window: int
+    budget: ByteBudget
+
+    @property
+    def whole_bytes(self) -> int:
+        """What is larger than this, an eighth of the budget, is streamed instead of read ahead."""
+        return self.budget.total_bytes // _WHOLE_SHARE
+
+
+@contextmanager
+def open_reads(concurrency: int, memory_bytes: int) -> Iterator[Reads]:
+    """Threads and memory to read with.
+
+    Args:
+        concurrency: Reads at once, over all shards; 1 reads in the caller's thread.
+        memory_bytes: Bytes read and not yet consumed, over all shards.
+    """
+    budget = ByteBudget(memory_bytes)
+    if concurrency == 1:
+        yield Reads(None, 1, budget)
+        return
+    executor = ThreadPoolExecutor(concurrency, thread_name_prefix="larder-read")
+    try:
+        yield Reads(executor, 2 * concurrency, budget)
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def read_ahead(
+    items: Iterable[Item],
+    read: Callable[[Item], Result],
+    size_bytes: Callable[[Item], int],
+    reads: Reads,
+) -> Generator[tuple[Item, Result], None, None]:
+    """Every item with what ``read`` gives for it, in order.
+
+    An item's bytes count from the time its read is handed to a thread until the consumer asks for
+    the next item. Nobody waits for bytes while holding some, so shards that share a budget cannot
+    block each other for ever. If the consumer stops early (close the generator), what has not
+    begun is cancelled.
+
+    Args:
+        items: What to read; taken no further ahead than the window and the budget allow.
+        read: Called in the executor's threads. Its exceptions are raised in their turn.
+        size_bytes: Bytes that reading an item holds.
+        reads: The limits.
+    """
+    if reads.executor is None:
+        for item in items:
+            yield item, read(item)
+        return
+    pending: deque[_Pending[Item, Result]] = deque()
+    try:
+        for item in items:
+            while (taken := _take(reads, len(pending), size_bytes(item))) is None:
+                yield from _consume(pending, reads.budget)
+            pending.append((item, taken, reads.executor.submit(read, item)))
+        while pending:
+            yield from _consume(pending, reads.budget)
+    finally:
+        for _, taken, future in pending:
+            future.cancel()
+            future.add_done_callback(_releasing(reads.budget, taken))
+
+
+_Pending = tuple[Item, int, Future[Result]]
+
+
+def _take(reads: Reads, pending: int, size_bytes: int) -> int | None:
+    """Bytes taken for one more read, or None if one that is pending must be consumed first."""
+    if pending == 0:
+        return reads.budget.acquire(size_bytes)
+    return reads.budget.try_acquire(size_bytes) if pending < reads.window else None
+
+
+def _consume(
+    pending: deque[tuple[Item, int, Future[Result]]], budget: ByteBudget
+) -> Iterator[tuple[Item, Result]]:
+    item, taken, future = pending[0]
+    result = future.result()
+    pending.popleft()
+    try:
+        yield item, result
+    finally:
+        budget.release(taken)
+
+
+def _releasing(budget: ByteBudget, taken: int) -> Callable[[Future[Result]], None]:
+    return lambda _: budget.release(taken)
