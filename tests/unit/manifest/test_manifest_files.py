@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import errno
+import hashlib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from larder.errors import ConfigError, DamageError, StoreError
+from larder.manifest.files import (
+    ManifestFile,
+    ManifestWriter,
+    disk_errors,
+    read_manifest,
+    sha256_file,
+    write_manifest,
+)
+from larder.manifest.schemas import ARRANGEMENT, SHARDS
+
+Row = tuple[str, str, int | None, list[dict[str, Any]]]
+
+
+def row(at: int) -> Row:
+    part = {"ext": "jpg", "key": f"a/{at}.JPG", "size_bytes": at, "etag": "e" * 32}
+    return ("train", f"a/{at}", at % 3 or None, [part] * (at % 3 + 1))
+
+
+def batches(rows: list[Row], cut: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(rows), cut):
+        columns = zip(*rows[start : start + cut], strict=True)
+        arrays = [
+            pa.array(column, field.type) for column, field in zip(columns, ARRANGEMENT, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=ARRANGEMENT)
+
+
+def read(path: Path, **options: Any) -> list[Row]:
+    found = read_manifest(path, ARRANGEMENT, **options)
+    return [tuple(item.values()) for batch in found for item in batch.to_pylist()]
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> ManifestFile:
+    rows = [row(at) for at in range(100)]
+    return write_manifest(tmp_path / "m.parquet", ARRANGEMENT, batches(rows, 9), row_group_rows=16)
+
+
+def test_describes_the_file(manifest: ManifestFile) -> None:
+    data = manifest.path.read_bytes()
+    assert manifest.rows == 100
+    assert manifest.bytes == len(data)
+    assert manifest.sha256 == hashlib.sha256(data).hexdigest() == sha256_file(manifest.path)
+    metadata = pq.read_metadata(manifest.path)
+    lengths = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
+    assert lengths == [16] * 6 + [4]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    count=st.integers(0, 50),
+    cuts=st.tuples(st.integers(1, 60), st.integers(1, 60)),
+    row_group_rows=st.integers(1, 20),
+)
+def test_same_rows_same_bytes_however_they_come(
+    tmp_path_factory: pytest.TempPathFactory, count: int, cuts: tuple[int, int], row_group_rows: int
+) -> None:
+    folder = tmp_path_factory.mktemp("same")
+    rows = [row(at) for at in range(count)]
+    one, two = (
+        write_manifest(
+            folder / f"{place}.parquet",
+            ARRANGEMENT,
+            batches(rows, cut),
+            row_group_rows=row_group_rows,
+        )
+        for place, cut in enumerate(cuts)
+    )
+    with ManifestWriter(folder / "3", ARRANGEMENT, row_group_rows=row_group_rows) as writer:
+        writer.append(rows[:7])
+        for batch in batches(rows[7:], 5):
+            writer.append_batch(batch)
+    assert one.sha256 == two.sha256 == writer.file.sha256
+    assert read(one.path) == rows
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [row(at) for at in range(100)]
+    path = tmp_path_factory.mktemp("shared") / "m.parquet"
+    return write_manifest(path, ARRANGEMENT, batches(rows, 9), row_group_rows=16).path
+
+
+@given(first_row=st.integers(0, 100), rows=st.integers(0, 100), batch_rows=st.integers(1, 40))
+def test_reads_any_range_of_rows(shared: Path, first_row: int, rows: int, batch_rows: int) -> None:
+    rows = min(rows, 100 - first_row)
+    found = read(shared, first_row=first_row, rows=rows, batch_rows=batch_rows)
+    assert found == [row(at) for at in range(first_row, first_row + rows)]
+    assert read(shared, first_row=first_row) == [row(at) for at in range(first_row, 100)]
+
+
+def test_reads_only_the_row_groups_that_hold_the_rows(manifest: ManifestFile) -> None:
+    metadata = pq.read_metadata(manifest.path)
+    data = bytearray(manifest.path.read_bytes())
+    column = metadata.row_group(0).column(1)
+    data[column.data_page_offset + 40] ^= 0xFF
+    manifest.path.write_bytes(data)
+    assert read(manifest.path, first_row=16, rows=5) == [row(at) for at in range(16, 21)]
+    with pytest.raises(DamageError):
+        read(manifest.path, first_row=15, rows=5)
+
+
+def test_reads_columns_in_the_order_wanted(manifest: ManifestFile) -> None:
+    found = next(read_manifest(manifest.path, ARRANGEMENT, columns=["label", "key"], rows=1))
+    assert found.schema.names == ["label", "key"]
+    assert found.to_pylist() == [{"label": None, "key": "a/0"}]
+
+
+def test_rows_as_mappings(tmp_path: Path) -> None:
+    names = ARRANGEMENT.names
+    with ManifestWriter(tmp_path / "m", ARRANGEMENT) as writer:
+        writer.append(dict(zip(names, row(at), strict=True)) for at in range(3))
+    assert read(tmp_path / "m") == [row(at) for at in range(3)]
+
+
+def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "m").write_text("before")
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield from batches([row(0)], 1)
+        raise KeyError("broken")
+
+    with pytest.raises(KeyError):
+        write_manifest(tmp_path / "m", ARRANGEMENT, broken())
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+    assert (tmp_path / "m").read_text() == "before"
+
+
+def test_an_unfinished_writer_describes_nothing(tmp_path: Path) -> None:
+    writer = ManifestWriter(tmp_path / "m", ARRANGEMENT)
+    with pytest.raises(RuntimeError):
+        _ = writer.file
+
+
+def test_refuses_a_batch_of_another_schema(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="columns"):
+        write_manifest(tmp_path / "m", SHARDS, batches([row(0)], 1))
+
+
+def test_every_flipped_bit_is_found_or_harmless(tmp_path: Path) -> None:
+    rows = [row(at) for at in range(8)]
+    file = write_manifest(tmp_path / "m", ARRANGEMENT, batches(rows, 8), row_group_rows=4)
+    data = file.path.read_bytes()
+    for place in range(len(data)):
+        damaged = bytearray(data)
+        damaged[place] ^= 1 << place % 8
+        file.path.write_bytes(damaged)
+        with suppress(DamageError):
+            assert read(file.path) == rows
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"not a manifest at all"])
+def test_what_is_no_manifest_is_damage(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "m").write_bytes(data)
+    with pytest.raises(DamageError, match="m: the manifest cannot be read"):
+        read(tmp_path / "m")
+
+
+def test_a_missing_manifest_is_damage(tmp_path: Path) -> None:
+    with pytest.raises(DamageError) as caught:
+        read(tmp_path / "m")
+    assert caught.value.code == "damage.manifest"
+
+
+def test_a_truncated_manifest_is_damage(manifest: ManifestFile) -> None:
+    manifest.path.write_bytes(manifest.path.read_bytes()[:-20])
+    with pytest.raises(DamageError):
+        read(manifest.path)
+
+
+def test_another_schema_is_damage(manifest: ManifestFile) -> None:
+    with pytest.raises(DamageError, match="columns are split, key, label, parts"):
+        list(read_manifest(manifest.path, SHARDS))
+
+
+@pytest.mark.parametrize(("first_row", "rows"), [(101, None), (90, 11), (0, 101)])
+def test_rows_that_are_not_there_are_damage(
+    manifest: ManifestFile, first_row: int, rows: int | None
+) -> None:
+    with pytest.raises(DamageError, match="has 100 rows, not 101"):
+        read(manifest.path, first_row=first_row, rows=rows)
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError) as caught, disk_errors(tmp_path / "m"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert caught.value.code == "store.full"
+
+
+def test_a_full_disk_while_writing() -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("needs /dev/full")
+    with pytest.raises(StoreError), disk_errors(full), pa.OSFile(str(full), "wb") as sink:
+        sink.write(b"x" * 10_000)
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError) as caught:
+        write_manifest(tmp_path / "file" / "m", ARRANGEMENT, [])
+    assert caught.value.code == "config.path"
