@@ -28,6 +28,7 @@ _PATTERNS = {
 
 _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
     "string_type": lambda ctx: "a text",
+    "string_unicode": lambda ctx: "a text in UTF-8",
     "int_type": lambda ctx: "a whole number",
     "int_parsing": lambda ctx: "a whole number",
     "int_from_float": lambda ctx: "a whole number",

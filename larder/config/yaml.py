@@ -28,41 +28,46 @@ def _float(text: str) -> float:
     return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
 
 
-# Long digit strings stay text: Python refuses to convert more than 4,300 digits.
-_SCALARS: dict[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
-    f"{_TAG}null": (re.compile(r"~|null|Null|NULL|"), lambda text: None),
-    f"{_TAG}bool": (
-        re.compile(r"true|True|TRUE|false|False|FALSE"),
+# A text that looks like one of these, and its value. Longer digit strings stay text: Python refuses
+# to convert more than 4,300 digits.
+_SCALARS: tuple[tuple[str, re.Pattern[str], Callable[[str], Any]], ...] = (
+    ("null", re.compile(r"(?:~|null|Null|NULL|)\Z"), lambda text: None),
+    (
+        "bool",
+        re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"),
         lambda text: text.lower() == "true",
     ),
-    f"{_TAG}int": (re.compile(r"[-+]?[0-9]{1,1000}"), int),
-    f"{_TAG}int#8": (re.compile(r"0o[0-7]{1,1000}"), lambda text: int(text, 8)),
-    f"{_TAG}int#16": (re.compile(r"0x[0-9a-fA-F]{1,1000}"), lambda text: int(text, 16)),
-    f"{_TAG}float": (
+    ("int", re.compile(r"[-+]?[0-9]{1,1000}\Z"), int),
+    ("int", re.compile(r"0o[0-7]{1,1000}\Z"), lambda text: int(text, 8)),
+    ("int", re.compile(r"0x[0-9a-fA-F]{1,1000}\Z"), lambda text: int(text, 16)),
+    (
+        "float",
         re.compile(
-            r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
-            r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+            r"[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)\Z"
+            r"|[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z"
         ),
         _float,
     ),
-}
+)
 
 
 def scalar(text: str) -> Any:
     """The value of a plain scalar: None, a bool, an int, a float, or the text itself."""
-    for pattern, convert in _SCALARS.values():
-        if pattern.fullmatch(text):
+    for _, pattern, convert in _SCALARS:
+        if pattern.match(text):
             return convert(text)
     return text
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader without the implicit types of YAML 1.1."""
+    """PyYAML's safe loader with the implicit types of YAML 1.2 instead of 1.1."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
 
 
-_Loader.add_implicit_resolver(_MERGE, re.compile(r"^<<$"), ["<"])
+for _kind, _pattern, _ in _SCALARS:
+    _Loader.add_implicit_resolver(f"{_TAG}{_kind}", _pattern, None)
+_Loader.add_implicit_resolver(_MERGE, re.compile(r"<<\Z"), ["<"])
 
 
 class _Build:
@@ -97,15 +102,22 @@ class _Build:
             self.open.discard(id(node))
 
     def scalar(self, node: yaml.ScalarNode) -> Any:
-        text: str = node.value
-        if node.tag == f"{_TAG}str":
-            return scalar(text) if node.style is None else text
-        if node.tag not in _SCALARS:
+        kind = node.tag.removeprefix(_TAG)
+        if kind == "str":
+            return self.text(node)
+        if kind not in {known for known, _, _ in _SCALARS}:
             raise self.refuse(node, f"the tag {_short(node.tag)} is not supported")
-        value = scalar(text)
-        if value is not None and type(value).__name__ != node.tag.removeprefix(_TAG):
+        value = scalar(node.value)
+        if value is not None and type(value).__name__ != kind:
             raise self.refuse(node, f"the value is not of its tag {_short(node.tag)}")
         return value
+
+    def text(self, node: yaml.ScalarNode) -> str:
+        """The text of a scalar; JSON writes characters beyond U+FFFF as two escapes, one pair."""
+        try:
+            return str(node.value).encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            raise self.refuse(node, "half of a surrogate pair is no character") from None
 
     def sequence(self, node: yaml.SequenceNode, path: KeyPath) -> list[Any]:
         if node.tag != f"{_TAG}seq":
@@ -141,7 +153,7 @@ class _Build:
     def key(self, node: yaml.Node, path: KeyPath, own: dict[str, Any]) -> str:
         if not isinstance(node, yaml.ScalarNode):
             raise self.refuse(node, "a key has to be a text")
-        name: str = node.value
+        name = self.text(node)
         if name in own:
             first = self.places[(*path, name)].line
             raise ConfigError(

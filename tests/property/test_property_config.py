@@ -1,0 +1,112 @@
+"""Interpolation, --set and YAML hold for any text."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml as pyyaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from larder.config.interpolate import expand, interpolate
+from larder.config.load import load_dataset
+from larder.config.settings import apply, parse_settings
+from larder.config.yaml import parse
+from larder.errors import CODES, ConfigError
+
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True)
+KEYS = st.from_regex(r"[a-z_-][A-Za-z0-9_-]{0,4}", fullmatch=True)
+TEXTS = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff\ufffe\uffff")
+)
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+)
+SCALARS = SCALARS | TEXTS
+TREES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3)
+)
+
+
+@given(TEXTS, st.dictionaries(NAMES, TEXTS))
+def test_a_text_with_doubled_dollars_is_itself(text: str, environ: dict[str, str]) -> None:
+    expansion = interpolate(text.replace("$", "$$"), environ)
+    assert (expansion.text, expansion.variables, expansion.missing) == (text, (), ())
+
+
+@given(st.lists(st.tuples(NAMES, TEXTS.map(lambda text: text.replace("$", "")))))
+def test_every_variable_is_filled_in_once_or_missing(parts: list[tuple[str, str]]) -> None:
+    text = "".join(f"${{{name}}}{literal}" for name, literal in parts)
+    everything = {name: f"<${{{name}}}>" for name, _ in parts}
+    expansion = interpolate(text, everything)
+    assert expansion.text == "".join(f"{everything[name]}{literal}" for name, literal in parts)
+    assert expansion.variables == tuple(dict.fromkeys(name for name, _ in parts))
+    assert interpolate(text, {}).missing == expansion.variables
+
+
+@given(TREES, st.dictionaries(NAMES, TEXTS))
+def test_expansion_keeps_the_shape(tree: Any, environ: dict[str, str]) -> None:
+    escaped = json.loads(json.dumps(tree).replace("$", "$$"))
+    document = parse(json.dumps(escaped), "x")
+    expanded = expand(document, environ).value
+    assert _unkeyed(expanded) == _unkeyed(tree)
+
+
+def _unkeyed(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return [_unkeyed(value) for value in tree.values()]
+    return [_unkeyed(value) for value in tree] if isinstance(tree, list) else tree
+
+
+@given(TREES)
+def test_json_and_dumped_yaml_read_back(tree: Any) -> None:
+    assert parse(json.dumps(tree, ensure_ascii=False), "x").value == tree
+    assert parse(json.dumps(tree), "x").value == tree
+
+
+@given(st.dictionaries(KEYS, TREES, max_size=3))
+def test_what_pyyaml_dumps_reads_back(tree: dict[str, Any]) -> None:
+    assert parse(pyyaml.safe_dump(tree, allow_unicode=True, width=1000), "x").value == tree
+
+
+@given(st.dictionaries(KEYS, TREES, max_size=3), st.lists(KEYS, min_size=1, max_size=3), TREES)
+def test_a_setting_is_found_where_it_was_put(tree: Any, path: list[str], value: Any) -> None:
+    key = ".".join(path)
+    given_settings, cluster_settings = parse_settings([f"{key}={_written(value)}"])
+    assert not cluster_settings
+    document = parse(json.dumps(tree), "x")
+    try:
+        applied = apply(document, given_settings)
+    except ConfigError as error:
+        _check(error, "config.unknown_key")
+        return
+    found = applied.value
+    for part in path:
+        found = found[part]
+    assert found == value
+    assert applied.place(tuple(path)).where == f"--set {key}"
+    rest = {name: each for name, each in applied.value.items() if name != path[0]}
+    assert rest == {name: each for name, each in tree.items() if name != path[0]}
+
+
+def _written(value: Any) -> str:
+    return "null" if value is None else json.dumps(value)
+
+
+@given(text=st.text(max_size=60) | TREES.map(json.dumps), arguments=st.lists(TEXTS, max_size=2))
+@settings(deadline=None)
+def test_whatever_is_wrong_is_one_config_error(
+    tmp_path_factory: Any, text: str, arguments: list[str]
+) -> None:
+    directory: Path = tmp_path_factory.getbasetemp() / "any-config"
+    (directory / "datasets").mkdir(parents=True, exist_ok=True)
+    (directory / "datasets/x.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
+    try:
+        load_dataset(directory, "x", arguments, {})
+    except ConfigError as error:
+        _check(error, *CODES)
+
+
+def _check(error: ConfigError, *codes: str) -> None:
+    assert error.code in codes
+    assert "\n" not in str(error)

@@ -1,0 +1,53 @@
+"""Variables in the texts of a file."""
+
+import pytest
+
+from larder.config.interpolate import expand, interpolate
+from larder.config.yaml import parse
+from larder.errors import ConfigError
+
+ENVIRON = {"A": "1", "EMPTY": "", "TEXT": "${A} $$ {x: y}"}
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("plain", "plain"),
+        ("${A}", "1"),
+        ("a${A}b${A}", "a1b1"),
+        ("${A:-x}", "1"),
+        ("${NONE:-x y:z}", "x y:z"),
+        ("${NONE:-}", ""),
+        ("${EMPTY:-x}", "x"),
+        ("${EMPTY}", ""),
+        ("${TEXT}", "${A} $$ {x: y}"),
+        ("$${A}", "${A}"),
+        ("$$", "$"),
+        ("a$b $ $A", "a$b $ $A"),
+        (r"patient-(\d+)$", r"patient-(\d+)$"),
+    ],
+)
+def test_interpolate(text: str, result: str) -> None:
+    assert interpolate(text, ENVIRON).text == result
+
+
+def test_variables_and_missing_ones_are_named_once() -> None:
+    expansion = interpolate("${A}${A}${N}${N}${M:-1}", ENVIRON)
+    assert expansion.variables == ("A",)
+    assert expansion.missing == ("N",)
+
+
+@pytest.mark.parametrize("text", ["${", "${}", "${1A}", "${A", "${A-x}", "${A:x}", "a ${ b }"])
+def test_a_brace_that_begins_no_variable(text: str) -> None:
+    with pytest.raises(ValueError, match="begins no variable"):
+        interpolate(text, ENVIRON)
+    with pytest.raises(ConfigError) as caught:
+        expand(parse(f"a:\n  - '{text}'", "x.yaml"), ENVIRON)
+    assert caught.value.where == "x.yaml:2"
+    assert caught.value.message.startswith("a[0]: ")
+
+
+def test_keys_and_other_scalars_stay() -> None:
+    document = expand(parse("${A}: 1\nb: [true, '${A}']\n", "x.yaml"), ENVIRON)
+    assert document.value == {"${A}": 1, "b": [True, "1"]}
+    assert document.variables == {("b", 1): ("A",)}

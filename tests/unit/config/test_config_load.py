@@ -1,0 +1,304 @@
+"""Loading dataset and cluster files: one error, with file, line and dotted key."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from larder.config.load import load_cluster, load_dataset, load_template, names
+from larder.config.models import Dataset
+from larder.errors import ConfigError
+
+SOURCE = "source:\n  url: ./here\n"
+Refuse = Callable[..., ConfigError]
+
+
+@pytest.fixture
+def config_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("datasets", "clusters", "experiments/deep"):
+        Path("configs", folder).mkdir(parents=True)
+    return Path("configs")
+
+
+@pytest.fixture
+def load(config_dir: Path) -> Callable[..., Dataset]:
+    def load(text: str, *settings: str, **environ: str) -> Dataset:
+        (config_dir / "datasets/x.yaml").write_text(text)
+        return load_dataset(config_dir, "x", settings, environ)
+
+    return load
+
+
+@pytest.fixture
+def refused(load: Callable[..., Dataset]) -> Refuse:
+    def refused(text: str, *settings: str, **environ: str) -> ConfigError:
+        with pytest.raises(ConfigError) as caught:
+            load(text, *settings, **environ)
+        assert "\n" not in str(caught.value)
+        return caught.value
+
+    return refused
+
+
+def test_the_name_is_that_of_the_file(load: Callable[..., Dataset], refused: Refuse) -> None:
+    assert load(SOURCE).name == "x"
+    assert load("name: x\n" + SOURCE).name == "x"
+    error = refused(SOURCE + "name: y\n")
+    assert error.where == "configs/datasets/x.yaml:3"
+    assert error.message == "name: expected x, the name of the file, not 'y'"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "line"),
+    [
+        (
+            SOURCE + "mirrr: true\n",
+            "config.unknown_key",
+            "configs/datasets/x.yaml:3: unknown key mirrr; did you mean mirror?",
+        ),
+        (
+            "source:\n  urll: a\n",
+            "config.unknown_key",
+            "configs/datasets/x.yaml:2: unknown key source.urll (and 1 more); did you mean url?",
+        ),
+        (
+            SOURCE + "cache: {compression: zstd}\n",
+            "config.unknown_key",
+            "configs/datasets/x.yaml:3: unknown key cache.compression; the known keys are records",
+        ),
+        (
+            SOURCE + "labels: {source: folder}\n",
+            "config.unknown_key",
+            "configs/datasets/x.yaml:3: unknown key labels.source; "
+            "the known keys are from, files, classes",
+        ),
+        (
+            SOURCE + "validate_: none\n",
+            "config.unknown_key",
+            "configs/datasets/x.yaml:3: unknown key validate_; did you mean validate?",
+        ),
+        (
+            "description: nothing\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:1: source is missing",
+        ),
+        (
+            "mirror: true\nsource:\n  region: a\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:2: source.url is missing",
+        ),
+        (
+            SOURCE + "shards:\n  bytes: 0\n  shuffle: 1.5\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:4: shards.bytes: expected 1 or more, not 0 (and 1 more)",
+        ),
+        (
+            SOURCE + "shards: {bytes: 1 QB}\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:3: shards.bytes: "
+            "expected bytes such as 150 MB or 128 MiB, not '1 QB'",
+        ),
+        (
+            SOURCE + "cache: {records: encodd}\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:3: cache.records: "
+            "expected encoded or decoded, not 'encodd'; did you mean encoded?",
+        ),
+        (
+            SOURCE + "cache: none\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:3: cache: expected a mapping, not 'none'; "
+            "leave the key out, or write null, for none",
+        ),
+        (
+            SOURCE + "description: 7\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:3: description: expected a text, not 7; put it in quotes",
+        ),
+        (
+            SOURCE + "mirror: [true]\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:3: mirror: expected true or false, not a list",
+        ),
+        (
+            "source: {url: ''}\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:1: source.url: expected a text that is not empty, not ''",
+        ),
+        (
+            "source: {url: s3://key:secret@bucket}\n",
+            "config.secret",
+            "configs/datasets/x.yaml:1: source.url: a URL must not hold credentials; "
+            "use the AWS chain or a profile",
+        ),
+        (
+            SOURCE + "splits:\n  train: 5\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:4: splits.train: expected a list, not 5",
+        ),
+        (
+            SOURCE + "splits:\n  'a b': x\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:4: splits.a b: "
+            "expected a name of letters, digits, - and _, 63 at most, not 'a b'",
+        ),
+        (
+            SOURCE + "splits: {hash: 7}\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:3: splits.parts is missing",
+        ),
+        (
+            SOURCE + "splits: {hash: 7, parts: {a: 0.4}}\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:3: splits.parts: shares must be above 0 and add up to 1",
+        ),
+        (
+            SOURCE + "splits: [train]\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:3: splits: expected a mapping, not a list",
+        ),
+        (
+            SOURCE + "labels:\n  files:\n    test: a\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:4: labels.files: there is no split 'test'",
+        ),
+        (
+            "",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:1: the file is empty; "
+            "it has to be a dataset: lines of key: value",
+        ),
+        (
+            "- a\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:1: the file is not a mapping; "
+            "it has to be a dataset: lines of key: value",
+        ),
+    ],
+)
+def test_errors_in_plain_words(refused: Refuse, text: str, code: str, line: str) -> None:
+    error = refused(text)
+    assert str(error) == line
+    assert error.code == code
+
+
+def test_all_missing_variables_are_named_in_one_error(refused: Refuse) -> None:
+    text = "source:\n  url: ${A}/${B}\n  region: ${C:-r}\n  profile: ${D}\ndescription: ${A}\n"
+    error = refused(text, D="d")
+    assert error.code == "config.missing_variable"
+    assert str(error) == (
+        "configs/datasets/x.yaml:2: environment variables A and B are not set; "
+        "export them, or pass --set source.url=VALUE"
+    )
+
+
+def test_a_setting_makes_the_variable_it_replaces_unnecessary(
+    load: Callable[..., Dataset], refused: Refuse
+) -> None:
+    assert load("source: {url: '${A}'}", "source.url=s3://b").source.url == "s3://b"
+    assert load("source: {url: a, include: ['${A}']}", "source.include=*").source.include == ("*",)
+    assert "A is not set" in refused("source: {url: '${A}'}", "source.region=r").message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "source: {url: a}\nshards: {bytes: '${A}'}",
+        "source: {url: a}\nshards: {shuffle: '${A}'}",
+        "source: {url: a}\ncache: {records: '${A}'}",
+        "source: {url: 's3://${A}@bucket'}",
+        "source: {url: a}\nsplits: {hash: 7, parts: {a: '${A}'}}",
+        "source: {url: a}\nsplits: {hash: 7, parts: {a: 1}, group: '${A}('}",
+    ],
+)
+def test_what_came_from_a_variable_is_not_repeated(refused: Refuse, text: str) -> None:
+    error = refused(text, A="hunter2")
+    assert "hunter2" not in str(error)
+    assert error.where.startswith("configs/datasets/x.yaml:")
+
+
+def test_a_variable_is_named_where_its_value_is_refused(refused: Refuse) -> None:
+    error = refused("source: {url: a}\nshards: {shuffle: '${A}'}", A="hunter2")
+    assert error.message == "shards.shuffle: expected a whole number, not what A holds"
+
+
+def test_unknown_names_get_the_nearest(config_dir: Path) -> None:
+    for name in ("digits", "imagenet", "files"):
+        (config_dir / f"datasets/{name}.yaml").write_text(SOURCE)
+    (config_dir / "datasets/Not A Name.yaml").write_text(SOURCE)
+    assert names(config_dir, "datasets") == ["digits", "files", "imagenet"]
+    for name, hint in (
+        ("digit", "did you mean digits?"),
+        ("ImageNet", "did you mean imagenet?"),
+        ("../datasets/digits", "did you mean digits?"),
+        ("configs/datasets/files.yaml", "did you mean files?"),
+        ("zzz", "the datasets are digits, files, imagenet"),
+        ("", "the datasets are digits, files, imagenet"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load_dataset(config_dir, name)
+        assert caught.value.code == "config.unknown_dataset"
+        assert caught.value.where == "configs/datasets"
+        assert caught.value.hint == hint
+
+
+def test_an_unknown_cluster_and_a_missing_directory(config_dir: Path) -> None:
+    with pytest.raises(ConfigError, match="there are no clusters") as caught:
+        load_cluster(config_dir, "local")
+    assert caught.value.code == "config.unknown_cluster"
+    with pytest.raises(ConfigError, match="--config-dir") as caught:
+        load_cluster(Path("elsewhere"), "local")
+    assert caught.value.code == "config.unreadable"
+
+
+def test_cluster_settings_go_to_the_cluster(config_dir: Path) -> None:
+    (config_dir / "clusters/c.yaml").write_text("local: {url: '${A}'}\ncopy: {concurrency: 4}\n")
+    (config_dir / "datasets/x.yaml").write_text(SOURCE)
+    settings = ["cluster.local.url=./there", "mirror=false", "cluster.copy.memory_bytes=1 MiB"]
+    cluster = load_cluster(config_dir, "c", settings, {})
+    assert (cluster.local.url, cluster.copy_.concurrency) == ("./there", 4)
+    assert cluster.copy_.memory_bytes == 1024**2
+    assert load_dataset(config_dir, "x", settings, {}).mirror is False
+    with pytest.raises(ConfigError) as caught:
+        load_cluster(config_dir, "c", ["cluster.local.ulr=a", "cluster.local.url=b"], {})
+    assert str(caught.value) == (
+        "--set cluster.local.ulr: unknown key local.ulr; did you mean url?"
+    )
+    with pytest.raises(ConfigError, match=r"--set cluster\.local\.url=VALUE"):
+        load_cluster(config_dir, "c", (), {})
+
+
+def test_mounts_are_named_by_their_index(config_dir: Path) -> None:
+    text = "local: {url: a}\nnodes:\n  mounts:\n  - host_path: /a\n    containr_path: /b\n"
+    (config_dir / "clusters/c.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_cluster(config_dir, "c", (), {})
+    assert str(caught.value) == (
+        "configs/clusters/c.yaml:5: unknown key nodes.mounts[0].containr_path (and 1 more); "
+        "did you mean container_path or host_path?"
+    )
+
+
+def test_the_environment_is_that_of_the_process(
+    config_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (config_dir / "datasets/x.yaml").write_text("source: {url: '${LARDER_TEST_URL}'}")
+    monkeypatch.setenv("LARDER_TEST_URL", "s3://bucket")
+    assert load_dataset(config_dir, "x").source.url == "s3://bucket"
+
+
+def test_templates(config_dir: Path) -> None:
+    (config_dir / "experiments/deep/t.yaml").write_text("lr: 1e-3\nentrypoint: run ${X}\n")
+    (config_dir / "experiments/list.yaml").write_text("- a\n")
+    (config_dir / "secret.yaml").write_text("a: 1\n")
+    value = load_template(config_dir, "deep/t.yaml")
+    assert value == {"lr": 0.001, "entrypoint": "run ${X}"}
+    for name, part in (
+        ("../secret.yaml", "no template"),
+        ("lists.yaml", "did you mean list.yaml"),
+        ("list.yaml", "expected a mapping"),
+    ):
+        with pytest.raises(ConfigError, match=part) as caught:
+            load_template(config_dir, name)
+        assert caught.value.code == "config.template"

@@ -1,0 +1,62 @@
+"""Local paths and overlapping places."""
+
+from pathlib import Path
+
+import pytest
+
+from larder.config.location import check_overlap, resolve_url
+from larder.config.models import Location
+from larder.errors import ConfigError
+
+
+def test_paths_are_relative_to_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    base = Path("/work/here")
+    assert resolve_url("./data/../x", base) == "/work/here/x"
+    assert resolve_url("/abs/", base) == "/abs"
+    assert resolve_url("~/data", base) == "/home/me/data"
+    assert resolve_url("s3://bucket/a/../b", base) == "s3://bucket/a/../b"
+
+
+@pytest.mark.parametrize(
+    ("source", "local", "endpoints"),
+    [
+        ("s3://b", "s3://b", (None, None)),
+        ("s3://b/", "s3://b/larder/x/", (None, None)),
+        ("s3://b/data/larder/x", "s3://b/data", (None, None)),
+        ("s3://b//data", "S3://b/data/", (None, None)),
+        ("s3://b/a", "s3://b/a", ("http://h:1", "http://H:1/")),
+        ("./data", "data/local", (None, None)),
+        ("file:///tmp/a/b", "/tmp/a", (None, None)),
+        ("/", "/tmp/a", (None, None)),
+        ("memory://m/a", "memory://m", (None, None)),
+    ],
+)
+def test_overlaps(source: str, local: str, endpoints: tuple[str | None, str | None]) -> None:
+    there = Location(url=source, endpoint=endpoints[0])
+    with pytest.raises(ConfigError) as caught:
+        check_overlap(there, local, local_endpoint=endpoints[1])
+    assert caught.value.code == "config.overlap"
+
+
+@pytest.mark.parametrize(
+    ("source", "local", "endpoints"),
+    [
+        ("s3://b/data", "s3://b/database", (None, None)),
+        ("s3://b", "s3://c", (None, None)),
+        ("s3://b", "s3://b", ("http://h:1", "http://h:2")),
+        ("s3://b", "s3://b", ("http://h:1", None)),
+        ("./data/source", "./data/local", (None, None)),
+        ("/tmp/a", "s3://tmp/a", (None, None)),
+        ("memory://m/a", "memory://n/a", (None, None)),
+    ],
+)
+def test_places_apart(source: str, local: str, endpoints: tuple[str | None, str | None]) -> None:
+    check_overlap(Location(url=source, endpoint=endpoints[0]), local, local_endpoint=endpoints[1])
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "real/inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(ConfigError, match="inside the source"):
+        check_overlap(Location(url=str(tmp_path / "real")), f"{tmp_path}/link/inner")

@@ -1,0 +1,108 @@
+"""YAML with lines: what is read, what is refused, and where."""
+
+from pathlib import Path
+
+import pytest
+
+from larder.config.yaml import parse, read, scalar
+from larder.errors import ConfigError
+
+
+def refused(text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, "x.yaml")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", None),
+        ("~", None),
+        ("null", None),
+        ("true", True),
+        ("False", False),
+        ("7", 7),
+        ("-7", -7),
+        ("010", 10),
+        ("0o17", 15),
+        ("0xff", 255),
+        ("1e-3", 0.001),
+        ("1.5", 1.5),
+        (".5", 0.5),
+        ("-.inf", float("-inf")),
+        ("no", "no"),
+        ("on", "on"),
+        ("12:30", "12:30"),
+        ("2026-11-21", "2026-11-21"),
+        ("1_000", "1_000"),
+        ("150 MB", "150 MB"),
+        ("**/*.JPEG", "**/*.JPEG"),
+        ("9" * 5000, "9" * 5000),
+    ],
+)
+def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: object) -> None:
+    assert scalar(text) == value
+    assert type(scalar(text)) is type(value)
+
+
+def test_values_and_the_lines_they_stand_at() -> None:
+    document = parse("a: 1\nb:\n  c: '2'\n  d:\n  - x\n  - {e: !!str 3}\n", "x.yaml")
+    assert document.value == {"a": 1, "b": {"c": "2", "d": ["x", {"e": "3"}]}}
+    assert document.place(("b", "c")).where == "x.yaml:3"
+    assert document.place(("b", "d", 1, "e")).where == "x.yaml:6"
+    assert document.place(("b", "zzz")).where == "x.yaml:2"
+    assert document.place(("zzz",)).where == "x.yaml:1"
+
+
+def test_keys_are_texts_as_they_are_written() -> None:
+    assert parse("1: a\ntrue: b\n0x10: c\n", "x").value == {"1": "a", "true": "b", "0x10": "c"}
+
+
+def test_anchors_and_merges() -> None:
+    text = "base: &base {a: 1, b: 2}\nmore: &more {b: 3, c: 3}\nx: {<<: [*base, *more], c: 4}\n"
+    assert parse(text, "x").value["x"] == {"a": 1, "b": 2, "c": 4}
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "part"),
+    [
+        ("a: 1\nb: [1,\n", "x.yaml:3", "expected"),
+        ("a:\n\tb: 1", "x.yaml:2", "\\t"),
+        ("a: *b", "x.yaml:1", "alias"),
+        ("a: &b [*b]", "x.yaml:1", "inside what it refers to"),
+        ("a: 1\nb: !!python/object/apply:os.system [x]", "x.yaml:2", "tag !!python"),
+        ("a: !mine x", "x.yaml:1", "tag !mine"),
+        ("a: !!int x", "x.yaml:1", "not of its tag"),
+        ("? [a]\n: b", "x.yaml:1", "key"),
+        ("a: 1\n---\nb: 2\n", "x.yaml:2", "another document"),
+        ("<<: 1", "x.yaml:1", "<<"),
+        ("a: \x01", "x.yaml", "special characters"),
+        ("[" * 4000, "x.yaml", "deeply"),
+    ],
+)
+def test_what_is_not_such_yaml_is_refused(text: str, where: str, part: str) -> None:
+    error = refused(text)
+    assert error.code == "config.invalid_yaml"
+    assert error.where == where
+    assert part in error.message.replace("'", "") or part in error.message
+
+
+def test_a_duplicate_key_names_both_lines() -> None:
+    error = refused("a:\n  b: 1\n  c: 2\n  b: 3\n")
+    assert error.code == "config.duplicate_key"
+    assert str(error) == "x.yaml:4: a.b stands twice; it stands at line 2 already"
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "latin.yaml").write_bytes(b"a: \xe9")
+    for path, part in ((tmp_path / "latin.yaml", "UTF-8"), (tmp_path, "directory")):
+        with pytest.raises(ConfigError, match=part) as caught:
+            read(path)
+        assert caught.value.code == "config.unreadable"
+        assert caught.value.where == str(path)
+
+
+def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
+    (tmp_path / "bom.yaml").write_bytes(b"\xef\xbb\xbfa: 1")
+    assert read(tmp_path / "bom.yaml").value == {"a": 1}

@@ -1,0 +1,178 @@
+"""Flags, exit statuses, and errors as one line and one JSON document."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flows._cli import Parser, command, options, print_json, run
+from larder.errors import (
+    ConfigError,
+    DamageError,
+    LarderError,
+    ObjectError,
+    RetryableError,
+    StoreError,
+)
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = """
+import sys
+from flows._cli import command, options, run
+sys.exit(run(lambda: print(options(command("flows.x", "Do x.").parse_args())) or 0))
+"""
+
+
+def parser() -> Parser:
+    return command("python -m flows.x", "Do x.")
+
+
+def raising(error: BaseException) -> Callable[[], int]:
+    def main() -> int:
+        raise error
+
+    return main
+
+
+def refused(*arguments: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        parser().parse_args(arguments)
+    assert caught.value.code == "config.invalid_flag"
+    return caught.value
+
+
+def test_defaults_and_values() -> None:
+    least = options(parser().parse_args(["--dataset", "d"]))
+    assert (least.dataset, least.cluster, least.config_dir) == ("d", "local", Path("configs"))
+    assert (least.settings, least.json, least.quiet) == ((), False, False)
+    arguments = "--dataset d --cluster c --config-dir x --set a=1 --set b=2 --json --quiet"
+    most = options(parser().parse_args(arguments.split()))
+    assert (most.cluster, most.config_dir, most.settings) == ("c", Path("x"), ("a=1", "b=2"))
+    assert most.json
+    assert most.quiet
+
+
+def test_a_command_may_do_without_a_dataset() -> None:
+    optional = command("python -m flows.x", "Do x.", needs_dataset=False)
+    assert options(optional.parse_args([])).dataset == ""
+
+
+def test_an_unknown_flag_is_named_before_what_follows_from_it() -> None:
+    error = refused("--datset", "digits")
+    assert str(error) == "there is no flag --datset; did you mean --dataset?"
+    assert refused("--dataset", "d", "--zzz=1").hint == "see python -m flows.x --help"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ((), "required: --dataset"),
+        (("--dataset",), "expected one argument"),
+        (("--dataset", "d", "more"), "unrecognized arguments: more"),
+        (("--data", "d"), "there is no flag --data"),
+    ],
+)
+def test_wrong_flags(arguments: tuple[str, ...], part: str) -> None:
+    assert part in refused(*arguments).message
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (ConfigError("config.invalid_value", "m"), 2, "config.invalid_value"),
+        (StoreError("store.denied", "m"), 3, "store.denied"),
+        (RetryableError("store.unavailable", "m"), 3, "store.unavailable"),
+        (DamageError("damage.digest", "m"), 4, "damage.digest"),
+        (ObjectError("object.unreadable", "m"), 1, "object.unreadable"),
+        (LarderError("run.failed", "m", where="w", hint="h"), 1, "run.failed"),
+        (KeyboardInterrupt(), 130, "run.interrupted"),
+        (ValueError("two\nlines"), 1, "run.internal"),
+        (MemoryError(), 1, "run.internal"),
+    ],
+)
+def test_errors_are_one_line_and_one_document(
+    capsys: pytest.CaptureFixture[str], error: BaseException, status: int, code: str
+) -> None:
+    assert run(raising(error), json=False) == status
+    plain = capsys.readouterr()
+    assert plain.out == ""
+    assert plain.err.startswith(f"error[{code}]: ")
+    assert plain.err.count("\n") == 1
+    assert run(raising(error), json=True) == status
+    both = capsys.readouterr()
+    assert both.err == plain.err
+    document = json.loads(both.out)
+    assert list(document) == ["error"]
+    assert list(document["error"]) == ["code", "message", "where", "hint"]
+    assert document["error"]["code"] == code
+
+
+def test_a_traceback_only_when_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LARDER_DEBUG", "1")
+    assert run(raising(ValueError("x")), json=False) == 1
+    assert "Traceback" in capsys.readouterr().err
+    monkeypatch.setenv("LARDER_DEBUG", "0")
+    run(raising(ValueError("x")), json=False)
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_the_status_of_main_and_of_exit() -> None:
+    assert run(lambda: 4, json=False) == 4
+    assert run(raising(SystemExit(0)), json=False) == 0
+    assert run(raising(SystemExit(None)), json=False) == 0
+    assert run(raising(SystemExit("text")), json=False) == 1
+
+
+def test_print_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"key": "übung", "number": 1})
+    assert json.loads(capsys.readouterr().out) == {"key": "übung", "number": 1}
+
+
+def start(
+    *arguments: str, script: str = SCRIPT, stdout: int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=ROOT,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+
+
+def test_help_tells_the_exit_statuses_and_loads_nothing_heavy() -> None:
+    script = f"{SCRIPT.replace('sys.exit(run(', 'run((').strip()}\nprint(*sys.modules)"
+    done = start("--help", script=script)
+    for status in ("0 ", "1 ", "2 ", "3 ", "4 ", "130 "):
+        assert f"\n  {status}" in done.stdout
+    modules = set(done.stdout.splitlines()[-1].split())
+    assert "flows._cli" in modules
+    assert modules.isdisjoint({"prefect", "pyarrow", "boto3", "pydantic", "yaml", "numpy", "rich"})
+
+
+def test_a_wrong_flag_with_json_as_a_process() -> None:
+    done = start("--json", "--datset", "x")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["code"] == "config.invalid_flag"
+    assert done.stderr.splitlines() == [
+        "error[config.invalid_flag]: there is no flag --datset; did you mean --dataset?"
+    ]
+
+
+@pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("--dataset=d", 1)])
+def test_a_reader_that_has_gone_leaves_no_traceback(argument: str, status: int) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = start(argument, stdout=writing)
+    finally:
+        os.close(writing)
+    assert done.returncode == status
+    assert done.stderr == ""

@@ -1,0 +1,189 @@
+"""What the display shows, with a clock of the test's own."""
+
+import io
+import threading
+
+import pytest
+from rich.console import Console
+
+from flows._display import Display, LiveView, PlainView
+from flows._stage import Stage
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_plain_lines_at_the_start_the_end_and_every_five_seconds(clock: Clock) -> None:
+    stream = io.StringIO()
+    with Display(stream=stream, clock=clock) as display:
+        display.start("mirror", objects=30, bytes=60_000_000)
+        for _ in range(29):
+            clock.now += 1
+            display.advance("mirror", objects=1, bytes=2_000_000)
+        clock.now += 1
+        display.advance("mirror", objects=1, bytes=2_000_000)
+        display.finish("mirror")
+        display.finish("mirror")
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "mirror: started, 30 objects, 60.0 MB"
+    assert lines[1] == "mirror: 5 of 30 objects, 10.0 MB of 60.0 MB, 2.0 MB/s, 25 s left"
+    assert lines[-1] == "mirror: done, 30 objects, 60.0 MB in 30 s"
+    assert len(lines) == 8
+
+
+def test_unknown_totals_and_totals_that_come_later(clock: Clock) -> None:
+    stream = io.StringIO()
+    with Display(stream=stream, clock=clock) as display:
+        display.start("inventory")
+        clock.now += 5
+        display.advance("inventory", objects=1000)
+        display.start("inventory", objects=4000)
+        clock.now += 5
+        display.advance("inventory", objects=1000)
+        display.finish("inventory")
+    assert stream.getvalue().splitlines() == [
+        "inventory: started",
+        "inventory: 1,000 objects, 200 objects/s",
+        "inventory: 2,000 of 4,000 objects, 200 objects/s, 10 s left",
+        "inventory: done, 2,000 of 4,000 objects in 10 s",
+    ]
+
+
+def test_nothing_to_do_and_calls_out_of_order(clock: Clock) -> None:
+    stream = io.StringIO()
+    with Display(stream=stream, clock=clock) as display:
+        display.start("mirror", objects=0, bytes=0)
+        display.finish("mirror")
+        display.advance("shard", objects=1)
+        display.finish("cache")
+        display.say("a note")
+    assert stream.getvalue().splitlines() == [
+        "mirror: started, 0 objects, 0 B",
+        "mirror: done in 0.0 s",
+        "cache: done in 0.0 s",
+        "a note",
+    ]
+
+
+def test_quiet_shows_nothing() -> None:
+    stream = Terminal()
+    with Display(stream=stream, quiet=True) as display:
+        display.start("mirror", objects=1)
+        display.advance("mirror", objects=1)
+        display.finish("mirror")
+        display.say("a note")
+    assert stream.getvalue() == ""
+
+
+def test_many_threads_lose_no_count(clock: Clock) -> None:
+    stream = io.StringIO()
+    with Display(stream=stream, clock=clock) as display:
+        display.start("shard", objects=8000)
+
+        def work() -> None:
+            for _ in range(1000):
+                display.advance("shard", objects=1, bytes=10)
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        display.finish("shard")
+    assert stream.getvalue().splitlines()[-1] == "shard: done, 8,000 objects, 80.0 kB in 0.0 s"
+
+
+def test_a_reader_of_stderr_that_has_gone_does_not_stop_the_work(clock: Clock) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    with Display(stream=Gone(), clock=clock) as display:
+        display.start("mirror")
+        display.finish("mirror")
+
+
+def live(clock: Clock) -> tuple[Display, LiveView, Terminal, Console]:
+    stream = Terminal()
+    console = Console(
+        file=stream, force_terminal=True, width=110, height=30, color_system=None, _environ={}
+    )
+    view = LiveView(console, clock)
+    return Display(view=view, clock=clock), view, stream, console
+
+
+def rows(view: LiveView) -> list[str]:
+    console = Console(file=io.StringIO(), width=110, color_system=None, _environ={})
+    with console.capture() as capture:
+        console.print(view.table())
+    return [" ".join(line.split()) for line in capture.get().splitlines()]
+
+
+def test_a_row_for_each_stage(clock: Clock) -> None:
+    display, view, _, _ = live(clock)
+    with display:
+        display.start("inventory")
+        display.advance("inventory", objects=3000)
+        clock.now += 2
+        display.finish("inventory")
+        display.start("mirror", objects=3000, bytes=300_000_000)
+        clock.now += 10
+        display.advance("mirror", objects=1000, bytes=100_000_000)
+        display.start("shard")
+        first, second, third = rows(view)
+    assert first.startswith("inventory ")
+    assert first.endswith("3,000 objects 1,500 objects/s done in 2.0 s")
+    assert second.startswith("mirror ")
+    assert second.endswith("1,000 of 3,000 objects 100 MB of 300 MB 10.0 MB/s 20 s left")
+    assert third.startswith("shard ")
+
+
+def test_the_terminal_is_left_clean_after_an_error(clock: Clock) -> None:
+    display, _, stream, _ = live(clock)
+
+    def work() -> None:
+        with display:
+            display.start("mirror", objects=2)
+            display.say("a note")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    written = stream.getvalue()
+    assert written.count("\x1b[?25l") == 1
+    assert written.count("\x1b[?25h") == 1
+    assert written.rindex("\x1b[?25h") > written.rindex("mirror")
+    assert "a note" in written
+    assert not [thread for thread in threading.enumerate() if "refresh" in thread.name.lower()]
+
+
+def test_a_terminal_gets_rows_and_a_dumb_one_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(Display(stream=Terminal())._view, LiveView)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(Display(stream=Terminal())._view, PlainView)
+    assert isinstance(Display(stream=io.StringIO())._view, PlainView)
+
+
+def test_time_left_waits_for_a_second_and_goes_by_bytes() -> None:
+    stage = Stage("x", began=0.0, total_objects=2, total_bytes=100)
+    stage.objects, stage.bytes = 1, 90
+    assert stage.left_text(0.5) == ""
+    assert stage.left_text(9.0) == "1.0 s left"
+    stage.bytes = 130
+    assert stage.fraction() == 1.0

@@ -1,0 +1,100 @@
+"""The data that demos and tests are made with."""
+
+import hashlib
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from larder.store import open_store
+from larder.testing.datasets import DIGITS, imagenet_like, main, write_digits, write_imagenet
+
+
+def test_digits_are_those_of_scikit_learn(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    assert write_digits(source) == DIGITS
+    files = sorted(source.rglob("*"), key=lambda path: path.name)
+    assert sorted(path.name for path in files if path.is_dir()) == [str(n) for n in range(10)]
+    pngs = [path for path in files if path.is_file()]
+    assert len(pngs) == DIGITS
+    assert list(tmp_path.iterdir()) == [source]
+    bunch = load_digits()
+    for index in (0, 7, 1796):
+        path = source / str(bunch.target[index]) / f"digit-{index:04d}.png"
+        with Image.open(path) as image:
+            assert (image.format, image.mode, image.size) == ("PNG", "L", (8, 8))
+            values = np.asarray(image, dtype=np.float64)
+        assert np.array_equal(values, np.round(bunch.images[index] * 255 / 16))
+    # The same on every machine: the bytes depend on scikit-learn's data alone.
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in pngs)).hexdigest()
+    assert digest == "82be77aa2939271dc94b902b92ae6b4a97fb35c81a82d06c5b7da467be0b10b3"
+
+
+def test_digits_are_written_once_and_completed_after_a_kill(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    write_digits(source)
+    assert write_digits(source) == 0
+    whole = (source / "0/digit-0000.png").read_bytes()
+    kept = (source / "1/digit-0001.png").stat().st_mtime_ns
+    (source / "0/digit-0000.png").write_bytes(whole[:20])
+    (source / "9/digit-0009.png").unlink()
+    assert write_digits(source) == 2
+    assert (source / "0/digit-0000.png").read_bytes() == whole
+    assert (source / "1/digit-0001.png").stat().st_mtime_ns == kept
+
+
+def test_a_directory_that_cannot_be_written_ends_with_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert main(["digits", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err.startswith("error[config.path]: ")
+
+
+def test_imagenet_like_has_the_official_layout() -> None:
+    objects = dict(imagenet_like(60, classes=5, seed=3))
+    train = [key for key in objects if key.startswith("train/")]
+    val = [key for key in objects if key.startswith("val/")]
+    assert (len(train), len(val), len(objects)) == (54, 6, 61)
+    assert all(re.fullmatch(r"train/(n\d{8})/\1_\d+\.JPEG", key) for key in train)
+    assert val == [f"val/ILSVRC2012_val_{index:08d}.JPEG" for index in range(1, 7)]
+    classes = {key.split("/")[1] for key in train}
+    assert len(classes) == 5
+    lines = [line.split() for line in objects["val.txt"].decode().splitlines()]
+    assert [f"val/{name}" for name, _ in lines] == val
+    assert {label for _, label in lines} <= classes
+    assert len(set(objects.values())) == 61
+    for key in (*train[:3], val[-1]):
+        with Image.open(io.BytesIO(objects[key])) as image:
+            image.load()
+            assert (image.format, image.mode) == ("JPEG", "RGB")
+
+
+def test_imagenet_like_is_the_same_every_time_and_of_sensible_sizes() -> None:
+    first = list(imagenet_like(200, classes=4, seed=1))
+    assert first == list(imagenet_like(200, classes=4, seed=1))
+    assert first[0] != next(imagenet_like(200, classes=4, seed=2))
+    sizes = np.array([len(content) for _, content in first[:-1]])
+    assert 30_000 < sizes.mean() < 80_000
+    assert np.percentile(sizes, 5) > 10_000
+    assert np.percentile(sizes, 95) < 160_000
+
+
+def test_imagenet_goes_to_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = open_store("memory://imagenet-like")
+    objects, size_bytes = write_imagenet(store, 100, classes=3)
+    listed = [info for page in store.list() for info in page]
+    assert objects == len(listed) == 101
+    assert size_bytes == sum(info.size_bytes for info in listed)
+    assert main(["imagenet", "--url", str(tmp_path / "bucket"), "--count", "10"]) == 0
+    assert capsys.readouterr().out.startswith("11 objects, ")
+    assert (tmp_path / "bucket/val.txt").is_file()
+
+
+def test_a_url_that_no_store_serves(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["imagenet", "--url", "ftp://host/x", "--count", "10"]) == 2
+    assert capsys.readouterr().err.startswith("error[config.unsupported_url]: ")
