@@ -26,6 +26,7 @@ __all__ = [
     "canonical",
     "parse_document",
     "seal",
+    "unseal",
 ]
 
 SEGMENT_FORMAT = "larder-segment-1"

@@ -1,0 +1,9 @@
+"""The steps of a run, in order: what flows run as tasks, and what `prepare` runs inline.
+
+::
+
+    load_settings -> survey -> make_plan -> begin -> mirror_batch ... -> seal_mirror
+        -> shard_batch ... -> index_shards -> cache_split ... -> publish -> emit_configs
+
+Each step takes and returns small values; manifests pass by reference.
+"""

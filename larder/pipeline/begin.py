@@ -1,0 +1,39 @@
+"""The begin of a run: the plan's manifests go beside the segment, where every task finds them."""
+
+from __future__ import annotations
+
+from larder.manifest.files import ManifestFile
+from larder.pipeline.job import Job, Ref, opened, put_work, root_url
+from larder.pipeline.plan import Plan
+
+__all__ = ["begin"]
+
+
+def begin(plan: Plan) -> Job:
+    """Put the manifests of a plan into the segment's work folder.
+
+    Raises:
+        StoreError: The local side refuses to be written.
+    """
+    found = plan.survey
+    with opened(found.cluster.local, root_url(found.dataset, found.cluster)) as root:
+
+        def put(role: str, file: ManifestFile) -> Ref:
+            return put_work(root, plan.segment, role, file)
+
+        return Job(
+            dataset=found.dataset,
+            cluster=found.cluster,
+            inputs=found.inputs,
+            segment=plan.segment,
+            version=plan.version,
+            classes=plan.arrangement.classes,
+            inventory_us=found.inventory_us,
+            whole=plan.whole,
+            skipped_keys=plan.arrangement.bad_key_count,
+            inventory=put("inventory", found.inventory.file),
+            arrangement=put("arrangement", plan.arrangement.file),
+            shard_plan=put("shards", plan.shard_plan),
+            copies=put("copies", plan.copies.copies) if plan.copies else None,
+            kept=put("kept", plan.copies.kept) if plan.copies else None,
+        )

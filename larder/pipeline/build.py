@@ -1,0 +1,121 @@
+"""The order of the steps from a job to a published version, whoever runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from larder.errors import Failure
+from larder.pipeline.cache import cache_split, cache_splits
+from larder.pipeline.index import Index, index_shards
+from larder.pipeline.job import Job, opened_root
+from larder.pipeline.mirror import mirror_batch, mirror_batches, seal_mirror
+from larder.pipeline.publish import publish, republish, seal_segment
+from larder.pipeline.results import BatchReport, Count, RunFailed, merge_reports
+from larder.pipeline.shard import shard_batch, shard_batches
+from larder.progress import Progress
+from larder.versions.documents import CachePart, VersionDocument
+
+__all__ = ["Built", "Runner", "build"]
+
+
+class Runner(Protocol):
+    """Runs steps: inline, or as the tasks of an orchestrator.
+
+    A step is a function of `larder.pipeline` that takes the job, further small values, and
+    ``progress`` by name; a step over batches takes ``beside`` too: how many run at once.
+    """
+
+    @property
+    def progress(self) -> Progress:
+        """Who listens to the stages."""
+
+    def run(self, step: Callable[..., Any], job: Job, *arguments: Any) -> Any:
+        """The result of one step."""
+
+    def map(self, step: Callable[..., Any], job: Job, batches: Sequence[Any]) -> list[Any]:
+        """The results of a step for each batch, in their order, several at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A published version, and what this run did for it.
+
+    Attributes:
+        version: As published.
+        copied: Objects copied.
+        reused_shards: Shards that an earlier run had finished.
+        new_segments: 1 if this run made the segment, else 0.
+        omitted: Samples left out: the first by name.
+        omitted_count: How many there are.
+    """
+
+    version: VersionDocument
+    copied: Count
+    reused_shards: Count
+    new_segments: int
+    omitted: tuple[Failure, ...] = ()
+    omitted_count: int = 0
+
+
+def build(job: Job, runner: Runner) -> Built:
+    """Do what a job says.
+
+    Raises:
+        RunFailed: Objects or samples could not be handled; nothing is published.
+        StoreError: A store refuses everything.
+        RetryableError: A store went on failing.
+    """
+    if job.whole:
+        version = runner.run(republish, job)
+        return Built(version, Count(), Count(), new_segments=0)
+    copied = _mirror(job, runner)
+    mirror = runner.run(seal_mirror, job)
+    standing = _shard(job, runner)
+    index = runner.run(index_shards, job, mirror)
+    parts = _cache(job, index, runner)
+    with opened_root(job) as root:
+        seal_segment(job, root, index, parts)
+    return Built(
+        version=runner.run(publish, job, index.objects, mirror),
+        copied=copied.done,
+        reused_shards=standing,
+        new_segments=1,
+        omitted=index.omitted,
+        omitted_count=index.omitted_count,
+    )
+
+
+def _mirror(job: Job, runner: Runner) -> BatchReport:
+    return _all("mirror", mirror_batch, job, mirror_batches(job), runner)
+
+
+def _shard(job: Job, runner: Runner) -> Count:
+    batches, standing = shard_batches(job)
+    _all("shard", shard_batch, job, batches, runner)
+    return standing
+
+
+def _cache(job: Job, index: Index, runner: Runner) -> dict[str, CachePart]:
+    batches = cache_splits(job, index)
+    if not batches:
+        return {}
+    runner.progress.start("cache", objects=sum(batch.rows for batch in batches))
+    parts = runner.map(cache_split, job, batches)
+    runner.progress.finish("cache")
+    return {batch.split: part for batch, part in zip(batches, parts, strict=True)}
+
+
+def _all(
+    stage: str, step: Callable[..., Any], job: Job, batches: Sequence[Any], runner: Runner
+) -> BatchReport:
+    if not batches:
+        return BatchReport()
+    objects = sum(batch.rows for batch in batches)
+    size_bytes = sum(batch.bytes for batch in batches)
+    runner.progress.start(stage, objects=objects, bytes=size_bytes)
+    report = merge_reports(runner.map(step, job, batches))
+    RunFailed.unless_clean(stage, report)
+    runner.progress.finish(stage)
+    return report

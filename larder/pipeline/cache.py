@@ -1,0 +1,137 @@
+"""The cache step: one LMDB part per split, built on a local disk, verified, then stored."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from larder.cache.records import Samples, build_samples
+from larder.errors import NotFoundError
+from larder.manifest.files import read_manifest
+from larder.manifest.schemas import SAMPLES
+from larder.pipeline.index import Index
+from larder.pipeline.job import Job, Ref, fetch_manifest, opened_root
+from larder.progress import Progress
+from larder.store import local_path, object_url
+from larder.store.base import Store
+from larder.versions import layout
+from larder.versions.documents import CachePart, seal, unseal
+
+__all__ = ["CacheBatch", "cache_split", "cache_splits"]
+
+DISK_SHARE = 0.95
+"""Of the free disk that a part may fill, where the cluster file sets no budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheBatch:
+    """The samples of one split.
+
+    Attributes:
+        split: Its name.
+        samples: Ref of schema SAMPLES, over all splits.
+        first_row: Where those of the split begin.
+        rows: How many there are.
+        bytes: Of the split's shards.
+    """
+
+    split: str
+    samples: Ref
+    first_row: int
+    rows: int
+    bytes: int
+
+
+def cache_splits(job: Job, index: Index) -> list[CacheBatch]:
+    """The parts to build: one for each split that has samples; none without a cache."""
+    batches: list[CacheBatch] = []
+    first_row = 0
+    for split, facts in index.splits.items():
+        if job.dataset.cache and facts.samples:
+            batch = CacheBatch(split, index.samples, first_row, facts.samples, facts.bytes)
+            batches.append(batch)
+        first_row += facts.samples
+    return batches
+
+
+def cache_split(job: Job, batch: CacheBatch, *, progress: Progress, beside: int = 1) -> CachePart:
+    """Build the part of one split and store it; one that is stored already is kept.
+
+    Args:
+        job: The run.
+        batch: What to build.
+        progress: Told of stage ``cache``.
+        beside: Parts that are built at once and share ``copy.memory_bytes``.
+
+    Raises:
+        ObjectError: ``sample.undecodable``.
+        DamageError: A shard is not what was written.
+        FatalError: ``run.endless``: the part passes its budget of disk.
+        StoreError: ``store.full``: no space is left.
+    """
+    assert job.dataset.cache is not None, "there is no cache to build"
+    with opened_root(job) as root:
+        note = f"{layout.work_prefix(job.segment)}cache/{batch.split}.json"
+        part = _stored(root, note)
+        if part is not None:
+            progress.advance("cache", objects=batch.rows, bytes=batch.bytes)
+            return part
+        with _workshop(root, job) as folder:
+            path = folder / f"{batch.split}.mdb"
+            facts = build_samples(
+                _samples(job, root, batch),
+                job.dataset.cache.records,
+                path,
+                limit_bytes=_budget(job, folder),
+                window_bytes=max(1, job.cluster.copy_.memory_bytes // beside),
+                progress=progress,
+            )
+            key = layout.cache_key(job.segment, batch.split, facts.sha256)
+            root.upload(key, path)
+        part = CachePart(key, facts.bytes, facts.sha256, facts.digest, facts.records)
+        root.put(note, seal(part))
+    return part
+
+
+def _stored(root: Store, note: str) -> CachePart | None:
+    """The part of a receipt, if its file is there in full length."""
+    try:
+        part = CachePart(**unseal(bytes(root.get(note)), object_url(root.url, note)))
+        return part if root.head(part.path).size_bytes == part.bytes else None
+    except NotFoundError:
+        return None
+
+
+@contextmanager
+def _workshop(root: Store, job: Job) -> Iterator[Path]:
+    """A private directory to build in: on the local side's own disk where that is a directory."""
+    parent = None
+    if root.features.local_path:
+        parent = local_path(root, f"{layout.work_prefix(job.segment)}cache/x").parent
+        parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".larder-tmp-", dir=parent) as name:
+        yield Path(name)
+
+
+def _budget(job: Job, folder: Path) -> int:
+    free_bytes = int(shutil.disk_usage(folder).free * DISK_SHARE)
+    disk_bytes = job.cluster.nodes.disk_bytes
+    return free_bytes if disk_bytes is None else min(free_bytes, disk_bytes)
+
+
+def _samples(job: Job, root: Store, batch: CacheBatch) -> Samples:
+    path = fetch_manifest(root, batch.samples)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        return read_manifest(path, SAMPLES, first_row=batch.first_row, rows=batch.rows)
+
+    def shard_key(name: str) -> str:
+        return layout.shard_key(job.segment, batch.split, name)
+
+    return Samples(rows=rows, store=root, shard_key=shard_key)

@@ -1,0 +1,95 @@
+"""The emit step: the experiment config of a version, written where its bytes differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from larder.errors import ConfigError
+from larder.experiments.emit import Written, emit, write_configs
+from larder.experiments.handover import ConfigFile, Handover, SplitHandover
+from larder.pipeline.job import root_url
+from larder.pipeline.plan import Plan
+from larder.pipeline.settings import Settings
+from larder.store import object_url
+from larder.versions import layout
+from larder.versions.documents import VersionDocument
+
+__all__ = ["check_configs", "emit_configs", "handover", "location"]
+
+
+def location(settings: Settings, version: str) -> str:
+    """URL of a version."""
+    root = root_url(settings.dataset, settings.cluster)
+    return object_url(root, layout.version_prefix(version)).rstrip("/")
+
+
+def handover(settings: Settings, version: VersionDocument) -> Handover:
+    """What a config needs to know of a version."""
+    cache = version.cache
+    return Handover(
+        dataset=version.dataset,
+        version=version.id,
+        digest=version.digest,
+        location=location(settings, version.id),
+        root=root_url(settings.dataset, settings.cluster),
+        local_url=settings.cluster.local.url,
+        splits={
+            name: SplitHandover(facts.samples, facts.shards, facts.bytes, "::".join(facts.patterns))
+            for name, facts in version.splits.items()
+        },
+        classes=len(version.classes) if settings.dataset.labels else None,
+        cache={
+            split: tuple(part.path for part in parts) for split, parts in cache.splits.items()
+        }
+        if cache
+        else None,
+    )
+
+
+def _render(settings: Settings, facts: Handover) -> tuple[ConfigFile, ...]:
+    return emit(
+        facts,
+        settings.cluster,
+        settings.template,
+        delivery=settings.dataset.experiment.delivery,
+        template_name=settings.template_name,
+    )
+
+
+def check_configs(settings: Settings, plan: Plan) -> None:
+    """Render the configs before there is a version, so that a bad template costs nothing.
+
+    Raises:
+        ConfigError: What `emit_configs` would raise after the work was done.
+    """
+    splits = {
+        name: SplitHandover(facts.samples, plan.shards_of_split[name].count, facts.bytes, "planned")
+        for name, facts in plan.arrangement.splits.items()
+    }
+    _render(
+        settings,
+        Handover(
+            dataset=settings.dataset.name,
+            version=plan.version,
+            digest="0" * 64,
+            location=location(settings, plan.version),
+            root=root_url(settings.dataset, settings.cluster),
+            local_url=settings.cluster.local.url,
+            splits=splits,
+            classes=len(plan.arrangement.classes) if settings.dataset.labels else None,
+            cache={name: ("planned",) for name in splits} if settings.dataset.cache else None,
+        ),
+    )
+
+
+def emit_configs(settings: Settings, version: VersionDocument) -> tuple[Written, ...]:
+    """Render, validate and write the configs of a version.
+
+    Raises:
+        ConfigError: The template or the result breaks a rule, or the output directory is none.
+        StoreError: The output directory cannot be written, or is full.
+    """
+    output = settings.output
+    if output.exists() and not output.is_dir():
+        raise ConfigError("config.path", "not a directory", where=str(output), hint="see --output")
+    return write_configs(_render(settings, handover(settings, version)), Path(output))

@@ -1,0 +1,111 @@
+"""All steps in one process, without an orchestrator."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from larder.limits import map_ahead
+from larder.pipeline.begin import begin
+from larder.pipeline.build import build
+from larder.pipeline.emit import check_configs, emit_configs
+from larder.pipeline.job import Job, scratch
+from larder.pipeline.plan import Plan, check_plan, make_plan
+from larder.pipeline.report import built_document, plan_document, reused_document
+from larder.pipeline.settings import Settings
+from larder.pipeline.survey import Survey, note_inputs, survey
+from larder.progress import NullProgress, Progress
+
+__all__ = ["InlineRunner", "checked_plan", "plan", "prepare", "reuse", "workers"]
+
+
+def workers(settings: Settings) -> int:
+    """Batches that run at once: ``runner.workers``, or one per core."""
+    return settings.cluster.runner.workers or os.cpu_count() or 1
+
+
+class InlineRunner:
+    """Runs steps in this process, batches in a few threads."""
+
+    def __init__(self, count: int, progress: Progress) -> None:
+        self.progress = progress
+        self._workers = count
+
+    def run(self, step: Callable[..., Any], job: Job, *arguments: Any) -> Any:
+        """The result of one step."""
+        return step(job, *arguments, progress=self.progress)
+
+    def map(self, step: Callable[..., Any], job: Job, batches: Sequence[Any]) -> list[Any]:
+        """The results of a step for each batch; the first error stops those not yet begun."""
+        beside = max(1, min(self._workers, len(batches)))
+
+        def one(batch: Any) -> Any:
+            return step(job, batch, progress=self.progress, beside=beside)
+
+        with ThreadPoolExecutor(beside, thread_name_prefix="batch") as pool:
+            return list(map_ahead(pool, one, batches, window=beside))
+
+
+def plan(settings: Settings, progress: Progress) -> dict[str, Any]:
+    """The document of what a run would do. Nothing is written but private temporary files.
+
+    Raises:
+        ConfigError: The plan would be refused; see `larder.pipeline.plan.check_plan`.
+    """
+    started = time.monotonic()
+    with scratch() as folder:
+        found = survey(settings.dataset, settings.cluster, folder, progress)
+        if found.published is not None:
+            return reused_document(settings, found, (), time.monotonic() - started)
+        return plan_document(settings, checked_plan(settings, found, folder, progress))
+
+
+def checked_plan(settings: Settings, found: Survey, folder: Path, progress: Progress) -> Plan:
+    """Plan a run, and refuse what must not be done before any of it is done.
+
+    Raises:
+        ConfigError: See `larder.pipeline.plan.check_plan` and `larder.pipeline.emit.check_configs`.
+    """
+    planned = make_plan(found, folder, progress)
+    check_plan(planned)
+    check_configs(settings, planned)
+    return planned
+
+
+def reuse(settings: Settings, found: Survey, started: float) -> dict[str, Any]:
+    """Hand over a version that these inputs led to before; writes only what differs.
+
+    Args:
+        settings: The run.
+        found: Its survey, with a published version.
+        started: `time.monotonic` when the run began.
+    """
+    assert found.published is not None, "there is nothing to reuse"
+    note_inputs(settings.dataset, settings.cluster, found)
+    configs = emit_configs(settings, found.published)
+    return reused_document(settings, found, configs, time.monotonic() - started)
+
+
+def prepare(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
+    """Prepare a dataset: every step, in this process.
+
+    Returns:
+        The JSON document of the run.
+
+    Raises:
+        LarderError: Whatever kept it from being done; nothing is half published.
+    """
+    started, told = time.monotonic(), progress or NullProgress()
+    with scratch() as folder:
+        found = survey(settings.dataset, settings.cluster, folder, told)
+        if found.published is not None:
+            return reuse(settings, found, started)
+        planned = checked_plan(settings, found, folder, told)
+        job = begin(planned)
+    built = build(job, InlineRunner(workers(settings), told))
+    configs = emit_configs(settings, built.version)
+    return built_document(settings, planned, built, configs, time.monotonic() - started)

@@ -1,0 +1,177 @@
+"""The job: what a step needs to know, small enough to hand to a task on any machine.
+
+Manifests pass between steps by reference: their key below the dataset's root, and their sha256.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from larder.config.models import Cluster, Dataset, Location
+from larder.errors import DamageError
+from larder.manifest.files import ManifestFile, sha256_file
+from larder.store import object_url, open_store
+from larder.store.base import Store
+from larder.versions import layout
+
+__all__ = [
+    "Job",
+    "Ref",
+    "RowRange",
+    "fetch_manifest",
+    "opened",
+    "opened_root",
+    "opened_source",
+    "put_named",
+    "put_work",
+    "root_url",
+    "scratch",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A manifest in the dataset's store: key below the root, digest, bytes, rows."""
+
+    key: str
+    sha256: str
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """Consecutive rows of a manifest, and the bytes that they stand for."""
+
+    first_row: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Everything that the steps of one run share.
+
+    Attributes:
+        dataset: As configured.
+        cluster: As configured.
+        inputs: The inputs digest.
+        segment: ID of the segment to build.
+        version: ID of the version to publish.
+        classes: In the order of their numbers; empty without labels.
+        inventory_us: When the inventory was taken, microseconds since 1970 UTC.
+        whole: The segment was there when the run was planned: only the version is to be made.
+        skipped_keys: Keys that were left out because no sample can have them.
+        inventory: Ref of schema OBJECTS: the source.
+        copies: Ref of schema OBJECTS: what to copy; None without a mirror.
+        kept: Ref of schema COPIED: what is mirrored already; None without a mirror.
+        arrangement: Ref of schema ARRANGEMENT.
+        shard_plan: Ref of schema SHARD_PLAN.
+    """
+
+    dataset: Dataset
+    cluster: Cluster
+    inputs: str
+    segment: str
+    version: str
+    classes: tuple[str, ...]
+    inventory_us: int
+    whole: bool
+    skipped_keys: int
+    inventory: Ref
+    arrangement: Ref
+    shard_plan: Ref
+    copies: Ref | None = None
+    kept: Ref | None = None
+
+    @property
+    def root(self) -> str:
+        """URL of the dataset's root at the local side."""
+        return root_url(self.dataset, self.cluster)
+
+
+def root_url(dataset: Dataset, cluster: Cluster) -> str:
+    """URL of ``LOCAL/larder/DATASET/``."""
+    return object_url(cluster.local.url, layout.dataset_prefix(dataset.name))
+
+
+@contextmanager
+def opened(location: Location, url: str | None = None) -> Iterator[Store]:
+    """The store at a location (or at another URL, reached in the same way), closed at the end."""
+    store = open_store(
+        url or location.url,
+        endpoint=location.endpoint,
+        region=location.region,
+        profile=location.profile,
+    )
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def opened_root(job: Job) -> Iterator[Store]:
+    """The dataset's root at the local side."""
+    with opened(job.cluster.local, job.root) as store:
+        yield store
+
+
+@contextmanager
+def opened_source(job: Job) -> Iterator[Store]:
+    """The source."""
+    with opened(job.dataset.source) as store:
+        yield store
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A private directory for temporary files, removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="larder-") as name:
+        yield Path(name)
+
+
+def put_work(store: Store, segment: str, role: str, file: ManifestFile) -> Ref:
+    """Put a manifest beside the segment that is being built."""
+    return put_named(store, f"{layout.work_prefix(segment)}{role}-{file.sha256[:16]}.parquet", file)
+
+
+def put_named(store: Store, key: str, file: ManifestFile) -> Ref:
+    """Put a manifest at a key."""
+    store.upload(key, file.path)
+    return Ref(key=key, sha256=file.sha256, bytes=file.bytes, rows=file.rows)
+
+
+_fetched: dict[str, Path] = {}
+_fetching = threading.Lock()
+
+
+def fetch_manifest(store: Store, ref: Ref) -> Path:
+    """A local copy of a manifest, verified; fetched once in a process.
+
+    Raises:
+        DamageError: ``damage.digest``: its bytes are not those that the reference names.
+    """
+    with _fetching:
+        if ref.sha256 not in _fetched:
+            _fetched[ref.sha256] = _fetch(store, ref)
+        return _fetched[ref.sha256]
+
+
+def _fetch(store: Store, ref: Ref) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="larder-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = folder / Path(ref.key).name
+    with store.open(ref.key) as reader, path.open("wb") as file:
+        for buffer in reader:
+            file.write(buffer)
+    if sha256_file(path) != ref.sha256:
+        raise DamageError("damage.digest", "not the bytes written", where=store.url + ref.key)
+    return path

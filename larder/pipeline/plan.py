@@ -1,0 +1,259 @@
+"""The plan: everything that a run would do, as a value. Making it writes nothing but local files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+
+from larder.errors import ConfigError, Failure
+from larder.experiments.delivery import Advice, choose
+from larder.manifest.files import ManifestFile, read_manifest, write_manifest
+from larder.manifest.schemas import ARRANGEMENT, OBJECTS
+from larder.manifest.sort import sort_batches
+from larder.pipeline.job import Ref, fetch_manifest, opened, root_url
+from larder.pipeline.results import Count
+from larder.pipeline.survey import Survey
+from larder.progress import Progress
+from larder.samples.arrange import Arrangement, arrange
+from larder.shards.model import ShardPlan
+from larder.shards.packing import plan_shards
+from larder.shards.sizes import split_sizes
+from larder.store.base import ObjectInfo, Store
+from larder.transfer.cost import Cost, estimate_cost
+from larder.transfer.difference import KnownCopy
+from larder.transfer.plan import CopyPlan, plan_copies
+from larder.transfer.receipts import COPIED, known_copies, object_rows
+from larder.units import format_bytes, format_count
+from larder.versions import layout
+from larder.versions.documents import SegmentUse
+from larder.versions.identity import segment_id, version_id
+from larder.versions.publish import TAG, read_segment, read_tag, read_version
+
+__all__ = ["SHARD_PLAN", "Plan", "check_plan", "make_plan", "mirror_receipts", "planned_shards"]
+
+SHARD_PLAN = pa.schema(
+    [
+        pa.field("split", pa.string(), nullable=False),
+        pa.field("index", pa.int64(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("first_row", pa.int64(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+    ]
+)
+"""One row per planned shard: which rows of the arrangement it takes."""
+
+BYTES_PER_SECOND = 100e6
+OBJECTS_PER_SECOND = 1000.0
+"""What one ordinary machine copies or packs, for the estimate of the time; measured in
+benchmarks/ and far from exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that a run would do.
+
+    Attributes:
+        survey: What stands at the source.
+        arrangement: The samples in the order of the shards, in a local manifest.
+        shard_plan: The shards, in a local manifest of schema SHARD_PLAN.
+        shards: How many shards, and their bytes.
+        shards_of_split: The same by split.
+        copies: What the mirror lacks; None if nothing is mirrored.
+        segment: ID of the segment.
+        whole: The segment is there already.
+        version: ID of the version.
+        cost: What reading and copying costs.
+        seconds: A rough estimate of the run's time.
+        delivery: How training will reach the data, and why.
+    """
+
+    survey: Survey
+    arrangement: Arrangement
+    shard_plan: ManifestFile
+    shards: Count
+    shards_of_split: Mapping[str, Count]
+    copies: CopyPlan | None
+    segment: str
+    whole: bool
+    version: str
+    cost: Cost
+    seconds: float
+    delivery: Advice
+
+
+def make_plan(found: Survey, folder: Path, progress: Progress) -> Plan:
+    """Plan a run from its survey.
+
+    Args:
+        found: The survey.
+        folder: A private directory for the manifests of the plan.
+        progress: Told of stage ``plan``.
+
+    Raises:
+        ConfigError: Splits or labels do not fit the objects.
+        StoreError: The local side refuses to be listed.
+    """
+    progress.start("plan", objects=found.inventory.objects)
+    dataset, cluster = found.dataset, found.cluster
+    arrangement = _arrange(found, folder)
+    shard_plan, shards_of_split = _pack(found, arrangement, folder)
+    shards = sum(shards_of_split.values(), Count())
+    segment = segment_id(dataset, arrangement.digest, arrangement.classes)
+    with opened(cluster.local, root_url(dataset, cluster)) as root:
+        whole = read_segment(root, segment) is not None
+        copies = _plan_mirror(found, root, segment, folder) if dataset.mirror else None
+    cost = _cost(found, copies, shards, whole=whole)
+    progress.finish("plan")
+    return Plan(
+        survey=found,
+        arrangement=arrangement,
+        shard_plan=shard_plan,
+        shards=shards,
+        shards_of_split=shards_of_split,
+        copies=copies,
+        segment=segment,
+        whole=whole,
+        version=version_id(dataset.name, [SegmentUse(segment)]),
+        cost=cost,
+        seconds=_seconds(found, copies, shards, whole=whole),
+        delivery=choose(dataset.experiment.delivery, cluster.local.url),
+    )
+
+
+def _arrange(found: Survey, folder: Path) -> Arrangement:
+    return arrange(
+        read_manifest(found.inventory.file.path, OBJECTS),
+        found.dataset,
+        label_files={split: file.data for split, file in found.label_files.items()},
+        out=folder / "arrangement.parquet",
+        work_dir=folder,
+    )
+
+
+def _pack(
+    found: Survey, arrangement: Arrangement, folder: Path
+) -> tuple[ManifestFile, dict[str, Count]]:
+    shards = found.dataset.shards
+    sizes = split_sizes(read_manifest(arrangement.file.path, ARRANGEMENT))
+    counts = {split: Count() for split in found.dataset.split_names}
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for plan in plan_shards(sizes, shards.bytes, found.dataset.name):
+            counts[plan.split] += Count(1, plan.bytes)
+            row = [plan.split, plan.index, plan.name, plan.first_row, plan.rows, plan.bytes]
+            yield pa.record_batch([[value] for value in row], schema=SHARD_PLAN)
+
+    return write_manifest(folder / "shards.parquet", SHARD_PLAN, batches()), counts
+
+
+def planned_shards(path: Path) -> Iterator[ShardPlan]:
+    """The shards of a manifest of schema SHARD_PLAN."""
+    for batch in read_manifest(path, SHARD_PLAN):
+        yield from map(ShardPlan, *(column.to_pylist() for column in batch.columns))
+
+
+def _plan_mirror(found: Survey, root: Store, segment: str, folder: Path) -> CopyPlan:
+    with opened(found.dataset.source) as source:
+        md5 = source.features.etag_is_md5 and root.features.etag_is_md5
+    return plan_copies(
+        object_rows(read_manifest(found.inventory.file.path, OBJECTS)),
+        _mirrored(root),
+        _known(root, segment, folder),
+        folder,
+        md5=md5,
+    )
+
+
+def _mirrored(root: Store) -> Iterator[ObjectInfo]:
+    prefix = layout.mirror_prefix()
+    for info in chain.from_iterable(root.list(prefix)):
+        yield replace(info, key=info.key.removeprefix(prefix))
+
+
+def _known(root: Store, segment: str, folder: Path) -> Iterator[KnownCopy]:
+    """Verified copies: of the latest version, and of a run of this segment that was cut off."""
+    batches = chain(_of_latest(root), _of_work(root, segment))
+    return known_copies(sort_batches(batches, COPIED, ["key"], work_dir=folder))
+
+
+def _of_latest(root: Store) -> Iterator[pa.RecordBatch]:
+    tag = read_tag(root, TAG)
+    version = read_version(root, tag["version"]) if tag else None
+    for file in version.files if version else ():
+        if file.role == "mirror":
+            ref = Ref(file.path, file.sha256, file.bytes, rows=-1)
+            yield from read_manifest(fetch_manifest(root, ref), COPIED)
+
+
+def _of_work(root: Store, segment: str) -> Iterator[pa.RecordBatch]:
+    for ref in mirror_receipts(root, segment):
+        yield from read_manifest(fetch_manifest(root, ref), COPIED)
+
+
+def mirror_receipts(root: Store, segment: str) -> Iterator[Ref]:
+    """The receipts of finished batches of copies: their names are their digests."""
+    prefix = f"{layout.work_prefix(segment)}mirror/"
+    for info in chain.from_iterable(root.list(prefix)):
+        digest = info.key.removeprefix(prefix).removesuffix(".parquet")
+        yield Ref(info.key, digest, info.size_bytes, rows=-1)
+
+
+def _cost(found: Survey, copies: CopyPlan | None, shards: Count, *, whole: bool) -> Cost:
+    if whole:
+        return Cost(0.0, 0.0)
+    inventory = found.inventory
+    return estimate_cost(
+        found.dataset.source,
+        found.cluster.local,
+        read_objects=copies.objects if copies else inventory.objects,
+        read_bytes=copies.bytes if copies else inventory.bytes,
+        put_objects=(copies.objects if copies else 0) + shards.count,
+    )
+
+
+def _seconds(found: Survey, copies: CopyPlan | None, shards: Count, *, whole: bool) -> float:
+    if whole:
+        return 0.0
+    size_bytes = shards.bytes * (2 if found.dataset.cache else 1) + (copies.bytes if copies else 0)
+    objects = found.inventory.objects + (copies.objects if copies else 0)
+    return size_bytes / BYTES_PER_SECOND + objects / OBJECTS_PER_SECOND
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse a plan that must not be carried out.
+
+    Raises:
+        ConfigError: ``config.bad_key``, ``config.empty_source`` or ``config.cost_limit``.
+    """
+    arrangement, dataset = plan.arrangement, plan.survey.dataset
+    if arrangement.bad_key_count and dataset.on_bad_key == "fail":
+        raise _bad_keys(arrangement.bad_keys[0], arrangement.bad_key_count)
+    if not arrangement.samples:
+        raise ConfigError(
+            "config.empty_source", "no object makes a sample", where=dataset.source.url
+        )
+    limit = plan.survey.cluster.copy_.max_cost_usd
+    if limit is not None and plan.cost.total_usd > limit:
+        message = (
+            f"an estimated {plan.cost.total_usd:,.2f} USD for "
+            f"{format_bytes(_read_bytes(plan))}; {limit:,.2f} USD is the limit"
+        )
+        hint = "raise max_cost_usd, or take less with source.include"
+        raise ConfigError("config.cost_limit", message, where="cluster.copy", hint=hint)
+
+
+def _read_bytes(plan: Plan) -> int:
+    return plan.copies.bytes if plan.copies else plan.survey.inventory.bytes
+
+
+def _bad_keys(first: Failure, count: int) -> ConfigError:
+    message = f"{format_count(count, 'key')} that WebDataset's readers skip or merge: "
+    hint = "rename or exclude them, or set on_bad_key: skip"
+    return ConfigError("config.bad_key", message + first.message, where=first.key, hint=hint)
+
+

@@ -1,0 +1,143 @@
+"""The publish step: segment.json, version.json, inputs/ and the tag, in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from larder.errors import DamageError
+from larder.manifest.files import read_manifest
+from larder.manifest.schemas import SHARDS
+from larder.pipeline.index import Index, index_shards
+from larder.pipeline.job import Job, Ref, fetch_manifest, opened_root
+from larder.pipeline.mirror import seal_mirror
+from larder.progress import Progress
+from larder.store.base import Store
+from larder.versions.documents import (
+    CacheFacts,
+    CachePart,
+    FileFacts,
+    SegmentDocument,
+    SegmentUse,
+    VersionDocument,
+)
+from larder.versions.identity import content_digest
+from larder.versions.publish import (
+    TAG,
+    move_tag,
+    publish_segment,
+    publish_version,
+    read_segment,
+    read_version,
+    remember_inputs,
+)
+
+__all__ = ["publish", "republish", "seal_segment"]
+
+
+def seal_segment(
+    job: Job, root: Store, index: Index, cache: Mapping[str, CachePart]
+) -> SegmentDocument:
+    """Make the segment whole: everything that it names stands.
+
+    Args:
+        job: The run.
+        root: The dataset's root.
+        index: Its shards and their manifests.
+        cache: What `larder.pipeline.cache.cache_split` returned, by split; empty without a cache.
+
+    Returns:
+        The segment that is published, by this run or by another that came first.
+    """
+    facts = None
+    if job.dataset.cache:
+        parts = {split: (part,) for split, part in sorted(cache.items())}
+        facts = CacheFacts(kind=job.dataset.cache.records, splits=parts)
+    segment = SegmentDocument(
+        dataset=job.dataset.name,
+        id=job.segment,
+        splits=index.splits,
+        classes=job.classes,
+        files=(_file(index.samples, "samples"), _file(index.shards, "shards")),
+        cache=facts,
+        skipped=index.omitted_count,
+    )
+    return publish_segment(root, segment)
+
+
+def publish(job: Job, objects: Ref, mirror: Ref | None, *, progress: Progress) -> VersionDocument:
+    """Publish the version of a whole segment, and let ``latest`` name it.
+
+    Args:
+        job: The run.
+        objects: Ref of schema OBJECTS: what the version was made from.
+        mirror: Ref of schema COPIED, or None without a mirror.
+        progress: Told of stage ``publish``.
+
+    Returns:
+        The version that is published, by this run or by another that came first.
+
+    Raises:
+        DamageError: The segment is not there, or a document cannot be trusted.
+    """
+    progress.start("publish")
+    with opened_root(job) as root:
+        segment = read_segment(root, job.segment)
+        if segment is None:
+            raise DamageError("damage.manifest", "the segment is gone", where=root.url)
+        version = publish_version(root, _version(job, root, segment, objects, mirror))
+        _point_at(root, job, version)
+    progress.finish("publish")
+    return version
+
+
+def republish(job: Job, *, progress: Progress) -> VersionDocument:
+    """Publish the version of a segment that was whole before this run.
+
+    The version is there already if only the inputs differ (an object that makes no sample came or
+    went), or is not if a run was killed between the two documents; then it is made from what that
+    run left.
+    """
+    with opened_root(job) as root:
+        version = read_version(root, job.version)
+        if version is not None:
+            _point_at(root, job, version)
+            return version
+    mirror = seal_mirror(job, progress=progress)
+    objects = index_shards(job, mirror, progress=progress).objects
+    return publish(job, objects, mirror, progress=progress)
+
+
+def _point_at(root: Store, job: Job, version: VersionDocument) -> None:
+    remember_inputs(root, job.inputs, version.id)
+    move_tag(root, TAG, version.id, job.inventory_us)
+
+
+def _version(
+    job: Job, root: Store, segment: SegmentDocument, objects: Ref, mirror: Ref | None
+) -> VersionDocument:
+    sources = [_file(objects, "objects")]
+    sources += [_file(mirror, "mirror")] if mirror else []
+    return VersionDocument(
+        dataset=job.dataset.name,
+        id=job.version,
+        digest=content_digest(_shard_rows(root, segment), segment.classes, segment.cache),
+        inputs=job.inputs,
+        segments=(SegmentUse(segment.id),),
+        splits=segment.splits,
+        classes=segment.classes,
+        files=(*segment.files, *sources),
+        cache=segment.cache,
+    )
+
+
+def _file(ref: Ref, role: str) -> FileFacts:
+    return FileFacts(path=ref.key, bytes=ref.bytes, sha256=ref.sha256, role=role)
+
+
+def _shard_rows(root: Store, segment: SegmentDocument) -> Iterator[tuple[str, str, int, str]]:
+    for file in segment.files:
+        if file.role == "shards":
+            ref = Ref(file.path, file.sha256, file.bytes, rows=-1)
+            for batch in read_manifest(fetch_manifest(root, ref), SHARDS):
+                names = ("split", "name", "bytes", "sha256")
+                yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)

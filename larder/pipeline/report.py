@@ -1,0 +1,254 @@
+"""The JSON documents of a plan and of a run: what users and other programs read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from larder.errors import Failure
+from larder.experiments.emit import Written
+from larder.pipeline.build import Built
+from larder.pipeline.emit import location
+from larder.pipeline.job import root_url
+from larder.pipeline.plan import Plan
+from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Count
+from larder.pipeline.settings import Settings
+from larder.pipeline.survey import Survey
+from larder.store import object_url
+from larder.units import format_bytes, format_count, format_seconds
+from larder.versions.documents import VersionDocument
+
+__all__ = [
+    "Done",
+    "built_document",
+    "failure_document",
+    "plan_document",
+    "plan_lines",
+    "reused_document",
+    "run_document",
+    "run_lines",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What one run did, beside the version that it led to.
+
+    Attributes:
+        status: ``built`` or ``reused``.
+        inputs: The inputs digest.
+        objects: Objects at the source.
+        copied: Objects copied by this run.
+        new_segments: Segments that this run made: 0 or 1.
+        reused_shards: Shards of this segment that an earlier run had finished.
+        skipped: Keys and samples left out because the dataset file says ``skip``.
+        failures: Those of them that are known by name.
+        seconds: Wall time of the run.
+    """
+
+    status: str
+    inputs: str
+    objects: Count
+    copied: Count
+    new_segments: int
+    reused_shards: Count
+    skipped: int
+    failures: tuple[Failure, ...]
+    seconds: float
+
+
+def reused_document(
+    settings: Settings, found: Survey, configs: Sequence[Written], seconds: float
+) -> dict[str, Any]:
+    """The JSON document of a run that found everything done."""
+    assert found.published is not None, "there is nothing to reuse"
+    done = Done(
+        status="reused",
+        inputs=found.inputs,
+        objects=Count(found.inventory.objects, found.inventory.bytes),
+        copied=Count(),
+        new_segments=0,
+        reused_shards=Count(sum(split.shards for split in found.published.splits.values())),
+        skipped=0,
+        failures=(),
+        seconds=seconds,
+    )
+    return run_document(settings, found.published, done, configs)
+
+
+def built_document(
+    settings: Settings,
+    plan: Plan,
+    built: Built,
+    configs: Sequence[Written],
+    seconds: float,
+) -> dict[str, Any]:
+    """The JSON document of a run that built a version."""
+    bad_keys = plan.arrangement.bad_keys
+    done = Done(
+        status="built",
+        inputs=plan.survey.inputs,
+        objects=Count(plan.survey.inventory.objects, plan.survey.inventory.bytes),
+        copied=built.copied,
+        new_segments=built.new_segments,
+        reused_shards=built.reused_shards,
+        skipped=plan.arrangement.bad_key_count + built.omitted_count,
+        failures=(*bad_keys, *built.omitted)[:SHOWN_FAILURES],
+        seconds=seconds,
+    )
+    return run_document(settings, built.version, done, configs)
+
+
+def run_document(
+    settings: Settings, version: VersionDocument, done: Done, configs: Sequence[Written]
+) -> dict[str, Any]:
+    """The JSON document of a run."""
+    return {
+        "dataset": version.dataset,
+        "version": version.id,
+        "digest": version.digest,
+        "status": done.status,
+        "location": location(settings, version.id),
+        "objects": asdict(done.objects),
+        "copied": asdict(done.copied),
+        "inputs": done.inputs,
+        "segments": {"total": len(version.segments), "new": done.new_segments},
+        "shards": {**_shards(settings, version), "reused": done.reused_shards.count},
+        "cache": _cache(version),
+        "configs": [str(config.path) for config in configs],
+        "seconds": round(done.seconds, 3),
+        "skipped": done.skipped,
+        "failures": [asdict(failure) for failure in done.failures],
+    }
+
+
+def _shards(settings: Settings, version: VersionDocument) -> dict[str, Any]:
+    splits = version.splits.values()
+    root = root_url(settings.dataset, settings.cluster)
+    return {
+        "count": sum(split.shards for split in splits),
+        "bytes": sum(split.bytes for split in splits),
+        "samples": sum(split.samples for split in splits),
+        "format": settings.dataset.shards.format,
+        "patterns": {
+            name: _joined(object_url(root, pattern) for pattern in split.patterns)
+            for name, split in version.splits.items()
+            if split.patterns
+        },
+    }
+
+
+def _joined(patterns: Any) -> str:
+    return "::".join(patterns)
+
+
+def _cache(version: VersionDocument) -> dict[str, int] | None:
+    cache = version.cache
+    return {"records": cache.records, "bytes": cache.bytes} if cache else None
+
+
+def plan_document(settings: Settings, plan: Plan) -> dict[str, Any]:
+    """The JSON document of a plan for a dataset that has to be built."""
+    found, arrangement = plan.survey, plan.arrangement
+    copies = Count(plan.copies.objects, plan.copies.bytes) if plan.copies else Count()
+    return {
+        "dataset": settings.dataset.name,
+        "version": plan.version,
+        "digest": None,
+        "status": "planned",
+        "location": location(settings, plan.version),
+        "objects": asdict(Count(found.inventory.objects, found.inventory.bytes)),
+        "copied": asdict(Count() if plan.whole else copies),
+        "inputs": found.inputs,
+        "segments": {"total": 1, "new": 0 if plan.whole else 1},
+        "shards": {
+            **asdict(plan.shards),
+            "samples": arrangement.samples,
+            "format": settings.dataset.shards.format,
+            "splits": {
+                name: {**asdict(plan.shards_of_split[name]), "samples": facts.samples}
+                for name, facts in arrangement.splits.items()
+            },
+        },
+        "cache": settings.dataset.cache.records if settings.dataset.cache else None,
+        "delivery": {"kind": plan.delivery.delivery, "reason": plan.delivery.sentence},
+        "cost": {
+            "total_usd": round(plan.cost.total_usd, 4),
+            "egress_usd": round(plan.cost.egress_usd, 4),
+            "requests_usd": round(plan.cost.requests_usd, 4),
+        },
+        "seconds": round(plan.seconds, 1),
+        "skipped": arrangement.bad_key_count,
+        "failures": [asdict(failure) for failure in arrangement.bad_keys],
+    }
+
+
+def failure_document(report: BatchReport) -> dict[str, Any]:
+    """What a run that failed says of its objects."""
+    return {
+        "failed": report.failed,
+        "failures": [asdict(failure) for failure in report.failures],
+    }
+
+
+def plan_lines(document: Mapping[str, Any]) -> list[str]:
+    """A plan as lines for people."""
+    if document["status"] == "reused":
+        return [f"{document['dataset']}: nothing to do, version {document['version']} is current"]
+    objects, copied, shards = document["objects"], document["copied"], document["shards"]
+    cost = document["cost"]
+    lines = [
+        f"plan for {document['dataset']}, version {document['version']}",
+        f"  source   {_amount(objects, 'object')}",
+        f"  mirror   {_amount(copied, 'object')} to copy",
+        f"  shards   {_amount(shards, 'shard')}, {format_count(shards['samples'], 'sample')}",
+    ]
+    for name, split in shards["splits"].items():
+        lines.append(
+            f"           {name}: {_amount(split, 'shard')},"
+            f" {format_count(split['samples'], 'sample')}"
+        )
+    lines += [
+        f"  cache    {document['cache'] or 'none'}",
+        f"  delivery {document['delivery']['kind']}: {document['delivery']['reason']}",
+        f"  cost     {cost['total_usd']:,.2f} USD, estimated from list prices",
+        f"  time     about {format_seconds(document['seconds'])}",
+    ]
+    if document["skipped"]:
+        lines.append(f"  bad keys {format_count(document['skipped'], 'key')}")
+    return lines + _failure_lines(document["failures"])
+
+
+def run_lines(document: Mapping[str, Any]) -> list[str]:
+    """A run as lines for people."""
+    shards, cache = document["shards"], document["cache"]
+    lines = [
+        f"{document['dataset']} {document['status']}: version {document['version']}"
+        f" in {format_seconds(document['seconds'])}",
+        f"  objects  {_amount(document['objects'], 'object')},"
+        f" {_amount(document['copied'], 'object')} copied",
+        f"  shards   {_amount(shards, 'shard')}, {format_count(shards['samples'], 'sample')}",
+    ]
+    if cache:
+        records = format_count(cache["records"], "record")
+        lines.append(f"  cache    {records}, {format_bytes(cache['bytes'])}")
+    if document["skipped"]:
+        lines.append(f"  skipped  {document['skipped']:,}")
+    lines += _failure_lines(document["failures"])
+    lines.append(f"  at       {document['location']}")
+    lines += [f"  config   {path}" for path in document["configs"]]
+    return lines
+
+
+SHOWN_LINES = 10
+
+
+def _failure_lines(failures: Sequence[Mapping[str, str]]) -> list[str]:
+    lines = [f"           {failure['message']}" for failure in failures[:SHOWN_LINES]]
+    more = len(failures) - SHOWN_LINES
+    return [*lines, f"           and {more:,} more (--json lists them)"] if more > 0 else lines
+
+
+def _amount(count: Mapping[str, int], noun: str) -> str:
+    return f"{format_count(count['count'], noun)}, {format_bytes(count['bytes'])}"

@@ -1,0 +1,76 @@
+"""What a run and its steps hand back: small values that say what was done and what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from larder.errors import Failure, FatalError
+
+__all__ = ["BatchReport", "Count", "RunFailed", "merge_reports"]
+
+SHOWN_FAILURES = 1000
+"""How many failures are kept by name; the rest are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """So many objects (or samples, shards, records) and their bytes."""
+
+    count: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Count) -> Count:
+        return Count(self.count + other.count, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """What became of one batch, or of several together.
+
+    Attributes:
+        done: Objects copied, or shards written.
+        failures: The first `SHOWN_FAILURES` objects or samples that could not be handled.
+        failed: How many there were.
+    """
+
+    done: Count = field(default_factory=Count)
+    failures: tuple[Failure, ...] = ()
+    failed: int = 0
+
+
+def merge_reports(reports: Iterable[BatchReport]) -> BatchReport:
+    """All reports as one."""
+    done, failed, failures = Count(), 0, list[Failure]()
+    for report in reports:
+        done += report.done
+        failed += report.failed
+        failures += report.failures[: SHOWN_FAILURES - len(failures)]
+    return BatchReport(done=done, failures=tuple(failures), failed=failed)
+
+
+class RunFailed(FatalError):
+    """Some objects could not be handled, so nothing was published.
+
+    Attributes:
+        report: What was done, and which objects failed.
+    """
+
+    def __init__(self, stage: str, report: BatchReport) -> None:
+        first = report.failures[0]
+        message = f"{report.failed} failed in {stage}, the first: {first.message}"
+        hint = "nothing was published; mend or exclude them and run again to carry on"
+        super().__init__("run.failed", message, hint=hint)
+        self.stage = stage
+        self.report = report
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (RunFailed, (self.stage, self.report))
+
+    @staticmethod
+    def unless_clean(stage: str, report: BatchReport) -> None:
+        """Raise if anything failed."""
+        if report.failed:
+            raise RunFailed(stage, report)
+
+

@@ -1,0 +1,138 @@
+"""The survey: what stands at the source, and whether it has been prepared already."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from larder.config.location import check_overlap
+from larder.config.models import Cluster, Dataset
+from larder.errors import ConfigError, NotFoundError
+from larder.pipeline.job import opened, root_url
+from larder.pipeline.unchanged import unchanged_version
+from larder.progress import Progress
+from larder.store.base import Store
+from larder.transfer.inventory import Inventory, take_inventory
+from larder.versions.documents import VersionDocument
+from larder.versions.identity import inputs_digest
+from larder.versions.publish import TAG, find_prepared, move_tag, remember_inputs
+
+__all__ = ["LabelFile", "Survey", "note_inputs", "survey"]
+
+MAX_LABEL_FILE_BYTES = 256 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class LabelFile:
+    """A file of labels at the source: its key, its bytes and their sha256."""
+
+    key: str
+    data: bytes
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a run finds before it does anything.
+
+    Attributes:
+        dataset: As configured.
+        cluster: As configured.
+        inventory: The objects at the source, in a local manifest.
+        inventory_us: When the listing began, microseconds since 1970 UTC.
+        label_files: By split.
+        inputs: The inputs digest.
+        published: The version that these inputs led to, or None.
+    """
+
+    dataset: Dataset
+    cluster: Cluster
+    inventory: Inventory
+    inventory_us: int
+    label_files: Mapping[str, LabelFile]
+    inputs: str
+    published: VersionDocument | None
+
+
+def survey(dataset: Dataset, cluster: Cluster, folder: Path, progress: Progress) -> Survey:
+    """List the source and look its inputs digest up at the local side. Writes into ``folder`` only.
+
+    Args:
+        dataset: As configured.
+        cluster: As configured.
+        folder: A private directory, for the inventory.
+        progress: Told of stage ``inventory``.
+
+    Raises:
+        ConfigError: The source is empty, overlaps the local URL, or lacks a label file.
+        StoreError: A store refuses or cannot be reached.
+    """
+    check_overlap(dataset.source, cluster.local.url, local_endpoint=cluster.local.endpoint)
+    inventory_us = time.time_ns() // 1000
+    with opened(dataset.source) as source:
+        inventory = take_inventory(
+            source,
+            dataset.source.include,
+            dataset.source.exclude,
+            folder / "inventory.parquet",
+            progress,
+        )
+        label_files = _read_label_files(dataset, source)
+        inputs = inputs_digest(dataset, inventory.digest, _digests(label_files))
+        with opened(cluster.local, root_url(dataset, cluster)) as root:
+            published = find_prepared(root, inputs)
+            if published is None:
+                published = unchanged_version(
+                    source,
+                    root,
+                    inventory,
+                    lambda digest: inputs_digest(dataset, digest, _digests(label_files)),
+                )
+    return Survey(
+        dataset=dataset,
+        cluster=cluster,
+        inventory=inventory,
+        inventory_us=inventory_us,
+        label_files=label_files,
+        inputs=inputs,
+        published=published,
+    )
+
+
+def note_inputs(dataset: Dataset, cluster: Cluster, found: Survey) -> None:
+    """Remember that these inputs led to the version found, and let ``latest`` name it.
+
+    Nothing is written if both are so already.
+    """
+    version = found.published
+    assert version is not None, "these inputs led to no version"
+    with opened(cluster.local, root_url(dataset, cluster)) as root:
+        if version.inputs != found.inputs:
+            remember_inputs(root, found.inputs, version.id)
+        move_tag(root, TAG, version.id, found.inventory_us)
+
+
+def _digests(label_files: Mapping[str, LabelFile]) -> dict[str, str]:
+    return {split: file.sha256 for split, file in label_files.items()}
+
+
+def _read_label_files(dataset: Dataset, source: Store) -> dict[str, LabelFile]:
+    files = dataset.labels.files if dataset.labels else {}
+    return {split: _read_label_file(source, split, key) for split, key in files.items()}
+
+
+def _read_label_file(source: Store, split: str, key: str) -> LabelFile:
+    where = source.url + key
+    try:
+        size_bytes = source.head(key).size_bytes
+        if size_bytes > MAX_LABEL_FILE_BYTES:
+            message = f"a label file of {size_bytes} bytes; {MAX_LABEL_FILE_BYTES} is the most"
+            raise ConfigError("config.label", message, where=where)
+        data = bytes(source.get(key))
+    except NotFoundError:
+        hint = f"put the labels of split {split!r} there, or change labels.files.{split}"
+        raise ConfigError("config.label", "no such label file", where=where, hint=hint) from None
+    return LabelFile(key=key, data=data, sha256=hashlib.sha256(data).hexdigest())

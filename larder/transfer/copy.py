@@ -1,0 +1,126 @@
+"""Copying one object from one store to another, verified, in bounded memory."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import google_crc32c
+
+from larder.errors import ObjectError
+from larder.limits import ByteBudget
+from larder.store.base import ObjectInfo, Reader, Store, Writer
+from larder.transfer.difference import is_md5
+
+__all__ = ["Copied", "copy_object", "format_crc32c"]
+
+WHOLE_BYTES = 8 * 1024**2
+STREAM_BYTES = 32 * 1024**2
+"""What one streamed copy may hold: a part being filled and a part being sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """An object at the local side.
+
+    Attributes:
+        source: The object as it was listed at the source.
+        info: The copy, as the local store described it.
+        checksum: ``crc32c:`` and eight hex digits, of the bytes that came from the source; None
+            for a copy that was there already and was known by its etag.
+        check: How the copy was verified: ``md5``, ``crc32c``, or ``same`` if it was there.
+    """
+
+    source: ObjectInfo
+    info: ObjectInfo
+    checksum: str | None
+    check: str
+
+
+def format_crc32c(value: int) -> str:
+    """``crc32c:`` and eight hex digits."""
+    return f"crc32c:{value:08x}"
+
+
+def copy_object(
+    source: Store, info: ObjectInfo, target: Store, key: str, budget: ByteBudget
+) -> Copied:
+    """Copy one object and verify the copy.
+
+    The object is read on the condition that its etag is still the one listed. The copy is
+    verified by the etag that the target answers where that is the md5 of the content, else by
+    reading it back. A copy that fails verification is deleted.
+
+    Args:
+        source: Where it is read.
+        info: The object as it was listed.
+        target: Where it is written.
+        key: Its key there.
+        budget: Bytes held in memory, shared with the copies beside this one.
+
+    Raises:
+        ObjectError: The object vanished, changed, cannot be read or written, or the copy's bytes
+            differ (``object.mismatch``).
+        StoreError: A store refuses everything.
+        RetryableError: A store went on failing.
+    """
+    if info.size_bytes <= WHOLE_BYTES:
+        with budget.holding(2 * info.size_bytes):
+            return _copy_whole(source, info, target, key)
+    with budget.holding(STREAM_BYTES):
+        return _copy_stream(source, info, target, key)
+
+
+def _copy_whole(source: Store, info: ObjectInfo, target: Store, key: str) -> Copied:
+    data = source.get(info.key, if_match=info.etag)
+    _check_size(source, info, len(data))
+    written = target.put(key, data)
+    crc = google_crc32c.value(bytes(data))
+    check = "md5" if _etag_proves(target, written, data) else _read_back(target, written, crc)
+    return Copied(source=info, info=written, checksum=format_crc32c(crc), check=check)
+
+
+def _copy_stream(source: Store, info: ObjectInfo, target: Store, key: str) -> Copied:
+    with source.open(info.key, if_match=info.etag) as reader, target.writer(key) as writer:
+        size_bytes, crc = _pump(reader, writer)
+        _check_size(source, info, size_bytes)
+        written = writer.commit()
+    check = _read_back(target, written, crc)
+    return Copied(source=info, info=written, checksum=format_crc32c(crc), check=check)
+
+
+def _pump(reader: Reader, writer: Writer) -> tuple[int, int]:
+    size_bytes = crc = 0
+    for buffer in reader:
+        crc = google_crc32c.extend(crc, bytes(buffer))
+        size_bytes += len(buffer)
+        writer.write(buffer)
+    return size_bytes, crc
+
+
+def _check_size(store: Store, info: ObjectInfo, size_bytes: int) -> None:
+    if size_bytes != info.size_bytes:
+        message = f"{size_bytes} bytes came, {info.size_bytes} were listed"
+        raise ObjectError("object.changed", message, where=store.url + info.key, hint="run again")
+
+
+def _etag_proves(target: Store, written: ObjectInfo, data: bytes) -> bool:
+    if not (target.features.etag_is_md5 and is_md5(written.etag)):
+        return False
+    return hashlib.md5(data, usedforsecurity=False).hexdigest() == written.etag
+
+
+def _read_back(target: Store, written: ObjectInfo, crc: int) -> str:
+    seen = 0
+    with target.open(written.key, if_match=written.etag) as reader:
+        for buffer in reader:
+            seen = google_crc32c.extend(seen, bytes(buffer))
+    if seen != crc:
+        target.delete(written.key)
+        raise ObjectError(
+            "object.mismatch",
+            f"the copy has {format_crc32c(seen)}, its source {format_crc32c(crc)}",
+            where=target.url + written.key,
+            hint="the copy was removed; run again",
+        )
+    return "crc32c"

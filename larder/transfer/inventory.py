@@ -1,0 +1,133 @@
+"""The inventory: which objects stand at the source, streamed from a listing into a manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from larder.errors import ConfigError
+from larder.manifest.digest import RowDigest
+from larder.manifest.files import ManifestFile, write_manifest
+from larder.manifest.schemas import OBJECTS
+from larder.progress import Progress
+from larder.samples.globs import Selection
+from larder.store.base import ObjectInfo, Store
+from larder.units import format_count
+
+__all__ = ["IDENTITY", "Inventory", "object_batch", "take_inventory"]
+
+BATCH_ROWS = 10_000
+
+IDENTITY = ["key", "size_bytes", "etag"]
+"""The columns of OBJECTS that the digest of an inventory covers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The objects at a source at one time.
+
+    Attributes:
+        file: Manifest of schema OBJECTS, ordered by key.
+        objects: How many were taken.
+        bytes: Their sizes together.
+        listed: How many the listing showed, taken or not.
+        digest: sha256 hex over the ordered keys, sizes and etags; knows nothing of times.
+    """
+
+    file: ManifestFile
+    objects: int
+    bytes: int
+    listed: int
+    digest: str
+
+
+def take_inventory(
+    store: Store, include: Sequence[str], exclude: Sequence[str], out: Path, progress: Progress
+) -> Inventory:
+    """List a source and keep what is included and not excluded.
+
+    Memory is that of one row group, whatever the number of objects.
+
+    Raises:
+        ConfigError: ``config.empty_source``: nothing is left, with what was seen and matched.
+        StoreError: The listing is refused or fails; nothing is made of a part of a listing.
+    """
+    tally = _Tally(Selection(include, exclude), progress)
+    progress.start("inventory")
+    file = write_manifest(out, OBJECTS, tally.batches(store.list()))
+    progress.finish("inventory")
+    if not tally.objects:
+        raise _nothing(store, include, exclude, tally.listed)
+    return Inventory(
+        file=file,
+        objects=tally.objects,
+        bytes=tally.bytes,
+        listed=tally.listed,
+        digest=tally.digest.hexdigest(),
+    )
+
+
+class _Tally:
+    """Counts and digests what passes."""
+
+    def __init__(self, selected: Callable[[str], bool], progress: Progress) -> None:
+        self.objects = self.bytes = self.listed = 0
+        self.digest = RowDigest()
+        self._selected = selected
+        self._progress = progress
+
+    def batches(self, pages: Iterator[list[ObjectInfo]]) -> Iterator[pa.RecordBatch]:
+        rows: list[ObjectInfo] = []
+        for page in pages:
+            self.listed += len(page)
+            rows += [info for info in page if self._selected(info.key)]
+            if len(rows) >= BATCH_ROWS:
+                yield self._count(rows)
+                rows = []
+        if rows:
+            yield self._count(rows)
+
+    def _count(self, rows: list[ObjectInfo]) -> pa.RecordBatch:
+        size_bytes = sum(info.size_bytes for info in rows)
+        self.objects += len(rows)
+        self.bytes += size_bytes
+        batch = object_batch(rows)
+        self.digest.update_batch(batch.select(IDENTITY))
+        self._progress.advance("inventory", objects=len(rows), bytes=size_bytes)
+        return batch
+
+
+def object_batch(
+    rows: Sequence[ObjectInfo],
+    checksums: Sequence[str | None] | None = None,
+    checks: Sequence[str | None] | None = None,
+) -> pa.RecordBatch:
+    """Rows of schema OBJECTS."""
+    nothing: list[str | None] = [None] * len(rows)
+    return pa.record_batch(
+        [
+            pa.array([info.key for info in rows], pa.string()),
+            pa.array([info.size_bytes for info in rows], pa.int64()),
+            pa.array([info.etag for info in rows], pa.string()),
+            pa.array([info.modified_us for info in rows], pa.timestamp("us", tz="UTC")),
+            pa.array(checksums or nothing, pa.string()),
+            pa.array(checks or nothing, pa.string()),
+        ],
+        schema=OBJECTS,
+    )
+
+
+def _nothing(
+    store: Store, include: Sequence[str], exclude: Sequence[str], listed: int
+) -> ConfigError:
+    patterns = f"include {', '.join(include)}"
+    patterns += f" and exclude {', '.join(exclude)}" if exclude else ""
+    if not listed:
+        message, hint = "the source is empty", "check source.url and its prefix"
+    else:
+        message = f"{format_count(listed, 'object')} listed, none left by {patterns}"
+        hint = "check source.include and source.exclude; globs match keys below source.url"
+    return ConfigError("config.empty_source", message, where=store.url, hint=hint)

@@ -1,0 +1,89 @@
+"""The names of things, as functions of what goes in and what came out. Pure.
+
+- The *inputs digest* is known right after the listing: the dataset's meaningful fields, and the
+  keys, sizes and etags of the objects.
+- The *segment ID* names a segment before a byte of it is written: the ordered samples with their
+  parts' etags and labels, and the options that shape them.
+- The *version ID* follows from the segments and what is omitted of them.
+- The *content digest* is of what came out: it is the same on every machine, from a bucket or a
+  directory, for the same files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from larder.config.models import Dataset
+from larder.versions.documents import CacheFacts, SegmentUse, canonical
+
+__all__ = ["FORMATS", "content_digest", "inputs_digest", "segment_id", "version_id"]
+
+FORMATS = {"grouping": 1, "webdataset": 1, "cache": 1, "manifest": 1}
+"""Versions of the formats whose bytes follow from the inputs: a change of one rebuilds."""
+
+
+def _digest(kind: str, value: Any) -> str:
+    return hashlib.sha256(f"larder-{kind}-1\n".encode() + canonical(value)).hexdigest()
+
+
+def _shape(dataset: Dataset) -> dict[str, Any]:
+    shape = dataset.model_dump(
+        mode="json", include={"name", "splits", "labels", "shards", "on_bad_key", "on_bad_sample"}
+    )
+    if isinstance(shape["splits"], dict):
+        shape["splits"] = list(shape["splits"].items())
+    cache = dataset.cache.model_dump(mode="json") if dataset.cache else None
+    return {**shape, "validate": dataset.validation, "cache": cache, "formats": FORMATS}
+
+
+def inputs_digest(
+    dataset: Dataset, inventory_digest: str, label_files: Mapping[str, str]
+) -> str:
+    """The inputs digest, 64 hex digits.
+
+    Fields that do not shape samples are left out: URLs, regions, mirror, description, experiment.
+
+    Args:
+        dataset: The dataset as configured.
+        inventory_digest: Of the ordered keys, sizes and etags.
+        label_files: By split, the sha256 of the file that holds its labels.
+    """
+    return _digest("inputs", [_shape(dataset), inventory_digest, dict(label_files)])
+
+
+def segment_id(dataset: Dataset, arrangement_digest: str, classes: Sequence[str]) -> str:
+    """The segment ID, 32 hex digits.
+
+    Args:
+        dataset: The dataset as configured; its shape options count.
+        arrangement_digest: Of the ordered samples, their labels and parts' etags.
+        classes: The classes in the order of their numbers.
+    """
+    return _digest("segment", [_shape(dataset), arrangement_digest, list(classes)])[:32]
+
+
+def version_id(dataset: str, segments: Iterable[SegmentUse]) -> str:
+    """The version ID, 32 hex digits: a function of the segments and their omissions."""
+    return _digest("version", [dataset, [[use.id, use.omitted] for use in segments]])[:32]
+
+
+def content_digest(
+    shards: Iterable[tuple[str, str, int, str]], classes: Sequence[str], cache: CacheFacts | None
+) -> str:
+    """The content digest, 64 hex digits.
+
+    Args:
+        shards: Split, name, bytes and sha256 of every shard, ordered by split and name.
+        classes: The classes in the order of their numbers.
+        cache: The cache, whose parts count by the digest of their records.
+    """
+    hasher = hashlib.sha256(b"larder-content-1\n")
+    for row in shards:
+        hasher.update(canonical(row) + b"\n")
+    hasher.update(canonical(["classes", list(classes)]) + b"\n")
+    if cache:
+        parts = {split: [part.digest for part in found] for split, found in cache.splits.items()}
+        hasher.update(canonical(["cache", cache.kind, parts]) + b"\n")
+    return hasher.hexdigest()

@@ -1,0 +1,164 @@
+"""Publishing: the last writes, in the order that keeps readers safe.
+
+Everything that a document names is written before it, and nothing is visible before its document:
+segment.json, then version.json, then inputs/ and the tag. Documents are created if absent, so of
+two runs that race the first one wins; both made the same thing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from larder.errors import NotFoundError, PreconditionError, RetryableError
+from larder.store.base import ObjectInfo, Store
+from larder.versions import layout
+from larder.versions.documents import (
+    SegmentDocument,
+    VersionDocument,
+    parse_document,
+    seal,
+    unseal,
+)
+
+__all__ = [
+    "TAG",
+    "find_prepared",
+    "move_tag",
+    "publish_segment",
+    "publish_version",
+    "read_segment",
+    "read_tag",
+    "read_version",
+    "remember_inputs",
+]
+
+TAG = "latest"
+"""The tag that every run moves."""
+
+HISTORY = 100
+"""Moves of a tag that its document keeps."""
+
+
+def publish_segment(store: Store, segment: SegmentDocument) -> SegmentDocument:
+    """Write segment.json unless it is there; return the one that is there now.
+
+    Args:
+        store: The dataset's root.
+        segment: Whole: every file it names has been written.
+    """
+    _create(store, layout.segment_key(segment.id), seal(segment))
+    published = read_segment(store, segment.id)
+    return published or segment
+
+
+def publish_version(store: Store, version: VersionDocument) -> VersionDocument:
+    """Write version.json unless it is there; return the one that is there now."""
+    _create(store, layout.version_key(version.id), seal(version))
+    published = read_version(store, version.id)
+    return published or version
+
+
+def _create(store: Store, key: str, data: bytes) -> None:
+    try:
+        store.put(key, data, if_absent=True)
+    except PreconditionError:
+        return
+
+
+def _optional(store: Store, key: str) -> bytes | None:
+    try:
+        return bytes(store.get(key))
+    except NotFoundError:
+        return None
+
+
+def read_segment(store: Store, segment: str) -> SegmentDocument | None:
+    """segment.json, or None while the segment is not whole.
+
+    Raises:
+        DamageError: It is there and cannot be trusted.
+    """
+    key = layout.segment_key(segment)
+    data = _optional(store, key)
+    return None if data is None else parse_document(SegmentDocument, data, store.url + key)
+
+
+def read_version(store: Store, version: str) -> VersionDocument | None:
+    """version.json, or None if there is no such version.
+
+    Raises:
+        DamageError: It is there and cannot be trusted.
+    """
+    key = layout.version_key(version)
+    data = _optional(store, key)
+    return None if data is None else parse_document(VersionDocument, data, store.url + key)
+
+
+def find_prepared(store: Store, inputs: str) -> VersionDocument | None:
+    """The version that these inputs led to, if it is there."""
+    key = layout.inputs_key(inputs)
+    data = _optional(store, key)
+    if data is None:
+        return None
+    return read_version(store, str(unseal(data, store.url + key)["version"]))
+
+
+def remember_inputs(store: Store, inputs: str, version: str) -> None:
+    """Note which version these inputs led to."""
+    _create(store, layout.inputs_key(inputs), seal({"version": version}))
+
+
+def read_tag(store: Store, tag: str) -> dict[str, Any] | None:
+    """The document of a tag, or None: ``version``, ``inventory_us`` and ``history``."""
+    key = layout.tag_key(tag)
+    data = _optional(store, key)
+    return None if data is None else unseal(data, store.url + key)
+
+
+def move_tag(store: Store, tag: str, version: str, inventory_us: int) -> bool:
+    """Let a tag name a version; returns whether it was moved.
+
+    It is not moved if it names the version already, nor to an inventory older than its own. The
+    document is replaced by compare-and-swap where the store has it; another's move in between is
+    looked at and the decision made again.
+
+    Args:
+        store: The dataset's root.
+        tag: Its name, such as ``latest``.
+        version: The version's ID.
+        inventory_us: When the inventory was taken, microseconds since 1970 UTC.
+
+    Raises:
+        RetryableError: Others went on moving it at the same time.
+    """
+    for _ in range(20):
+        try:
+            return _try_to_move(store, layout.tag_key(tag), version, inventory_us)
+        except PreconditionError:
+            continue
+    raise RetryableError("store.unavailable", "the tag went on changing", where=store.url + tag)
+
+
+def _try_to_move(store: Store, key: str, version: str, inventory_us: int) -> bool:
+    found = _with_info(store, key)
+    if found is None:
+        document = {"version": version, "inventory_us": inventory_us, "history": []}
+        store.put(key, seal(document), if_absent=True)
+        return True
+    info, old = found
+    if old["version"] == version or old["inventory_us"] > inventory_us:
+        return False
+    past = [*old["history"], {"version": old["version"], "inventory_us": old["inventory_us"]}]
+    document = {"version": version, "inventory_us": inventory_us, "history": past[-HISTORY:]}
+    if_match = info.etag if store.features.replace_if_match else None
+    store.put(key, seal(document), if_match=if_match)
+    return True
+
+
+def _with_info(store: Store, key: str) -> tuple[ObjectInfo, dict[str, Any]] | None:
+    try:
+        info = store.head(key)
+        data = bytes(store.get(key, if_match=info.etag))
+    except NotFoundError:
+        return None
+    return info, unseal(data, store.url + key)

@@ -1,0 +1,1 @@
+"""What Prefect adds to each stage: retries, names, progress. One file per stage."""
