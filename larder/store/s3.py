@@ -1,0 +1,263 @@
+"""S3 and what speaks like it: ``s3://bucket/prefix``.
+
+Credentials, region and endpoint follow the standard AWS chain. Bytes go through obstore, keys
+that it would alter through boto3 (`larder.store.s3_access`), listings through
+`larder.store.s3_list`. No call is repeated here, except within streamed writing
+(`larder.store.s3_write`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from larder.errors import (
+    ConfigError,
+    LarderError,
+    NotFoundError,
+    ObjectError,
+    PreconditionError,
+    StoreError,
+)
+from larder.store.base import Buffer, Features, ObjectInfo
+from larder.store.keys import check_key, folder_prefix
+from larder.store.s3_access import S3Access, is_plain
+from larder.store.s3_boto import BotoObjects
+from larder.store.s3_errors import REGION_UNTOLD, Answer, Call, s3_error
+from larder.store.s3_list import S3Listing
+from larder.store.s3_obstore import NoRangesError, ObstoreObjects
+from larder.store.s3_read import Found, S3Reader, Span
+from larder.store.s3_write import S3Writer
+
+__all__ = ["S3Store"]
+
+_PART_BYTES = 16 << 20
+_STREAM_PARTS = 2
+_UPLOAD_PARTS = 4
+
+
+class S3Store:
+    """The objects of a bucket whose keys begin with a prefix.
+
+    Args:
+        bucket: Its name.
+        prefix: Folder within it, with or without a slash at the end.
+        endpoint: As for `larder.store.open_store`, as are the next two.
+        region: See there.
+        profile: See there.
+        part_bytes: Size of the first parts of a multipart upload, 5 MiB at least. A stream
+            being written holds three parts in memory, an upload five.
+    """
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        endpoint: str | None = None,
+        region: str | None = None,
+        profile: str | None = None,
+        part_bytes: int = _PART_BYTES,
+    ) -> None:
+        self._prefix = folder_prefix(prefix)
+        self._url = f"s3://{bucket}/{self._prefix}"
+        self._access = S3Access(
+            bucket, self._url, endpoint=endpoint, region=region, profile=profile
+        )
+        self._listing = S3Listing(self._access)
+        self._plain = ObstoreObjects(self._access)
+        self._odd = BotoObjects(self._access)
+        self._part_bytes = part_bytes
+        self._ranges_by_boto = False
+
+    @property
+    def url(self) -> str:
+        """``s3://bucket/prefix/``, taken literally: nothing in it is percent-encoded."""
+        return self._url
+
+    @property
+    def features(self) -> Features:
+        """S3's own. Some servers that speak like it ignore conditions (rclone does)."""
+        return Features(create_if_absent=True, replace_if_match=True, etag_is_md5=True)
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
+        """See `larder.store.base.Store.list`. Needs boto3.
+
+        The object that some tools put for the folder itself, whose key is just this store's
+        prefix, is left out.
+        """
+        after = self._prefix + start_after if start_after else ""
+        cut = len(self._prefix)
+        with self._told_region():
+            for page in self._listing.pages(self._prefix + prefix, after):
+                if cut:
+                    page = [replace(i, key=i.key[cut:]) for i in page if len(i.key) > cut]
+                if page:
+                    yield page
+
+    def head(self, key: str) -> ObjectInfo:
+        """See `larder.store.base.Store.head`. Where the bucket is missing, so is the object."""
+        objects, full, call = self._find(key)
+        try:
+            with self._told_region():
+                return objects.head(full, call)
+        except NotFoundError:
+            raise
+        except ObjectError as error:
+            # An answer to HEAD has no body that says whether the key or the secret was refused.
+            with suppress(ObjectError):
+                self.open(key, length=1).close()
+            raise error
+
+    def open(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> S3Reader:
+        """See `larder.store.base.Store.open`."""
+        objects, full, call = self._find(key)
+        span = Span(offset, length)
+        with self._told_region():
+            found = self._begin(objects, full, call, span, if_match)
+        if if_match is not None and found.info.etag != if_match:  # servers that ignore it
+            found.close()
+            message = "it is another one now"
+            raise PreconditionError("object.changed", message, where=call.where)
+        return S3Reader(found, span, call.where)
+
+    def get(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> bytes:
+        """See `larder.store.base.Store.get`."""
+        with self.open(key, offset=offset, length=length, if_match=if_match) as reader:
+            return b"".join(reader)
+
+    def put(
+        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
+    ) -> ObjectInfo:
+        """See `larder.store.base.Store.put`: one PUT, its payload signed.
+
+        ``modified_us`` of the result is this machine's clock; `head` tells the store's.
+        """
+        objects, full, call = self._find(key, writing=True)
+        call = replace(call, if_absent=if_absent)
+        with self._told_region():
+            if if_match is None:
+                etag = objects.put(full, call, data, None)
+            else:
+                etag = self._replace(objects, full, call, data, if_match)
+        return ObjectInfo(key, len(memoryview(data).cast("B")), etag, time.time_ns() // 1000)
+
+    def _replace(
+        self,
+        objects: ObstoreObjects | BotoObjects,
+        full: str,
+        call: Call,
+        data: Buffer,
+        if_match: str,
+    ) -> str:
+        """Write over the object with this etag.
+
+        Ceph 16 compares the header with the etag's bare digits and so refuses every etag in the
+        quotes that HTTP asks for. If it refuses one that is there, it gets it without.
+        """
+        try:
+            return objects.put(full, call, data, f'"{if_match}"')
+        except NotFoundError:  # S3's word for it where nothing is there
+            raise s3_error(Answer(412), call) from None
+        except PreconditionError:
+            if objects.head(full, call).etag != if_match:
+                raise
+            return objects.put(full, call, data, if_match)
+
+    def writer(self, key: str) -> S3Writer:
+        """See `larder.store.base.Store.writer`. Needs boto3."""
+        return self._writer(key, _STREAM_PARTS)
+
+    def upload(self, key: str, path: Path) -> ObjectInfo:
+        """See `larder.store.base.Store.upload`. Needs boto3 for files above 16 MiB."""
+        try:
+            with open(path, "rb") as source:
+                first = source.read(self._part_bytes)
+                if len(first) < self._part_bytes:
+                    return self.put(key, first)
+                with self._writer(key, _UPLOAD_PARTS) as writer:
+                    while first:
+                        writer.write(first)
+                        first = source.read(self._part_bytes)
+                    return writer.commit()
+        except OSError as error:
+            raise ConfigError("config.path", str(error.strerror), where=str(path)) from error
+
+    def delete(self, key: str) -> None:
+        """See `larder.store.base.Store.delete`."""
+        objects, full, call = self._find(key, writing=True)
+        with suppress(NotFoundError), self._told_region():
+            objects.delete(full, call)
+
+    def close(self) -> None:
+        """Drop the clients, so that none outlives its owner."""
+        self._listing.close()
+        self._access.close()
+
+    def _find(
+        self, key: str, *, writing: bool = False
+    ) -> tuple[ObstoreObjects | BotoObjects, str, Call]:
+        """Who serves a key, the key in the bucket, and the call for messages."""
+        full = self._prefix + key
+        check_key(key, self._url)
+        check_key(full, self._url)
+        return self._plain if is_plain(full) else self._odd, full, Call(self._url, key, writing)
+
+    def _writer(self, key: str, parts_in_flight: int) -> S3Writer:
+        _, full, call = self._find(key, writing=True)
+        return S3Writer(self._access, full, call, self._part_bytes, parts_in_flight)
+
+    def _begin(
+        self,
+        objects: ObstoreObjects | BotoObjects,
+        full: str,
+        call: Call,
+        span: Span,
+        if_match: str | None,
+    ) -> Found:
+        """Begin to read; S3 itself has no answer to a span without bytes."""
+        if span.length == 0:
+            return _nothing(objects.head(full, call), call, span)
+        ranged = bool(span.offset) or span.length is not None
+        if ranged and self._ranges_by_boto:
+            objects = self._odd
+        try:
+            return objects.open(full, call, span, if_match)
+        except NoRangesError:
+            self._ranges_by_boto = True
+            return self._begin(objects, full, call, span, if_match)
+        except ObjectError as error:
+            if error.code != "object.truncated":
+                raise
+            return _nothing(objects.head(full, call), call, span)
+
+    @contextmanager
+    def _told_region(self) -> Iterator[None]:
+        """Look up the right region where an error says only that it is another."""
+        try:
+            yield
+        except StoreError as error:
+            if error.message != REGION_UNTOLD:
+                raise
+            raise self._elsewhere() from error
+
+    def _elsewhere(self) -> LarderError:
+        region = ""
+        with suppress(LarderError):
+            region = self._listing.region()
+        return s3_error(Answer(301, "PermanentRedirect", region=region), Call(self._url))
+
+
+def _nothing(info: ObjectInfo, call: Call, span: Span) -> Found:
+    """No bytes of an object, if it reaches as far as the span's beginning."""
+    if span.offset > info.size_bytes:
+        message = f"it has {info.size_bytes} bytes, and none at {span.offset}"
+        raise ObjectError("object.truncated", message, where=call.where)
+    return Found(info, iter(()), lambda: None)

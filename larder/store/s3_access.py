@@ -1,0 +1,307 @@
+"""Credentials, region and endpoint of a bucket, and the clients that use them.
+
+Two clients share the work. obstore (Rust) moves the bytes. boto3 does what obstore cannot:
+keys that obstore alters (see `is_plain`), multipart uploads whose parts grow, and the standard
+chain of credentials. boto3 is imported only where it is needed, so that a training container
+with two keys in its environment reads with obstore alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import ipaddress
+import os
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from larder.errors import ConfigError, StoreError
+from larder.store.s3_errors import CREDENTIALS_HINT
+
+if TYPE_CHECKING:
+    from obstore.store import S3Credential, S3Store
+
+__all__ = ["S3Access", "import_boto3", "is_loopback", "is_plain"]
+
+_CONNECT_SECONDS = 10
+_SILENCE_SECONDS = 120
+_CREDENTIALS_FOR = timedelta(minutes=5)
+_MOST_CONNECTIONS = 64
+
+
+def is_plain(full_key: str) -> bool:
+    """Whether obstore takes a key as it is.
+
+    obstore 0.12 drops a leading or trailing slash in silence and refuses empty, ``.`` and ``..``
+    segments and control characters.
+    """
+    if any(ord(char) < 32 or ord(char) == 127 for char in full_key):
+        return False
+    return not {"", ".", ".."}.intersection(full_key.split("/"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """Where a bucket is and who asks.
+
+    Attributes:
+        endpoint: URL of the server.
+        region: What requests are signed for.
+        keys: Access key, secret and session token ("" if none) from the environment, or None.
+        session: boto3's session, if that was asked.
+    """
+
+    endpoint: str
+    region: str
+    keys: tuple[str, str, str] | None
+    session: Any
+
+
+class S3Access:
+    """Makes the clients for one bucket; each is made when first wanted.
+
+    Args:
+        bucket: Its name.
+        store_url: For messages.
+        endpoint: As for `larder.store.open_store`, as are the next two.
+        region: See there.
+        profile: See there.
+    """
+
+    def __init__(
+        self,
+        bucket: str,
+        store_url: str,
+        *,
+        endpoint: str | None,
+        region: str | None,
+        profile: str | None,
+    ) -> None:
+        self.bucket = bucket
+        self.store_url = store_url
+        self._endpoint = endpoint
+        self._region = region
+        self._profile = profile
+        self._lock = threading.RLock()
+        self._made: dict[str, Any] = {}
+
+    @property
+    def settings(self) -> _Settings:
+        """Credentials, region and endpoint, looked up once.
+
+        Raises:
+            StoreError: ``store.denied``: no credentials were found.
+            ConfigError: ``config.missing_package``: they are not in the environment.
+        """
+        return self._once("settings", self._look_up)  # type: ignore[no-any-return]
+
+    @property
+    def obstore(self) -> S3Store:
+        """The client that moves bytes. It repeats nothing: `RetryStore` does."""
+        return self._once("obstore", self._make_obstore)  # type: ignore[no-any-return]
+
+    @property
+    def boto(self) -> Any:
+        """boto3's client, which repeats nothing: `RetryStore` does."""
+        return self._once("boto", lambda: self._make_boto(tries=1))
+
+    @property
+    def stubborn_boto(self) -> Any:
+        """boto3's client that repeats: for streams, as `RetryStore` cannot send a part again."""
+        return self._once("stubborn", lambda: self._make_boto(tries=6))
+
+    @property
+    def credentials(self) -> Any:
+        """The credentials of this moment, as botocore has them, for signing."""
+        return self._session().get_credentials().get_frozen_credentials()
+
+    def close(self) -> None:
+        """Drop the clients and their connections."""
+        with self._lock:
+            made, self._made = self._made, {}
+        for name in ("boto", "stubborn"):
+            if name in made:
+                made[name].close()
+
+    def _once(self, name: str, make: Any) -> Any:
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = make()
+            return self._made[name]
+
+    def _look_up(self) -> _Settings:
+        endpoint = self._endpoint or _environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+        region = self._region or _environment("AWS_REGION", "AWS_DEFAULT_REGION")
+        keys = None if self._profile or _has_configuration() else _environment_keys()
+        if keys:
+            region = region or "us-east-1"
+            return _Settings(endpoint or _aws_endpoint(region), region, keys, None)
+        boto3 = import_boto3("credentials from profiles and roles")
+        from botocore.exceptions import BotoCoreError
+
+        try:
+            return self._ask(boto3.Session(profile_name=self._profile), endpoint, region)
+        except BotoCoreError as error:
+            message = " ".join(str(error).split())
+            raise StoreError(
+                "store.denied", message, where=self.store_url, hint=CREDENTIALS_HINT
+            ) from error
+
+    def _ask(self, session: Any, endpoint: str, region: str) -> _Settings:
+        if is_loopback(endpoint):
+            # A server of this machine has nothing to do with the instance's role, and outside
+            # a cloud the look-up waits for an address that nobody answers.
+            session._session.get_component("credential_provider").remove("iam-role")
+        if session.get_credentials() is None:
+            raise StoreError(
+                "store.denied",
+                "no AWS credentials in the environment, the profile or the role of this machine",
+                where=self.store_url,
+                hint=CREDENTIALS_HINT,
+            )
+        region = region or session.region_name or "us-east-1"
+        if not endpoint:
+            client = session.client("s3", region_name=region)
+            endpoint = client.meta.endpoint_url
+            client.close()
+        return _Settings(endpoint, region, None, session)
+
+    def _session(self) -> Any:
+        """boto3's session, with the keys of the environment if those are used."""
+        settings = self.settings
+        if settings.session is not None:
+            return settings.session
+        assert settings.keys is not None
+        key, secret, token = settings.keys
+        boto3 = import_boto3("listing, streamed uploads and unusual keys")
+        return self._once(
+            "session",
+            lambda: boto3.Session(
+                aws_access_key_id=key,
+                aws_secret_access_key=secret,
+                aws_session_token=token or None,
+                region_name=settings.region,
+            ),
+        )
+
+    def _make_boto(self, tries: int) -> Any:
+        session = self._session()
+        from botocore.config import Config
+
+        config = Config(
+            connect_timeout=_CONNECT_SECONDS,
+            read_timeout=_SILENCE_SECONDS,
+            retries={"total_max_attempts": tries, "mode": "standard"},
+            max_pool_connections=_MOST_CONNECTIONS,
+            # Signing the payload protects it on its way as a checksum would, on every server;
+            # older servers do not know S3's newer checksums.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            s3={"addressing_style": "path", "payload_signing_enabled": True},
+        )
+        settings = self.settings
+        return session.client(
+            "s3", endpoint_url=settings.endpoint, region_name=settings.region, config=config
+        )
+
+    def _make_obstore(self) -> S3Store:
+        from obstore.store import S3Store
+
+        settings = self.settings
+        config: dict[str, Any] = {
+            "region": settings.region,
+            # This name wins over the variables of the environment, which obstore reads too.
+            "aws_endpoint_url_s3": settings.endpoint,
+            "virtual_hosted_style_request": False,
+            "disable_bulk_delete": True,
+            "skip_signature": False,
+        }
+        provider = None
+        if settings.keys:
+            config["access_key_id"], config["secret_access_key"], token = settings.keys
+            if token:
+                config["session_token"] = token
+        else:
+            provider = _Provider(settings.session.get_credentials())
+        return S3Store(
+            self.bucket,
+            config=config,  # type: ignore[arg-type]
+            client_options={
+                "allow_http": settings.endpoint.startswith("http:"),
+                "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
+                "read_timeout": timedelta(seconds=_SILENCE_SECONDS),
+                # Of the whole answer, however long it takes to read: no limit worth the name.
+                "timeout": timedelta(days=7),
+            },
+            retry_config={"max_retries": 0},
+            credential_provider=provider,
+        )
+
+
+class _Provider:
+    """Gives obstore the credentials that botocore keeps fresh."""
+
+    def __init__(self, credentials: Any) -> None:
+        self._credentials = credentials
+
+    def __call__(self) -> S3Credential:
+        frozen = self._credentials.get_frozen_credentials()
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": datetime.now(UTC) + _CREDENTIALS_FOR,
+        }
+
+
+def import_boto3(purpose: str) -> Any:
+    """boto3, or the error that says how to get it.
+
+    Args:
+        purpose: What it is needed for.
+
+    Raises:
+        ConfigError: ``config.missing_package``.
+    """
+    try:
+        import boto3
+    except ImportError as error:
+        raise ConfigError(
+            "config.missing_package",
+            f"boto3 is not installed, which {purpose} need on S3",
+            hint="pip install 'larder[flows]'",
+        ) from error
+    return boto3
+
+
+def is_loopback(endpoint: str) -> bool:
+    """Whether a URL's host is this machine."""
+    host = urlsplit(endpoint).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _environment(*names: str) -> str:
+    return next((value for name in names if (value := os.environ.get(name))), "")
+
+
+def _environment_keys() -> tuple[str, str, str] | None:
+    key, secret = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
+    return (key, secret, os.environ.get("AWS_SESSION_TOKEN", "")) if key and secret else None
+
+
+def _has_configuration() -> bool:
+    """Whether there are AWS profiles, and the means to read them."""
+    path = os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config"
+    there = bool(os.environ.get("AWS_PROFILE")) or Path(path).expanduser().exists()
+    return there and importlib.util.find_spec("boto3") is not None
+
+
+def _aws_endpoint(region: str) -> str:
+    suffix = ".cn" if region.startswith("cn-") else ""
+    return f"https://s3.{region}.amazonaws.com{suffix}"

@@ -1,0 +1,236 @@
+"""What an S3 server's refusals mean, whichever client met them.
+
+::
+
+    answer                                              error
+    404 NoSuchBucket; 404 where no key is concerned     StoreError         store.missing
+    404                                                 NotFoundError      object.missing
+    412                                                 PreconditionError  object.exists / .changed
+    416                                                 ObjectError        object.truncated
+    301, 307, AuthorizationHeaderMalformed + region     StoreError         store.region
+    SignatureDoesNotMatch, InvalidAccessKeyId, ...      StoreError         store.denied
+    403 where no key is concerned                       StoreError         store.denied
+    403                                                 ObjectError        object.unreadable
+    a name the server cannot have                       ObjectError        object.bad_key
+    408, 409 of a condition, 429, 5xx, SlowDown         RetryableError     store.unavailable
+    507                                                 StoreError         store.full
+    no answer                                           RetryableError     store.unavailable
+    any other, reading an object                        ObjectError        object.unreadable
+    any other                                           StoreError         store.refused
+
+Codes: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html. Of an answer's body
+only the code and the message are shown: the rest may hold signed strings.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from larder.errors import (
+    LarderError,
+    NotFoundError,
+    ObjectError,
+    PreconditionError,
+    RetryableError,
+    StoreError,
+)
+from larder.store.keys import object_url
+
+__all__ = [
+    "CREDENTIALS_HINT",
+    "REGION_UNTOLD",
+    "Answer",
+    "Call",
+    "answer_of_body",
+    "answer_of_text",
+    "s3_error",
+    "unanswered",
+]
+
+CREDENTIALS_HINT = (
+    "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the profile, or the role of this machine"
+)
+REGION_UNTOLD = "the bucket lives in another region"
+_BAD_CREDENTIALS = {
+    "AccessKeyDisabled",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "InvalidAccessKeyId",
+    "InvalidClientTokenId",
+    "InvalidSecurity",
+    "InvalidToken",
+    "NotSignedUp",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+    "TokenRefreshRequired",
+}
+_BAD_NAME = {"InvalidObjectName", "InvalidURI", "KeyTooLongError", "XMinioInvalidObjectName"}
+_BUSY = {"ConditionalRequestConflict", "OperationAborted", "RequestTimeout", "SlowDown"}
+_BUSY_STATUS = {408, 429}
+_ELSEWHERE = {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"}
+_REDIRECTS = {301, 302, 307, 308}
+
+_STATUS = re.compile(r"non-2xx status code: (\d{3})")
+_ACCESS_KEY = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}")
+_CAUSES = (
+    ("Connection refused", "connection refused"),
+    ("EndpointConnectionError", "cannot connect"),
+    ("ConnectionReset", "connection reset"),
+    ("BrokenPipe", "connection closed"),
+    ("ConnectionClosedError", "connection closed"),
+    ("IncompleteMessage", "connection closed"),
+    ("UnexpectedEof", "connection closed"),
+    ("TimedOut", "no answer in time"),
+    ("TimeoutError", "no answer in time"),
+    ("timed out", "no answer in time"),
+    ("dns error", "the host name cannot be resolved"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A server's refusal: HTTP status, S3's code and message, and the right region if it said."""
+
+    status: int
+    code: str = ""
+    message: str = ""
+    region: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What was asked for: of which store, which key (if any), and whether to write."""
+
+    store_url: str
+    key: str = ""
+    writing: bool = False
+    if_absent: bool = False
+
+    @property
+    def where(self) -> str:
+        """The object's address, or the store's."""
+        return object_url(self.store_url, self.key) if self.key else self.store_url
+
+
+def answer_of_text(text: str) -> Answer | None:
+    """Read the answer that obstore tells of: "... non-2xx status code: 404 Not Found: <body>".
+
+    Returns:
+        None: there was no answer.
+    """
+    text = text.partition("\n\nDebug source:")[0]
+    found = _STATUS.search(text)
+    if found:
+        return answer_of_body(int(found[1]), text[found.end() :])
+    redirected = "redirect without LOCATION" in text
+    return Answer(301, "PermanentRedirect") if redirected else None
+
+
+def answer_of_body(status: int, body: str) -> Answer:
+    """Read S3's error document, loosely: some servers send halves of one, or none."""
+    return Answer(
+        status, _element(body, "Code"), _element(body, "Message"), _element(body, "Region")
+    )
+
+
+def _element(body: str, name: str) -> str:
+    found = re.search(f"<{name}>(.*?)</{name}>", body, re.DOTALL)
+    return found[1].strip() if found else ""
+
+
+def s3_error(answer: Answer, call: Call) -> LarderError:
+    """The error that an answer means; the table is at the top of this module."""
+    return _by_code(answer, call) or _by_status(answer, call) or _other(answer, call)
+
+
+def _by_code(answer: Answer, call: Call) -> LarderError | None:
+    code = answer.code
+    if code == "NoSuchBucket":
+        return _no_bucket(call)
+    if answer.status in _REDIRECTS or (code in _ELSEWHERE and answer.region):
+        return _elsewhere(answer, call)
+    if code in _BAD_CREDENTIALS:
+        message = f"the credentials are refused ({code})"
+        return StoreError("store.denied", message, where=call.store_url, hint=CREDENTIALS_HINT)
+    if call.key and (code in _BAD_NAME or (code == "InvalidArgument" and "name" in answer.message)):
+        return ObjectError(
+            "object.bad_key", f"the server refuses the key ({code})", where=call.where
+        )
+    if code in _BUSY:
+        return RetryableError("store.unavailable", _said(answer), where=call.where)
+    return None
+
+
+def _by_status(answer: Answer, call: Call) -> LarderError | None:
+    status = answer.status
+    if status == 404:
+        missing = NotFoundError("object.missing", "no such object", where=call.where)
+        return missing if call.key else _no_bucket(call)
+    if status == 412:
+        return _conflict(call)
+    if status == 416:
+        return ObjectError("object.truncated", "it ends before the range begins", where=call.where)
+    return _denied(answer, call) if status == 403 else None
+
+
+def _other(answer: Answer, call: Call) -> LarderError:
+    status = answer.status
+    if status == 507:
+        return StoreError("store.full", _said(answer), where=call.store_url)
+    if status in _BUSY_STATUS or (status >= 500 and status != 501):
+        return RetryableError("store.unavailable", _said(answer), where=call.where)
+    if call.key and not call.writing:
+        return ObjectError("object.unreadable", _said(answer), where=call.where)
+    return StoreError("store.refused", _said(answer), where=call.where)
+
+
+def _no_bucket(call: Call) -> StoreError:
+    hint = "create it, or correct the URL"
+    return StoreError("store.missing", "the bucket does not exist", where=call.store_url, hint=hint)
+
+
+def _conflict(call: Call) -> PreconditionError:
+    if call.if_absent:
+        return PreconditionError("object.exists", "it is there already", where=call.where)
+    return PreconditionError("object.changed", "it is another one now", where=call.where)
+
+
+def _elsewhere(answer: Answer, call: Call) -> StoreError:
+    region = answer.region
+    message = f"the bucket lives in {region}" if region else REGION_UNTOLD
+    hint = f"set region: {region}" if region else "set the bucket's region"
+    return StoreError("store.region", message, where=call.store_url, hint=hint)
+
+
+def _denied(answer: Answer, call: Call) -> LarderError:
+    if answer.code == "InvalidObjectState":
+        hint = "restore it from its archive tier first"
+        return ObjectError("object.unreadable", "it is archived", where=call.where, hint=hint)
+    if call.key:
+        return ObjectError("object.unreadable", _said(answer), where=call.where)
+    hint = "ask for the permission to list and read the bucket"
+    return StoreError("store.denied", _said(answer), where=call.store_url, hint=hint)
+
+
+def _said(answer: Answer) -> str:
+    said = f"the store answers {answer.status} {answer.code}".strip()
+    detail = _ACCESS_KEY.sub("(key)", " ".join(answer.message.split()))[:200]
+    return f"{said}: {detail}" if detail else said
+
+
+def unanswered(text: str, call: Call) -> LarderError:
+    """The error when no answer came: the connection failed, or was cut.
+
+    Args:
+        text: The client's own words, of which only a known cause is shown.
+        call: What was asked for.
+    """
+    if "valid authentication" in text:
+        message = "the credentials cannot be had or renewed"
+        return StoreError("store.denied", message, where=call.store_url, hint=CREDENTIALS_HINT)
+    if "certificate" in text:
+        hint = "check the endpoint's certificate, or set AWS_CA_BUNDLE"
+        return StoreError("store.refused", "TLS fails", where=call.store_url, hint=hint)
+    cause = next((words for sign, words in _CAUSES if sign in text), "the connection broke")
+    return RetryableError("store.unavailable", cause, where=call.where)

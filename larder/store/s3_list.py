@@ -1,0 +1,180 @@
+"""ListObjectsV2, signed by botocore and read without its parser.
+
+obstore's listing fails as a whole when one key has an empty, ``.`` or ``..`` segment, and drops
+leading slashes; boto3's paginator takes 230 ms of CPU per thousand keys. This gives every key as
+it is.
+
+Protocol: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, unquote_plus
+from xml.etree import ElementTree
+
+from larder.errors import StoreError
+from larder.store.base import ObjectInfo
+from larder.store.s3_access import S3Access, import_boto3
+from larder.store.s3_errors import Answer, Call, answer_of_body, s3_error, unanswered
+
+__all__ = ["S3Listing", "read_page"]
+
+_TIMEOUTS = (10, 60)  # to connect, and between bytes; seconds
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    objects: list[ObjectInfo]
+    token: str
+    """Asks for the next page; empty: this is the last."""
+
+
+class S3Listing:
+    """Lists one bucket.
+
+    Args:
+        access: Gives credentials and endpoint.
+    """
+
+    def __init__(self, access: S3Access) -> None:
+        self._access = access
+        self._lock = threading.Lock()
+        self._session: Any = None
+
+    def pages(self, prefix: str, start_after: str) -> Iterator[list[ObjectInfo]]:
+        """Yield pages of whole keys in order; none is empty.
+
+        Args:
+            prefix: Keys begin with it.
+            start_after: Keys come after it.
+
+        Raises:
+            StoreError: See `larder.store.s3_errors`; also ``store.refused``: the store does not
+                list in order, as directory buckets of S3 Express do.
+            RetryableError: ``store.unavailable``.
+        """
+        query = {"encoding-type": "url", "list-type": "2", "prefix": prefix}
+        if start_after:
+            query["start-after"] = start_after
+        last = start_after
+        while True:
+            page = read_page(self._get(query), self._access.store_url)
+            if page.objects:
+                self._check_order(last, page.objects)
+                yield page.objects
+                last = page.objects[-1].key
+            if not page.token:
+                return
+            query = {**query, "continuation-token": page.token}
+
+    def region(self) -> str:
+        """The region that the server says the bucket is in; empty if it says nothing."""
+        status, headers, _ = self._send("HEAD", {})
+        del status
+        return str(headers.get("x-amz-bucket-region", ""))
+
+    def close(self) -> None:
+        """Drop the connections."""
+        with self._lock:
+            if self._session is not None:
+                self._session.close()
+            self._session = None
+
+    def _get(self, query: dict[str, str]) -> bytes:
+        status, headers, body = self._send("GET", query)
+        if status == 200:
+            return body
+        said = answer_of_body(status, body.decode("utf-8", "replace"))
+        region = said.region or str(headers.get("x-amz-bucket-region", ""))
+        answer = Answer(status, said.code, said.message, region)
+        raise s3_error(answer, Call(self._access.store_url))
+
+    def _send(self, method: str, query: dict[str, str]) -> tuple[int, Any, bytes]:
+        import_boto3("listings")
+        from botocore.auth import S3SigV4Auth
+        from botocore.awsrequest import AWSRequest
+        from botocore.exceptions import BotoCoreError
+
+        settings = self._access.settings
+        # Signing sorts the parameters anew, and wants them as they are sent.
+        parameters = "&".join(f"{name}={quote(query[name], safe='')}" for name in sorted(query))
+        url = f"{settings.endpoint.rstrip('/')}/{self._access.bucket}"
+        request = AWSRequest(method, f"{url}?{parameters}" if parameters else url)
+        S3SigV4Auth(self._access.credentials, "s3", settings.region).add_auth(request)
+        try:
+            answer = self._connections(settings.endpoint).send(request.prepare())
+            return answer.status_code, answer.headers, answer.content
+        except BotoCoreError as error:
+            text = f"{type(error).__name__} {error}"
+            raise unanswered(text, Call(self._access.store_url)) from error
+
+    def _connections(self, endpoint: str) -> Any:
+        from botocore.httpsession import URLLib3Session
+        from botocore.utils import get_environ_proxies
+
+        with self._lock:
+            if self._session is None:
+                proxies = get_environ_proxies(endpoint)
+                self._session = URLLib3Session(proxies=proxies, timeout=_TIMEOUTS)
+            return self._session
+
+    def _check_order(self, last: str, objects: list[ObjectInfo]) -> None:
+        for info in objects:
+            if info.key <= last and (last or not info.key):
+                raise StoreError(
+                    "store.refused",
+                    "the store does not list its keys in order",
+                    where=self._access.store_url,
+                    hint="directory buckets cannot be used",
+                )
+            last = info.key
+
+
+def read_page(body: bytes, store_url: str) -> _Page:
+    """Read one answer to ListObjectsV2 with ``encoding-type=url``.
+
+    Args:
+        body: The XML document.
+        store_url: For messages.
+
+    Raises:
+        StoreError: ``store.refused``: it is no such document.
+    """
+    try:
+        # The document comes from the server that is trusted with the data itself, and expat
+        # bounds the growth of entities.
+        root = ElementTree.fromstring(body)  # noqa: S314
+        space = root.tag.rpartition("ListBucketResult")[0]
+        token = ""
+        if _text(root, space, "IsTruncated") == "true":
+            token = _text(root, space, "NextContinuationToken")
+        return _Page([_object(item, space) for item in root.iter(f"{space}Contents")], token)
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise StoreError(
+            "store.refused", "the answer to a listing cannot be understood", where=store_url
+        ) from error
+
+
+def _object(item: ElementTree.Element, space: str) -> ObjectInfo:
+    modified = datetime.fromisoformat(_text(item, space, "LastModified"))
+    age = modified - _EPOCH
+    return ObjectInfo(
+        # "+" for a space: S3 itself encodes so, as forms do.
+        key=unquote_plus(_text(item, space, "Key")),
+        size_bytes=int(_text(item, space, "Size")),
+        etag=(item.findtext(f"{space}ETag") or "").strip('"'),
+        modified_us=(age.days * 86_400 + age.seconds) * 1_000_000 + age.microseconds,
+    )
+
+
+def _text(item: ElementTree.Element, space: str, name: str) -> str:
+    found = item.findtext(space + name)
+    if found is None:
+        raise LookupError(name)
+    return found

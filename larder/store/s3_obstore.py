@@ -1,0 +1,118 @@
+"""S3's objects through obstore: the fast way, for keys that it takes as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import obstore
+from obstore.exceptions import BaseError
+
+from larder.errors import LarderError, ObjectError
+from larder.store.base import Buffer, ObjectInfo
+from larder.store.s3_access import S3Access
+from larder.store.s3_errors import Call, answer_of_text, s3_error, unanswered
+from larder.store.s3_read import Found, Span
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, PutMode
+
+__all__ = ["NoRangesError", "ObstoreObjects"]
+
+_CHUNK_BYTES = 1 << 20
+
+
+class NoRangesError(Exception):
+    """The server answers ranges with status 200, which obstore refuses (rclone does so)."""
+
+
+class ObstoreObjects:
+    """The four calls on one object.
+
+    Args:
+        access: Gives the client.
+    """
+
+    def __init__(self, access: S3Access) -> None:
+        self._access = access
+
+    def head(self, full_key: str, call: Call) -> ObjectInfo:
+        """Describe an object."""
+        with _errors(call):
+            meta = obstore.head(self._access.obstore, full_key)
+        return _info(call.key, meta["size"], meta["e_tag"], meta["last_modified"])
+
+    def open(self, full_key: str, call: Call, span: Span, if_match: str | None) -> Found:
+        """Begin to read a span of an object.
+
+        Raises:
+            NoRangesError: See there.
+        """
+        options: GetOptions = {}
+        if if_match is not None:
+            options["if_match"] = f'"{if_match}"'
+        if span.length is not None:
+            options["range"] = (span.offset, span.offset + span.length)
+        elif span.offset:
+            options["range"] = {"offset": span.offset}
+        with _errors(call):
+            result = obstore.get(self._access.obstore, full_key, options=options)
+            meta = result.meta
+            stream = result.stream(min_chunk_size=_CHUNK_BYTES)
+        info = _info(call.key, meta["size"], meta["e_tag"], meta["last_modified"])
+        return Found(info, _chunks(stream, call), lambda: None)
+
+    def put(self, full_key: str, call: Call, data: Buffer, if_match: str | None) -> str:
+        """Write an object in one request and return its etag.
+
+        Args:
+            full_key: Its key in the bucket.
+            call: For messages, and whether it has to be absent.
+            data: Its content.
+            if_match: The If-Match header, quotes and all.
+        """
+        mode: PutMode = "create" if call.if_absent else "overwrite"
+        if if_match is not None:
+            mode = {"e_tag": if_match}
+        with _errors(call):
+            result = obstore.put(
+                self._access.obstore, full_key, data, mode=mode, use_multipart=False
+            )
+        return (result["e_tag"] or "").strip('"')
+
+    def delete(self, full_key: str, call: Call) -> None:
+        """Remove an object."""
+        with _errors(call):
+            obstore.delete(self._access.obstore, full_key)
+
+
+def _chunks(stream: Iterator[bytes], call: Call) -> Iterator[bytes]:
+    with _errors(call):
+        yield from stream
+
+
+def _info(key: str, size_bytes: int, etag: str | None, modified: datetime) -> ObjectInfo:
+    return ObjectInfo(key, size_bytes, (etag or "").strip('"'), round(modified.timestamp() * 1e6))
+
+
+@contextmanager
+def _errors(call: Call) -> Iterator[None]:
+    """Raise what obstore's errors mean. They are told apart by their text: it has the answer."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise _meaning(str(error), call) from error
+    except BaseError as error:
+        text = str(error)
+        if "non-partial" in text or "NotPartial" in text:
+            raise NoRangesError from error
+        raise _meaning(text, call) from error
+    except ValueError as error:
+        raise ObjectError("object.bad_key", "the key is refused", where=call.where) from error
+
+
+def _meaning(text: str, call: Call) -> LarderError:
+    answer = answer_of_text(text)
+    return s3_error(answer, call) if answer else unanswered(text, call)

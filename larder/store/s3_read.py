@@ -1,0 +1,83 @@
+"""Reading one object of S3, whichever client brings the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+
+from larder.errors import ObjectError
+from larder.store.base import Buffer, ObjectInfo
+
+__all__ = ["Found", "S3Reader", "Span"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Which bytes of an object: from an offset on, so many or all the rest."""
+
+    offset: int
+    length: int | None
+
+    def within(self, size_bytes: int) -> int:
+        """How many bytes that is of an object of so many."""
+        rest = max(0, size_bytes - self.offset)
+        return rest if self.length is None else min(self.length, rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An answer that has begun: the whole object's description, the span's bytes, how to end."""
+
+    info: ObjectInfo
+    chunks: Iterator[bytes]
+    close: Callable[[], None]
+
+
+class S3Reader:
+    """See `larder.store.base.Reader`. S3 never changes the bytes of an answer that has begun.
+
+    Args:
+        found: The answer.
+        span: What was asked for.
+        where: The object's address, for messages.
+    """
+
+    def __init__(self, found: Found, span: Span, where: str) -> None:
+        self.info = found.info
+        self._found = found
+        self._left = span.within(found.info.size_bytes)
+        self._where = where
+
+    def __iter__(self) -> Iterator[Buffer]:
+        """The bytes as they come.
+
+        Raises:
+            ObjectError: ``object.truncated``: more or fewer than announced.
+            RetryableError: The connection broke.
+        """
+        for data in self._found.chunks:
+            self._left -= len(data)
+            if self._left < 0:
+                raise self._wrong(f"{-self._left} bytes too many")
+            yield data
+        if self._left:
+            raise self._wrong(f"{self._left} bytes are missing")
+
+    def _wrong(self, what: str) -> ObjectError:
+        return ObjectError("object.truncated", f"the answer has {what}", where=self._where)
+
+    def close(self) -> None:
+        """Give up the connection."""
+        self._found.close()
+
+    def __enter__(self) -> S3Reader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
