@@ -1,0 +1,123 @@
+"""docs/reference says what the code says."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from flows._cli import command
+from larder.config.models import Cluster, Dataset, HashSplits
+from larder.config.yaml import parse
+from larder.errors import CODES
+
+REFERENCE = Path(__file__).parents[2] / "docs/reference"
+REQUIRED = "required"
+
+
+def rows(page: str, heading: str) -> list[list[str]]:
+    """The cells of the first table under a heading, without its head."""
+    section = (REFERENCE / page).read_text().split(f"\n{heading}\n", 1)[1]
+    table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    assert table
+    lines = table[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """The dotted keys of a model; of a nested model that may be null, also its own."""
+    for name, field in model.model_fields.items():
+        key = f"{prefix}{field.alias or name}"
+        inner = list(_models(field.annotation))
+        listed = str(field.annotation).startswith("tuple")
+        if not inner or listed or not isinstance(field.annotation, type):
+            yield key
+        for each in inner:
+            yield from fields(each, f"{key}{'[]' if listed else ''}.")
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)
+
+
+def value(cell: str) -> Any:
+    return parse(cell.strip("`"), "cell").value
+
+
+def put(tree: dict[str, Any], key: str, content: Any) -> None:
+    *path, last = key.split(".")
+    for part in path:
+        tree = tree.setdefault(part, {})
+    tree[last] = content
+
+
+MODELS = [
+    ("## Dataset", Dataset, {"name": "x", "source": {"url": "x"}, "labels": {}, "cache": {}}),
+    ("## Cluster", Cluster, {"name": "x", "local": {"url": "x"}}),
+]
+
+
+@pytest.mark.parametrize(("heading", "model", "least"), MODELS)
+def test_every_key_is_described(heading: str, model: type[BaseModel], least: Any) -> None:
+    assert [row[0].strip("`") for row in rows("config.md", heading)] == list(fields(model))
+
+
+@pytest.mark.parametrize(("heading", "model", "least"), MODELS)
+def test_defaults_are_those_of_the_models(heading: str, model: type[BaseModel], least: Any) -> None:
+    stated: dict[str, Any] = {"name": "x"}
+    for key, _, default, _ in rows("config.md", heading):
+        name = key.strip("`")
+        if default not in (REQUIRED, "the file's name") and not _is_inner(name):
+            put(stated, name, value(default))
+    put(stated, "source.url" if model is Dataset else "local.url", "x")
+    assert model.model_validate(stated) == model.model_validate(least)
+
+
+def _is_inner(name: str) -> bool:
+    """Keys of another kind of splits, of list items, or of what is null by default."""
+    return name.startswith("splits.") or "[]" in name or name in ("labels", "cache")
+
+
+@pytest.mark.parametrize(("heading", "model", "least"), MODELS)
+def test_examples_are_accepted(heading: str, model: type[BaseModel], least: Any) -> None:
+    for key, _, _, example in rows("config.md", heading):
+        name = key.strip("`")
+        if name.startswith("splits."):
+            splits = {"hash": 1, "parts": {"a": 1}, name.removeprefix("splits."): value(example)}
+            assert HashSplits.model_validate(splits)
+        elif "[]" not in name:
+            tree: dict[str, Any] = {"splits": {"validation": "*"}} if model is Dataset else {}
+            put(tree, name, value(example))
+            assert model.model_validate(_merged(least, tree))
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    both = {
+        key: _merged(base[key], over[key])
+        for key in base.keys() & over.keys()
+        if isinstance(base[key], dict) and isinstance(over[key], dict)
+    }
+    return base | over | both
+
+
+def test_every_error_code_is_there_with_its_meaning_and_status() -> None:
+    table = rows("errors.md", "`run.failed`.")
+    assert {row[0].strip("`"): row[1] for row in table} == CODES
+    for _, _, advice, status in table:
+        assert advice
+        assert status in ("1", "2", "3", "4", "130")
+
+
+def test_every_flag_is_there_and_the_exit_statuses_agree_with_help() -> None:
+    parser = command("x", "x")
+    flags = {flag for flag in parser._option_string_actions if flag.startswith("--")}
+    stated = {row[0].strip("`").split()[0] for row in rows("cli.md", "## Flags that all share")}
+    assert stated == flags - {"--help"}
+    help_text = parser.format_help()
+    for status, meaning in rows("cli.md", "## Exit status"):
+        assert f"  {status:<4} {meaning}\n" in help_text
