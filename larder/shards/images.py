@@ -61,9 +61,8 @@ def _read(file: IO[bytes], mode: Validation) -> None:
     from PIL import Image
 
     _silence()
+    # Opening refuses an image without a width, a height or a mode.
     with Image.open(file, formats=_FORMATS) as image:
-        if 0 in image.size:
-            raise ValueError("it has no pixels")
         if mode == "decode":
             image.load()
 

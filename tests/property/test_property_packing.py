@@ -1,0 +1,135 @@
+"""Every sample goes into exactly one shard, in order, and sizes are those that are written."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pyarrow as pa
+from braceexpand import braceexpand
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from larder.manifest.schemas import ARRANGEMENT
+from larder.shards import tar
+from larder.shards.model import Sample, label_bytes, read_samples
+from larder.shards.packing import batch_shards, brace_pattern, plan_shards
+from larder.shards.sizes import sample_sizes, split_sizes
+
+sizes = st.lists(st.integers(512, 5000), max_size=40)
+split_names = st.sampled_from(["train", "validation", "test"])
+splits = st.dictionaries(split_names, sizes).map(lambda found: list(found.items()))
+targets = st.integers(1, 20_000)
+
+texts = st.text(st.sampled_from("ab/é漢\n"), min_size=1, max_size=120).map(lambda text: text + "k")
+parts = st.fixed_dictionaries(
+    {
+        "ext": st.sampled_from(["jpg", "seg.png", "é", "json"]),
+        "key": texts,
+        "size_bytes": st.one_of(st.integers(0, 2000), st.integers(8**11 - 2, 8**11 + 2)),
+        "etag": texts,
+    }
+)
+rows = st.fixed_dictionaries(
+    {
+        "split": split_names,
+        "key": texts,
+        "label": st.none() | st.integers(-(2**31), 2**31 - 1),
+        "parts": st.lists(parts, max_size=3),
+    }
+)
+arrangements = st.lists(rows, max_size=20).map(lambda each: sorted(each, key=lambda r: r["split"]))
+
+
+@given(splits, targets)
+@example([("train", [512, 512]), ("validation", []), ("test", [4000, 512])], 2048)
+def test_every_row_is_in_one_shard_in_order(
+    content: list[tuple[str, list[int]]], target_bytes: int
+) -> None:
+    plans = list(plan_shards(content, target_bytes, "digits"))
+    all_rows = [(split, size) for split, group in content for size in group]
+    row = 0
+    for plan in plans:
+        taken = all_rows[row : row + plan.rows]
+        assert plan.first_row == row
+        assert plan.rows == len(taken) > 0
+        assert {split for split, _ in taken} == {plan.split}
+        assert plan.bytes == sum(size for _, size in taken) + len(tar.END)
+        assert plan.bytes <= target_bytes or plan.rows == 1
+        row += plan.rows
+    assert row == len(all_rows)
+
+
+@given(splits, targets)
+def test_shards_are_filled_before_the_next_begins(
+    content: list[tuple[str, list[int]]], target_bytes: int
+) -> None:
+    plans = list(plan_shards(content, target_bytes, "digits"))
+    all_sizes = [size for _, group in content for size in group]
+    for plan, following in pairwise(plans):
+        if plan.split == following.split:
+            assert plan.bytes + all_sizes[following.first_row] > target_bytes
+            assert following.index == plan.index + 1
+        else:
+            assert following.index == 0
+
+
+@given(splits, targets, st.integers(1, 7))
+def test_plans_do_not_depend_on_how_the_sizes_arrive(
+    content: list[tuple[str, list[int]]], target_bytes: int, step: int
+) -> None:
+    pieces = [
+        (split, group[start : start + step])
+        for split, group in content
+        for start in range(0, len(group), step)
+    ]
+    plans = list(plan_shards(content, target_bytes, "digits"))
+    assert list(plan_shards(iter(pieces), target_bytes, "digits")) == plans
+
+
+@given(splits, targets, st.integers(1, 60_000))
+def test_batches_hold_all_shards_in_order(
+    content: list[tuple[str, list[int]]], target_bytes: int, batch_bytes: int
+) -> None:
+    plans = list(plan_shards(content, target_bytes, "digits"))
+    batches = batch_shards(plans, batch_bytes)
+    assert [plan for batch in batches for plan in batch.shards] == plans
+    assert [batch.index for batch in batches] == list(range(len(batches)))
+    for batch in batches:
+        assert batch.bytes <= batch_bytes or len(batch.shards) == 1
+        assert batch.first_row == batch.shards[0].first_row
+        assert batch.rows == sum(plan.rows for plan in batch.shards)
+    for batch, following in pairwise(batches):
+        assert batch.bytes + following.shards[0].bytes > batch_bytes
+
+
+@given(st.sets(st.integers(0, 30), min_size=1))
+def test_patterns_expand_to_the_names(numbers: set[int]) -> None:
+    names = [f"digits-train-{number:06d}.tar" for number in sorted(numbers)]
+    assert list(braceexpand(brace_pattern(names))) == names
+
+
+@given(arrangements, st.integers(0, 5))
+def test_sizes_by_column_are_those_of_the_members(content: list[dict], start: int) -> None:  # type: ignore[type-arg]
+    batch = pa.RecordBatch.from_pylist(content, schema=ARRANGEMENT).slice(start)
+    samples = list(read_samples([batch]))
+    expected = [_size(sample) for sample in samples]
+    assert sample_sizes(batch).tolist() == expected
+    by_split = [(split, size) for split, group in split_sizes([batch]) for size in group]
+    assert by_split == [(s.split, size) for s, size in zip(samples, expected, strict=True)]
+
+
+@given(arrangements, st.integers(0, 5), st.integers(0, 20))
+def test_samples_are_read_as_they_stand(content: list[dict], start: int, length: int) -> None:  # type: ignore[type-arg]
+    batch = pa.RecordBatch.from_pylist(content, schema=ARRANGEMENT).slice(start, length)
+    found = [
+        {**sample._asdict(), "parts": [part._asdict() for part in sample.parts]}
+        for sample in read_samples([batch])
+    ]
+    assert found == content[start : start + length]
+
+
+def _size(sample: Sample) -> int:
+    sizes = [tar.member_size(f"{sample.key}.{part.ext}", part.size_bytes) for part in sample.parts]
+    if sample.label is not None:
+        sizes.append(tar.member_size(f"{sample.key}.cls", len(label_bytes(sample.label))))
+    return sum(sizes)

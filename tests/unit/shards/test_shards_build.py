@@ -1,0 +1,344 @@
+"""Building shards: the same bytes however they are read, and failures by name."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import pytest
+import webdataset
+from PIL import Image
+
+from larder.errors import RetryableError
+from larder.limits import ByteBudget
+from larder.shards.build import STAGE, build_shard
+from larder.shards.model import Part, Sample, ShardPlan, ShardResult, read_samples
+from larder.shards.packing import plan_shards
+from larder.shards.readahead import Reads, open_reads
+from larder.shards.sizes import split_sizes
+from larder.store import Store, open_store
+from larder.store.memory import forget
+from larder.testing.arrangements import Content, arrange
+
+
+def jpeg(shade: int, side: int = 32) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("L", (side, side), shade).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+IMAGES = [
+    Content(f"train/cat/{number:03d}", {"jpg": jpeg(number), "json": b"{}" * number}, number % 3)
+    for number in range(20)
+]
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "out"))
+
+
+@pytest.fixture(params=["file", "memory"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "file":
+        yield open_store(str(tmp_path / "in"))
+    else:
+        yield open_store("memory://shards-build")
+        forget("shards-build")
+
+
+def plan(store: Store, contents: list[Content]) -> tuple[ShardPlan, list[Sample]]:
+    """One shard of all the contents."""
+    batch = arrange(store, contents)
+    (one,) = plan_shards(split_sizes([batch]), 10**9, "pets")
+    return one, list(read_samples([batch]))
+
+
+def build(
+    planned: tuple[ShardPlan, list[Sample]],
+    source: Store,
+    target: Store,
+    *,
+    concurrency: int = 1,
+    memory_bytes: int = 1 << 20,
+    **options: Any,
+) -> ShardResult:
+    with open_reads(concurrency, memory_bytes) as reads:
+        writer = target.writer(planned[0].name)
+        return build_shard(planned[0], iter(planned[1]), source, writer, reads, **options)
+
+
+def names(store: Store) -> list[str]:
+    return [info.key for page in store.list() for info in page]
+
+
+def test_the_result_tells_what_is_in_the_file(source: Store, target: Store) -> None:
+    planned = plan(source, IMAGES)
+    result = build(planned, source, target)
+    data = target.get("pets-train-000000.tar")
+    assert (result.name, result.split) == ("pets-train-000000.tar", "train")
+    assert result.bytes == planned[0].bytes == len(data)
+    assert result.sha256 == hashlib.sha256(data).hexdigest()
+    rows = result.samples.to_pylist()
+    assert [row["key"] for row in rows] == [content.key for content in IMAGES]
+    end = 0
+    for row, content in zip(rows, IMAGES, strict=True):
+        assert (row["offset"], row["label"]) == (end, content.label)
+        end += row["length"]
+        expected = {**content.parts, "cls": b"%d" % content.label}
+        assert [part["ext"] for part in row["parts"]] == ["cls", "jpg", "json"]
+        for part in row["parts"]:
+            body = data[part["offset"] : part["offset"] + part["length"]]
+            assert body == expected[part["ext"]]
+            assert part["crc32c"] == google_crc32c.value(body)
+            named = None if part["ext"] == "cls" else f"{content.key}.{part['ext']}"
+            assert part["source"] == named
+    assert end + 1024 == result.bytes
+
+
+def test_any_way_of_reading_gives_the_same_bytes(source: Store, target: Store) -> None:
+    contents = [
+        *IMAGES,
+        Content("a", {"bin": bytes(200_000), "zip": b"z" * 9000, "aa": b"\1" * 70_000}, -5),
+        Content("höhe/b", {"é": b"x"}),
+        Content("c", {"txt": b""}),
+    ]
+    planned = plan(source, contents)
+    results = [
+        build(planned, source, target, concurrency=concurrency, memory_bytes=memory_bytes)
+        for concurrency in (1, 2, 7)
+        for memory_bytes in (1000, 100_000, 1 << 24)
+    ]
+    assert {result.sha256 for result in results} == {results[0].sha256}
+    assert all(result.samples == results[0].samples for result in results)
+    assert results[0].written
+
+
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning"
+)  # WebDataset leaves its files to the collector
+def test_webdataset_and_tarfile_read_every_sample(source: Store, target: Store) -> None:
+    contents = [*IMAGES, Content("höhe/" + "n" * 150, {"jpg": jpeg(9), "txt": b""}, 7)]
+    result = build(plan(source, contents), source, target)
+    path = target.url.removeprefix("file://") + result.name
+    dataset = webdataset.WebDataset(path, shardshuffle=False)
+    for found, content in zip(dataset, contents, strict=True):
+        assert found["__key__"] == content.key
+        assert found["cls"] == b"%d" % content.label
+        assert {ext: found[ext] for ext in content.parts} == content.parts
+    gc.collect()
+    with tarfile.open(path) as reader:
+        expected = [f"{c.key}.{ext}" for c in contents for ext in sorted([*c.parts, "cls"])]
+        assert reader.getnames() == expected
+
+
+def test_samples_are_taken_from_where_the_shard_before_stopped(
+    source: Store, target: Store
+) -> None:
+    batch = arrange(source, IMAGES)
+    plans = list(plan_shards(split_sizes([batch]), 20_000, "pets"))
+    assert len(plans) > 2
+    samples = read_samples([batch])
+    keys: list[str] = []
+    with open_reads(1, 1 << 20) as reads:
+        for each in plans:
+            result = build_shard(each, samples, source, target.writer(each.name), reads)
+            assert result.bytes == each.bytes <= 20_000
+            keys += result.samples.column("key").to_pylist()
+    assert keys == [content.key for content in IMAGES]
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize("memory_bytes", [800, 1 << 20])
+def test_all_failures_are_reported_and_nothing_is_written(
+    source: Store, target: Store, concurrency: int, memory_bytes: int
+) -> None:
+    planned = plan(source, IMAGES)
+    source.delete("train/cat/003.jpg")
+    source.put("train/cat/005.jpg", b"another content")
+    source.put("train/cat/007.jpg", jpeg(8))
+    source.delete("train/cat/007.json")
+    result = build(
+        planned,
+        source,
+        target,
+        concurrency=concurrency,
+        memory_bytes=memory_bytes,
+        on_bad_sample="skip",
+    )
+    assert [(failure.key, failure.code) for failure in result.failures] == [
+        ("train/cat/003.jpg", "object.missing"),
+        ("train/cat/005.jpg", "object.changed"),
+        ("train/cat/007.jpg", "object.changed"),
+        ("train/cat/007.json", "object.missing"),
+    ]
+    assert (result.bytes, result.sha256, result.samples.num_rows) == (0, "", 0)
+    assert not result.written
+    assert names(target) == []
+
+
+@pytest.mark.parametrize("memory_bytes", [80, 1 << 20])
+def test_another_size_than_planned_is_a_change(
+    source: Store, target: Store, memory_bytes: int
+) -> None:
+    shard, samples = plan(source, [Content("a", {"bin": b"12345"})])
+    (part,) = samples[0].parts
+    for size in (4, 6):
+        parts = (Part("bin", "a.bin", size, part.etag),)
+        wrong = (shard, [Sample("train", "a", None, parts)])
+        result = build(wrong, source, target, memory_bytes=memory_bytes)
+        assert [failure.code for failure in result.failures] == ["object.changed"]
+        assert "5" in result.failures[0].message
+
+
+def noise(kind: str, side: int) -> bytes:
+    buffer = io.BytesIO()
+    Image.effect_noise((side, side), 90).save(buffer, kind)
+    return buffer.getvalue()
+
+
+BAD = [
+    Content("train/cat/005b", {"jpg": noise("JPEG", 64)[:-100]}, 0),
+    Content("train/cat/006b", {"jpg": b""}, 0),
+    Content("train/cat/007b", {"jpg": jpeg(7), "seg.png": b"no"}, 0),
+]
+
+
+@pytest.mark.parametrize("memory_bytes", [800, 1 << 20])
+def test_undecodable_images_fail_or_are_left_out(
+    source: Store, target: Store, memory_bytes: int
+) -> None:
+    planned = plan(source, [*IMAGES[:3], *BAD, *IMAGES[3:]])
+    bad = ["train/cat/005b.jpg", "train/cat/006b.jpg", "train/cat/007b.seg.png"]
+    limits = {"validate": "decode", "memory_bytes": memory_bytes}
+
+    failed = build(planned, source, target, **limits)
+    assert [failure.key for failure in failed.failures] == bad
+    assert {failure.code for failure in failed.failures} == {"sample.undecodable"}
+    assert failed.omitted == ()
+    assert names(target) == []
+
+    skipped = build(planned, source, target, on_bad_sample="skip", **limits)
+    assert [failure.key for failure in skipped.omitted] == bad
+    assert skipped.failures == ()
+    undisturbed = build(plan(source, IMAGES), source, target, **limits)
+    assert skipped.sha256 == undisturbed.sha256
+    assert skipped.samples == undisturbed.samples
+
+
+def test_a_header_tells_less_than_decoding(source: Store, target: Store) -> None:
+    planned = plan(source, BAD)
+    keys = {
+        mode: [failure.key for failure in build(planned, source, target, validate=mode).failures]
+        for mode in ("none", "header")
+    }
+    assert keys == {"none": [], "header": ["train/cat/006b.jpg", "train/cat/007b.seg.png"]}
+
+
+def test_a_shard_whose_samples_were_all_left_out_is_not_written(
+    source: Store, target: Store
+) -> None:
+    options = {"validate": "decode", "on_bad_sample": "skip"}
+    result = build(plan(source, BAD), source, target, **options)
+    assert len(result.omitted) == 3
+    assert (result.bytes, result.failures, result.written) == (0, (), False)
+    assert names(target) == []
+
+
+def test_a_sample_larger_than_memory_is_streamed(source: Store, target: Store) -> None:
+    class NoGets:
+        """The source, of which no object may be held whole."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(source, name)
+
+        def get(self, key: str, *, length: int | None = None, **options: Any) -> bytes:
+            assert length is not None
+            assert length <= 1 << 20
+            return source.get(key, length=length, **options)
+
+    contents = [Content("big", {"bin": bytes(9 << 20), "png": noise("PNG", 1500)}, 3)]
+    planned = plan(source, contents)
+    options = {"validate": "decode", "memory_bytes": 1 << 20, "concurrency": 2}
+    streamed = build(planned, NoGets(), target, **options)  # type: ignore[arg-type]
+    assert streamed.failures == ()
+    whole = build(planned, source, target, memory_bytes=1 << 30)
+    assert streamed == whole
+
+
+def test_a_streamed_object_that_changes_under_way_fails_the_shard(
+    source: Store, target: Store
+) -> None:
+    planned = plan(source, [Content("a", {"bin": bytes(3000)}, 1), Content("b", {"bin": b"b"}, 1)])
+
+    class ChangesAfterHead:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(source, name)
+
+        def head(self, key: str) -> Any:
+            info = source.head(key)
+            source.put(key, bytes(2999))
+            return info
+
+    result = build(planned, ChangesAfterHead(), target, memory_bytes=1000)  # type: ignore[arg-type]
+    assert [(failure.key, failure.code) for failure in result.failures] == [
+        ("a.bin", "object.changed")
+    ]
+    assert names(target) == []
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize("error", [RetryableError("store.unavailable", "503"), KeyboardInterrupt()])
+def test_what_is_no_failure_of_an_object_ends_the_build(
+    source: Store, target: Store, concurrency: int, error: BaseException
+) -> None:
+    class Ends:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(source, name)
+
+        def get(self, key: str, **options: Any) -> bytes:
+            if key == "train/cat/009.jpg":
+                raise error
+            return source.get(key, **options)
+
+    with pytest.raises(type(error)):
+        build(plan(source, IMAGES), Ends(), target, concurrency=concurrency)  # type: ignore[arg-type]
+    assert names(target) == []
+
+
+def test_progress_adds_up_to_what_was_planned(source: Store, target: Store) -> None:
+    told: list[tuple[str, int, int]] = []
+
+    class Listener:
+        def start(self, stage: str, **totals: Any) -> None: ...
+
+        def finish(self, stage: str) -> None: ...
+
+        def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
+            told.append((stage, objects, bytes))
+
+    contents = [Content(f"{number:04d}", {"bin": bytes(40_000)}) for number in range(300)]
+    planned = plan(source, contents)
+    build(planned, source, target, progress=Listener())
+    assert len(told) > 2
+    assert {stage for stage, _, _ in told} == {STAGE}
+    assert sum(objects for _, objects, _ in told) == 300
+    assert sum(count for _, _, count in told) + 1024 == planned[0].bytes
+
+
+def test_the_budget_is_whole_again_after_every_end(source: Store, target: Store) -> None:
+    shard, samples = plan(source, IMAGES)
+    source.delete("train/cat/003.jpg")
+    budget = ByteBudget(5000)
+    with open_reads(3, 1) as threads:
+        reads = Reads(threads.executor, 6, budget)
+        for _ in range(3):
+            writer = target.writer(shard.name)
+            assert build_shard(shard, iter(samples), source, writer, reads).failures
+    assert budget.try_acquire(5000) == 5000

@@ -1,0 +1,129 @@
+"""What counts as an image that can be decoded."""
+
+from __future__ import annotations
+
+import io
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from PIL import Image
+
+from larder.errors import NotFoundError, ObjectError
+from larder.shards.images import check_image, is_image
+
+
+def encoded(kind: str, side: int = 64) -> bytes:
+    image = Image.effect_noise((side, side), 60)
+    buffer = io.BytesIO()
+    image.save(buffer, kind)
+    return buffer.getvalue()
+
+
+KINDS = [
+    ("jpg", "JPEG"),
+    ("png", "PNG"),
+    ("gif", "GIF"),
+    ("bmp", "BMP"),
+    ("webp", "WEBP"),
+    ("tif", "TIFF"),
+    ("ppm", "PPM"),
+    ("jp2", "JPEG2000"),
+]
+
+
+@pytest.mark.parametrize(("ext", "kind"), KINDS)
+@pytest.mark.parametrize("mode", ["none", "header", "decode"])
+def test_whole_images_pass(ext: str, kind: str, mode: str) -> None:
+    check_image(ext, encoded(kind), mode, where="a")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("ext", "kind"), KINDS)
+def test_decoding_finds_what_is_cut_short(ext: str, kind: str) -> None:
+    data = encoded(kind)
+    with pytest.raises(ObjectError, match="cannot be decoded") as caught:
+        check_image(ext, data[: len(data) // 2], "decode", where="folder/a.jpg")
+    assert caught.value.code == "sample.undecodable"
+    assert caught.value.where == "folder/a.jpg"
+
+
+def test_a_header_does_not_tell_that_the_end_of_a_jpeg_is_missing() -> None:
+    data = encoded("JPEG")[:-100]
+    check_image("jpg", data, "header", where="a")
+    with pytest.raises(ObjectError, match="truncated"):
+        check_image("jpg", data, "decode", where="a")
+
+
+@pytest.mark.parametrize("mode", ["header", "decode"])
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "it is empty"),
+        (b"<html>503</html>", "no image format is recognised"),
+        (b"\xff\xd8\xff", "no image format is recognised"),
+        (b"\x89PNG\r\n\x1a\n", "cannot be decoded"),
+        (b"GIF89a" + bytes(7), "no image format"),
+    ],
+)
+def test_what_is_no_image_is_named(data: bytes, message: str, mode: str) -> None:
+    with pytest.raises(ObjectError, match=message) as caught:
+        check_image("jpg", data, mode, where="a")  # type: ignore[arg-type]
+    assert "object at 0x" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ext", ["json", "cls", "txt", "npy", "mp4", ""])
+def test_other_parts_pass_and_may_be_empty(ext: str) -> None:
+    check_image(ext, b"", "decode", where="a")
+
+
+@pytest.mark.parametrize(
+    ("ext", "image"), [("jpg", True), ("JPEG", True), ("seg.png", True), ("png.json", False)]
+)
+def test_the_last_extension_tells(ext: str, image: bool) -> None:
+    assert is_image(ext) is image
+
+
+def test_a_png_named_jpeg_passes_as_imagenet_has_one() -> None:
+    check_image("jpg", encoded("PNG"), "decode", where="a")
+
+
+def test_programs_are_not_images() -> None:
+    with pytest.raises(ObjectError, match="no image format"):
+        check_image("png", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "decode", where="")
+
+
+def bitmap_header(pixels: int) -> bytes:
+    return b"P5 %d 1 255\n" % pixels
+
+
+def test_many_pixels_pass_in_silence_and_too_many_do_not() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check_image("pgm", bitmap_header(100_000_000), "header", where="a")
+    assert caught == []
+    with pytest.raises(ObjectError, match="decompression bomb"):
+        check_image("pgm", bitmap_header(200_000_000), "header", where="a")
+
+
+def test_an_error_of_the_store_is_not_taken_for_one_of_the_image() -> None:
+    class Vanished(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise NotFoundError("object.missing", "it is gone")
+
+    with pytest.raises(NotFoundError):
+        check_image("jpg", Vanished(b"x"), "header", where="a")
+
+
+def test_many_threads_check_at_once() -> None:
+    images = [(ext, encoded(kind)) for ext, kind in KINDS]
+    start = threading.Barrier(4)
+
+    def check_all(_: int) -> int:
+        start.wait()
+        for ext, data in images * 5:
+            check_image(ext, data, "decode", where="a")
+        return len(images)
+
+    with ThreadPoolExecutor(4) as executor:
+        assert sum(executor.map(check_all, range(4))) == 4 * len(KINDS)

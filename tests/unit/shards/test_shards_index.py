@@ -1,0 +1,84 @@
+"""Rows of the published manifests."""
+
+from __future__ import annotations
+
+import google_crc32c
+
+from larder.manifest.schemas import SAMPLES, SHARDS
+from larder.shards.index import object_checksums, sample_rows, shard_rows
+from larder.shards.model import NO_ROWS, ShardResult
+from larder.shards.rows import RowColumns
+
+
+def result(name: str = "d-train-000000.tar") -> ShardResult:
+    rows = RowColumns()
+    rows.add_part("cls", None, 512, 1, 11)
+    rows.add_part("jpg", "a/b.JPEG", 1536, 700, google_crc32c.value(b"x"))
+    rows.add_sample("a/b", 0, 2560, 4)
+    rows.add_part("txt", "c.txt", 3072, 0, 2**32 - 1)
+    rows.add_sample("c", 2560, 512, None)
+    return ShardResult("train", name, 4096, "ab" * 32, rows.finish())
+
+
+def test_sample_rows() -> None:
+    rows = sample_rows(result(), "seg", 40)
+    assert rows.schema == SAMPLES
+    assert rows.to_pylist() == [
+        {
+            "id": 40,
+            "split": "train",
+            "key": "a/b",
+            "segment": "seg",
+            "shard": "d-train-000000.tar",
+            "offset": 0,
+            "length": 2560,
+            "label": 4,
+            "parts": [
+                {"ext": "cls", "offset": 512, "length": 1, "crc32c": 11},
+                {"ext": "jpg", "offset": 1536, "length": 700, "crc32c": google_crc32c.value(b"x")},
+            ],
+        },
+        {
+            "id": 41,
+            "split": "train",
+            "key": "c",
+            "segment": "seg",
+            "shard": "d-train-000000.tar",
+            "offset": 2560,
+            "length": 512,
+            "label": None,
+            "parts": [{"ext": "txt", "offset": 3072, "length": 0, "crc32c": 2**32 - 1}],
+        },
+    ]
+
+
+def test_rows_of_a_slice_are_those_of_its_samples() -> None:
+    whole = result()
+    part = ShardResult("train", whole.name, 4096, whole.sha256, whole.samples.slice(1))
+    assert sample_rows(part, "seg", 41) == sample_rows(whole, "seg", 40).slice(1)
+
+
+def test_a_shard_that_was_not_written_has_no_rows() -> None:
+    empty = ShardResult("train", "d-train-000001.tar", 0, "", NO_ROWS)
+    assert sample_rows(empty, "seg", 9).num_rows == 0
+    assert object_checksums(empty) == {}
+    rows = shard_rows([result(), empty, result("d-train-000002.tar")], "seg")
+    assert rows.schema == SHARDS
+    assert rows.column("name").to_pylist() == ["d-train-000000.tar", "d-train-000002.tar"]
+    assert rows.slice(0, 1).to_pylist() == [
+        {
+            "segment": "seg",
+            "split": "train",
+            "name": "d-train-000000.tar",
+            "bytes": 4096,
+            "samples": 2,
+            "sha256": "ab" * 32,
+        }
+    ]
+
+
+def test_checksums_are_those_of_the_objects_that_were_read() -> None:
+    assert object_checksums(result()) == {
+        "a/b.JPEG": f"crc32c:{google_crc32c.value(b'x'):08x}",
+        "c.txt": "crc32c:ffffffff",
+    }

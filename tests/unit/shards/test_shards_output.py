@@ -1,0 +1,89 @@
+"""Joining, hashing and writing."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+
+import pytest
+
+from larder.errors import StoreError
+from larder.shards.output import HashedOutput
+from larder.store import ObjectInfo, open_store
+from larder.store.base import Buffer
+from larder.store.memory import forget
+
+MIB = 1 << 20
+
+
+class Broken:
+    """A writer whose disk is full from the second block on."""
+
+    def __init__(self) -> None:
+        self.blocks = 0
+
+    def write(self, data: Buffer) -> None:
+        self.blocks += 1
+        if self.blocks > 1:
+            raise StoreError("store.full", "no space is left")
+
+    def commit(self) -> ObjectInfo:
+        raise AssertionError("never committed")
+
+    def abort(self) -> None: ...
+
+    def __enter__(self) -> Broken:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [],
+        [0],
+        [1],
+        [4 * MIB],
+        [4 * MIB - 1, 1, 1],
+        [4 * MIB + 1],
+        [17 * MIB + 5, 3],
+        [MIB] * 30,
+        [1000] * 20_000,
+    ],
+)
+def test_pieces_come_out_joined_and_hashed(sizes: list[int]) -> None:
+    pieces = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
+    store = open_store("memory://shards-output")
+    with store.writer("x") as writer, HashedOutput(writer) as output:
+        for first in range(0, len(pieces), 3):
+            some = pieces[first : first + 3]
+            output.append(some, sum(map(len, some)))
+        assert output.bytes == sum(sizes)
+        digest = output.finish()
+        writer.commit()
+    data = store.get("x")
+    forget("shards-output")
+    assert data == b"".join(pieces)
+    assert digest == hashlib.sha256(data).hexdigest()
+
+
+def test_an_error_of_the_writer_comes_out() -> None:
+    with HashedOutput(Broken()) as output:
+        output.append([bytes(9 * MIB)], 9 * MIB)
+        with pytest.raises(StoreError, match="no space is left"):
+            output.finish()
+
+
+def test_an_error_of_the_writer_stops_who_appends() -> None:
+    piece = bytes(40 * MIB)
+    with HashedOutput(Broken()) as output, pytest.raises(StoreError, match="no space is left"):
+        output.append([piece], len(piece))
+
+
+def test_leaving_early_ends_the_thread() -> None:
+    before = threading.active_count()
+    with HashedOutput(Broken()) as output:
+        output.append([bytes(5 * MIB)], 5 * MIB)
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before

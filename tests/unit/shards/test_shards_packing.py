@@ -1,0 +1,53 @@
+"""Plans, batches and patterns by example."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from larder.shards.model import ShardPlan
+from larder.shards.packing import batch_shards, brace_pattern, plan_shards
+
+
+def test_shards_are_named_and_counted_by_split_and_rows_over_all() -> None:
+    sizes = [("train", [1024, 1024, 1024]), ("test", []), ("validation", [9000, 1024])]
+    assert list(plan_shards(sizes, 3072, "imagenet")) == [
+        ShardPlan("train", 0, "imagenet-train-000000.tar", 0, 2, 3072),
+        ShardPlan("train", 1, "imagenet-train-000001.tar", 2, 1, 2048),
+        ShardPlan("validation", 0, "imagenet-validation-000000.tar", 3, 1, 10024),
+        ShardPlan("validation", 1, "imagenet-validation-000001.tar", 4, 1, 2048),
+    ]
+
+
+def test_plans_come_as_soon_as_a_shard_is_full() -> None:
+    asked = []
+
+    def sizes() -> Iterator[int]:
+        for number in range(1000):
+            asked.append(number)
+            yield 1024
+
+    plans = plan_shards([("train", sizes())], 2048, "x")
+    next(plans)
+    assert len(asked) == 2
+
+
+def test_no_shards_make_no_batches() -> None:
+    assert list(plan_shards([("train", [])], 1000, "x")) == []
+    assert batch_shards([], 1000) == []
+
+
+@pytest.mark.parametrize(
+    ("numbers", "pattern"),
+    [
+        ([0], "d-train-000000.tar"),
+        ([4], "d-train-000004.tar"),
+        ([0, 1], "d-train-{000000..000001}.tar"),
+        ([0, 1, 2, 3], "d-train-{000000..000003}.tar"),
+        ([0, 2], "d-train-{000000,000002}.tar"),
+        ([0, 1, 3], "d-train-{{000000..000001},000003}.tar"),
+    ],
+)
+def test_patterns(numbers: list[int], pattern: str) -> None:
+    assert brace_pattern([f"d-train-{number:06d}.tar" for number in numbers]) == pattern

@@ -1,0 +1,150 @@
+"""Reading ahead: in order, within the bounds, and ended by whatever ends the consumer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from larder.limits import ByteBudget
+from larder.shards.readahead import Reads, open_reads, read_ahead
+
+
+class WatchedBudget(ByteBudget):
+    """A budget that remembers the most that was held."""
+
+    def __init__(self, total_bytes: int) -> None:
+        super().__init__(total_bytes)
+        self.held = 0
+        self.most = 0
+        self._lock = threading.Lock()
+
+    def acquire(self, size_bytes: int) -> int:
+        return self._note(super().acquire(size_bytes))
+
+    def try_acquire(self, size_bytes: int) -> int | None:
+        taken = super().try_acquire(size_bytes)
+        return None if taken is None else self._note(taken)
+
+    def release(self, taken: int) -> None:
+        with self._lock:
+            self.held -= taken
+        super().release(taken)
+
+    def _note(self, taken: int) -> int:
+        with self._lock:
+            self.held += taken
+            self.most = max(self.most, self.held)
+        return taken
+
+
+@pytest.fixture
+def executor() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as threads:
+        yield threads
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 8])
+@pytest.mark.parametrize("memory_bytes", [1, 10, 10_000])
+def test_results_come_in_order(concurrency: int, memory_bytes: int) -> None:
+    with open_reads(concurrency, memory_bytes) as reads:
+        items = list(range(50))
+        found = list(read_ahead(items, lambda item: item * 2, lambda item: item, reads))
+    assert found == [(item, item * 2) for item in items]
+
+
+def test_the_budget_is_never_passed_and_given_back(executor: ThreadPoolExecutor) -> None:
+    budget = WatchedBudget(100)
+    reads = Reads(executor, 16, budget)
+    sizes = [30, 30, 30, 30, 99, 1, 100, 500, 7, 60, 60] * 5
+    found = [item for item, _ in read_ahead(sizes, lambda size: size, lambda size: size, reads)]
+    assert found == sizes
+    assert budget.most <= 100
+    assert budget.held == 0
+
+
+def test_shards_that_share_a_budget_do_not_block_each_other(executor: ThreadPoolExecutor) -> None:
+    budget = WatchedBudget(10)
+    reads = Reads(executor, 8, budget)
+
+    def consume(_: int) -> int:
+        return sum(1 for _ in read_ahead([9, 3, 3, 3, 10] * 40, lambda s: s, lambda s: s, reads))
+
+    with ThreadPoolExecutor(6) as shards:
+        assert list(shards.map(consume, range(6))) == [200] * 6
+    assert budget.most <= 10
+    assert budget.held == 0
+
+
+def test_no_more_than_the_window_is_under_way() -> None:
+    begun: list[int] = []
+
+    class Immediate(ThreadPoolExecutor):
+        def submit(self, fn, /, *args, **kwargs):  # type: ignore[no-untyped-def]
+            begun.append(args[0])
+            done: Future[object] = Future()
+            done.set_result(fn(*args, **kwargs))
+            return done
+
+    reads = Reads(Immediate(1), 3, ByteBudget(1000))
+    ahead = read_ahead(range(100), lambda item: item, lambda _: 1, reads)
+    next(ahead)
+    assert begun == [0, 1, 2]
+    next(ahead)
+    assert begun == [0, 1, 2, 3]
+    ahead.close()
+
+
+def test_an_exception_comes_in_its_turn_and_cancels_the_rest(executor: ThreadPoolExecutor) -> None:
+    budget = WatchedBudget(1000)
+    asked: list[int] = []
+
+    def items() -> Iterator[int]:
+        for item in range(1000):
+            asked.append(item)
+            yield item
+
+    def read(item: int) -> int:
+        if item == 5:
+            raise KeyboardInterrupt
+        return item
+
+    ahead = read_ahead(items(), read, lambda _: 1, Reads(executor, 4, budget))
+    found = []
+    with pytest.raises(KeyboardInterrupt):
+        found.extend(item for item, _ in ahead)
+    assert asked[-1] < 12
+    executor.shutdown(wait=True)
+    assert budget.held == 0
+
+
+def test_a_consumer_that_stops_cancels_what_has_not_begun() -> None:
+    budget = WatchedBudget(100)
+    go_on = threading.Event()
+    begun: list[int] = []
+
+    def read(item: int) -> int:
+        begun.append(item)
+        if item:
+            assert go_on.wait(60)
+        return item
+
+    with ThreadPoolExecutor(2) as threads:
+        ahead = read_ahead(range(50), read, lambda _: 1, Reads(threads, 20, budget))
+        assert next(ahead) == (0, 0)
+        ahead.close()
+        go_on.set()
+    assert set(begun) <= {0, 1, 2, 3}
+    assert budget.held == 0
+
+
+def test_one_read_at_a_time_stays_in_the_callers_thread() -> None:
+    with open_reads(1, 800) as reads:
+        threads = {
+            thread
+            for _, thread in read_ahead([1, 2], lambda _: threading.get_ident(), lambda _: 1, reads)
+        }
+        assert reads.whole_bytes == 100
+    assert threads == {threading.get_ident()}
