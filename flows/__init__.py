@@ -1,1 +1,1 @@
-"""What happens in which order: one flow per file, each run by python -m flows.NAME."""
+"""Where the application lives that orders the stages: one flow per file."""

@@ -150,6 +150,10 @@ class Experiment(Model):
     delivery: Literal["auto", "bind_mount", "bucket"] = "auto"
 
 
+def _everything() -> dict[str, tuple[str, ...]]:
+    return {"train": ("**",)}
+
+
 class Dataset(Model):
     """A named body of data: what it is, where it lives, how it is shaped."""
 
@@ -157,7 +161,8 @@ class Dataset(Model):
     description: str = ""
     source: Source
     splits: dict[SplitName, Globs] | HashSplits = Field(
-        {"train": ("**",)}, description="globs by split, first match wins; or a keyed hash"
+        default_factory=_everything,
+        description="globs by split, first match wins; or a keyed hash",
     )
     labels: Labels | None = None
     mirror: bool = Field(True, description="copy the source's objects to the local side first")

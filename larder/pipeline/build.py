@@ -12,7 +12,7 @@ from larder.pipeline.index import Index, index_shards
 from larder.pipeline.job import Job, opened_root
 from larder.pipeline.mirror import mirror_batch, mirror_batches, seal_mirror
 from larder.pipeline.publish import publish, republish, seal_segment
-from larder.pipeline.results import BatchReport, Count, RunFailed, merge_reports
+from larder.pipeline.results import BatchReport, Count, RunError, merge_reports
 from larder.pipeline.shard import shard_batch, shard_batches
 from larder.progress import Progress
 from larder.versions.documents import CachePart, VersionDocument
@@ -63,7 +63,7 @@ def build(job: Job, runner: Runner) -> Built:
     """Do what a job says.
 
     Raises:
-        RunFailed: Objects or samples could not be handled; nothing is published.
+        RunError: Objects or samples could not be handled; nothing is published.
         StoreError: A store refuses everything.
         RetryableError: A store went on failing.
     """
@@ -116,6 +116,6 @@ def _all(
     size_bytes = sum(batch.bytes for batch in batches)
     runner.progress.start(stage, objects=objects, bytes=size_bytes)
     report = merge_reports(runner.map(step, job, batches))
-    RunFailed.unless_clean(stage, report)
+    RunError.unless_clean(stage, report)
     runner.progress.finish(stage)
     return report

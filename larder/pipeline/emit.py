@@ -38,9 +38,7 @@ def handover(settings: Settings, version: VersionDocument) -> Handover:
             for name, facts in version.splits.items()
         },
         classes=len(version.classes) if settings.dataset.labels else None,
-        cache={
-            split: tuple(part.path for part in parts) for split, parts in cache.splits.items()
-        }
+        cache={split: tuple(part.path for part in parts) for split, parts in cache.splits.items()}
         if cache
         else None,
     )
@@ -77,7 +75,7 @@ def check_configs(settings: Settings, plan: Plan) -> None:
             local_url=settings.cluster.local.url,
             splits=splits,
             classes=len(plan.arrangement.classes) if settings.dataset.labels else None,
-            cache={name: ("planned",) for name in splits} if settings.dataset.cache else None,
+            cache=dict.fromkeys(splits, ("planned",)) if settings.dataset.cache else None,
         ),
     )
 

@@ -1,4 +1,4 @@
-"""The plan: everything that a run would do, as a value. Making it writes nothing but local files."""
+"""The plan: everything that a run would do, as a value. Making it writes local files only."""
 
 from __future__ import annotations
 
@@ -255,5 +255,3 @@ def _bad_keys(first: Failure, count: int) -> ConfigError:
     message = f"{format_count(count, 'key')} that WebDataset's readers skip or merge: "
     hint = "rename or exclude them, or set on_bad_key: skip"
     return ConfigError("config.bad_key", message + first.message, where=first.key, hint=hint)
-
-

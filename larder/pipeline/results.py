@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from larder.errors import Failure, FatalError
 
-__all__ = ["BatchReport", "Count", "RunFailed", "merge_reports"]
+__all__ = ["BatchReport", "Count", "RunError", "merge_reports"]
 
 SHOWN_FAILURES = 1000
 """How many failures are kept by name; the rest are counted."""
@@ -49,7 +49,7 @@ def merge_reports(reports: Iterable[BatchReport]) -> BatchReport:
     return BatchReport(done=done, failures=tuple(failures), failed=failed)
 
 
-class RunFailed(FatalError):
+class RunError(FatalError):
     """Some objects could not be handled, so nothing was published.
 
     Attributes:
@@ -65,12 +65,10 @@ class RunFailed(FatalError):
         self.report = report
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (RunFailed, (self.stage, self.report))
+        return (RunError, (self.stage, self.report))
 
     @staticmethod
     def unless_clean(stage: str, report: BatchReport) -> None:
         """Raise if anything failed."""
         if report.failed:
-            raise RunFailed(stage, report)
-
-
+            raise RunError(stage, report)

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
-
-
 from larder.errors import Failure
 from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.schemas import ARRANGEMENT
@@ -30,7 +28,7 @@ from larder.pipeline.plan import planned_shards
 from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Count
 from larder.progress import Progress
 from larder.shards.build import build_shard
-from larder.shards.model import ROWS, Sample, ShardBatch, ShardPlan, ShardResult, read_samples
+from larder.shards.model import ROWS, Sample, ShardBatch, ShardResult, read_samples
 from larder.shards.packing import batch_shards
 from larder.shards.readahead import open_reads
 from larder.store import object_url
@@ -155,9 +153,7 @@ def shard_batch(job: Job, batch: ShardBatch, *, progress: Progress, beside: int 
         failures = tuple(chain.from_iterable(result.failures for result in results))
         if not failures:
             _leave_receipt(root, job, batch, results)
-    done = Count(
-        sum(result.written for result in results), sum(result.bytes for result in results)
-    )
+    done = Count(sum(result.written for result in results), sum(result.bytes for result in results))
     return BatchReport(done=done, failures=failures[:SHOWN_FAILURES], failed=len(failures))
 
 

@@ -55,7 +55,6 @@ def unchanged_version(
     return version if _same_contents(source, before, inventory.file.path) else None
 
 
-
 def _rows(path: Path, *columns: str) -> Iterable[tuple[str | int | None, ...]]:
     for batch in read_manifest(path, OBJECTS, columns=columns):
         yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)

@@ -1,0 +1,1 @@
+"""Copying objects to the local side: inventory, plan, copies, receipts."""

@@ -26,8 +26,6 @@ __all__ = ["KnownCopy", "Verdict", "compare", "is_md5", "judge"]
 
 Verdict = Literal["missing", "changed", "same"]
 
-Row = TypeVar("Row", ObjectInfo, KnownCopy)
-
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
 
@@ -86,11 +84,14 @@ def compare(
         yield info, judge(info, there, pair, md5=md5), there, pair
 
 
+Row = TypeVar("Row", ObjectInfo, KnownCopy)
+
+
 class _Ahead(Generic[Row]):
     """Looks rows up by key in a stream that is ordered by key, for keys that only grow."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
-        self._rows = iter(rows)
+        self._rows: Iterator[Row] = iter(rows)
         self._next: Row | None = next(self._rows, None)
 
     def all(self, key: str) -> list[Row]:

@@ -38,9 +38,7 @@ def _shape(dataset: Dataset) -> dict[str, Any]:
     return {**shape, "validate": dataset.validation, "cache": cache, "formats": FORMATS}
 
 
-def inputs_digest(
-    dataset: Dataset, inventory_digest: str, label_files: Mapping[str, str]
-) -> str:
+def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[str, str]) -> str:
     """The inputs digest, 64 hex digits.
 
     Fields that do not shape samples are left out: URLs, regions, mirror, description, experiment.

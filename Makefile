@@ -1,0 +1,68 @@
+# Every target sets up what it needs. Nothing but Python 3.11 or newer with pip and venv is expected.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo demo-imagenet test lint types format bench lock schema clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Larder needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/app: $(VENV)/bin/python requirements.lock pyproject.toml
+	@echo "setting up $(VENV): a minute or two the first time"
+	@$(PIP) install --require-hashes --requirement requirements.lock
+	@$(PIP) install --no-deps --editable .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/app requirements-dev.lock
+	@echo "setting up what tests and checks need"
+	@$(PIP) install --require-hashes --requirement requirements-dev.lock
+	@touch $@
+
+data/source/digits/.complete: $(VENV)/app
+	@$(BIN)/python -m larder.testing.datasets digits data/source/digits
+	@touch $@
+
+demo: $(VENV)/app data/source/digits/.complete ## prepare the bundled digits dataset and show the config
+	@$(BIN)/python -m flows.prepare --dataset digits
+	@echo && cat out/local/digits/experiment.yaml
+
+demo-imagenet: $(VENV)/app ## the same for an ImageNet-like bucket between two local S3 servers
+	@$(BIN)/python -m larder.testing.demo
+
+test: $(VENV)/dev ## run the test suite; LARDER_REQUIRE=all makes missing system parts an error
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/dev ## check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/dev ## format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/dev ## check types
+	$(BIN)/mypy
+
+bench: $(VENV)/dev ## run every benchmark; make bench ARGS=--json for one document each
+	@for name in $$(ls benchmarks/*.py | xargs -n1 basename -s .py | grep -vE '^(__init__|harness)$$'); do \
+		$(BIN)/python -m benchmarks.$$name $(ARGS) || exit 1; done
+
+schema: $(VENV)/app ## write configs/schema from the models
+	$(BIN)/python -m larder.config.schema
+
+lock: ## resolve the locks anew (needs uv)
+	uv pip compile pyproject.toml --extra flows --extra demo --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-annotate --no-header --upgrade --output-file requirements.lock
+	uv pip compile --group dev --constraint requirements.lock --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-annotate --no-header --upgrade --output-file requirements-dev.lock
+
+clean: ## remove what the targets made, data included
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build data out

@@ -1,0 +1,84 @@
+"""Copying and verifying, between memory stores and from faulty ones."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import google_crc32c
+import pytest
+
+from larder.errors import ObjectError
+from larder.limits import ByteBudget
+from larder.progress import NullProgress
+from larder.store import open_store
+from larder.store.base import ObjectInfo, Store
+from larder.transfer.copy import WHOLE_BYTES, copy_object, format_crc32c
+from larder.transfer.mirror import copy_batch
+
+BUDGET = ByteBudget(256 * 1024**2)
+
+
+@pytest.fixture
+def source() -> Iterator[Store]:
+    store = open_store(f"memory://{uuid.uuid4().hex}/")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def target() -> Iterator[Store]:
+    store = open_store(f"memory://{uuid.uuid4().hex}/")
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 1000, WHOLE_BYTES, WHOLE_BYTES + 1, 20_000_000])
+def test_a_copy_has_the_bytes_and_their_checksum(
+    source: Store, target: Store, size_bytes: int
+) -> None:
+    data = bytes(range(256)) * (size_bytes // 256 + 1)
+    info = source.put("a/b", data[:size_bytes])
+    copied = copy_object(source, info, target, "mirror/a/b", BUDGET)
+    assert target.get("mirror/a/b") == data[:size_bytes]
+    assert copied.checksum == format_crc32c(google_crc32c.value(data[:size_bytes]))
+    assert copied.info.key == "mirror/a/b"
+    assert copied.check == ("md5" if size_bytes <= WHOLE_BYTES else "crc32c")
+
+
+def test_an_object_that_changed_since_it_was_listed_is_not_copied(
+    source: Store, target: Store
+) -> None:
+    info = source.put("k", b"old")
+    source.put("k", b"new")
+    with pytest.raises(ObjectError) as caught:
+        copy_object(source, info, target, "k", BUDGET)
+    assert caught.value.code == "object.changed"
+    assert list(target.list()) == []
+
+
+def test_an_object_that_vanished_is_reported_and_the_others_go_on(
+    source: Store, target: Store
+) -> None:
+    infos = [source.put(key, key.encode()) for key in ("a", "b", "c")]
+    source.delete("b")
+    result = copy_batch(
+        source,
+        target,
+        infos,
+        prefix="m/",
+        concurrency=4,
+        budget=BUDGET,
+        progress=NullProgress(),
+    )
+    assert [row.source.key for row in result.copied] == ["a", "c"]
+    assert [(failure.key, failure.code) for failure in result.failures] == [("b", "object.missing")]
+    assert [info.key for page in target.list() for info in page] == ["m/a", "m/c"]
+
+
+def test_a_size_that_differs_from_the_listing_is_a_change(source: Store, target: Store) -> None:
+    info = source.put("k", b"1234")
+    wrong = ObjectInfo(info.key, 5, info.etag, info.modified_us)
+    with pytest.raises(ObjectError) as caught:
+        copy_object(source, wrong, target, "k", BUDGET)
+    assert caught.value.code == "object.changed"

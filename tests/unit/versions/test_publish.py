@@ -1,0 +1,182 @@
+"""Identity and the last writes."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from larder.config.models import Dataset
+from larder.errors import DamageError
+from larder.store import open_store
+from larder.store.base import Store
+from larder.versions import layout
+from larder.versions.documents import (
+    CacheFacts,
+    CachePart,
+    SegmentUse,
+    SplitFacts,
+    VersionDocument,
+    parse_document,
+    seal,
+)
+from larder.versions.identity import content_digest, inputs_digest, segment_id, version_id
+from larder.versions.publish import (
+    find_prepared,
+    move_tag,
+    publish_version,
+    read_tag,
+    read_version,
+    remember_inputs,
+)
+
+VERSION = VersionDocument(
+    dataset="d",
+    id="1" * 32,
+    digest="2" * 64,
+    inputs="3" * 64,
+    segments=(SegmentUse("4" * 32),),
+    splits={"train": SplitFacts(1, 1, 2048, ("segments/x/shards/train/d-train-000000.tar",))},
+    classes=("a", "ü"),
+    files=(),
+    cache=CacheFacts("encoded", {"train": (CachePart("p", 1, "5" * 64, "6" * 64, 1),)}),
+)
+
+
+@pytest.fixture
+def root() -> Iterator[Store]:
+    store = open_store(f"memory://{uuid.uuid4().hex}/")
+    yield store
+    store.close()
+
+
+def dataset(**fields: object) -> Dataset:
+    return Dataset.model_validate({"name": "d", "source": {"url": "/s"}, **fields})
+
+
+def test_a_version_reads_back_as_it_was_written(root: Store) -> None:
+    assert publish_version(root, VERSION) == VERSION
+    assert read_version(root, VERSION.id) == VERSION
+    assert read_version(root, "0" * 32) is None
+
+
+def test_the_first_to_publish_wins(root: Store) -> None:
+    publish_version(root, VERSION)
+    assert publish_version(root, replace(VERSION, inputs="9" * 64)) == VERSION
+
+
+def test_a_document_with_any_byte_changed_is_found(root: Store) -> None:
+    data = seal(VERSION)
+    for position in range(0, len(data) - 1, 7):
+        damaged = bytearray(data)
+        damaged[position] ^= 1
+        with pytest.raises(DamageError):
+            parse_document(VersionDocument, bytes(damaged), "x")
+
+
+def test_a_newer_format_is_named() -> None:
+    data = seal(replace(VERSION, format="larder-version-9"))
+    with pytest.raises(DamageError, match="larder-version-9"):
+        parse_document(VersionDocument, data, "x")
+
+
+def test_documents_hold_no_times_and_no_absolute_urls() -> None:
+    plain = json.loads(seal(VERSION))
+    assert "://" not in json.dumps(plain)
+    assert not any("time" in key or "date" in key or "modified" in key for key in plain)
+
+
+def test_inputs_lead_to_their_version(root: Store) -> None:
+    assert find_prepared(root, VERSION.inputs) is None
+    remember_inputs(root, VERSION.inputs, VERSION.id)
+    assert find_prepared(root, VERSION.inputs) is None  # noted, but not published
+    publish_version(root, VERSION)
+    assert find_prepared(root, VERSION.inputs) == VERSION
+
+
+def test_a_tag_moves_forward_and_keeps_its_history(root: Store) -> None:
+    assert read_tag(root, "latest") is None
+    assert move_tag(root, "latest", "a", 10)
+    assert not move_tag(root, "latest", "a", 20)
+    assert move_tag(root, "latest", "b", 30)
+    assert not move_tag(root, "latest", "c", 20)
+    tag = read_tag(root, "latest")
+    assert tag is not None
+    assert (tag["version"], [past["version"] for past in tag["history"]]) == ("b", ["a"])
+
+
+def test_a_tag_moved_by_many_at_once_loses_no_move(root: Store) -> None:
+    barrier = threading.Barrier(8)
+
+    def move(number: int) -> None:
+        barrier.wait()
+        move_tag(root, "latest", f"v{number}", 100)
+
+    threads = [threading.Thread(target=move, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    tag = read_tag(root, "latest")
+    assert tag is not None
+    names = {tag["version"], *(past["version"] for past in tag["history"])}
+    assert names == {f"v{number}" for number in range(8)}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "counts"),
+    [
+        ("description", "other", False),
+        ("mirror", False, False),
+        ("source", {"url": "s3://elsewhere", "region": "eu-west-1"}, False),
+        ("experiment", {"template": "x.yaml"}, False),
+        ("name", "other", True),
+        ("shards", {"bytes": "1 MB"}, True),
+        ("shards", {"shuffle": 3}, True),
+        ("splits", {"train": "a/**"}, True),
+        ("labels", {"from": "folder"}, True),
+        ("validate", "decode", True),
+        ("on_bad_sample", "skip", True),
+        ("cache", {"records": "encoded"}, True),
+    ],
+)
+def test_only_fields_that_shape_samples_count(field: str, value: object, counts: bool) -> None:
+    changed = dataset(**{field: value})
+    assert (inputs_digest(dataset(), "d", {}) != inputs_digest(changed, "d", {})) is counts
+    assert (segment_id(dataset(), "d", []) != segment_id(changed, "d", [])) is counts
+
+
+def test_the_order_of_splits_counts() -> None:
+    one = dataset(splits={"a": "x/**", "b": "**"})
+    other = dataset(splits={"b": "**", "a": "x/**"})
+    assert inputs_digest(one, "d", {}) != inputs_digest(other, "d", {})
+
+
+def test_the_label_files_count() -> None:
+    assert inputs_digest(dataset(), "d", {"val": "1"}) != inputs_digest(dataset(), "d", {})
+
+
+def test_version_and_content_follow_from_what_is_in_them() -> None:
+    assert version_id("d", [SegmentUse("a")]) != version_id("d", [SegmentUse("a", omitted=1)])
+    rows = [("train", "d-train-000000.tar", 10, "0" * 64)]
+    digest = content_digest(rows, ["a"], None)
+    assert digest != content_digest(rows, ["b"], None)
+    assert digest != content_digest(rows, ["a"], VERSION.cache)
+    assert digest == content_digest(iter(rows), ["a"], None)
+
+
+def test_keys_of_the_layout_are_pinned() -> None:
+    assert layout.dataset_prefix("d") == "larder/d/"
+    assert layout.shard_key("s", "train", "n.tar") == "segments/s/shards/train/n.tar"
+    assert layout.segment_key("s") == "segments/s/segment.json"
+    assert layout.version_key("v") == "versions/v/version.json"
+    assert layout.inputs_key("i") == "inputs/i.json"
+    assert layout.tag_key("latest") == "tags/latest.json"
+    assert layout.cache_key("s", "train", "f" * 64) == f"segments/s/cache/train-{'f' * 16}.mdb"
+    assert (
+        layout.index_key("s", "samples", "f" * 64) == f"segments/s/index/samples-{'f' * 16}.parquet"
+    )
