@@ -77,7 +77,7 @@ def build_part(
             writer.finish()
         with disk_errors(path):
             size_bytes, sha256 = _file_facts(file.path)
-            file.publish()
+        file.publish()
     return PartFacts(bytes=size_bytes, sha256=sha256, digest=digest.hexdigest(), records=count)
 
 

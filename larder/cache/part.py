@@ -91,20 +91,13 @@ class PartReader:
             return self._codec.decode(record(index))
 
     def batch(
-        self,
-        indices: Sequence[int] | Array,
-        *,
-        fields: Sequence[str] | None = None,
-        out: Mapping[str, Column] | None = None,
-        row: int = 0,
+        self, indices: Sequence[int] | Array, *, fields: Sequence[str] | None = None
     ) -> dict[str, Column]:
         """Several records at once, in the order of ``indices``.
 
         Args:
             indices: Numbers of records, of any order; one may occur twice.
             fields: The fields to give; all if None.
-            out: Columns to fill instead of new ones: as `empty_columns` makes them.
-            row: The first row of ``out`` to fill.
 
         Returns:
             By field: one array of shape ``(len(indices), *shape)`` where all values have one
@@ -115,12 +108,31 @@ class PartReader:
             KeyError: There is no such field.
             DamageError: ``damage.record``.
         """
-        columns = dict(out) if out is not None else self._columns(fields, len(indices))
+        columns = empty_columns(self.schema.select(fields), len(indices))
+        self.read_into(columns, range(len(indices)), indices)
+        return columns
+
+    def read_into(
+        self,
+        columns: Mapping[str, Column],
+        rows: Sequence[int] | Array,
+        indices: Sequence[int] | Array,
+    ) -> None:
+        """Put several records into columns that are there, such as those of a shared buffer.
+
+        Args:
+            columns: By field, as `larder.cache.record.empty_columns` makes them.
+            rows: The row of the columns for each of ``indices``.
+            indices: Numbers of records.
+
+        Raises:
+            IndexError: There is no such record.
+            DamageError: ``damage.record``.
+        """
         decode_into = self._codec.decode_into
         with self._reading() as record:
-            for at, index in enumerate(map(int, indices), start=row):
-                decode_into(record(index), at, columns)
-        return columns
+            for row, index in zip(rows, indices, strict=True):
+                decode_into(record(int(index)), int(row), columns)
 
     def verify(self) -> None:
         """Read every record, in order, and compare the content digest with the published one.
@@ -148,9 +160,6 @@ class PartReader:
 
     def __reduce__(self) -> tuple[object, ...]:
         return _reopen, (self.path, self._facts, self._check_records)
-
-    def _columns(self, fields: Sequence[str] | None, rows: int) -> dict[str, Column]:
-        return empty_columns(self.schema.select(fields), rows)
 
     @contextmanager
     def _reading(self) -> Iterator[Callable[[int], Buffer]]:

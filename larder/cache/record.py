@@ -55,11 +55,16 @@ def checksum(record: Buffer) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A field, worked out once: its dtype, its open dimensions, its bytes if none is open."""
+    """A field, worked out once.
+
+    ``closed`` and ``bytes`` are its shape and length if no dimension is open, else ``dims`` reads
+    those that are.
+    """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...]
+    closed: tuple[int, ...]
     optional: bool
     dims: struct.Struct | None
     bytes: int
@@ -67,11 +72,11 @@ class _Slot:
     @classmethod
     def of(cls, field: Field) -> _Slot:
         dtype = np.dtype(field.dtype).newbyteorder("<")
-        closed = [size for size in field.shape if size is not None]
+        closed = tuple(size for size in field.shape if size is not None)
         size_bytes = 0 if field.ragged else math.prod(closed) * dtype.itemsize
         opened = len(field.shape) - len(closed)
         dims = struct.Struct(f"<{opened}I") if opened else None
-        return cls(field.name, dtype, field.shape, field.optional, dims, size_bytes)
+        return cls(field.name, dtype, field.shape, closed, field.optional, dims, size_bytes)
 
     def fill(self, dims: Iterable[int]) -> tuple[int, ...]:
         given = iter(dims)
@@ -166,7 +171,7 @@ class Codec:
                     if not _present(record[offset - 1]):
                         spans.append(None)
                         continue
-                shape, size_bytes = slot.shape, slot.bytes
+                shape, size_bytes = slot.closed, slot.bytes
                 if slot.dims is not None:
                     shape = slot.fill(slot.dims.unpack_from(record, offset))
                     offset += slot.dims.size
@@ -174,10 +179,14 @@ class Codec:
                 spans.append((offset, shape))
                 offset += size_bytes
         except (struct.error, IndexError):
-            offset = -1
+            raise _no_record() from None
         if offset != end:
-            raise DamageError("damage.record", "the bytes are no record of the schema")
+            raise _no_record()
         return spans
+
+
+def _no_record() -> DamageError:
+    return DamageError("damage.record", "the bytes are no record of the schema")
 
 
 def _present(flag: int) -> bool:

@@ -16,11 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from larder.cache.record import Buffer
 from larder.errors import ConfigError, StoreError
 
-__all__ = ["Draft", "disk_errors", "draft"]
+__all__ = ["Draft", "disk_errors", "draft", "without_locks"]
 
 _SUFFIX = ".draft"
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -37,11 +39,27 @@ class Draft:
         self.handle = handle
         self._final = final
 
+    def write(self, data: Buffer) -> None:
+        """Append bytes.
+
+        Raises:
+            StoreError: ``store.full``: no space is left.
+        """
+        left = memoryview(data).cast("B")
+        with disk_errors(self._final):
+            while left:
+                left = left[os.write(self.handle, left) :]
+
     def publish(self) -> None:
-        """Make the file durable and give it its final name, in place of what is there."""
-        os.fsync(self.handle)
-        os.replace(self.path, self._final)
-        _sync_directory(self._final.parent)
+        """Make the file durable and give it its final name, in place of what is there.
+
+        Raises:
+            StoreError: ``store.full``: no space is left.
+        """
+        with disk_errors(self._final):
+            os.fsync(self.handle)
+            os.replace(self.path, self._final)
+            _sync_directory(self._final.parent)
 
 
 @contextmanager
@@ -87,7 +105,10 @@ def _create(final: Path) -> tuple[Path, int]:
     while True:
         path = final.with_name(f".{final.name}.{secrets.token_hex(8)}{_SUFFIX}")
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        if _lock(handle) and path.exists():
+        locked = True
+        with without_locks():
+            locked = _lock(handle)
+        if locked and path.exists():
             return path, handle
         # Another writer took it for stale between the two calls above.
         os.close(handle)
@@ -110,6 +131,16 @@ def _lock(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+@contextmanager
+def without_locks() -> Iterator[None]:
+    """Pass over the error of a file system that has no locks."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
 
 
 def _sync_directory(path: Path) -> None:

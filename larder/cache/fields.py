@@ -1,0 +1,191 @@
+"""Which fields the records of a split have, and how samples fill them.
+
+============================  =============================================================
+field                         from
+============================  =============================================================
+``label``                     the label: int64; optional where some samples have none
+``EXT`` such as ``json``      the bytes of that part: uint8 (*,); optional where some lack it
+``image``                     decoded: the part whose extension is an image's, ``jpg`` or ``png``
+``image.NAME``                decoded: a part ``NAME.png`` or the like
+``key``                       the sample's key in UTF-8: uint8 (*,)
+============================  =============================================================
+
+They stand in this order, parts by name. An extension that would be taken for another field
+(``label``, ``key``, ``image``, ``image.*``, ``part.*``) is called ``part.EXT``. The part ``cls``
+is left out where there are labels, as it says the same.
+
+Decoded images get the smallest shape that fits all of a split: a dimension is open only if it
+differs. Grey images are repeated as red, green and blue if the split has any image in colour.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from larder.cache.images import EXTENSIONS, Form
+from larder.cache.schema import Field, Schema
+from larder.errors import FatalError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "KEY",
+    "LABEL",
+    "Kind",
+    "Part",
+    "Sample",
+    "field_name",
+    "fits",
+    "is_image",
+    "read_rows",
+    "sample_schema",
+    "widened",
+]
+
+Kind = Literal["encoded", "decoded"]
+"""Whether images are kept as their files' bytes or as arrays."""
+
+LABEL, KEY = "label", "key"
+
+_IMAGE = "image"
+_LABEL_EXT = "cls"
+_PART_PREFIX = "part."
+_IMAGE_PREFIX = "image."
+
+# The shape before any image was seen; no image has it.
+_UNSEEN = (0, 0, 1)
+
+
+class Part(NamedTuple):
+    """One part of a sample: its extension, and where its data stand in the shard."""
+
+    ext: str
+    offset: int
+    length: int
+    crc32c: int
+
+
+class Sample(NamedTuple):
+    """One row of `larder.manifest.schemas.SAMPLES`, as far as a record needs it."""
+
+    key: str
+    shard: str
+    label: int | None
+    parts: tuple[Part, ...]
+
+
+def read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Sample]:
+    """The samples of record batches of `larder.manifest.schemas.SAMPLES`, in their order."""
+    for batch in batches:
+        lists = batch.column("parts")
+        entries = lists.flatten()
+        # By way of numpy, as to_pylist() makes an Arrow scalar of every value.
+        columns = (
+            entries.field(name).to_numpy(zero_copy_only=False).tolist() for name in Part._fields
+        )
+        parts = tuple(map(Part, *columns))
+        offsets = lists.offsets.to_numpy()
+        ranges = pairwise((offsets - offsets[0]).tolist())
+        heads = (batch.column(name).to_pylist() for name in ("key", "shard", "label"))
+        for key, shard, label, (start, stop) in zip(*heads, ranges, strict=True):
+            yield Sample(key, shard, label, parts[start:stop])
+
+
+def is_image(ext: str) -> bool:
+    """Whether a part of that extension is an image: ``jpg`` and ``seg.png`` are."""
+    return ext.rpartition(".")[2].lower() in EXTENSIONS
+
+
+def field_name(ext: str, kind: Kind) -> str:
+    """The field that a part of that extension fills."""
+    if kind == "decoded" and is_image(ext):
+        stem = ext.rpartition(".")[0]
+        return _IMAGE_PREFIX + stem if stem else _IMAGE
+    if ext in (LABEL, KEY, _IMAGE) or ext.startswith((_PART_PREFIX, _IMAGE_PREFIX)):
+        return _PART_PREFIX + ext
+    return ext
+
+
+def sample_schema(batches: Iterable[pa.RecordBatch], kind: Kind) -> Schema:
+    """The fields of a split's records, as far as its index tells.
+
+    Fields of images have a shape that no image fits: `widened` makes room for those that come.
+
+    Args:
+        batches: All rows of the split, of `larder.manifest.schemas.SAMPLES`.
+        kind: Whether images are decoded.
+    """
+    samples = labels = 0
+    exts: Counter[str] = Counter()
+    for batch in batches:
+        samples += batch.num_rows
+        labels += batch.num_rows - batch.column("label").null_count
+        for entry in batch.column("parts").flatten().field("ext").value_counts().to_pylist():
+            exts[entry["values"]] += entry["counts"]
+    if labels:
+        del exts[_LABEL_EXT]
+    counts: Counter[str] = Counter()
+    for ext, count in exts.items():
+        counts[field_name(ext, kind)] += count
+    images = {field_name(ext, kind) for ext in exts if kind == "decoded" and is_image(ext)}
+    fields = [Field(LABEL, "int64", (), labels < samples)] if labels else []
+    for name in sorted(counts):
+        shape = _UNSEEN if name in images else (None,)
+        fields.append(Field(name, "uint8", shape, counts[name] < samples))
+    return Schema((*fields, Field(KEY, "uint8", (None,))))
+
+
+def fits(field: Field, form: Form) -> bool:
+    """Whether a field takes an image of that form; grey of 8 bits also passes for colour."""
+    height, width, channels = field.shape
+    return (
+        height in (None, form.height)
+        and width in (None, form.width)
+        and channels in (form.channels, 3)
+        and field.dtype == form.dtype
+    )
+
+
+def widened(schema: Schema, name: str, form: Form, where: str) -> Schema:
+    """The least schema that also takes an image of that form in field ``name``.
+
+    Args:
+        schema: What took the images before it.
+        name: A field of images.
+        form: The image's.
+        where: The image's shard and sample, for errors.
+
+    Raises:
+        FatalError: ``cache.schema``: the images before it have elements of another dtype.
+    """
+    return Schema(
+        tuple(
+            _wider(field, form, where) if field.name == name else field for field in schema.fields
+        )
+    )
+
+
+def _wider(field: Field, form: Form, where: str) -> Field:
+    if field.shape == _UNSEEN:
+        shape: tuple[int | None, ...] = (form.height, form.width, form.channels)
+        return replace(field, dtype=form.dtype, shape=shape)
+    if field.dtype != form.dtype:
+        message = f"an image of {form.dtype} follows images of {field.dtype}"
+        raise FatalError(
+            "cache.schema", message, where=where, hint="keep a cache of encoded records"
+        )
+    height, width, channels = field.shape
+    assert channels is not None, "an image has 1 or 3 channels"
+    return replace(
+        field,
+        shape=(
+            height if height == form.height else None,
+            width if width == form.width else None,
+            max(channels, form.channels),
+        ),
+    )

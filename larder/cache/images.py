@@ -1,0 +1,152 @@
+"""Images as arrays of shape (height, width, channels), decoded by Pillow.
+
+====================================  ========  ===========================================
+the image                             channels  elements
+====================================  ========  ===========================================
+one bit, or grey of 8 bits            1         uint8; one bit gives 0 and 255
+grey of 16 bits                       1         uint16, unscaled
+grey of 32 bits; floating point       1         int32; float32
+anything else                         3         uint8: red, green, blue
+====================================  ========  ===========================================
+
+Palettes are looked up, CMYK and YCbCr converted by Pillow's formulas without colour profiles,
+alpha is dropped and not blended, and colours of 16 bits are cut to 8 by Pillow. The orientation
+that EXIF names is not applied, and of several frames the first is taken.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import numpy as np
+
+from larder.cache.record import Array
+from larder.errors import ObjectError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["EXTENSIONS", "Form", "Picture", "open_picture"]
+
+FORMATS: Final = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
+"""What is tried, whatever the extension says. Other plugins of Pillow start programs."""
+
+EXTENSIONS: Final = frozenset(
+    {"jpg", "jpeg", "jpe", "jfif", "jp2", "j2k", "png", "gif", "bmp", "dib", "webp"}
+) | frozenset({"tif", "tiff", "pbm", "pgm", "ppm", "pnm"})
+"""The parts that are images, by what follows the last dot of their extension."""
+
+# How Pillow's modes other than colour are kept: the mode to convert to, and the dtype.
+_GREY = {
+    "1": ("L", "uint8"),
+    "L": ("L", "uint8"),
+    "LA": ("L", "uint8"),
+    "La": ("L", "uint8"),
+    "I": ("I", "int32"),
+    "F": ("F", "float32"),
+}
+# Modes with premultiplied alpha convert to nothing but their plain form.
+_PLAIN = {"La": "LA", "RGBa": "RGBA"}
+_SILENT = r"PIL\."
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The shape and dtype of an image's array."""
+
+    height: int
+    width: int
+    channels: int
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        """Length of the array, bytes."""
+        return math.prod((self.height, self.width, self.channels)) * np.dtype(self.dtype).itemsize
+
+
+class Picture:
+    """An image whose header was read; `open_picture` makes one.
+
+    Attributes:
+        form: What `array` will give.
+    """
+
+    def __init__(self, image: Image.Image, where: str) -> None:
+        width, height = image.size
+        self._image = image
+        self._where = where
+        self._mode, dtype = _GREY.get(image.mode, ("RGB", "uint8"))
+        if image.mode.startswith("I;16"):
+            self._mode, dtype = image.mode, "uint16"
+        self.form = Form(height, width, 3 if self._mode == "RGB" else 1, dtype)
+
+    def array(self, channels: int | None = None) -> Array:
+        """Decode the image; once only. It may be called in any thread.
+
+        Args:
+            channels: 3 repeats grey of 8 bits as red, green and blue; None leaves it grey.
+
+        Returns:
+            Of shape (height, width, channels), C order.
+
+        Raises:
+            ObjectError: ``sample.undecodable``.
+        """
+        mode = "RGB" if channels == 3 else self._mode
+        try:
+            with self._image as opened:
+                opened.load()
+                image = opened.convert(_PLAIN.get(opened.mode, opened.mode))
+                array = np.asarray(image if image.mode == mode else image.convert(mode))
+        except Exception as error:  # noqa: BLE001 - on bad data, Pillow's plugins raise whatever comes
+            _undecodable(str(error) or type(error).__name__, self._where)
+        array = array.astype(self.form.dtype, copy=False)
+        return array.reshape(self.form.height, self.form.width, -1)
+
+
+def open_picture(data: bytes, where: str) -> Picture:
+    """Read the header of an image.
+
+    Args:
+        data: The whole file.
+        where: The shard and sample it comes from, for errors.
+
+    Raises:
+        ObjectError: ``sample.undecodable``: it is no image, or has more than 178,956,970 pixels,
+            Pillow's bound against decompression bombs.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    _silence()
+    if not data:
+        _undecodable("it is empty", where)
+    try:
+        picture = Picture(Image.open(io.BytesIO(data), formats=FORMATS), where)
+    except UnidentifiedImageError:
+        _undecodable("no image format is recognised", where)
+    except Exception as error:  # noqa: BLE001 - on bad data, Pillow's plugins raise whatever comes
+        _undecodable(str(error) or type(error).__name__, where)
+    if not picture.form.bytes:
+        _undecodable("it has no pixels", where)
+    return picture
+
+
+def _silence() -> None:
+    # Not by catch_warnings, which restores the filters of all threads, in any order.
+    front = warnings.filters[0] if warnings.filters else None
+    if front is None or getattr(front[3], "pattern", None) != _SILENT:
+        warnings.filterwarnings("ignore", module=_SILENT)
+
+
+def _undecodable(reason: str, where: str) -> NoReturn:
+    raise ObjectError(
+        "sample.undecodable",
+        f"the image cannot be decoded: {reason}",
+        where=where,
+        hint="mend it, exclude it, or keep a cache of encoded records",
+    ) from None

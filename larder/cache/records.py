@@ -1,0 +1,216 @@
+"""Makes the records of a cache from the samples of shards.
+
+Every shard is read once, from front to back, in the order of the samples. Images are decoded by a
+few threads, within a bound on the bytes that wait. The shape of a split's images is known only
+when all were seen, so it is taken to be that of the first, and the build begins again with a
+wider one when an image does not fit: in a set of mixed sizes that is at its second or third
+image, and a set of one size is read once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import google_crc32c
+
+from larder.cache.build import build_part
+from larder.cache.fields import (
+    KEY,
+    LABEL,
+    Kind,
+    Part,
+    Sample,
+    field_name,
+    fits,
+    is_image,
+    read_rows,
+    sample_schema,
+    widened,
+)
+from larder.cache.images import Picture, open_picture
+from larder.cache.layout import PartFacts
+from larder.cache.record import Value
+from larder.cache.schema import Field, Schema
+from larder.cache.shard import ShardReader
+from larder.cache.window import Making, in_order
+from larder.errors import DamageError, FatalError
+from larder.progress import NullProgress, Progress
+from larder.store.base import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["STAGE", "Misfit", "Samples", "build_samples", "sample_records"]
+
+STAGE: Final = "cache"
+"""The stage whose progress is told: records count as objects, their parts' bytes as bytes."""
+
+WINDOW_BYTES: Final = 64 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The samples of one split, and where their shards are.
+
+    Attributes:
+        rows: Gives the record batches of `larder.manifest.schemas.SAMPLES`, in the order of their
+            ids, from the first one at every call.
+        store: Holds the shards.
+        shard_key: The key of the shard of that name.
+    """
+
+    rows: Callable[[], Iterable[pa.RecordBatch]]
+    store: Store
+    shard_key: Callable[[str], str]
+
+
+class Misfit(Exception):  # noqa: N818 - not an error: the build begins again
+    """An image does not fit the schema; ``schema`` takes it too."""
+
+    def __init__(self, schema: Schema) -> None:
+        super().__init__(schema)
+        self.schema = schema
+
+
+def build_samples(
+    samples: Samples,
+    kind: Kind,
+    path: Path,
+    *,
+    limit_bytes: int,
+    threads: int | None = None,
+    window_bytes: int = WINDOW_BYTES,
+    progress: Progress | None = None,
+) -> PartFacts:
+    """Build the part of one split. Memory is ``window_bytes`` and what `build_part` needs.
+
+    Args:
+        samples: The samples.
+        kind: Whether images are decoded.
+        path: The file: see `build_part`.
+        limit_bytes: The budget of the file: see `build_part`.
+        threads: Images decoded at once; one per core if None.
+        window_bytes: Bytes of images, encoded and decoded, under way at once.
+        progress: Told what advances in `STAGE`; its start and finish are for who knows all splits.
+
+    Raises:
+        ObjectError: ``sample.undecodable``, naming shard and sample.
+        DamageError: ``damage.record``, ``damage.size``: a shard is not what its index says.
+        FatalError: ``run.endless``: the budget is passed; ``cache.schema``: two images of one
+            sample would fill one field, or images of a split differ in dtype.
+        LarderError: Whatever the store raises.
+    """
+    told = _Told(progress or NullProgress())
+    schema = sample_schema(samples.rows(), kind)
+    while True:
+        made = sample_records(
+            samples, schema, kind, threads=threads, window_bytes=window_bytes, told=told.advance
+        )
+        try:
+            with closing(made) as records:
+                return build_part(records, schema, path, limit_bytes=limit_bytes)
+        except Misfit as misfit:
+            schema = misfit.schema
+            told.begin_again()
+
+
+def sample_records(
+    samples: Samples,
+    schema: Schema,
+    kind: Kind,
+    *,
+    threads: int | None = None,
+    window_bytes: int = WINDOW_BYTES,
+    told: Callable[[int], None] = lambda source_bytes: None,
+) -> Generator[Mapping[str, Value]]:
+    """The values of every sample's record, in order.
+
+    Args:
+        samples: The samples.
+        schema: Of `larder.cache.fields.sample_schema`, or what a `Misfit` made of it.
+        kind: As the schema's.
+        threads: See `build_samples`.
+        window_bytes: See `build_samples`.
+        told: Called for every record with the bytes of the parts that it was made of.
+
+    Raises:
+        Misfit: An image does not fit the schema.
+        LarderError: See `build_samples`.
+    """
+    with closing(_records(samples, schema, kind)) as records:
+        for record in in_order(records, threads or os.cpu_count() or 1, window_bytes):
+            told(record.source_bytes)
+            yield record.result()
+
+
+def _records(samples: Samples, schema: Schema, kind: Kind) -> Generator[Making]:
+    fields = {field.name: field for field in schema.fields}
+    for shard, group in groupby(read_rows(samples.rows()), key=lambda sample: sample.shard):
+        with ShardReader(samples.store, samples.shard_key(shard)) as reader:
+            for sample in group:
+                yield _record(sample, reader, schema, fields, kind)
+
+
+def _record(
+    sample: Sample, shard: ShardReader, schema: Schema, fields: Mapping[str, Field], kind: Kind
+) -> Making:
+    record = Making()
+    record.values[KEY] = sample.key.encode()
+    if LABEL in fields:
+        record.values[LABEL] = sample.label
+    for part in sorted(sample.parts, key=lambda part: part.offset):
+        name = field_name(part.ext, kind)
+        if name not in fields:
+            continue
+        where = f"{shard.url}: {sample.key}.{part.ext}"
+        if name in record.values or name in record.pictures:
+            message = f"another part of the sample fills the field {name!r} too"
+            hint = "keep a cache of encoded records"
+            raise FatalError("cache.schema", message, where=where, hint=hint)
+        data = _part(shard, part, where)
+        record.source_bytes += len(data)
+        if kind == "decoded" and is_image(part.ext):
+            record.pictures[name] = _picture(data, schema, fields[name], where)
+        else:
+            record.values[name] = data
+    return record
+
+
+def _part(shard: ShardReader, part: Part, where: str) -> bytes:
+    data = shard.read(part.offset, part.length)
+    if google_crc32c.value(data) != part.crc32c:
+        raise DamageError("damage.record", "its CRC-32C is not that of the index", where=where)
+    return data
+
+
+def _picture(data: bytes, schema: Schema, field: Field, where: str) -> tuple[Picture, int]:
+    picture = open_picture(data, where)
+    if not fits(field, picture.form):
+        raise Misfit(widened(schema, field.name, picture.form, where))
+    channels = field.shape[2]
+    assert channels is not None, "an image has 1 or 3 channels"
+    return picture, channels
+
+
+class _Told:
+    """Progress that does not go back when a build begins again."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._most = 0
+        self._count = 0
+
+    def advance(self, source_bytes: int) -> None:
+        self._count += 1
+        if self._count > self._most:
+            self._most = self._count
+            self._progress.advance(STAGE, objects=1, bytes=source_bytes)
+
+    def begin_again(self) -> None:
+        self._count = 0

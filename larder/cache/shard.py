@@ -1,0 +1,70 @@
+"""Reads the parts of samples out of a shard, in one pass from front to back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+
+from larder.errors import DamageError
+from larder.store import object_url
+from larder.store.base import Store
+
+__all__ = ["ShardReader"]
+
+
+class ShardReader:
+    """A shard being read; a context manager.
+
+    Args:
+        store: Holds the shard.
+        key: The shard.
+
+    Attributes:
+        url: The shard's URL, for errors.
+    """
+
+    def __init__(self, store: Store, key: str) -> None:
+        self.url = object_url(store.url, key)
+        self._reader = store.open(key)
+        self._buffers: Iterator[bytes | bytearray | memoryview] = iter(self._reader)
+        self._buffer = memoryview(b"")
+        self._position = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The bytes of a range that does not begin before the end of the one before.
+
+        Raises:
+            DamageError: ``damage.manifest``: it does; ``damage.size``: the shard ends earlier.
+        """
+        if offset < self._position:
+            message = f"its index goes back from byte {self._position} to {offset}"
+            raise DamageError("damage.manifest", message, where=self.url)
+        for _ in self._take(offset - self._position):
+            pass
+        return b"".join(self._take(length))
+
+    def _take(self, length: int) -> Iterator[memoryview]:
+        while length:
+            if not self._buffer:
+                self._buffer = self._next(length)
+            piece, self._buffer = self._buffer[:length], self._buffer[length:]
+            length -= len(piece)
+            self._position += len(piece)
+            yield piece
+
+    def _next(self, missing: int) -> memoryview:
+        for buffer in self._buffers:
+            return memoryview(buffer).cast("B")
+        message = f"it ends at byte {self._position}, where {missing} more are needed"
+        raise DamageError("damage.size", message, where=self.url)
+
+    def __enter__(self) -> ShardReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._reader.close()

@@ -1,0 +1,146 @@
+"""The cache of a split: its parts seen as one."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+import numpy as np
+
+from larder.cache.part import PartReader
+from larder.cache.record import Array, Column, empty_columns
+from larder.cache.schema import Field, Schema
+from larder.errors import FatalError
+
+__all__ = ["CacheReader"]
+
+
+class CacheReader:
+    """The records of one split, in the order of the version's samples.
+
+    It may be used by many threads and after a fork, and is pickled as the paths of its parts.
+
+    Args:
+        parts: One or more, in order.
+
+    Attributes:
+        schema: The fields of every record; a dimension is None where any two records differ.
+
+    Raises:
+        FatalError: ``cache.format``: parts whose fields do not go together.
+    """
+
+    def __init__(self, parts: Sequence[PartReader]) -> None:
+        self._parts = tuple(parts)
+        self._starts = [0, *accumulate(len(part) for part in parts)]
+        self.schema = _merged([part.schema for part in parts], str(parts[0].path))
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __getitem__(self, index: int) -> dict[str, Array]:
+        """The arrays of one record by field; a field that the record lacks is not there.
+
+        Raises:
+            IndexError: There is no such record.
+            DamageError: ``damage.record``.
+        """
+        number = int(self._numbers([index])[0])
+        home = bisect_right(self._starts, number) - 1
+        return self._parts[home][number - self._starts[home]]
+
+    def batch(
+        self, indices: Sequence[int] | Array, *, fields: Sequence[str] | None = None
+    ) -> dict[str, Column]:
+        """Several records at once, in the order of ``indices``: the fastest way to read.
+
+        Args:
+            indices: Numbers of records, of any order; one may occur twice.
+            fields: The fields to give; all if None.
+
+        Returns:
+            By field: one array of shape ``(len(indices), *shape)`` where all values of the split
+            have one shape; else a list of arrays, with None where a record lacks the field.
+
+        Raises:
+            IndexError: There is no such record.
+            KeyError: There is no such field.
+            DamageError: ``damage.record``.
+        """
+        columns = empty_columns(self.schema.select(fields), len(indices))
+        numbers = self._numbers(indices)
+        homes = np.searchsorted(self._starts, numbers, side="right") - 1
+        for home in np.unique(homes):
+            (rows,) = np.nonzero(homes == home)
+            self._parts[home].read_into(columns, rows, numbers[rows] - self._starts[home])
+        return columns
+
+    def __iter__(self) -> Iterator[dict[str, Array]]:
+        """The records in order."""
+        return (record for part in self._parts for record in part)
+
+    def batches(
+        self, size: int, *, fields: Sequence[str] | None = None
+    ) -> Iterator[dict[str, Column]]:
+        """The records in order, ``size`` at a time; the last batch may be shorter."""
+        for start in range(0, len(self), size):
+            yield self.batch(np.arange(start, min(start + size, len(self))), fields=fields)
+
+    def verify(self) -> None:
+        """Read everything and compare it with the digests that were published.
+
+        Raises:
+            DamageError: ``damage.record``, ``damage.digest``.
+        """
+        for part in self._parts:
+            part.verify()
+
+    def close(self) -> None:
+        """Let go of the files; the reader is not used again."""
+        for part in self._parts:
+            part.close()
+
+    def __enter__(self) -> CacheReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return CacheReader, (self._parts,)
+
+    def _numbers(self, indices: Sequence[int] | Array) -> Array:
+        numbers = np.asarray(indices, np.int64)
+        wrong = numbers[(numbers < -len(self)) | (numbers >= len(self))]
+        if wrong.size:
+            raise IndexError(f"record {wrong[0]} of {len(self)}")
+        return np.where(numbers < 0, numbers + len(self), numbers)
+
+
+def _merged(schemas: Sequence[Schema], where: str) -> Schema:
+    merged = schemas[0]
+    for schema in schemas[1:]:
+        merged = _joined(merged, schema, where)
+    return merged
+
+
+def _joined(first: Schema, second: Schema, where: str) -> Schema:
+    fields = {field.name: field for field in first.fields}
+    for other in second.fields:
+        one = fields.get(other.name)
+        fields[other.name] = _field(one, other, where) if one else replace(other, optional=True)
+    for name in set(first.names) - set(second.names):
+        fields[name] = replace(fields[name], optional=True)
+    return Schema(tuple(fields.values()))
+
+
+def _field(one: Field, other: Field, where: str) -> Field:
+    if one.dtype != other.dtype or len(one.shape) != len(other.shape):
+        message = f"the parts of the cache have two kinds of field {one.name!r}"
+        hint = "make one segment of them"
+        raise FatalError("cache.format", message, where=where, hint=hint)
+    sizes = zip(one.shape, other.shape, strict=True)
+    shape = tuple(size if size == same else None for size, same in sizes)
+    return replace(one, shape=shape, optional=one.optional or other.optional)

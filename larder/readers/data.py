@@ -1,0 +1,217 @@
+"""A published version, opened for reading. `larder.open` is the way in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from larder.cache.fetch import cache_directory, fetch_part
+from larder.cache.layout import PartFacts
+from larder.cache.part import PartReader, open_part
+from larder.errors import ConfigError, DamageError, StoreError
+from larder.readers.address import Address, parse_address
+from larder.readers.braces import expand
+from larder.readers.cache import CacheReader
+from larder.store import local_path, object_url, open_store
+from larder.store.base import Store
+from larder.versions import layout
+from larder.versions.documents import CachePart, SplitFacts, VersionDocument
+from larder.versions.publish import read_tag, read_version
+
+__all__ = ["Data", "open_data"]
+
+_NAMES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """How to reach the dataset's root. No store stays open, so that it can be pickled."""
+
+    root: str
+    endpoint: str | None
+    region: str | None
+    profile: str | None
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        store = open_store(
+            self.root, endpoint=self.endpoint, region=self.region, profile=self.profile
+        )
+        try:
+            yield store
+        finally:
+            store.close()
+
+
+class Data:
+    """One version of a dataset. It holds no connection, and may be pickled.
+
+    Args:
+        document: The version.
+        access: How to reach the dataset's root.
+        cache_dir: Where parts of caches are downloaded to.
+    """
+
+    def __init__(self, document: VersionDocument, access: _Access, cache_dir: Path) -> None:
+        self._document = document
+        self._access = access
+        self._cache_dir = cache_dir
+
+    def __repr__(self) -> str:
+        return f"<larder.Data {self.dataset}@{self.version}: {', '.join(self.splits)}>"
+
+    @property
+    def dataset(self) -> str:
+        """Name of the dataset."""
+        return self._document.dataset
+
+    @property
+    def version(self) -> str:
+        """ID of the version: 32 hex digits."""
+        return self._document.id
+
+    @property
+    def digest(self) -> str:
+        """Digest of the content, the same wherever the version was made."""
+        return self._document.digest
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes in the order of their numbers; empty without labels."""
+        return self._document.classes
+
+    @property
+    def splits(self) -> Mapping[str, SplitFacts]:
+        """Every split: its samples, shards and bytes."""
+        return dict(self._document.splits)
+
+    def shards(self, split: str) -> list[str]:
+        """The shards of a split, in order: paths if they lie in a directory, else URLs.
+
+        Raises:
+            ConfigError: ``version.split``: there is no such split.
+        """
+        facts = self._split(split)
+        keys = [key for pattern in facts.patterns for key in expand(pattern)]
+        with self._access.store() as store:
+            if store.features.local_path:
+                return [str(local_path(store, key)) for key in keys]
+            return [object_url(store.url, key) for key in keys]
+
+    def cache(self, split: str, *, verify: bool = False, check_records: bool = True) -> CacheReader:
+        """The cache of a split; its parts are downloaded first unless they lie in a directory.
+
+        Args:
+            split: Name of the split.
+            verify: Read the files and compare their sha256 before anything else, also if they
+                were verified when they were downloaded.
+            check_records: Compare each record that is read with its CRC-32C.
+
+        Raises:
+            ConfigError: ``version.split``: there is no such split; ``cache.missing``: it has no
+                cache.
+            DamageError: ``damage.size``, ``damage.digest``: a file is not the one published.
+            FatalError: ``cache.format``: written by another format, or another line of LMDB.
+            StoreError: ``store.full``: no space is left for a download.
+        """
+        parts = self._parts(split)
+        readers: list[PartReader] = []
+        try:
+            with self._access.store() as store:
+                for part in parts:
+                    facts = PartFacts(part.bytes, part.sha256, part.digest, part.records)
+                    path = fetch_part(store, part.path, facts, self._cache_dir)
+                    readers.append(
+                        open_part(path, facts, verify=verify, check_records=check_records)
+                    )
+            return CacheReader(readers)
+        except BaseException:
+            for reader in readers:
+                reader.close()
+            raise
+
+    def _split(self, split: str) -> SplitFacts:
+        if split not in self._document.splits:
+            raise ConfigError(
+                "version.split",
+                f"there is no split {split!r}",
+                where=self._where,
+                hint=f"there are {_listed(self._document.splits)}",
+            )
+        return self._document.splits[split]
+
+    def _parts(self, split: str) -> tuple[CachePart, ...]:
+        self._split(split)
+        cached = self._document.cache.splits if self._document.cache else {}
+        if not cached.get(split):
+            hint = f"there is one of {_listed(cached)}" if cached else "prepare it with cache:"
+            message = f"there is no cache of split {split!r}"
+            raise ConfigError("cache.missing", message, where=self._where, hint=hint)
+        return cached[split]
+
+    @property
+    def _where(self) -> str:
+        return f"{self._access.root}@{self.version}"
+
+
+def open_data(
+    url: str,
+    *,
+    endpoint: str | None = None,
+    region: str | None = None,
+    profile: str | None = None,
+    cache_dir: str | Path | None = None,
+) -> Data:
+    """See `larder.open`."""
+    address = parse_address(url)
+    access = _Access(address.root, endpoint, region, profile)
+    with access.store() as store:
+        document = _read(store, address)
+    return Data(document, access, cache_directory(cache_dir))
+
+
+def _read(store: Store, address: Address) -> VersionDocument:
+    version = address.name if address.is_version else _tagged(store, address)
+    document = read_version(store, version)
+    if document is None:
+        raise _missing(store, address, f"there is no version {version}")
+    if (document.dataset, document.id) != (address.dataset, version):
+        message = f"it is version {document.id} of {document.dataset}"
+        where = object_url(store.url, layout.version_key(version))
+        raise DamageError("damage.manifest", message, where=where)
+    return document
+
+
+def _tagged(store: Store, address: Address) -> str:
+    tag = read_tag(store, address.name)
+    if tag is None:
+        raise _missing(store, address, f"there is no tag {address.name!r}")
+    version = tag.get("version")
+    if not isinstance(version, str):
+        where = object_url(store.url, layout.tag_key(address.name))
+        raise DamageError("damage.manifest", "it names no version", where=where)
+    return version
+
+
+def _missing(store: Store, address: Address, message: str) -> ConfigError:
+    names = _names(store, "tags/", ".json") or _names(store, "versions/", "/version.json")
+    hint = f"there are {_listed(names)}" if names else "nothing was published there"
+    return ConfigError("version.missing", message, where=address.root, hint=hint)
+
+
+def _names(store: Store, prefix: str, suffix: str) -> list[str]:
+    try:
+        keys = [info.key for page in store.list(prefix) for info in page]
+    except StoreError as error:
+        if error.code != "store.missing":
+            raise
+        return []
+    return [key.removeprefix(prefix).removesuffix(suffix) for key in keys if key.endswith(suffix)]
+
+
+def _listed(names: Iterable[str]) -> str:
+    known = sorted(names)
+    more = f" and {len(known) - _NAMES} more" if len(known) > _NAMES else ""
+    return ", ".join(known[:_NAMES]) + more
