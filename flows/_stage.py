@@ -9,6 +9,7 @@ from larder.units import format_bytes, format_count, format_seconds
 __all__ = ["Stage", "joined"]
 
 _SETTLED_SECONDS = 1.0
+_MEASURABLE_SECONDS = 0.1
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ class Stage:
     def rate_text(self, now: float) -> str:
         """``12 MB/s``, or ``80 objects/s`` where no bytes are counted; empty at the beginning."""
         seconds = self.seconds(now)
-        if not seconds or not (self.bytes or self.objects):
+        if seconds < _MEASURABLE_SECONDS or not (self.bytes or self.objects):
             return ""
         if self.bytes:
             return f"{format_bytes(self.bytes / seconds)}/s"
