@@ -167,9 +167,10 @@ class S3Store:
         except NotFoundError:  # S3's word for it where nothing is there
             raise s3_error(Answer(412), call) from None
         except PreconditionError:
-            if objects.head(full, call).etag != if_match:
-                raise
-            return objects.put(full, call, data, if_match)
+            with suppress(NotFoundError):
+                if objects.head(full, call).etag == if_match:
+                    return objects.put(full, call, data, if_match)
+            raise
 
     def writer(self, key: str) -> S3Writer:
         """See `larder.store.base.Store.writer`. Needs boto3."""

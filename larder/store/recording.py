@@ -1,0 +1,179 @@
+"""A store that notes every call, for tests of what is not done: "no write happened"."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
+
+__all__ = ["RecordedCall", "RecordingStore", "RecordingWriter"]
+
+_WRITES = frozenset({"put", "writer", "commit", "upload", "delete"})
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """One call of a store.
+
+    Attributes:
+        method: Its name; ``commit`` is that of a writer.
+        key: The object's, or the prefix that is listed.
+        size_bytes: How many bytes it moved, or asked for; 0 where it moves none. An ``open`` counts
+            all it may bring, read or not.
+    """
+
+    method: str
+    key: str
+    size_bytes: int = 0
+
+
+class RecordingStore:
+    """Passes every call on and keeps a note of those that were made, whether they failed or not.
+
+    Args:
+        inner: The store that is called.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self._lock = threading.Lock()
+        self._calls: list[RecordedCall] = []
+
+    @property
+    def calls(self) -> tuple[RecordedCall, ...]:
+        """All calls so far, in order."""
+        with self._lock:
+            return tuple(self._calls)
+
+    @property
+    def writes(self) -> tuple[RecordedCall, ...]:
+        """The calls that could change the store."""
+        return tuple(call for call in self.calls if call.method in _WRITES)
+
+    def count(self, method: str) -> int:
+        """How many calls there were of one method."""
+        return sum(call.method == method for call in self.calls)
+
+    def moved_bytes(self, method: str) -> int:
+        """How many bytes the calls of one method moved."""
+        return sum(call.size_bytes for call in self.calls if call.method == method)
+
+    def forget(self) -> None:
+        """Begin anew."""
+        with self._lock:
+            self._calls.clear()
+
+    def note(self, method: str, key: str, size_bytes: int = 0) -> None:
+        """Add a call."""
+        with self._lock:
+            self._calls.append(RecordedCall(method, key, size_bytes))
+
+    @property
+    def url(self) -> str:
+        """The inner store's."""
+        return self.inner.url
+
+    @property
+    def features(self) -> Features:
+        """The inner store's."""
+        return self.inner.features
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
+        """See `larder.store.base.Store.list`; noted when it is first asked for a page."""
+        self.note("list", prefix)
+        yield from self.inner.list(prefix, start_after=start_after)
+
+    def head(self, key: str) -> ObjectInfo:
+        """See `larder.store.base.Store.head`."""
+        self.note("head", key)
+        return self.inner.head(key)
+
+    def open(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> Reader:
+        """See `larder.store.base.Store.open`."""
+        try:
+            reader = self.inner.open(key, offset=offset, length=length, if_match=if_match)
+        except BaseException:
+            self.note("open", key)
+            raise
+        rest = reader.info.size_bytes - offset
+        self.note("open", key, rest if length is None else min(length, rest))
+        return reader
+
+    def get(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> bytes:
+        """See `larder.store.base.Store.get`."""
+        try:
+            data = self.inner.get(key, offset=offset, length=length, if_match=if_match)
+        except BaseException:
+            self.note("get", key)
+            raise
+        self.note("get", key, len(data))
+        return data
+
+    def put(
+        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
+    ) -> ObjectInfo:
+        """See `larder.store.base.Store.put`."""
+        self.note("put", key, len(data))
+        return self.inner.put(key, data, if_absent=if_absent, if_match=if_match)
+
+    def writer(self, key: str) -> RecordingWriter:
+        """See `larder.store.base.Store.writer`."""
+        self.note("writer", key)
+        return RecordingWriter(self, key, self.inner.writer(key))
+
+    def upload(self, key: str, path: Path) -> ObjectInfo:
+        """See `larder.store.base.Store.upload`."""
+        self.note("upload", key, path.stat().st_size if path.exists() else 0)
+        return self.inner.upload(key, path)
+
+    def delete(self, key: str) -> None:
+        """See `larder.store.base.Store.delete`."""
+        self.note("delete", key)
+        self.inner.delete(key)
+
+    def close(self) -> None:
+        """Close the inner store."""
+        self.inner.close()
+
+
+class RecordingWriter:
+    """Notes a ``commit`` with the bytes that were written."""
+
+    def __init__(self, store: RecordingStore, key: str, inner: Writer) -> None:
+        self._store = store
+        self._key = key
+        self._inner = inner
+        self._size_bytes = 0
+
+    def write(self, data: Buffer) -> None:
+        """Append bytes."""
+        self._size_bytes += len(data)
+        self._inner.write(data)
+
+    def commit(self) -> ObjectInfo:
+        """Make the object visible."""
+        self._store.note("commit", self._key, self._size_bytes)
+        return self._inner.commit()
+
+    def abort(self) -> None:
+        """Throw away what was written."""
+        self._inner.abort()
+
+    def __enter__(self) -> RecordingWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.abort()

@@ -1,0 +1,332 @@
+"""A store that fails as it is told to: for tests of whatever stands on a store.
+
+::
+
+    store = FaultyStore(MemoryStore("test"))
+    store.add("get", unavailable(), nth=3)              # the third get answers 503, once
+    store.add("put", LoseAnswer())                      # the put is done; its answer is lost
+    store.add("open", FlipBit(7), key="a.tar")          # reading a.tar brings one wrong bit
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from larder.errors import LarderError, ObjectError, RetryableError, StoreError
+from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
+
+__all__ = [
+    "BreakStream",
+    "ChangeObject",
+    "Effect",
+    "Fail",
+    "FaultyReader",
+    "FaultyStore",
+    "FaultyWriter",
+    "FlipBit",
+    "LoseAnswer",
+    "Truncate",
+    "denied",
+    "full",
+    "unavailable",
+    "unreadable",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The call does nothing and raises."""
+
+    error: LarderError | OSError
+
+
+@dataclass(frozen=True, slots=True)
+class LoseAnswer:
+    """The call is done, and then fails as if its answer were lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlipBit:
+    """A ``get`` or ``open`` brings one wrong bit (bit 0 is the lowest of the first byte)."""
+
+    bit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """A ``get`` or ``open`` ends after so many bytes as if that were all, without an error."""
+
+    keep_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BreakStream:
+    """An ``open`` brings so many bytes; then the connection breaks."""
+
+    after_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeObject:
+    """After an ``open``, before its first byte is read, the object gets another content."""
+
+    data: bytes
+
+
+Effect = Fail | LoseAnswer | FlipBit | Truncate | BreakStream | ChangeObject
+
+
+def unavailable() -> Fail:
+    """503 Slow Down."""
+    return Fail(RetryableError("store.unavailable", "the store answers 503 SlowDown"))
+
+
+def denied() -> Fail:
+    """403 for the whole store."""
+    return Fail(StoreError("store.denied", "the store answers 403 AccessDenied"))
+
+
+def unreadable() -> Fail:
+    """403 for one object."""
+    return Fail(ObjectError("object.unreadable", "the store answers 403 AccessDenied"))
+
+
+def full() -> Fail:
+    """No space left on the device."""
+    return Fail(StoreError("store.full", "no space left on device"))
+
+
+@dataclass(slots=True)
+class _Fault:
+    method: str
+    effect: Effect
+    key: str | None
+    skip: int
+    times: int | None
+
+
+class FaultyStore:
+    """Passes calls on, but for the faults that were added.
+
+    Args:
+        inner: The store that is called.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self._lock = threading.Lock()
+        self._faults: list[_Fault] = []
+
+    def add(
+        self,
+        method: str,
+        effect: Effect,
+        *,
+        nth: int = 1,
+        times: int | None = 1,
+        key: str | None = None,
+    ) -> None:
+        """Plan a fault.
+
+        Args:
+            method: ``list`` (each page), ``head``, ``open``, ``get``, ``put``, ``writer``,
+                ``write``, ``commit``, ``upload`` or ``delete``.
+            effect: What happens.
+            nth: To which call, counted from now and from 1.
+            times: To how many calls from then on; None is all.
+            key: Only to calls with this key (of a listing: this prefix).
+        """
+        with self._lock:
+            self._faults.append(_Fault(method, effect, key, nth - 1, times))
+
+    def clear(self) -> None:
+        """Forget the faults that have not happened."""
+        with self._lock:
+            self._faults.clear()
+
+    def due(self, method: str, key: str) -> Effect | None:
+        """Count a call, and tell what happens to it."""
+        with self._lock:
+            matching = [f for f in self._faults if f.method == method and f.key in (None, key)]
+            for fault in matching:
+                if fault.skip:
+                    fault.skip -= 1
+                elif fault.times is None or fault.times > 0:
+                    fault.times = None if fault.times is None else fault.times - 1
+                    return fault.effect
+        return None
+
+    @property
+    def url(self) -> str:
+        """The inner store's."""
+        return self.inner.url
+
+    @property
+    def features(self) -> Features:
+        """The inner store's."""
+        return self.inner.features
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
+        """See `larder.store.base.Store.list`; a fault comes before a page."""
+        pages = self.inner.list(prefix, start_after=start_after)
+        while True:
+            page = self.call("list", prefix, lambda: next(pages, None))
+            if page is None:
+                return
+            yield page
+
+    def head(self, key: str) -> ObjectInfo:
+        """See `larder.store.base.Store.head`."""
+        return self.call("head", key, lambda: self.inner.head(key))
+
+    def open(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> Reader:
+        """See `larder.store.base.Store.open`."""
+        effect = self.due("open", key)
+        _before(effect)
+        reader = self.inner.open(key, offset=offset, length=length, if_match=if_match)
+        if isinstance(effect, ChangeObject):
+            self.inner.put(key, effect.data)
+        return FaultyReader(reader, effect)
+
+    def get(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> bytes:
+        """See `larder.store.base.Store.get`."""
+        effect = self.due("get", key)
+        _before(effect)
+        data = self.inner.get(key, offset=offset, length=length, if_match=if_match)
+        return b"".join(_spoil(iter([data]), effect))
+
+    def put(
+        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
+    ) -> ObjectInfo:
+        """See `larder.store.base.Store.put`."""
+        return self.call(
+            "put", key, lambda: self.inner.put(key, data, if_absent=if_absent, if_match=if_match)
+        )
+
+    def writer(self, key: str) -> FaultyWriter:
+        """See `larder.store.base.Store.writer`."""
+        return FaultyWriter(self, key, self.call("writer", key, lambda: self.inner.writer(key)))
+
+    def upload(self, key: str, path: Path) -> ObjectInfo:
+        """See `larder.store.base.Store.upload`."""
+        return self.call("upload", key, lambda: self.inner.upload(key, path))
+
+    def delete(self, key: str) -> None:
+        """See `larder.store.base.Store.delete`."""
+        self.call("delete", key, lambda: self.inner.delete(key))
+
+    def close(self) -> None:
+        """Close the inner store."""
+        self.inner.close()
+
+    def call(self, method: str, key: str, call: Callable[[], T]) -> T:
+        """Make a call, with what is due to happen to it."""
+        effect = self.due(method, key)
+        _before(effect)
+        result = call()
+        if isinstance(effect, LoseAnswer):
+            raise RetryableError("store.unavailable", "connection reset")
+        return result
+
+
+class FaultyReader(AbstractContextManager["FaultyReader"]):
+    """A reader whose bytes are spoilt."""
+
+    def __init__(self, inner: Reader, effect: Effect | None) -> None:
+        self.info = inner.info
+        self._inner = inner
+        self._effect = effect
+
+    def __iter__(self) -> Iterator[Buffer]:
+        """The bytes, spoilt."""
+        return _spoil(iter(self._inner), self._effect)
+
+    def close(self) -> None:
+        """Close the inner reader."""
+        self._inner.close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class FaultyWriter(AbstractContextManager["FaultyWriter"]):
+    """A writer whose ``write`` and ``commit`` may fail."""
+
+    def __init__(self, store: FaultyStore, key: str, inner: Writer) -> None:
+        self._store = store
+        self._key = key
+        self._inner = inner
+
+    def write(self, data: Buffer) -> None:
+        """Append bytes."""
+        self._store.call("write", self._key, lambda: self._inner.write(data))
+
+    def commit(self) -> ObjectInfo:
+        """Make the object visible."""
+        return self._store.call("commit", self._key, self._inner.commit)
+
+    def abort(self) -> None:
+        """Throw away what was written."""
+        self._inner.abort()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.abort()
+
+
+def _before(effect: Effect | None) -> None:
+    if isinstance(effect, Fail):
+        raise effect.error
+
+
+def _spoil(chunks: Iterator[Buffer], effect: Effect | None) -> Iterator[Buffer]:
+    if isinstance(effect, FlipBit):
+        return _flip(chunks, effect.bit)
+    if isinstance(effect, Truncate):
+        return _cut(chunks, effect.keep_bytes)
+    if isinstance(effect, BreakStream):
+        return _break(chunks, effect.after_bytes)
+    return chunks
+
+
+def _flip(chunks: Iterator[Buffer], bit: int) -> Iterator[Buffer]:
+    place, mask = bit // 8, 1 << bit % 8
+    for chunk in chunks:
+        data = bytearray(chunk)
+        if 0 <= place < len(data):
+            data[place] ^= mask
+        place -= len(data)
+        yield bytes(data)
+
+
+def _cut(chunks: Iterator[Buffer], keep_bytes: int) -> Iterator[Buffer]:
+    for chunk in chunks:
+        if keep_bytes:
+            yield chunk[:keep_bytes]
+        keep_bytes -= min(keep_bytes, len(chunk))
+
+
+def _break(chunks: Iterator[Buffer], after_bytes: int) -> Iterator[Buffer]:
+    yield from (data for data in _cut(chunks, after_bytes) if data)
+    raise RetryableError("store.unavailable", "connection reset")

