@@ -12,13 +12,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
+from larder.config.location import is_path
 from larder.config.models import Cluster, Dataset, Location
-from larder.errors import DamageError
+from larder.errors import DamageError, StoreError
 from larder.manifest.files import ManifestFile, sha256_file
 from larder.store import object_url, open_store
-from larder.store.base import Store
+from larder.store.base import ObjectInfo, Store
 from larder.versions import layout
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "Ref",
     "RowRange",
     "fetch_manifest",
+    "listed",
     "opened",
     "opened_root",
     "opened_source",
@@ -98,8 +101,9 @@ class Job:
 
 
 def root_url(dataset: Dataset, cluster: Cluster) -> str:
-    """URL of ``LOCAL/larder/DATASET/``."""
-    return object_url(cluster.local.url, layout.dataset_prefix(dataset.name))
+    """URL of ``LOCAL/larder/DATASET/``; of a directory, ``file:///...``."""
+    url = object_url(cluster.local.url, layout.dataset_prefix(dataset.name))
+    return f"file://{url}" if is_path(url) else url
 
 
 @contextmanager
@@ -129,6 +133,19 @@ def opened_source(job: Job) -> Iterator[Store]:
     """The source."""
     with opened(job.dataset.source) as store:
         yield store
+
+
+def listed(root: Store, prefix: str) -> Iterator[ObjectInfo]:
+    """The objects below the dataset's root whose keys begin with ``prefix``, in order.
+
+    A directory that nobody has made yet holds nothing, as a prefix of a bucket does.
+    """
+    pages = root.list(prefix)
+    try:
+        yield from chain.from_iterable(pages)
+    except StoreError as error:
+        if error.code != "store.missing" or not root.features.local_path:
+            raise
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from larder.experiments.delivery import Advice, choose
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import ARRANGEMENT, OBJECTS
 from larder.manifest.sort import sort_batches
-from larder.pipeline.job import Ref, fetch_manifest, opened, root_url
+from larder.pipeline.job import Ref, fetch_manifest, listed, opened, root_url
 from larder.pipeline.results import Count
 from larder.pipeline.survey import Survey
 from larder.progress import Progress
@@ -171,7 +171,7 @@ def _plan_mirror(found: Survey, root: Store, segment: str, folder: Path) -> Copy
 
 def _mirrored(root: Store) -> Iterator[ObjectInfo]:
     prefix = layout.mirror_prefix()
-    for info in chain.from_iterable(root.list(prefix)):
+    for info in listed(root, prefix):
         yield replace(info, key=info.key.removeprefix(prefix))
 
 
@@ -198,7 +198,7 @@ def _of_work(root: Store, segment: str) -> Iterator[pa.RecordBatch]:
 def mirror_receipts(root: Store, segment: str) -> Iterator[Ref]:
     """The receipts of finished batches of copies: their names are their digests."""
     prefix = f"{layout.work_prefix(segment)}mirror/"
-    for info in chain.from_iterable(root.list(prefix)):
+    for info in listed(root, prefix):
         digest = info.key.removeprefix(prefix).removesuffix(".parquet")
         yield Ref(info.key, digest, info.size_bytes, rows=-1)
 

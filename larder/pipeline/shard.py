@@ -18,6 +18,7 @@ from larder.pipeline.job import (
     Job,
     Ref,
     fetch_manifest,
+    listed,
     opened,
     opened_root,
     opened_source,
@@ -70,7 +71,7 @@ class Receipt:
 def read_receipts(root: Store, segment: str) -> Iterator[Receipt]:
     """The receipts of a segment's finished batches."""
     prefix = f"{layout.work_prefix(segment)}shards/"
-    for info in chain.from_iterable(root.list(prefix)):
+    for info in listed(root, prefix):
         if info.key.endswith(".json"):
             plain = unseal(bytes(root.get(info.key)), object_url(root.url, info.key))
             yield Receipt(
@@ -98,7 +99,7 @@ def _standing(root: Store, job: Job) -> dict[tuple[str, str], int]:
     prefix = f"{layout.segment_prefix(job.segment)}shards/"
     sizes = {
         info.key.removeprefix(prefix): info.size_bytes
-        for info in chain.from_iterable(root.list(prefix))
+        for info in listed(root, prefix)
     }
     return {
         (shard.split, shard.name): shard.bytes

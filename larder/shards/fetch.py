@@ -53,7 +53,7 @@ def fetch(source: Store, sample: Sample, validate: Validation) -> Fetched:
     failures: list[Failure] = []
     for part in sample.parts:
         try:
-            data = source.get(part.key, if_match=part.etag)
+            data = source.get(part.key, if_match=part.etag or None)
             if len(data) != part.size_bytes:
                 raise _changed(part, len(data))
             if validate != "none":
@@ -88,7 +88,7 @@ def stream(source: Store, part: Part) -> Iterator[bytes]:
             ``object.truncated``.
     """
     came_bytes = 0
-    with source.open(part.key, if_match=part.etag) as reader:
+    with source.open(part.key, if_match=part.etag or None) as reader:
         for buffer in reader:
             came_bytes += len(buffer)
             if came_bytes > part.size_bytes:
@@ -125,7 +125,7 @@ class _RangeFile(io.RawIOBase):
         if length <= 0:
             return 0
         data = self._source.get(
-            self._part.key, offset=self._position, length=length, if_match=self._part.etag
+            self._part.key, offset=self._position, length=length, if_match=self._part.etag or None
         )
         buffer[: len(data)] = data
         self._position += len(data)

@@ -74,7 +74,7 @@ class Part(NamedTuple):
         ext: Extension of the member, without the first dot, such as ``jpg`` or ``seg.png``.
         key: The object in the source.
         size_bytes: Its length when it was listed, bytes.
-        etag: Its etag when it was listed.
+        etag: Its etag when it was listed; empty to read the object whatever its etag is.
     """
 
     ext: str
