@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larder.errors import ConfigError, DamageError, StoreError
+from larder.manifest.disk import disk_errors
 from larder.manifest.files import (
     ManifestFile,
     ManifestWriter,
-    disk_errors,
     read_manifest,
     sha256_file,
     write_manifest,

@@ -1,0 +1,174 @@
+"""Writing a manifest: Parquet, in row groups of a fixed length, under a temporary name at first."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from larder.manifest.disk import disk_errors, sha256_file
+
+__all__ = ["ROW_GROUP_ROWS", "ManifestFile", "ManifestWriter"]
+
+ROW_GROUP_ROWS = 65_536
+"""Rows of a row group: a task that wants one range of rows reads at most one group too many."""
+
+_BUFFER_ROWS = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFile:
+    """A manifest as it lies on the disk.
+
+    Attributes:
+        path: Where it is.
+        rows: Its rows.
+        bytes: Its size, bytes.
+        sha256: Of the file, 64 hex digits.
+    """
+
+    path: Path
+    rows: int
+    bytes: int
+    sha256: str
+
+
+class ManifestWriter:
+    """Writes a manifest bit by bit; nobody sees the file before it is whole.
+
+    Use as a context manager. The file takes its name when the block ends without an error, and
+    ``file`` describes it from then on; otherwise nothing is left behind.
+
+    Args:
+        path: The file to write, or to replace; its directory is made.
+        schema: One of `larder.manifest.schemas`.
+        row_group_rows: Rows per row group; at most these are held in memory.
+
+    Raises:
+        StoreError: ``store.full``: no space is left.
+        ConfigError: ``config.path``: the directory cannot be written.
+    """
+
+    def __init__(
+        self, path: Path, schema: pa.Schema, *, row_group_rows: int = ROW_GROUP_ROWS
+    ) -> None:
+        self._path = path
+        self._schema = schema
+        self._row_group_rows = row_group_rows
+        self._rows: list[Any] = []
+        self._batches: list[pa.RecordBatch] = []
+        self._buffered = 0
+        self._written = 0
+        self._file: ManifestFile | None = None
+
+    @property
+    def file(self) -> ManifestFile:
+        """The finished file."""
+        if self._file is None:
+            raise RuntimeError("the manifest is not finished")
+        return self._file
+
+    def __enter__(self) -> Self:
+        with disk_errors(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(
+                dir=self._path.parent, prefix=f".{self._path.name[:100]}.", suffix=".tmp"
+            )
+            os.close(handle)
+            self._temporary = Path(name)
+            self._parquet = _writer(self._temporary, self._schema)
+        return self
+
+    def append(self, rows: Iterable[Sequence[Any] | Mapping[str, Any]]) -> None:
+        """Add rows: tuples in the order of the schema, or mappings by column name."""
+        for row in rows:
+            self._rows.append(row)
+            if len(self._rows) >= _BUFFER_ROWS:
+                self._pack()
+
+    def append_batch(self, batch: pa.RecordBatch) -> None:
+        """Add the rows of a batch that has the schema of the file.
+
+        Raises:
+            TypeError: It has another schema.
+        """
+        if not batch.schema.equals(self._schema):
+            raise TypeError(f"{self._path.name}: a batch has columns {batch.schema.names}")
+        self._pack()
+        self._take(batch)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self._finish()
+        finally:
+            with suppress(Exception):  # of a disk that is full: the first error is the one to see
+                self._parquet.close()
+            self._temporary.unlink(missing_ok=True)
+
+    def _pack(self) -> None:
+        if self._rows:
+            rows, self._rows = self._rows, []
+            self._take(_batch(rows, self._schema))
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        while self._buffered + batch.num_rows >= self._row_group_rows:
+            room = self._row_group_rows - self._buffered
+            self._hold(batch.slice(0, room))
+            self._flush()
+            batch = batch.slice(room)
+        self._hold(batch)
+
+    def _hold(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows:
+            self._batches.append(batch)
+            self._buffered += batch.num_rows
+
+    def _flush(self) -> None:
+        # One chunk per column: where chunks end would show in the pages.
+        table = pa.Table.from_batches(self._batches, schema=self._schema).combine_chunks()
+        with disk_errors(self._path):
+            self._parquet.write_table(table, row_group_size=self._row_group_rows)
+        self._written += self._buffered
+        self._batches, self._buffered = [], 0
+
+    def _finish(self) -> None:
+        self._pack()
+        if self._buffered:
+            self._flush()
+        with disk_errors(self._path):
+            self._parquet.close()
+            self._file = ManifestFile(
+                path=self._path,
+                rows=self._written,
+                bytes=self._temporary.stat().st_size,
+                sha256=sha256_file(self._temporary),
+            )
+            self._temporary.replace(self._path)
+
+
+def _writer(path: Path, schema: pa.Schema) -> Any:
+    return pq.ParquetWriter(
+        path, schema, version="2.6", compression="zstd", write_page_checksum=True
+    )
+
+
+def _batch(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+    if isinstance(rows[0], Mapping):
+        return pa.RecordBatch.from_pylist(rows, schema=schema)
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,116 @@
+"""The classes of a dataset: collected as they occur, numbered when all have been seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from larder.errors import ConfigError
+from larder.units import format_count
+
+__all__ = ["ClassTable", "Numbering"]
+
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """What the codes of a `ClassTable` turned out to mean.
+
+    Attributes:
+        classes: The classes in the order of their numbers.
+        labels: Number of the class by code, int32 of shape (codes,).
+    """
+
+    classes: tuple[str, ...]
+    labels: npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A class as some sample was the first to name it; ``file`` is empty if its folder did."""
+
+    text: str
+    file: str
+    sample_key: str
+
+
+class ClassTable:
+    """Gives out a code for every class that occurs, until `number` says what they mean.
+
+    Classes are those that are pinned, or else all names that occur, sorted by their UTF-8. A
+    whole number in a label file is the class of that name if there is one. Otherwise it is a place
+    in the classes, from 0, unless every class is itself a whole number. If label files hold
+    nothing but whole numbers and no folder names a class, then they are the names of the classes.
+
+    Memory is that of the classes that occur.
+
+    Args:
+        pinned: ``labels.classes``: the classes in order, or None.
+
+    Raises:
+        ConfigError: ``config.label``: a class is pinned twice.
+    """
+
+    def __init__(self, pinned: Sequence[str] | None) -> None:
+        self._pinned = pinned
+        self._codes: dict[tuple[str, bool], int] = {}
+        self._seen: list[_Seen] = []
+        twice = [name for name in pinned or () if pinned and pinned.count(name) > 1]
+        if twice:
+            raise ConfigError(
+                "config.label", f"{twice[0]!r} is named twice", where="labels.classes"
+            )
+
+    def code(self, text: str, *, sample_key: str, file: str = "") -> int:
+        """The code of a class.
+
+        Args:
+            text: Its name; in a label file perhaps its number.
+            sample_key: The sample that has it, for messages.
+            file: Key of the label file that says so; empty for the sample's folder.
+        """
+        number = bool(file) and _WHOLE_NUMBER.fullmatch(text) is not None
+        code = self._codes.setdefault((text, number), len(self._seen))
+        if code == len(self._seen):
+            self._seen.append(_Seen(text, file, sample_key))
+        return code
+
+    def number(self) -> Numbering:
+        """Number the classes.
+
+        Raises:
+            ConfigError: ``config.label``: a class that is not among those pinned, or a number
+                beyond the classes.
+        """
+        classes = self._classes()
+        places = {name: place for place, name in enumerate(classes)}
+        by_place = not all(map(_WHOLE_NUMBER.fullmatch, classes))
+        labels = np.empty(len(self._seen), np.int32)
+        for (text, number), code in self._codes.items():
+            place = places.get(text)
+            if place is None and number and by_place and int(text) < len(classes):
+                place = int(text)
+            if place is None:
+                raise self._unknown(self._seen[code], len(classes))
+            labels[code] = place
+        return Numbering(classes=classes, labels=labels)
+
+    def _classes(self) -> tuple[str, ...]:
+        if self._pinned is not None:
+            return tuple(self._pinned)
+        names = {text for text, number in self._codes if not number}
+        return tuple(sorted(names or {text for text, _ in self._codes}, key=str.encode))
+
+    def _unknown(self, seen: _Seen, count: int) -> ConfigError:
+        source = f"file {seen.file}" if seen.file else "folder"
+        message = (
+            f"its {source} gives it class {seen.text!r}, which is none of the "
+            f"{format_count(count, 'class')}"
+        )
+        hint = "add it to labels.classes" if self._pinned is not None else "see labels.classes"
+        return ConfigError("config.label", message, where=seen.sample_key, hint=hint)

@@ -1,0 +1,119 @@
+"""What a sample is: WebDataset's rule, and the keys that its readers would skip or merge.
+
+The rule is ``base_plus_ext`` of webdataset 1.0.2 (``webdataset/tariterators.py``): the sample key
+is the directory and the basename up to its first dot, the extension is everything after it.
+Readers lower-case extensions; here ``jpeg`` becomes ``jpg`` too, and so does it between dots
+(``seg.jpeg`` is ``seg.jpg``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = [
+    "IMAGE_EXTENSIONS",
+    "MAX_KEY_BYTES",
+    "SampleName",
+    "bad_key_reason",
+    "is_directory_marker",
+    "normalise_ext",
+    "split_key",
+]
+
+MAX_KEY_BYTES = 1024
+"""The longest key of S3 and GCS, bytes of UTF-8."""
+
+IMAGE_EXTENSIONS = frozenset({"bmp", "gif", "jpg", "png", "ppm", "pgm", "tif", "tiff", "webp"})
+"""Extensions of images, as `normalise_ext` writes them; the last component counts."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_META = re.compile(r"__[^/]*__(?:/|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class SampleName:
+    """The two halves of an object's key.
+
+    Attributes:
+        sample_key: Directory, and basename up to its first dot.
+        ext: What follows that dot, normalised.
+    """
+
+    sample_key: str
+    ext: str
+
+
+def split_key(key: str) -> SampleName:
+    """Split the key of an object for which `bad_key_reason` knows no reason.
+
+    ``a/22.0/1.seg.PNG`` is part ``seg.png`` of sample ``a/22.0/1``.
+    """
+    directory, slash, basename = key.rpartition("/")
+    stem, _, ext = basename.partition(".")
+    return SampleName(sample_key=f"{directory}{slash}{stem}", ext=normalise_ext(ext))
+
+
+def normalise_ext(ext: str) -> str:
+    """An extension in lower case, with every component ``jpeg`` as ``jpg``."""
+    return ".".join("jpg" if part == "jpeg" else part for part in ext.lower().split("."))
+
+
+def is_directory_marker(key: str, size_bytes: int) -> bool:
+    """Whether an object is only there to show a folder: a key that ends in ``/``, no bytes."""
+    return size_bytes == 0 and key.endswith("/")
+
+
+def bad_key_reason(key: str) -> str | None:
+    """Why no part of a sample can have this key, as a clause; None if it can.
+
+    Args:
+        key: Relative to the source, with ``/`` between segments.
+    """
+    return _bad_text(key) or _bad_path(key) or _bad_name(key)
+
+
+def _bad_text(key: str) -> str | None:
+    try:
+        size_bytes = len(key.encode())
+    except UnicodeEncodeError:
+        return "the key is not valid UTF-8"
+    if size_bytes > MAX_KEY_BYTES:
+        return f"the key has {size_bytes:,} bytes; {MAX_KEY_BYTES:,} is the most"
+    if _CONTROL.search(key):
+        return "the key holds a control character"
+    return None
+
+
+def _bad_path(key: str) -> str | None:
+    if key.startswith("/"):
+        return "the key begins with /"
+    segments = key.split("/")
+    if "" in segments:
+        return "the key ends in /" if key.endswith("/") else "the key holds an empty segment"
+    for dots in (".", ".."):
+        if dots in segments:
+            return f"the key holds a segment {dots}"
+    return None
+
+
+def _bad_name(key: str) -> str | None:
+    """What ``base_plus_ext``, ``tar_file_iterator`` and ``group_by_keys`` trip over.
+
+    Names without an extension are skipped. Hidden ones are skipped, or become parts of one sample
+    ``DIRECTORY/``. A first segment ``__x__`` is taken for metadata and skipped; an extension
+    ``__key__`` would replace what readers keep under that name.
+    """
+    basename = key.rpartition("/")[2]
+    stem, dot, ext = basename.partition(".")
+    if not dot:
+        return "the name has no extension"
+    if not stem:
+        return "the name begins with a dot"
+    if not ext:
+        return "the name ends in its only dot"
+    if _META.match(key):
+        return "the first segment begins and ends with __"
+    if ext.startswith("__") and ext.endswith("__"):
+        return "the extension begins and ends with __"
+    return None

@@ -1,0 +1,87 @@
+"""Label files: text that maps names to classes, one a line.
+
+A line is ``NAME CLASS``, with a tab, a comma or white space between. If every line holds a tab,
+tabs separate; else if every line holds a comma, commas do (both with the quotes of CSV); else
+the last white space of a line does, so that names may hold spaces. A class may be followed by
+boxes, as in Kaggle's ImageNet: of ``n03995372 85 1 499 272`` the first word is the class.
+
+A header needs no care: it is a line whose name no sample has.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Iterator, Sequence
+
+from larder.errors import ConfigError
+
+__all__ = ["parse_label_file"]
+
+_BOXES = re.compile(r"(\S+)(?:\s+-?\d+){4}(?:\s+\S+(?:\s+-?\d+){4})*")
+
+
+def parse_label_file(data: bytes, where: str) -> dict[str, str]:
+    """Read a label file.
+
+    Args:
+        data: Its bytes: UTF-8, with or without a byte order mark.
+        where: Its key, for messages.
+
+    Returns:
+        The class, or its number in decimal digits, by name.
+
+    Raises:
+        ConfigError: ``config.label``: not UTF-8, a line without a class or with more than two
+            columns, a name with two classes.
+    """
+    labels: dict[str, str] = {}
+    for line, fields in _lines(_text(data, where), where):
+        name, label = _name_and_label(fields, f"{where}, line {line}")
+        if labels.setdefault(name, label) != label:
+            message = f"{name!r} is of class {label!r} here and {labels[name]!r} above"
+            raise ConfigError("config.label", message, where=f"{where}, line {line}")
+    return labels
+
+
+def _text(data: bytes, where: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"the label file is not UTF-8 at byte {error.start}"
+        raise ConfigError("config.label", message, where=where) from None
+
+
+def _lines(text: str, where: str) -> Iterator[tuple[int, Sequence[str]]]:
+    """The number of each line that is not blank, and its columns."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    filled = [line for line in lines if line.strip()]
+    for separator in "\t,":
+        if filled and all(separator in line for line in filled):
+            return _csv_lines(lines, separator, where)
+    return ((at, line.rsplit(None, 1)) for at, line in enumerate(lines, 1) if line.strip())
+
+
+def _csv_lines(
+    lines: Sequence[str], separator: str, where: str
+) -> Iterator[tuple[int, Sequence[str]]]:
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    try:
+        for fields in reader:
+            if fields:
+                yield reader.line_num, fields
+    except csv.Error as error:
+        at = f"{where}, line {reader.line_num}"
+        raise ConfigError("config.label", f"not a line of CSV: {error}", where=at) from None
+
+
+def _name_and_label(fields: Sequence[str], where: str) -> tuple[str, str]:
+    if len(fields) > 2:
+        message = f"{len(fields)} columns, where a label file has a name and a class"
+        raise ConfigError("config.label", message, where=where)
+    name, label = (field.strip() for field in (*fields, "")[:2])
+    if not name or not label:
+        raise ConfigError("config.label", "a name and a class are needed", where=where)
+    boxes = _BOXES.fullmatch(label)
+    return name, sys.intern(boxes[1] if boxes else label)

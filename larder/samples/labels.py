@@ -1,0 +1,130 @@
+"""The label of a sample: from the folder it stands in, or from a file for its split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.config.models import Labels
+from larder.errors import ConfigError
+from larder.samples.classes import ClassTable, Numbering
+from larder.samples.columns import column_texts
+from larder.samples.labelfile import parse_label_file
+
+__all__ = ["Labeller"]
+
+_FOLDER = r"(?:^|/)(?P<folder>[^/]+)/[^/]+$"
+_Codes = npt.NDArray[np.int32]
+
+
+class Labeller:
+    """Labels samples, at first by codes; `number` tells what they mean when all have passed.
+
+    The class of a sample is the name of its immediate parent folder. In a split with a label file
+    it is what the file says of, in this order: the key of a part, the sample key, the basename of
+    a part, the basename of the sample key. So a file names samples by whole keys or by basenames,
+    with extension or without. It is held in memory.
+
+    Args:
+        labels: As configured.
+        split_names: The splits in order.
+        label_files: By split, the bytes of the files that ``labels.files`` names.
+
+    Raises:
+        ConfigError: ``config.label``: a label file that cannot be understood, a class pinned twice.
+    """
+
+    def __init__(
+        self, labels: Labels, split_names: Sequence[str], label_files: Mapping[str, bytes]
+    ) -> None:
+        self._table = ClassTable(labels.classes)
+        self._files = {
+            split_names.index(split): (key, parse_label_file(label_files[split], key))
+            for split, key in labels.files.items()
+        }
+
+    def codes(
+        self, splits: npt.NDArray[np.int16], sample_keys: pa.Array, parts: pa.Array
+    ) -> _Codes:
+        """Label samples by code.
+
+        Args:
+            splits: Place of each sample's split; shape (samples,).
+            sample_keys: Text, of the same length.
+            parts: Lists of structs with a field ``key``, of the same length.
+
+        Raises:
+            ConfigError: ``config.label``: a sample without a label.
+        """
+        codes = np.empty(len(splits), np.int32)
+        for split in np.unique(splits).tolist():
+            rows = np.flatnonzero(splits == split)
+            chosen = pa.array(rows)
+            keys = sample_keys.take(chosen)
+            if split in self._files:
+                codes[rows] = self._from_file(split, keys, parts.take(chosen))
+            else:
+                codes[rows] = self._from_folder(keys)
+        return codes
+
+    def number(self) -> Numbering:
+        """The classes, and the number that each code stands for.
+
+        Raises:
+            ConfigError: ``config.label``: a class that is not pinned, a number beyond the classes.
+        """
+        return self._table.number()
+
+    def _from_folder(self, sample_keys: pa.Array) -> _Codes:
+        folders = pc.extract_regex(sample_keys, _FOLDER)
+        if folders.null_count:
+            raise _without_folder(sample_keys.filter(folders.is_null())[0].as_py())
+        encoded = folders.field("folder").dictionary_encode()
+        indices = encoded.indices.to_numpy()
+        firsts = sample_keys.take(pa.array(np.unique(indices, return_index=True)[1]))
+        seen = zip(encoded.dictionary.to_pylist(), firsts.to_pylist(), strict=True)
+        codes = [self._table.code(name, sample_key=sample_key) for name, sample_key in seen]
+        of_samples: _Codes = np.array(codes, np.int32)[indices]
+        return of_samples
+
+    def _from_file(self, split: int, sample_keys: pa.Array, parts: pa.Array) -> list[int]:
+        file, labels = self._files[split]
+        part_keys = iter(column_texts(parts.flatten().field("key")))
+        counts = pc.list_value_length(parts).to_numpy().tolist()
+        codes: list[int] = []
+        code_of: dict[str, int] = {}
+        for sample_key, count in zip(column_texts(sample_keys), counts, strict=True):
+            names = _names(sample_key, [next(part_keys) for _ in range(count)])
+            label = next((labels[name] for name in names if name in labels), None)
+            if label is None:
+                raise _not_in_file(sample_key, file)
+            if label not in code_of:
+                code_of[label] = self._table.code(label, sample_key=sample_key, file=file)
+            codes.append(code_of[label])
+        return codes
+
+
+def _names(sample_key: str, part_keys: Sequence[str]) -> Iterator[str]:
+    """What a label file may call a sample, the most specific name first."""
+    yield from part_keys
+    yield sample_key
+    for part_key in part_keys:
+        yield part_key.rpartition("/")[2]
+    yield sample_key.rpartition("/")[2]
+
+
+def _without_folder(sample_key: str) -> ConfigError:
+    hint = "labels.from: folder needs DIRECTORY/NAME; name a file in labels.files, or drop labels"
+    return ConfigError(
+        "config.label", "no folder to take the label from", where=sample_key, hint=hint
+    )
+
+
+def _not_in_file(sample_key: str, file: str) -> ConfigError:
+    message = f"the label file {file} does not name this sample"
+    hint = "it may give the key, the sample key or the basename, with or without extension"
+    return ConfigError("config.label", message, where=sample_key, hint=hint)

@@ -1,0 +1,144 @@
+"""Objects on their way to become parts of samples, a record batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.errors import ConfigError, Failure
+from larder.samples.grouping import MAX_KEY_BYTES, bad_key_reason, normalise_ext
+from larder.samples.splits import NO_SPLIT, GlobRule
+from larder.units import format_count
+
+__all__ = ["PARTS", "BadKeys", "Intake"]
+
+PARTS = pa.schema(
+    [
+        pa.field("sample", pa.string(), nullable=False),
+        pa.field("ext", pa.string(), nullable=False),
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("etag", pa.string(), nullable=False),
+        pa.field("split", pa.int16(), nullable=False),
+    ]
+)
+"""One row per part; ``split`` is a place in the dataset's splits, 0 where samples decide."""
+
+_MOST_SHOWN = 1_000
+
+# `split_key`, and what it takes of a good key. What does not match is bad; what does match and is
+# suspect besides goes through `bad_key_reason`, which knows.
+_NAME = r"^(?P<sample>(?:[^/]+/)*[^./]+)\.(?P<ext>[^/]+)$"
+_SUSPECT = r"(?:^|/)\.\.?/|^__|\.__|[\x00-\x1f\x7f-\x{9f}]"
+
+
+class BadKeys:
+    """The keys that cannot be parts: counted, and the first 1,000 kept."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.shown: list[Failure] = []
+
+    def add(self, key: str, reason: str) -> None:
+        """Note one key and why."""
+        self.count += 1
+        if len(self.shown) < _MOST_SHOWN:
+            self.shown.append(Failure(key=key, code="config.bad_key", message=reason))
+
+
+class Intake:
+    """Takes objects in, and keeps count of those that become no part.
+
+    Args:
+        rule: The globs of the splits, or None where the sample key decides.
+        label_files: Keys of label files; they are no samples.
+        bad_keys: Where to note keys that no sample can have.
+
+    Attributes:
+        ignored: Directory markers and label files so far.
+    """
+
+    def __init__(
+        self, rule: GlobRule | None, label_files: Collection[str], bad_keys: BadKeys
+    ) -> None:
+        self.ignored = 0
+        self._rule = rule
+        self._label_files = pa.array(sorted(label_files), pa.string())
+        self._bad_keys = bad_keys
+        self._unmatched = 0
+        self._first_unmatched = ""
+
+    def parts(self, objects: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of schema `PARTS` for batches of schema OBJECTS.
+
+        Raises:
+            ConfigError: ``config.unmatched_split``, after the last object: no split takes some.
+        """
+        for batch in objects:
+            yield self._parts(self._without_ignored(batch))
+        if self._unmatched:
+            raise self._without_split()
+
+    def _without_ignored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        keys = batch.column("key")
+        markers = pc.and_(pc.ends_with(keys, "/"), pc.equal(batch.column("size_bytes"), 0))
+        ignored = pc.or_(markers, pc.is_in(keys, self._label_files))
+        self.ignored += pc.sum(ignored).as_py() or 0
+        return batch.filter(pc.invert(ignored))
+
+    def _parts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        names = pc.extract_regex(batch.column("key"), _NAME)
+        good = self._good(batch.column("key"), names.is_null())
+        batch, names = batch.filter(good), names.filter(good)
+        keys = batch.column("key")
+        columns = [
+            names.field("sample"),
+            _normalised(names.field("ext")),
+            keys,
+            batch.column("size_bytes"),
+            batch.column("etag"),
+            pa.array(self._splits(keys), pa.int16()),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=PARTS)
+
+    def _good(self, keys: pa.Array, nameless: pa.Array) -> pa.Array:
+        long = pc.greater(pc.binary_length(keys), MAX_KEY_BYTES)
+        suspect = pc.or_(pc.or_(nameless, long), pc.match_substring_regex(keys, _SUSPECT))
+        good = np.ones(len(keys), np.bool_)
+        for row in np.flatnonzero(suspect.to_numpy(zero_copy_only=False)).tolist():
+            key = keys[row].as_py()
+            reason = bad_key_reason(key)
+            if reason is not None:
+                good[row] = False
+                self._bad_keys.add(key, reason)
+        return pa.array(good)
+
+    def _splits(self, keys: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
+        if self._rule is None:
+            return np.zeros(len(keys), np.int16)
+        splits = self._rule.of_objects(keys)
+        unmatched = np.flatnonzero(splits == NO_SPLIT)
+        if len(unmatched):
+            self._first_unmatched = self._first_unmatched or keys[int(unmatched[0])].as_py()
+            self._unmatched += len(unmatched)
+        return splits
+
+    def _without_split(self) -> ConfigError:
+        others = self._unmatched - 1
+        more = f", nor {format_count(others, 'other')}" if others else ""
+        return ConfigError(
+            "config.unmatched_split",
+            f"no split takes this object{more}",
+            where=self._first_unmatched,
+            hint="add a glob to splits, or leave it out with source.exclude",
+        )
+
+
+def _normalised(exts: pa.Array) -> pa.Array:
+    # There are few different ones, so each is looked at once.
+    encoded = exts.dictionary_encode()
+    normal = [normalise_ext(ext) for ext in encoded.dictionary.to_pylist()]
+    return pa.array(normal, pa.string()).take(encoded.indices)

@@ -1,0 +1,92 @@
+"""Which split an object or a sample falls into: by globs on object keys, or by a keyed hash.
+
+Splits are numbers here: places in the order in which the dataset file names them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.config.models import HashSplits
+from larder.errors import ConfigError
+from larder.samples.globs import compile_globs
+from larder.samples.keyed import keyed_hashes
+
+__all__ = ["NO_SPLIT", "GlobRule", "HashRule"]
+
+NO_SPLIT = -1
+"""Stands for the split of an object that no split takes."""
+
+_Splits = npt.NDArray[np.int16]
+
+
+class GlobRule:
+    """Splits by globs on object keys; the first split with a glob that matches takes the object.
+
+    Args:
+        splits: Globs of each split, in order.
+
+    Raises:
+        ConfigError: ``config.invalid_value``: a glob that cannot be understood.
+    """
+
+    def __init__(self, splits: Mapping[str, Sequence[str]]) -> None:
+        patterns = map(compile_globs, splits.values())
+        # RE2's $ is the end of the text, where Python's would also match before a last newline.
+        self._patterns = [f"^(?:{pattern.pattern})$" if pattern else None for pattern in patterns]
+
+    def of_objects(self, keys: pa.Array) -> _Splits:
+        """The split of each object key, or `NO_SPLIT`; shape (keys,)."""
+        splits = np.full(len(keys), NO_SPLIT, np.int16)
+        for split, pattern in enumerate(self._patterns):
+            left = np.flatnonzero(splits == NO_SPLIT)
+            if not len(left):
+                break
+            if pattern is not None:
+                matched = pc.match_substring_regex(keys.take(pa.array(left)), pattern)
+                splits[left[matched.to_numpy(zero_copy_only=False)]] = split
+        return splits
+
+
+class HashRule:
+    """Splits by a keyed hash of the sample key, or of the first group of a pattern in it.
+
+    The hash is a number from 0 up to 1, and the shares are laid end to end over that range. A
+    sample's split depends on nothing but the rule and its own key, so it holds as the dataset
+    grows.
+    """
+
+    def __init__(self, splits: HashSplits) -> None:
+        self._seed = splits.hash
+        self._group = re.compile(splits.group) if splits.group is not None else None
+        # The last split takes what rounding leaves.
+        shares = list(accumulate(splits.parts.values()))[:-1]
+        self._bounds = np.array([min(int(share * 2.0**64), 2**64 - 1) for share in shares], "u8")
+
+    def of_samples(self, sample_keys: Iterable[str]) -> _Splits:
+        """The split of each sample; shape (sample keys,).
+
+        Raises:
+            ConfigError: ``config.unmatched_split``: the pattern is not found in a sample key.
+        """
+        texts = sample_keys if self._group is None else map(self._group_of, sample_keys)
+        hashes = keyed_hashes(self._seed, b"larder split", texts)
+        return np.searchsorted(self._bounds, hashes, side="right").astype(np.int16)
+
+    def _group_of(self, sample_key: str) -> str:
+        found = self._group.search(sample_key) if self._group else None
+        if found is None or found[1] is None:
+            raise ConfigError(
+                "config.unmatched_split",
+                "the pattern of splits.group does not match this sample key",
+                where=sample_key,
+                hint="widen the pattern, or leave the sample out with source.exclude",
+            )
+        return str(found[1])
