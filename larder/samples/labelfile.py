@@ -55,7 +55,7 @@ def _text(data: bytes, where: str) -> str:
 
 def _lines(text: str, where: str) -> Iterator[tuple[int, Sequence[str]]]:
     """The number of each line that is not blank, and its columns."""
-    lines = text.replace("\r\n", "\n").split("\n")
+    lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
     filled = [line for line in lines if line.strip()]
     for separator in "\t,":
         if filled and all(separator in line for line in filled):
@@ -69,7 +69,7 @@ def _csv_lines(
     reader = csv.reader(lines, delimiter=separator, strict=True)
     try:
         for fields in reader:
-            if fields:
+            if "".join(fields).strip():
                 yield reader.line_num, fields
     except csv.Error as error:
         at = f"{where}, line {reader.line_num}"

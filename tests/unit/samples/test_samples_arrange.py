@@ -1,0 +1,323 @@
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from larder.config.models import Dataset
+from larder.errors import ConfigError
+from larder.manifest.files import read_manifest
+from larder.manifest.schemas import ARRANGEMENT, OBJECTS
+from larder.samples.arrange import Arrangement, SplitCount, arrange
+from larder.samples.grouping import bad_key_reason, split_key
+
+Row = tuple[str, str, int | None, list[dict[str, Any]]]
+
+# A change of this would change the shards of every shuffled dataset.
+SHUFFLED = ["k3", "k0", "k4", "k8", "k1", "k6", "k7", "k9", "k2", "k5"]
+
+
+def etag(key: str) -> str:
+    return hashlib.md5(key.encode()).hexdigest()
+
+
+def batches(sizes: dict[str, int], cut: int = 1_000) -> Iterator[pa.RecordBatch]:
+    keys = sorted(sizes, key=str.encode)
+    for start in range(0, len(keys), cut):
+        rows = [
+            {"key": key, "size_bytes": sizes[key], "etag": etag(key), "modified": 0}
+            for key in keys[start : start + cut]
+        ]
+        yield pa.RecordBatch.from_pylist(rows, schema=OBJECTS)
+
+
+def dataset(**fields: Any) -> Dataset:
+    return Dataset.model_validate({"name": "x", "source": {"url": "/x"}, **fields})
+
+
+def run(
+    folder: Path,
+    sizes: dict[str, int] | list[str],
+    files: dict[str, bytes] | None = None,
+    *,
+    cut: int = 1_000,
+    run_rows: int = 1_000,
+    **fields: Any,
+) -> tuple[Arrangement, list[Row]]:
+    if not isinstance(sizes, dict):
+        sizes = dict.fromkeys(sizes, 1)
+    found = arrange(
+        batches(sizes, cut),
+        dataset(**fields),
+        label_files=files or {},
+        out=folder / "out.parquet",
+        work_dir=folder / "work",
+        run_rows=run_rows,
+    )
+    rows = [
+        tuple(row.values())
+        for batch in read_manifest(found.file.path, ARRANGEMENT)
+        for row in batch.to_pylist()
+    ]
+    assert found.samples == found.file.rows == len(rows)
+    return found, rows
+
+
+def keys_of(rows: list[Row]) -> list[str]:
+    return [row[1] for row in rows]
+
+
+def test_arranges_samples(tmp_path: Path) -> None:
+    sizes = {
+        "train/": 0,
+        "train/dog/": 0,
+        "train/dog/b.JPEG": 5,
+        "train/dog/b.d/x.jpg": 7,
+        "train/dog/b.json": 3,
+        "train/cat/a.png": 11,
+        "val/1.jpg": 13,
+        "val.txt": 17,
+    }
+    found, rows = run(
+        tmp_path,
+        sizes,
+        {"validation": b"1 dog"},
+        splits={"validation": "val/*", "train": "train/**", "test": "test/**"},
+        labels={"files": {"validation": "val.txt"}, "classes": ["d", "cat", "dog", "b.d"]},
+    )
+
+    def part(ext: str, key: str) -> dict[str, Any]:
+        return {"ext": ext, "key": key, "size_bytes": sizes[key], "etag": etag(key)}
+
+    assert rows == [
+        ("validation", "val/1", 2, [part("jpg", "val/1.jpg")]),
+        ("train", "train/cat/a", 1, [part("png", "train/cat/a.png")]),
+        (
+            "train",
+            "train/dog/b",
+            2,
+            [part("jpg", "train/dog/b.JPEG"), part("json", "train/dog/b.json")],
+        ),
+        ("train", "train/dog/b.d/x", 3, [part("jpg", "train/dog/b.d/x.jpg")]),
+    ]
+    assert found.objects == 5
+    assert found.object_bytes == 39
+    assert found.image_objects == 4
+    assert found.ignored_count == 3
+    assert found.bad_key_count == 0
+    assert found.classes == ("d", "cat", "dog", "b.d")
+    assert list(found.splits.items()) == [
+        ("validation", SplitCount(1, 13)),
+        ("train", SplitCount(3, 26)),
+        ("test", SplitCount(0, 0)),
+    ]
+
+
+def test_the_digest_is_pinned(tmp_path: Path) -> None:
+    found, rows = run(tmp_path, {"a/1.JPEG": 5, "a/1.txt": 0})
+    assert [(row[0], row[1], row[2]) for row in rows] == [("train", "a/1", None)]
+    jpg, txt = etag("a/1.JPEG"), etag("a/1.txt")
+    expected = f"5:train3:a/1~[(3:jpg8:a/1.JPEGi5,32:{jpg})(3:txt7:a/1.txti0,32:{txt})];"
+    assert found.digest == hashlib.sha256(expected.encode()).hexdigest()
+
+
+def test_parts_of_a_sample_need_not_be_neighbours(tmp_path: Path) -> None:
+    _, rows = run(tmp_path, ["a.cls", "a.d/x.jpg", "a.jpg"], run_rows=1, cut=1)
+    assert [(row[1], [part["ext"] for part in row[3]]) for row in rows] == [
+        ("a", ["cls", "jpg"]),
+        ("a.d/x", ["jpg"]),
+    ]
+
+
+def test_bad_keys_are_left_out_and_named(tmp_path: Path) -> None:
+    bad = ["", "/x.jpg", "__m__/x.jpg", "a/../b.jpg", "b/.hid.jpg", "noext", "x\t.jpg", "y.__z__"]
+    found, rows = run(tmp_path, [*bad, "a.JPEG", "a.jpeg", "a.jpg", "a.png", "__a/ok.jpg", "a/.."])
+    assert keys_of(rows) == ["__a/ok", "a"]
+    assert [part["key"] for part in rows[1][3]] == ["a.JPEG", "a.png"]
+    assert [failure.key for failure in found.bad_keys] == [
+        *sorted([*bad, "a/.."]),
+        "a.jpeg",
+        "a.jpg",
+    ]
+    assert {failure.code for failure in found.bad_keys} == {"config.bad_key"}
+    assert found.bad_keys[-1].message == (
+        "the sample has another part jpg, once extensions are normalised"
+    )
+    assert found.bad_key_count == len(found.bad_keys) == 11
+    assert found.objects == 3
+
+
+def test_only_the_first_thousand_bad_keys_are_kept(tmp_path: Path) -> None:
+    found, rows = run(tmp_path, [f"{at:04}" for at in range(1_500)])
+    assert rows == []
+    assert found.bad_key_count == 1_500
+    assert [failure.key for failure in found.bad_keys] == [f"{at:04}" for at in range(1_000)]
+
+
+def test_nothing_in_nothing_out(tmp_path: Path) -> None:
+    found, rows = run(tmp_path, [], labels={})
+    assert rows == []
+    assert found.splits == {"train": SplitCount(0, 0)}
+    assert found.classes == ()
+
+
+def test_without_labels_there_are_none(tmp_path: Path) -> None:
+    found, rows = run(tmp_path, ["a/x.jpg", "y.cls"])
+    assert [row[2] for row in rows] == [None, None]
+    assert found.classes == ()
+
+
+def test_a_shuffle_is_pinned_and_a_permutation(tmp_path: Path) -> None:
+    keys = [f"k{at}.jpg" for at in range(10)]
+    _, plain = run(tmp_path, keys)
+    _, seven = run(tmp_path, keys, shards={"shuffle": 7})
+    _, eight = run(tmp_path, keys, shards={"shuffle": 8})
+    assert keys_of(seven) == SHUFFLED
+    assert keys_of(seven) != keys_of(eight)
+    assert sorted(keys_of(seven)) == sorted(keys_of(eight)) == keys_of(plain)
+
+
+def test_hash_splits_put_parts_together(tmp_path: Path) -> None:
+    keys = [f"k{at}.{ext}" for at in range(50) for ext in ("jpg", "txt")]
+    splits = {"hash": 1, "parts": {"b": 0.5, "a": 0.5}}
+    found, rows = run(tmp_path, keys, splits=splits)
+    assert len(rows) == 50
+    assert {len(row[3]) for row in rows} == {2}
+    assert [row[0] for row in rows] == sorted((row[0] for row in rows), reverse=True)
+    assert sum(count.bytes for count in found.splits.values()) == 100
+    _, grown = run(tmp_path, [*keys, *(f"n{at}.jpg" for at in range(50))], splits=splits)
+    assert {row[1]: row[0] for row in rows}.items() <= {row[1]: row[0] for row in grown}.items()
+
+
+def refused(folder: Path, *arguments: Any, **fields: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        run(folder, *arguments, **fields)
+    assert not (folder / "out.parquet").exists()
+    assert list(folder.glob("work/*")) == []
+    return f"{caught.value.code} {caught.value}"
+
+
+def test_objects_without_a_split_are_named_and_counted(tmp_path: Path) -> None:
+    keys = ["a/1.jpg", "b/1.jpg", "b/2.jpg", "c/1.jpg", "no-extension"]
+    message = refused(tmp_path, keys, splits={"train": "a/*"}, cut=1, run_rows=2)
+    assert message.startswith(
+        "config.unmatched_split b/1.jpg: no split takes this object, nor 2 others; "
+    )
+    message = refused(tmp_path, keys[:2], splits={"train": "a/*"})
+    assert message.startswith("config.unmatched_split b/1.jpg: no split takes this object; ")
+
+
+def test_a_sample_in_two_splits_is_named(tmp_path: Path) -> None:
+    splits = {"train": "*.jpg", "validation": "**"}
+    message = refused(tmp_path, ["a.jpg", "b.jpg", "b.txt"], splits=splits, cut=1)
+    assert message.startswith(
+        "config.unmatched_split b: b.jpg falls into split 'train' and b.txt into 'validation'"
+    )
+
+
+def test_a_label_and_a_part_cls_are_one_too_many(tmp_path: Path) -> None:
+    message = refused(tmp_path, ["d/a.jpg", "d/b.cls", "d/b.jpg"], labels={})
+    assert message.startswith("config.label d/b: the sample has a part cls of its own")
+
+
+def test_a_sample_without_a_label_is_named(tmp_path: Path) -> None:
+    assert refused(tmp_path, ["a.jpg"], labels={}).startswith("config.label a: no folder")
+
+
+def test_a_class_that_is_not_pinned_is_named(tmp_path: Path) -> None:
+    message = refused(tmp_path, ["d/a.jpg"], labels={"classes": ["c"]})
+    assert message.startswith("config.label d/a: its folder gives it class 'd'")
+
+
+segments = st.text("aB._ é", min_size=1, max_size=5) | st.sampled_from(["a", "b", "a.d", "__x__"])
+keys = st.lists(segments, min_size=1, max_size=3).map("/".join)
+names = st.tuples(
+    st.sampled_from(["a", "b", "a/b", "a.d/c", "é"]),
+    st.sampled_from(["jpg", "JPEG", "txt", "seg.jpeg"]),
+).map(".".join)
+shapes = st.fixed_dictionaries(
+    {},
+    optional={
+        "shards": st.just({"shuffle": 3}),
+        "splits": st.sampled_from(
+            [
+                {"t": ["a*", "a/**"], "v": "**"},
+                {"hash": 5, "parts": {"v": 0.25, "t": 0.5, "u": 0.25}},
+            ]
+        ),
+    },
+)
+
+
+def outcome(folder: Path, sizes: dict[str, int], **options: Any) -> tuple[Any, ...]:
+    try:
+        found, rows = run(folder, sizes, **options)
+    except ConfigError as error:
+        return (error.code, str(error))
+    return (
+        found.digest,
+        found.file.sha256,
+        found.splits,
+        found.bad_keys,
+        found.bad_key_count,
+        found.ignored_count,
+        rows,
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    sizes=st.dictionaries(keys | names, st.integers(0, 2**40), max_size=25),
+    shape=shapes,
+    cut=st.integers(1, 10),
+    run_rows=st.integers(1, 10),
+)
+def test_memory_and_batches_do_not_show(
+    tmp_path_factory: pytest.TempPathFactory,
+    sizes: dict[str, int],
+    shape: dict[str, Any],
+    cut: int,
+    run_rows: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("arrange")
+    whole = outcome(folder, sizes, **shape)
+    assert outcome(folder, sizes, cut=cut, run_rows=run_rows, **shape) == whole
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    sizes=st.dictionaries(keys | names | st.text(max_size=6), st.integers(0, 2**40), max_size=25)
+)
+def test_arranges_as_the_rules_for_one_key_say(
+    tmp_path_factory: pytest.TempPathFactory, sizes: dict[str, int]
+) -> None:
+    found, rows = run(tmp_path_factory.mktemp("arrange"), sizes)
+    samples: dict[str, dict[str, str]] = {}
+    bad = set()
+    ignored = 0
+    for key in sorted(sizes, key=str.encode):
+        if key.endswith("/") and not sizes[key]:
+            ignored += 1
+        elif bad_key_reason(key) is not None:
+            bad.add(key)
+        else:
+            name = split_key(key)
+            if samples.setdefault(name.sample_key, {}).setdefault(name.ext, key) != key:
+                bad.add(key)
+    expected = [
+        (sample_key, sorted(samples[sample_key].items(), key=lambda item: item[0].encode()))
+        for sample_key in sorted(samples, key=str.encode)
+    ]
+    assert [(row[1], [(part["ext"], part["key"]) for part in row[3]]) for row in rows] == expected
+    assert {failure.key for failure in found.bad_keys} == bad
+    assert found.bad_key_count == len(bad)
+    assert found.ignored_count == ignored
+    assert all(part["size_bytes"] == sizes[part["key"]] for row in rows for part in row[3])
+    assert found.objects == sum(len(row[3]) for row in rows)
+    assert found.object_bytes == sum(part["size_bytes"] for row in rows for part in row[3])

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_iterator
+
+from larder.samples.grouping import (
+    SampleName,
+    bad_key_reason,
+    is_directory_marker,
+    normalise_ext,
+    split_key,
+)
+
+# Rich in what the rule turns on: dots, slashes, underscores, capitals.
+keys = st.text("aB._/ é\n\x7f", max_size=12) | st.text(max_size=12)
+
+
+@pytest.mark.parametrize(
+    ("key", "sample_key", "ext"),
+    [
+        ("a.jpg", "a", "jpg"),
+        ("tr/n01/a.JPEG", "tr/n01/a", "jpg"),
+        ("a.seg.png", "a", "seg.png"),
+        ("a.SEG.JPEG", "a", "seg.jpg"),
+        ("a.jpeg.txt", "a", "jpg.txt"),
+        ("a.jpegs", "a", "jpegs"),
+        ("a/22.0/1.1.png", "a/22.0/1", "1.png"),
+        ("a b/ü.jpg", "a b/ü", "jpg"),
+        ("a..jpg", "a", ".jpg"),
+    ],
+)
+def test_splits_keys(key: str, sample_key: str, ext: str) -> None:
+    assert bad_key_reason(key) is None
+    assert split_key(key) == SampleName(sample_key, ext)
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("a", "no extension"),
+        ("a.b/c", "no extension"),
+        (".hidden.jpg", "begins with a dot"),
+        ("a/.hidden.jpg", "begins with a dot"),
+        ("a.", "ends in its only dot"),
+        ("__meta.jpg__", "first segment"),
+        ("__MACOSX__/a.jpg", "first segment"),
+        ("a.__key__", "extension begins and ends with __"),
+        ("/a.jpg", "begins with /"),
+        ("a//b.jpg", "empty segment"),
+        ("a/", "ends in /"),
+        ("", "empty segment"),
+        ("../a.jpg", "segment .."),
+        ("a/./b.jpg", "segment ."),
+        ("a/..", "segment .."),
+        ("a\nb.jpg", "control character"),
+        ("a\x85.jpg", "control character"),
+        ("\ud800.jpg", "not valid UTF-8"),
+        ("é" * 511 + ".jpg", "1,026 bytes"),
+    ],
+)
+def test_bad_keys_have_a_reason(key: str, reason: str) -> None:
+    assert reason in str(bad_key_reason(key))
+
+
+@pytest.mark.parametrize(
+    "key", ["a/__b__/c.jpg", "__a.jpg", "__a__b/c.jpg", "x" * 1_020 + ".jpg", "..a/b.c"]
+)
+def test_keys_that_only_look_bad(key: str) -> None:
+    assert bad_key_reason(key) is None
+
+
+def test_directory_markers() -> None:
+    assert is_directory_marker("a/", 0)
+    assert not is_directory_marker("a/", 1)
+    assert not is_directory_marker("a", 0)
+
+
+@given(keys)
+@example("a/b/.hid.jpg")
+@example("x/__y__.z")
+def test_good_keys_split_as_webdataset_splits_them(key: str) -> None:
+    if bad_key_reason(key) is None:
+        prefix, suffix = base_plus_ext(key)
+        name = split_key(key)
+        assert (name.sample_key, name.ext) == (prefix, normalise_ext(suffix.lower()))
+
+
+@given(keys)
+def test_what_webdataset_cannot_split_is_bad(key: str) -> None:
+    if base_plus_ext(key)[0] is None:
+        assert bad_key_reason(key) is not None
+
+
+@given(keys)
+def test_normalising_once_is_enough(ext: str) -> None:
+    assert normalise_ext(normalise_ext(ext)) == normalise_ext(ext)
+
+
+@given(st.lists(keys, max_size=8, unique=True))
+def test_webdataset_reads_good_keys_back_as_the_same_samples(found: list[str]) -> None:
+    members: dict[tuple[str, str], bytes] = {}
+    for key in found:
+        if bad_key_reason(key) is None:
+            name = split_key(key)
+            members.setdefault((name.sample_key, name.ext), key.encode())
+    expected: dict[str, dict[str, bytes]] = {}
+    for (sample_key, ext), data in sorted(members.items()):
+        expected.setdefault(sample_key, {})[ext] = data
+    assert _read_back(_tar(expected)) == expected
+
+
+def _tar(samples: dict[str, dict[str, bytes]]) -> io.BytesIO:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for sample_key, parts in samples.items():
+            for ext, data in parts.items():
+                info = tarfile.TarInfo(f"{sample_key}.{ext}")
+                info.size = len(data)
+                archive.addfile(info, io.BytesIO(data))
+    file.seek(0)
+    return file
+
+
+def _read_back(file: io.BytesIO) -> dict[str, dict[str, bytes]]:
+    def members() -> Iterator[dict[str, Any]]:
+        for member in tar_file_iterator(file):
+            yield {**member, "__url__": ""}
+
+    samples = {}
+    for sample in group_by_keys(members()):
+        key = sample.pop("__key__")
+        assert key not in samples
+        sample.pop("__url__")
+        samples[key] = sample
+    return samples

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from larder.config.models import Labels
+from larder.errors import ConfigError
+from larder.manifest.schemas import ARRANGEMENT
+from larder.samples.classes import ClassTable
+from larder.samples.labelfile import parse_label_file
+from larder.samples.labels import Labeller
+
+PARTS = ARRANGEMENT.field("parts").type
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("a.jpg cat\nb.jpg dog\n", {"a.jpg": "cat", "b.jpg": "dog"}),
+        ("a.jpg\tcat\nb.jpg\tgreat white shark", {"a.jpg": "cat", "b.jpg": "great white shark"}),
+        ("a.jpg, cat\r\nb.jpg,dog\r\n\r\n  \r\n", {"a.jpg": "cat", "b.jpg": "dog"}),
+        ("my cat, sitting.jpg 3\nb.jpg 4", {"my cat, sitting.jpg": "3", "b.jpg": "4"}),
+        ('"a, b.jpg",cat\nc,"d,e"', {"a, b.jpg": "cat", "c": "d,e"}),
+        ("  a.jpg   cat  \n\n", {"a.jpg": "cat"}),
+        ("\ufeffa.jpg cat", {"a.jpg": "cat"}),
+        ("a,x\ty\nb,z\tw", {"a,x": "y", "b,z": "w"}),
+        ("a cat\na cat", {"a": "cat"}),
+        (
+            "ImageId,PredictionString\nval_1,n03995372 85 1 499 272\n"
+            "val_2,n03481172 131 0 499 254 n03481172 1 2 3 4 \n",
+            {"ImageId": "PredictionString", "val_1": "n03995372", "val_2": "n03481172"},
+        ),
+        ("", {}),
+    ],
+)
+def test_label_files(text: str, labels: dict[str, str]) -> None:
+    assert parse_label_file(text.encode(), "val.txt") == labels
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"a cat\n\xff dog", "val.txt: the label file is not UTF-8 at byte 6"),
+        (b"a cat\nb\n", "val.txt, line 2: a name and a class are needed"),
+        (b"a,cat\nb,\n", "val.txt, line 2: a name and a class are needed"),
+        (b"a,cat,3\n", "val.txt, line 1: 3 columns"),
+        (b"a cat\n\na dog\n", "val.txt, line 3: 'a' is of class 'dog' here and 'cat' above"),
+        (b'a,"cat\n', "val.txt, line 1: not a line of CSV"),
+    ],
+)
+def test_label_files_that_make_no_sense(data: bytes, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_label_file(data, "val.txt")
+    assert caught.value.code == "config.label"
+    assert str(caught.value).startswith(message)
+
+
+names = st.text("ab ,.é'", min_size=1, max_size=6).filter(lambda name: name == name.strip())
+
+
+@given(st.dictionaries(names, st.sampled_from(["cat", "n01", "7"]), min_size=1))
+def test_names_survive_tabs(labels: dict[str, str]) -> None:
+    text = "".join(f"{name}\t{label}\n" for name, label in labels.items())
+    assert parse_label_file(text.encode(), "x") == labels
+
+
+def numbered(
+    pinned: tuple[str, ...] | None, folders: list[str], tokens: list[str]
+) -> tuple[tuple[str, ...], list[int]]:
+    table = ClassTable(pinned)
+    codes = [table.code(name, sample_key=f"{name}/x") for name in folders]
+    codes += [table.code(token, sample_key="v", file="val.txt") for token in tokens]
+    found = table.number()
+    return found.classes, found.labels[codes].tolist()
+
+
+@pytest.mark.parametrize(
+    ("pinned", "folders", "tokens", "classes", "labels"),
+    [
+        (None, ["dog", "cat", "dog"], [], ("cat", "dog"), [1, 0, 1]),
+        (
+            None,
+            ["\U0001f600", "\uffff", "Z", "a"],
+            [],
+            ("Z", "a", "\uffff", "\U0001f600"),
+            [3, 2, 0, 1],
+        ),
+        (("dog", "cat", "owl"), ["cat"], [], ("dog", "cat", "owl"), [1]),
+        (None, ["dog", "cat"], ["dog", "owl"], ("cat", "dog", "owl"), [1, 0, 1, 2]),
+        (None, ["n2", "n1"], ["0", "1"], ("n1", "n2"), [1, 0, 0, 1]),
+        (("b", "a"), [], ["1", "0", "a"], ("b", "a"), [1, 0, 1]),
+        (None, [], ["3", "10", "3"], ("10", "3"), [1, 0, 1]),
+        (None, ["5", "6"], ["6", "5"], ("5", "6"), [0, 1, 1, 0]),
+        (None, ["1", "cat"], ["1", "0"], ("1", "cat"), [0, 1, 0, 0]),
+        (("10", "20"), [], ["20"], ("10", "20"), [1]),
+    ],
+)
+def test_classes_are_numbered(
+    pinned: tuple[str, ...] | None,
+    folders: list[str],
+    tokens: list[str],
+    classes: tuple[str, ...],
+    labels: list[int],
+) -> None:
+    assert numbered(pinned, folders, tokens) == (classes, labels)
+
+
+@pytest.mark.parametrize(
+    ("pinned", "folders", "tokens", "message"),
+    [
+        (
+            ("dog",),
+            ["cat"],
+            [],
+            "cat/x: its folder gives it class 'cat', which is none of the 1 class",
+        ),
+        (None, ["cat"], ["1"], "v: its file val.txt gives it class '1', which is none"),
+        (None, ["5", "6"], ["0"], "v: its file val.txt gives it class '0', which is none of the 2"),
+        (("dog",), [], ["9" * 10], "v: its file val.txt"),
+    ],
+)
+def test_unknown_classes_are_named(
+    pinned: tuple[str, ...] | None, folders: list[str], tokens: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        numbered(pinned, folders, tokens)
+    assert caught.value.code == "config.label"
+    assert str(caught.value).startswith(message)
+
+
+def test_a_class_pinned_twice_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"labels\.classes: 'a' is named twice"):
+        ClassTable(("a", "b", "a"))
+
+
+def test_no_samples_no_classes() -> None:
+    assert ClassTable(None).number().classes == ()
+
+
+def label(labels: Labels, samples: dict[str, list[str]], file: bytes | None = None) -> list[str]:
+    labeller = Labeller(labels, ["train", "val"], {"val": file} if file is not None else {})
+    parts = [
+        [{"ext": "", "key": key, "size_bytes": 0, "etag": ""} for key in keys]
+        for keys in samples.values()
+    ]
+    splits = np.array([1 if key.startswith("val") else 0 for key in samples], np.int16)
+    codes = labeller.codes(splits, pa.array(list(samples)), pa.array(parts, PARTS))
+    found = labeller.number()
+    return [found.classes[number] for number in found.labels[codes]]
+
+
+VAL = Labels(files={"val": "val.txt"})
+
+
+@pytest.mark.parametrize(
+    "name", ["val/1.seg.PNG", "val/1.JPEG", "1.JPEG", "1.seg.PNG", "val/1", "1"]
+)
+def test_a_file_may_name_a_sample_in_any_of_its_ways(name: str) -> None:
+    samples = {"val/1": ["val/1.JPEG", "val/1.seg.PNG"]}
+    assert label(VAL, samples, f"{name} cat\n".encode()) == ["cat"]
+
+
+def test_the_most_specific_name_wins() -> None:
+    samples = {"val/a/1": ["val/a/1.jpg"], "val/b/1": ["val/b/1.jpg"], "val/c/1": ["val/c/1.jpg"]}
+    file = b"1 cat\n1.jpg dog\nval/b/1.jpg owl\nval/c/1 hen"
+    assert label(VAL, samples, file) == ["dog", "owl", "hen"]
+
+
+def test_folders_and_a_file_share_the_classes() -> None:
+    samples = {"x/train/n2/a": ["x/train/n2/a.jpg"], "n1/b": ["n1/b.jpg"], "val/1": ["val/1.jpg"]}
+    assert label(VAL, samples, b"ImageId,Prediction\n1,1\n") == ["n2", "n1", "n2"]
+
+
+def test_folders_alone() -> None:
+    assert label(Labels(), {"a/b/c": [], "val/b": []}) == ["b", "val"]
+
+
+@pytest.mark.parametrize(
+    ("key", "file", "message"),
+    [
+        ("a", None, "a: no folder to take the label from"),
+        ("val/1", b"2 cat", "val/1: the label file val.txt does not name this sample"),
+        ("val/1", b"", "val/1: the label file val.txt does not name this sample"),
+    ],
+)
+def test_a_sample_without_a_label_is_named(key: str, file: bytes | None, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        label(VAL if file is not None else Labels(), {key: [f"{key}.jpg"]}, file)
+    assert caught.value.code == "config.label"
+    assert str(caught.value).startswith(message)
