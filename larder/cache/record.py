@@ -197,7 +197,7 @@ def _present(flag: int) -> bool:
 
 def _view(slot: _Slot, record: Buffer, span: Span) -> Array:
     offset, shape = span
-    return np.frombuffer(record, slot.dtype, math.prod(shape), offset).reshape(shape)
+    return np.ndarray(shape, slot.dtype, record, offset)
 
 
 def _encode(slot: _Slot, value: Value, pieces: list[bytes]) -> None:

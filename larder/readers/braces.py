@@ -43,7 +43,8 @@ def _closing(pattern: str, start: int) -> int:
 def _choices(body: str) -> list[str] | None:
     if match := _RANGE.fullmatch(body):
         first, last = match.groups()
-        width = max(len(first), len(last))
+        padded = any(len(bound) > 1 and bound.startswith("0") for bound in (first, last))
+        width = max(len(first), len(last)) if padded else 0
         return [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]
     parts = _split(body)
     return [name for part in parts for name in _expand(part)] if len(parts) > 1 else None

@@ -1,0 +1,168 @@
+"""Caches that were cut short, changed, or whose builder was killed."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from larder.cache.build import build_part
+from larder.cache.layout import PartFacts
+from larder.cache.part import open_part
+from larder.cache.record import Codec
+from larder.cache.schema import Field, Schema
+from larder.errors import DamageError, FatalError
+
+SCHEMA = Schema((Field("n", "int64"), Field("x", "uint8", (None,))))
+AMPLE_BYTES = 1 << 30
+
+
+def values(number: int) -> dict[str, object]:
+    return {"n": number, "x": np.random.default_rng(number).bytes(300)}
+
+
+def build(path: Path, count: int = 100) -> PartFacts:
+    return build_part(map(values, range(count)), SCHEMA, path, limit_bytes=AMPLE_BYTES)
+
+
+@pytest.mark.parametrize("left", [0, 1, 4096, 8192, 20_000, -4096, -1])
+def test_a_file_cut_short_is_never_mapped(tmp_path: Path, left: int) -> None:
+    path = tmp_path / "a.mdb"
+    facts = build(path)
+    os.truncate(path, left if left >= 0 else facts.bytes + left)
+    with pytest.raises(DamageError, match=f"{facts.bytes} were published") as caught:
+        open_part(path, facts)
+    assert caught.value.code == "damage.size"
+
+
+def test_a_flipped_bit_anywhere_is_found_by_verify(tmp_path: Path) -> None:
+    path = tmp_path / "a.mdb"
+    facts = build(path)
+    data = path.read_bytes()
+    for at in [0, 16, 20, *range(100, facts.bytes, 997), facts.bytes - 1]:
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
+        with pytest.raises(DamageError) as caught:
+            open_part(path, facts, verify=True)
+        assert caught.value.code == "damage.digest"
+
+
+def test_a_flipped_bit_of_a_record_is_found_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.mdb"
+    facts = build(path)
+    record = Codec(SCHEMA).encode(values(7))
+    data = bytearray(path.read_bytes())
+    begin = data.index(record)
+    for offset in (0, 9, 100, len(record) - 1):
+        changed = bytearray(data)
+        changed[begin + offset] ^= 1
+        path.write_bytes(changed)
+        with open_part(path, facts) as part:
+            for read in (lambda part=part: part[7], lambda part=part: part.batch([6, 7])):
+                with pytest.raises(DamageError, match="record 7: the checksum does not") as caught:
+                    read()
+                assert caught.value.code == "damage.record"
+            with pytest.raises(DamageError):
+                part.verify()
+            assert part[6]["n"] == 6
+        with (
+            open_part(path, facts, check_records=False) as part,
+            pytest.raises(DamageError) as caught,
+        ):
+            part.verify()
+        assert caught.value.code == "damage.digest"
+
+
+def test_a_part_of_other_records_is_damage(tmp_path: Path) -> None:
+    build(tmp_path / "a.mdb", 99)
+    facts = build(tmp_path / "b.mdb", 100)
+    size_bytes = (tmp_path / "a.mdb").stat().st_size
+    claimed = PartFacts(size_bytes, facts.sha256, facts.digest, 100)
+    with pytest.raises(DamageError, match="it holds 99 records; 100 were published"):
+        open_part(tmp_path / "a.mdb", claimed)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\0" * 8192, b"SQLite format 3" * 1000], ids=["0", "z", "s"]
+)
+def test_another_kind_of_file_is_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "a.mdb"
+    path.write_bytes(data)
+    with pytest.raises(FatalError, match="it is not a file of LMDB") as caught:
+        open_part(path, PartFacts(len(data), "", "", 1))
+    assert caught.value.code == "cache.format"
+
+
+def test_the_format_of_lmdb_1_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.mdb"
+    facts = build(path)
+    data = bytearray(path.read_bytes())
+    assert data[20:24] == b"\1\0\0\0"
+    data[20] = 2
+    path.write_bytes(data)
+    with pytest.raises(FatalError) as caught:
+        open_part(path, facts)
+    assert caught.value.code == "cache.format"
+
+
+BUILDER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_faults_cache import SCHEMA, build_part, values
+
+def records():
+    for number in range(10**9):
+        if number == 500:
+            print("under way", flush=True)
+            sys.stdin.read()
+        yield values(number)
+
+build_part(records(), SCHEMA, Path(sys.argv[2]), limit_bytes=1 << 40, transaction_bytes=10_000)
+"""
+
+
+def test_a_killed_build_leaves_nothing_under_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.mdb"
+    for _ in range(2):
+        with subprocess.Popen(
+            [sys.executable, "-c", BUILDER, str(Path(__file__).parent), str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as builder:
+            assert builder.stdout is not None
+            assert builder.stdout.readline() == b"under way\n"
+            builder.send_signal(signal.SIGKILL)
+        assert not path.exists()
+        # The second build removed what the first one left.
+        assert len(os.listdir(tmp_path)) == 1
+    facts = build(path)
+    assert os.listdir(tmp_path) == ["a.mdb"]
+    open_part(path, facts, verify=True).close()
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_faults_cache import build
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+build(Path(sys.argv[2]))
+"""
+
+
+def test_a_full_disk_is_said_and_nothing_is_left(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(Path(__file__).parent), str(tmp_path / "a.mdb")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr.splitlines()[-1].startswith("larder.errors.StoreError: ")
+    assert os.listdir(tmp_path) == []
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 20_000

@@ -1,0 +1,144 @@
+"""Records of every schema come back, and every flipped bit is found."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from larder.cache.build import build_part
+from larder.cache.part import open_part
+from larder.cache.record import Codec, empty_columns
+from larder.cache.schema import DTYPES, Field, Schema
+from larder.errors import DamageError, FatalError
+from larder.readers.braces import expand
+from larder.shards.packing import brace_pattern
+
+DIMENSIONS = st.one_of(st.none(), st.integers(0, 4))
+
+
+@st.composite
+def schemas(draw: st.DrawFn) -> Schema:
+    names = draw(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=4, unique=True))
+    return Schema(
+        tuple(
+            Field(
+                name.encode(errors="replace").decode(),
+                draw(st.sampled_from(sorted(DTYPES))),
+                tuple(draw(st.lists(DIMENSIONS, max_size=3))),
+                draw(st.booleans()),
+            )
+            for name in names
+        )
+    )
+
+
+@st.composite
+def records(draw: st.DrawFn, schema: Schema) -> dict[str, Any]:
+    values = {}
+    for field in schema.fields:
+        if field.optional and draw(st.booleans()):
+            continue
+        shape = [draw(st.integers(0, 4)) if size is None else size for size in field.shape]
+        order = draw(st.sampled_from("<>="))
+        dtype = np.dtype(field.dtype).newbyteorder(order)
+        values[field.name] = draw(hnp.arrays(dtype, tuple(shape)))
+    return values
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Schema, list[dict[str, Any]]]:
+    # Names that are no text make a schema that is refused; others come.
+    try:
+        schema = draw(schemas())
+    except FatalError:
+        schema = Schema((Field("x", "uint8", (None,)),))
+    return schema, draw(st.lists(records(schema), max_size=5))
+
+
+def assert_same(found: Any, wanted: dict[str, Any], schema: Schema) -> None:
+    for field in schema.fields:
+        if field.name not in wanted:
+            assert found.get(field.name) is None
+            continue
+        array = found[field.name]
+        assert array.dtype == field.dtype
+        np.testing.assert_array_equal(array, wanted[field.name])
+
+
+@given(cases())
+def test_records_come_back(case: tuple[Schema, list[dict[str, Any]]]) -> None:
+    schema, rows = case
+    assert Schema.parse(schema.document(), "") == schema
+    codec = Codec(schema)
+    columns = empty_columns(schema.fields, len(rows))
+    for number, values in enumerate(rows):
+        record = codec.encode(values)
+        Codec.check(record)
+        decoded = codec.decode(memoryview(record))
+        assert_same(decoded, values, schema)
+        assert codec.encode(decoded) == record
+        codec.decode_into(record, number, columns)
+    for number, values in enumerate(rows):
+        row = {name: column[number] for name, column in columns.items()}
+        assert_same(row, values, schema)
+
+
+@given(cases(), st.data())
+def test_every_flipped_bit_is_found(
+    case: tuple[Schema, list[dict[str, Any]]], data: st.DataObject
+) -> None:
+    schema, rows = case
+    codec = Codec(schema)
+    for values in rows:
+        record = bytearray(codec.encode(values))
+        bit = data.draw(st.integers(0, 8 * len(record) - 1))
+        record[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(DamageError):
+            Codec.check(record)
+
+
+@given(st.binary(max_size=80), cases())
+def test_any_bytes_decode_or_are_damage(
+    data: bytes, case: tuple[Schema, list[dict[str, Any]]]
+) -> None:
+    with suppress(DamageError):
+        Codec(case[0]).decode(data)
+
+
+@settings(max_examples=25, deadline=None)
+@given(cases(), st.sampled_from([1, 100, 1 << 20]))
+def test_parts_come_back(case: tuple[Schema, list[dict[str, Any]]], transaction_bytes: int) -> None:
+    schema, rows = case
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.mdb"
+        facts = build_part(
+            rows,
+            schema,
+            path,
+            limit_bytes=1 << 24,
+            transaction_bytes=transaction_bytes,
+            map_bytes=1 << 16,
+        )
+        with open_part(path, facts, verify=True) as part:
+            part.verify()
+            for found, values in zip(part, rows, strict=True):
+                assert_same(found, values, schema)
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=30, unique=True))
+def test_brace_patterns_of_shards_expand_to_them(numbers: list[int]) -> None:
+    names = [f"a-b-{number:06d}.tar" for number in sorted(numbers)]
+    assert expand(brace_pattern(names)) == names
+
+
+@given(st.text(alphabet="a{},.01", max_size=14))
+def test_any_pattern_expands(pattern: str) -> None:
+    assert expand(pattern)

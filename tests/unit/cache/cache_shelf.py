@@ -1,0 +1,69 @@
+"""Shards in memory with their index, for the tests of caches."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+from PIL import Image
+
+from larder.cache.records import Samples
+from larder.manifest.schemas import SAMPLES
+from larder.store.memory import MemoryStore
+
+GAP = b"a header"
+
+
+class Shelf:
+    """Shards in memory, and the index of one split."""
+
+    def __init__(self, name: str) -> None:
+        self.store = MemoryStore(name)
+        self.rows: list[dict[str, Any]] = []
+
+    def add_shard(
+        self, name: str, samples: Sequence[tuple[str, int | None, Mapping[str, bytes]]]
+    ) -> None:
+        data = bytearray()
+        for key, label, contents in samples:
+            begin, parts = len(data), []
+            for ext, content in contents.items():
+                data += GAP
+                crc = google_crc32c.value(content)
+                parts.append(
+                    {"ext": ext, "offset": len(data), "length": len(content), "crc32c": crc}
+                )
+                data += content
+            self.rows.append(
+                {
+                    "id": len(self.rows),
+                    "split": "train",
+                    "key": key,
+                    "segment": "s",
+                    "shard": name,
+                    "offset": begin,
+                    "length": len(data) - begin,
+                    "label": label,
+                    "parts": parts,
+                }
+            )
+        self.store.put(f"shards/{name}", bytes(data))
+
+    @property
+    def samples(self) -> Samples:
+        return Samples(self.batches, self.store, "shards/{}".format)
+
+    def batches(self) -> list[pa.RecordBatch]:
+        table = pa.Table.from_pylist(self.rows, SAMPLES)
+        return [batch for batch in table.to_batches(max_chunksize=3) if batch.num_rows]
+
+
+def encoded_image(array: np.ndarray[Any, Any], format_: str = "PNG", mode: str = "") -> bytes:
+    out = io.BytesIO()
+    image = Image.fromarray(array)
+    (image.convert(mode) if mode else image).save(out, format_)
+    return out.getvalue()

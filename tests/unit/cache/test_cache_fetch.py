@@ -1,0 +1,164 @@
+"""Parts of remote stores are downloaded once, and only what is right gets a name."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from larder.cache.build import build_part
+from larder.cache.fetch import VARIABLE, cache_directory, fetch_part
+from larder.cache.layout import PartFacts
+from larder.cache.part import open_part
+from larder.cache.schema import Field, Schema
+from larder.cache.scratch import draft
+from larder.errors import ConfigError, DamageError, NotFoundError, StoreError
+from larder.store.local import LocalStore
+from larder.store.memory import MemoryStore, forget
+
+SCHEMA = Schema((Field("x", "int64"),))
+
+
+class Remote(MemoryStore):
+    """A store that counts what is opened, and can hold back the bytes."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.opened = 0
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def open(self, key: str, **options: Any) -> Any:
+        self.opened += 1
+        self.gate.wait()
+        return super().open(key, **options)
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Iterator[tuple[Remote, PartFacts]]:
+    path = tmp_path / "built.mdb"
+    facts = build_part(({"x": n} for n in range(100)), SCHEMA, path, limit_bytes=1 << 20)
+    store = Remote("fetch")
+    store.put("cache/a.mdb", path.read_bytes())
+    yield store, facts
+    forget("fetch")
+
+
+def test_a_part_is_downloaded_once(remote: tuple[Remote, PartFacts], tmp_path: Path) -> None:
+    store, facts = remote
+    for _ in range(2):
+        path = fetch_part(store, "cache/a.mdb", facts, tmp_path / "c" / "d")
+        with open_part(path, facts, verify=True) as part:
+            assert part[42]["x"] == 42
+    assert path.name == f"{facts.sha256}.mdb"
+    assert store.opened == 1
+    assert sorted(os.listdir(path.parent)) == [f".{path.name}.lock", path.name]
+
+
+def test_a_directory_is_read_in_place(remote: tuple[Remote, PartFacts], tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    path = fetch_part(store, "built.mdb", remote[1], tmp_path / "c")
+    assert path == tmp_path / "built.mdb"
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda data: data[:-4096], "damage.size"),
+        (lambda data: data + b"x", "damage.size"),
+        (lambda data: data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], "damage.digest"),
+    ],
+)
+def test_other_bytes_are_refused(
+    remote: tuple[Remote, PartFacts], tmp_path: Path, change: Any, code: str
+) -> None:
+    store, facts = remote
+    store.put("cache/a.mdb", change(store.get("cache/a.mdb")))
+    with pytest.raises(DamageError) as caught:
+        fetch_part(store, "cache/a.mdb", facts, tmp_path / "c")
+    assert caught.value.code == code
+    assert caught.value.where == "memory://fetch/cache/a.mdb"
+    assert os.listdir(tmp_path / "c") == [f".{facts.sha256}.mdb.lock"]
+
+
+def test_a_file_of_another_length_is_downloaded_again(
+    remote: tuple[Remote, PartFacts], tmp_path: Path
+) -> None:
+    store, facts = remote
+    (tmp_path / f"{facts.sha256}.mdb").write_bytes(b"cut short")
+    path = fetch_part(store, "cache/a.mdb", facts, tmp_path)
+    open_part(path, facts, verify=True).close()
+
+
+def test_ranks_that_want_the_same_part_download_it_once(
+    remote: tuple[Remote, PartFacts], tmp_path: Path
+) -> None:
+    store, facts = remote
+    store.gate.clear()
+    with ThreadPoolExecutor(4) as pool:
+        wanted = [
+            pool.submit(fetch_part, store, "cache/a.mdb", facts, tmp_path / "c") for _ in range(4)
+        ]
+        store.gate.set()
+        assert len({future.result() for future in wanted}) == 1
+    assert store.opened == 1
+
+
+def test_what_is_missing_is_said(remote: tuple[Remote, PartFacts], tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        fetch_part(remote[0], "cache/b.mdb", remote[1], tmp_path / "c")
+
+
+def test_a_part_larger_than_the_disk_is_refused(
+    remote: tuple[Remote, PartFacts], tmp_path: Path
+) -> None:
+    facts = PartFacts(bytes=1 << 62, sha256="f" * 64, digest="d" * 64, records=1)
+    with pytest.raises(StoreError, match="set LARDER_CACHE_DIR to a directory with more") as caught:
+        fetch_part(remote[0], "cache/a.mdb", facts, tmp_path / "c")
+    assert caught.value.code == "store.full"
+    assert remote[0].opened == 0
+
+
+def test_a_file_in_the_way_is_said(remote: tuple[Remote, PartFacts], tmp_path: Path) -> None:
+    (tmp_path / "c").write_bytes(b"")
+    with pytest.raises(ConfigError) as caught:
+        fetch_part(remote[0], "cache/a.mdb", remote[1], tmp_path / "c")
+    assert caught.value.code == "config.path"
+
+
+def test_where_downloads_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert cache_directory() == Path("/home/someone/.cache/larder")
+    monkeypatch.setenv(VARIABLE, "~/scratch")
+    assert cache_directory() == Path("/home/someone/scratch")
+    assert cache_directory("/given") == Path("/given")
+
+
+def test_a_draft_that_nobody_holds_is_removed(tmp_path: Path) -> None:
+    stale = tmp_path / ".a[1].mdb.0123456789abcdef.draft"
+    other = tmp_path / ".b.mdb.0123456789abcdef.draft"
+    for path in (stale, other):
+        path.write_bytes(b"left behind")
+    with draft(tmp_path / "a[1].mdb") as first, draft(tmp_path / "a[1].mdb") as second:
+        assert first.path.exists()
+        assert second.path.exists()
+        assert not stale.exists()
+    assert os.listdir(tmp_path) == [other.name]
+
+
+def test_a_draft_is_published_in_one_step(tmp_path: Path) -> None:
+    final = tmp_path / "new" / "a.mdb"
+    with draft(final) as file:
+        file.write(b"ab")
+        file.write(memoryview(b"cd"))
+        assert not final.exists()
+        file.publish()
+    assert final.read_bytes() == b"abcd"
+    assert os.listdir(final.parent) == ["a.mdb"]

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pytest
+
+from larder.cache.record import Codec, checksum, empty_columns
+from larder.cache.schema import Field, Schema
+from larder.errors import DamageError, FatalError
+
+SCHEMA = Schema(
+    (
+        Field("label", "int16"),
+        Field("grid", "uint16", (None, 2), optional=True),
+        Field("flag", "bool"),
+        Field("key", "uint8", (None,)),
+    )
+)
+CODEC = Codec(SCHEMA)
+
+
+def test_a_record_is_laid_out_as_documented() -> None:
+    grid = np.array([[1, 2], [3, 4], [5, 6]], np.uint16)
+    record = CODEC.encode({"label": -2, "grid": grid, "flag": True, "key": b"ab"})
+    body = b"\xfe\xff\x01" + b"\x03\0\0\0" + b"\1\0\2\0\3\0\4\0\5\0\6\0\x01\x02\0\0\0ab"
+    assert record == body + google_crc32c.value(body).to_bytes(4, "little")
+    assert checksum(record) == google_crc32c.value(body)
+
+
+def test_an_absent_field_takes_one_byte() -> None:
+    record = CODEC.encode({"label": 0, "flag": False, "key": b""})
+    assert record[:-4] == b"\0\0" + b"\0" + b"\0" + b"\0\0\0\0"
+    assert CODEC.decode(record).keys() == {"label", "flag", "key"}
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=">u2").reshape(3, 2),
+        np.arange(12, dtype="u2").reshape(2, 6).T[::2][:, :],
+        np.asfortranarray(np.arange(6, dtype="u2").reshape(3, 2)),
+    ],
+    ids=["big-endian", "strided", "fortran"],
+)
+def test_the_layout_of_the_array_does_not_matter(array: np.ndarray[Any, Any]) -> None:
+    values = {"label": 1, "flag": True, "key": b"k"}
+    plain = np.ascontiguousarray(array).astype("<u2")
+    record = CODEC.encode({**values, "grid": array})
+    assert record == CODEC.encode({**values, "grid": plain})
+    np.testing.assert_array_equal(CODEC.decode(record)["grid"], array)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"label": 1 << 15}, r"'label' takes int16 of shape \(\), not the number 32768"),
+        ({"label": True}, "not a value of type bool"),
+        ({"label": 1.0}, "not a value of type float"),
+        ({"label": "1"}, "not a value of type str"),
+        ({"label": np.int32(1)}, "not dtype int32"),
+        ({"label": np.zeros(1, np.int16)}, r"not shape \(1,\)"),
+        ({"label": None}, "the record has no 'label'"),
+        ({"grid": np.zeros((2, 3), np.uint16)}, r"uint16 of shape \(\*, 2\), not shape \(2, 3\)"),
+        ({"grid": [[1, 2]]}, "not a value of type list"),
+        ({"grid": b"ab"}, "not dtype uint8"),
+        ({"other": 1}, "the schema has no field 'other'"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(FatalError, match=message) as caught:
+        CODEC.encode({"label": 1, "flag": True, "key": b"", **values})
+    assert caught.value.code == "cache.schema"
+
+
+def test_a_python_float_is_a_float64_only() -> None:
+    Codec(Schema((Field("x", "float64"),))).encode({"x": 0.5})
+    with pytest.raises(FatalError, match="not a value of type float"):
+        Codec(Schema((Field("x", "float32"),))).encode({"x": 0.5})
+
+
+@pytest.mark.parametrize("length", range(19))
+def test_a_record_cut_short_is_damage(length: int) -> None:
+    record = CODEC.encode(
+        {"label": 1, "grid": np.ones((1, 2), np.uint16), "flag": 1 > 0, "key": b""}
+    )
+    assert len(record) == 20
+    with pytest.raises(DamageError):
+        CODEC.decode(record[:length])
+    with pytest.raises(DamageError, match="checksum"):
+        Codec.check(record[:length])
+
+
+def test_a_record_that_is_longer_is_damage() -> None:
+    record = CODEC.encode({"label": 1, "flag": True, "key": b"k"})
+    with pytest.raises(DamageError, match="no record of the schema"):
+        CODEC.decode(record + b"\0")
+
+
+def test_a_presence_byte_is_0_or_1() -> None:
+    record = bytearray(CODEC.encode({"label": 1, "flag": True, "key": b"k"}))
+    record[2] = 2
+    with pytest.raises(DamageError, match="presence byte is 2"):
+        CODEC.decode(record)
+
+
+def test_columns_are_arrays_where_values_stack() -> None:
+    columns = empty_columns(SCHEMA.fields, 3)
+    assert isinstance(columns["label"], np.ndarray)
+    assert columns["label"].shape == (3,)
+    assert columns["flag"].dtype == np.bool_  # type: ignore[union-attr]
+    assert columns["grid"] == columns["key"] == [None, None, None]

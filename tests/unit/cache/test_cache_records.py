@@ -1,0 +1,332 @@
+"""Samples of shards become records."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cache_shelf import Shelf, encoded_image
+
+from larder.cache.fields import field_name, read_rows, sample_schema
+from larder.cache.part import PartReader, open_part
+from larder.cache.records import Samples, build_samples, sample_records
+from larder.cache.schema import Field
+from larder.cache.window import Making, in_order
+from larder.errors import FatalError, LarderError, ObjectError
+from larder.store.memory import forget
+
+AMPLE_BYTES = 1 << 30
+
+
+def pixels(height: int, width: int, channels: int = 1, value: int = 7) -> np.ndarray[Any, Any]:
+    array = np.full((height, width, channels), value, np.uint8)
+    return array[:, :, 0] if channels == 1 else array
+
+
+def png(height: int, width: int, channels: int = 1, value: int = 7) -> bytes:
+    return encoded_image(pixels(height, width, channels, value))
+
+
+def built(shelf: Shelf, kind: Any, tmp_path: Path, **options: Any) -> PartReader:
+    path = tmp_path / f"{kind}.mdb"
+    facts = build_samples(shelf.samples, kind, path, limit_bytes=AMPLE_BYTES, **options)
+    return open_part(path, facts, verify=True)
+
+
+def refused(shelf: Shelf, kind: Any, tmp_path: Path) -> LarderError:
+    with pytest.raises(LarderError) as caught:
+        build_samples(shelf.samples, kind, tmp_path / "x.mdb", limit_bytes=AMPLE_BYTES)
+    assert list(tmp_path.iterdir()) == []
+    return caught.value
+
+
+@pytest.fixture
+def shelf(request: pytest.FixtureRequest) -> Iterator[Shelf]:
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name)
+    yield Shelf(name)
+    forget(name)
+
+
+@pytest.fixture
+def labelled(shelf: Shelf) -> Shelf:
+    for shard in range(3):
+        shelf.add_shard(
+            f"{shard}.tar",
+            [
+                (f"a/{shard}{n}", n % 2, {"cls": b"%d" % (n % 2), "png": png(8, 8, 1, n)})
+                for n in range(4)
+            ],
+        )
+    return shelf
+
+
+def test_images_of_one_size_make_arrays(labelled: Shelf, tmp_path: Path) -> None:
+    with built(labelled, "decoded", tmp_path) as part:
+        assert part.schema.fields == (
+            Field("label", "int64"),
+            Field("image", "uint8", (8, 8, 1)),
+            Field("key", "uint8", (None,)),
+        )
+        batch = part.batch(range(12))
+        assert batch["image"].shape == (12, 8, 8, 1)  # type: ignore[union-attr]
+        assert batch["image"][:, 0, 0, 0].tolist() == [0, 1, 2, 3] * 3  # type: ignore[call-overload]
+        assert batch["label"].tolist() == [0, 1, 0, 1] * 3  # type: ignore[union-attr]
+        assert bytes(part[5]["key"]) == b"a/11"
+
+
+def test_encoded_parts_keep_their_bytes(labelled: Shelf, tmp_path: Path) -> None:
+    with built(labelled, "encoded", tmp_path) as part:
+        assert part.schema.names == ("label", "png", "key")
+        assert bytes(part[6]["png"]) == png(8, 8, 1, 2)
+
+
+def test_every_shard_is_read_once_in_one_pass(labelled: Shelf, tmp_path: Path) -> None:
+    opened: list[str] = []
+
+    class Spy:
+        url = labelled.store.url
+
+        def open(self, key: str) -> Any:
+            opened.append(key)
+            return labelled.store.open(key)
+
+    samples = Samples(labelled.batches, Spy(), "shards/{}".format)  # type: ignore[arg-type]
+    build_samples(samples, "encoded", tmp_path / "a.mdb", limit_bytes=AMPLE_BYTES)
+    assert opened == ["shards/0.tar", "shards/1.tar", "shards/2.tar"]
+    opened.clear()
+    # The first image of all says what shape to begin with.
+    build_samples(samples, "decoded", tmp_path / "b.mdb", limit_bytes=AMPLE_BYTES)
+    assert opened == ["shards/0.tar", "shards/0.tar", "shards/1.tar", "shards/2.tar"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shape"),
+    [
+        ([(8, 8, 3), (8, 8, 3)], (8, 8, 3)),
+        ([(8, 8, 3), (8, 9, 3)], (8, None, 3)),
+        ([(8, 8, 3), (8, 8, 3), (7, 8, 3), (8, 9, 3)], (None, None, 3)),
+        ([(8, 8, 1), (8, 8, 1)], (8, 8, 1)),
+        ([(8, 8, 1), (8, 8, 3), (8, 8, 1)], (8, 8, 3)),
+        ([(8, 8, 3), (5, 8, 1)], (None, 8, 3)),
+    ],
+)
+def test_the_shape_is_the_least_that_fits(
+    shelf: Shelf, tmp_path: Path, sizes: list[tuple[int, int, int]], shape: tuple[Any, ...]
+) -> None:
+    samples = [(str(n), None, {"png": png(*size, n + 1)}) for n, size in enumerate(sizes)]
+    shelf.add_shard("a", samples)
+    with built(shelf, "decoded", tmp_path) as part:
+        assert part.schema.fields[0] == Field("image", "uint8", shape)
+        for n, (record, size) in enumerate(zip(part, sizes, strict=True)):
+            wanted = np.full((*size[:2], shape[2]), n + 1, np.uint8)
+            np.testing.assert_array_equal(record["image"], wanted)
+
+
+def test_parts_that_some_samples_lack_are_optional(shelf: Shelf, tmp_path: Path) -> None:
+    shelf.add_shard("a", [("x", 1, {"jpg": png(2, 2)}), ("y", None, {"json": b"{}"})])
+    with built(shelf, "decoded", tmp_path) as part:
+        assert [(field.name, field.optional) for field in part.schema.fields] == [
+            ("label", True),
+            ("image", True),
+            ("json", True),
+            ("key", False),
+        ]
+        assert part[0].keys() == {"label", "image", "key"}
+        assert part[1].keys() == {"json", "key"}
+
+
+def test_samples_without_labels_or_images(shelf: Shelf, tmp_path: Path) -> None:
+    shelf.add_shard(
+        "a", [("größe", None, {"txt": b"hello", "cls": b"5"}), ("b", None, {"txt": b""})]
+    )
+    for kind in ("encoded", "decoded"):
+        with built(shelf, kind, tmp_path) as part:
+            assert part.schema.names == ("cls", "txt", "key")
+            assert bytes(part[0]["txt"]) == b"hello"
+            assert bytes(part[0]["cls"]) == b"5"
+            assert bytes(part[0]["key"]).decode() == "größe"
+            assert part[1]["txt"].size == 0
+
+
+def test_an_empty_split(shelf: Shelf, tmp_path: Path) -> None:
+    with built(shelf, "decoded", tmp_path) as part:
+        assert len(part) == 0
+        assert part.schema.names == ("key",)
+
+
+@pytest.mark.parametrize(
+    ("ext", "encoded", "decoded"),
+    [
+        ("jpg", "jpg", "image"),
+        ("seg.png", "seg.png", "image.seg"),
+        ("json", "json", "json"),
+        ("label", "part.label", "part.label"),
+        ("key", "part.key", "part.key"),
+        ("image", "part.image", "part.image"),
+        ("part.key", "part.part.key", "part.part.key"),
+        ("image.txt", "part.image.txt", "part.image.txt"),
+        ("image.png", "part.image.png", "image.image"),
+    ],
+)
+def test_names_of_fields(ext: str, encoded: str, decoded: str) -> None:
+    assert field_name(ext, "encoded") == encoded
+    assert field_name(ext, "decoded") == decoded
+
+
+def test_parts_called_like_our_fields_do_not_collide(shelf: Shelf, tmp_path: Path) -> None:
+    contents = {ext: ext.encode() for ext in ("image", "key", "label", "part.key")}
+    shelf.add_shard("a", [("k", 3, contents)])
+    with built(shelf, "encoded", tmp_path) as part:
+        record = part[0]
+        assert record["label"] == 3
+        assert bytes(record["key"]) == b"k"
+        assert bytes(record["part.label"]) == b"label"
+        assert bytes(record["part.part.key"]) == b"part.key"
+
+
+def test_two_images_for_one_field_are_refused(shelf: Shelf, tmp_path: Path) -> None:
+    shelf.add_shard("a", [("x", None, {"jpg": png(2, 2), "png": png(2, 2)})])
+    error = refused(shelf, "decoded", tmp_path)
+    assert error.code == "cache.schema"
+    assert "shards/a: x.png: another part of the sample fills the field 'image' too" in str(error)
+
+
+def test_images_of_two_dtypes_are_refused(shelf: Shelf, tmp_path: Path) -> None:
+    deep = encoded_image(np.zeros((2, 2), np.uint16))
+    shelf.add_shard("a", [("x", None, {"png": png(2, 2)}), ("y", None, {"png": deep})])
+    error = refused(shelf, "decoded", tmp_path)
+    assert "y.png: an image of uint16 follows images of uint8" in str(error)
+
+
+@pytest.mark.parametrize("data", [b"", b"text", png(40, 40, 3)[:60]])
+def test_an_undecodable_image_is_named(shelf: Shelf, tmp_path: Path, data: bytes) -> None:
+    shelf.add_shard("a", [("x", None, {"png": png(40, 40)}), ("y", None, {"png": data})])
+    error = refused(shelf, "decoded", tmp_path)
+    assert isinstance(error, ObjectError)
+    assert error.code == "sample.undecodable"
+    assert "shards/a: y.png" in error.where
+
+
+def test_a_changed_byte_of_a_shard_is_damage(labelled: Shelf, tmp_path: Path) -> None:
+    data = bytearray(labelled.store.get("shards/1.tar"))
+    data[labelled.rows[6]["parts"][1]["offset"] + 30] ^= 1
+    labelled.store.put("shards/1.tar", data)
+    error = refused(labelled, "encoded", tmp_path)
+    assert (error.code, error.exit_status) == ("damage.record", 4)
+    assert error.where.endswith("shards/1.tar: a/12.png")
+
+
+def test_a_shard_cut_short_is_damage(labelled: Shelf, tmp_path: Path) -> None:
+    data = labelled.store.get("shards/2.tar")
+    labelled.store.put("shards/2.tar", data[:-1])
+    error = refused(labelled, "encoded", tmp_path)
+    assert error.code == "damage.size"
+    assert f"it ends at byte {len(data) - 1}" in str(error)
+
+
+def test_an_index_that_goes_back_is_damage(labelled: Shelf, tmp_path: Path) -> None:
+    labelled.rows[0], labelled.rows[1] = labelled.rows[1], labelled.rows[0]
+    assert refused(labelled, "encoded", tmp_path).code == "damage.manifest"
+
+
+def test_the_budget_holds(labelled: Shelf, tmp_path: Path) -> None:
+    with pytest.raises(FatalError) as caught:
+        build_samples(labelled.samples, "encoded", tmp_path / "x.mdb", limit_bytes=9000)
+    assert caught.value.code == "run.endless"
+
+
+@pytest.mark.parametrize("window_bytes", [1, 200, 1 << 20])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_limits_do_not_change_the_bytes(
+    labelled: Shelf, tmp_path: Path, threads: int, window_bytes: int
+) -> None:
+    options: dict[str, Any] = {"limit_bytes": AMPLE_BYTES}
+    plain = build_samples(labelled.samples, "decoded", tmp_path / "a.mdb", **options)
+    options |= {"threads": threads, "window_bytes": window_bytes}
+    assert build_samples(labelled.samples, "decoded", tmp_path / "b.mdb", **options) == plain
+
+
+class Slow(Making):
+    """A record whose image is decoded when the test says so."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.source_bytes = size
+        self.gate = threading.Event()
+
+    def begin(self, pool: Any) -> None:
+        self._arrays["image"] = pool.submit(self.gate.wait)
+
+
+def test_the_window_bounds_what_is_held() -> None:
+    taken: list[Slow] = []
+    most = 0
+
+    def records() -> Iterator[Slow]:
+        for number in range(50):
+            taken.append(Slow(10 + number % 7))
+            yield taken[-1]
+
+    given = 0
+    for record in in_order(_released(records(), taken), threads=2, window_bytes=50):
+        given += 1
+        record.result()
+        held = sum(other.source_bytes for other in taken[given - 1 : -1])
+        most = max(most, held)
+    assert given == 50
+    assert 30 < most <= 50
+
+
+def _released(records: Iterator[Slow], taken: list[Slow]) -> Iterator[Slow]:
+    # The fifth record after one is being made when that one may finish, so the window is full.
+    for number, record in enumerate(records):
+        if number >= 3:
+            taken[number - 3].gate.set()
+        yield record
+    for record in taken:
+        record.gate.set()
+
+
+def test_progress_is_told_once_for_every_record(shelf: Shelf, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+
+    class Listener:
+        def start(self, stage: str, **totals: int | None) -> None: ...
+        def finish(self, stage: str) -> None: ...
+        def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
+            assert stage == "cache"
+            told.append((objects, bytes))
+
+    sizes = [3, 3, 4, 5]
+    shelf.add_shard("a", [(str(n), None, {"png": png(n, n)}) for n in sizes])
+    built(shelf, "decoded", tmp_path, progress=Listener()).close()
+    assert told == [(1, len(png(n, n))) for n in sizes]
+
+
+def test_rows_are_read_whatever_the_batches(labelled: Shelf) -> None:
+    samples = list(read_rows(labelled.batches()))
+    assert [sample.key for sample in samples] == [row["key"] for row in labelled.rows]
+    assert [[part._asdict() for part in sample.parts] for sample in samples] == [
+        row["parts"] for row in labelled.rows
+    ]
+    sliced = [batch.slice(1) for batch in labelled.batches()]
+    assert next(read_rows(sliced)).parts == samples[1].parts
+
+
+def test_records_can_be_had_without_a_file(labelled: Shelf) -> None:
+    schema = sample_schema(labelled.batches(), "encoded")
+    records = list(sample_records(labelled.samples, schema, "encoded"))
+    assert records[1] == {"label": 1, "png": png(8, 8, 1, 1), "key": b"a/01"}
+
+
+def test_a_reader_that_stops_early_ends_the_threads(labelled: Shelf) -> None:
+    schema = sample_schema(labelled.batches(), "encoded")
+    records = sample_records(labelled.samples, schema, "encoded")
+    next(records)
+    records.close()
+    assert not [t for t in threading.enumerate() if t.name.startswith("larder-decode")]

@@ -1,0 +1,294 @@
+"""larder.open, on versions written by hand."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import larder
+from larder.cache.build import build_part
+from larder.cache.schema import Field, Schema
+from larder.errors import ConfigError, DamageError, FatalError, LarderError
+from larder.readers.cache import CacheReader
+from larder.store import open_store
+from larder.store.memory import forget
+from larder.versions import layout
+from larder.versions.documents import (
+    CacheFacts,
+    CachePart,
+    SegmentUse,
+    SplitFacts,
+    VersionDocument,
+    seal,
+)
+
+ID = "0123456789abcdef" * 2
+OTHER = "f" * 32
+
+
+def write_part(folder: Path, name: str, records: int, **options: Any) -> CachePart:
+    size = options.get("size", 4)
+    extra = (Field("note", "uint8", (None,)),) if options.get("note") else ()
+    schema = Schema(
+        (Field("label", options.get("dtype", "int64")), Field("x", "int32", (size,)), *extra)
+    )
+    start = options.get("start", 0)
+    rows = (
+        {
+            "label": np.dtype(schema.fields[0].dtype).type(start + n),
+            "x": np.full(size, start + n, np.int32),
+            **({"note": b"n"} if extra else {}),
+        }
+        for n in range(records)
+    )
+    facts = build_part(rows, schema, folder / name, limit_bytes=1 << 20)
+    return CachePart(name, facts.bytes, facts.sha256, facts.digest, facts.records)
+
+
+def document(cache: CacheFacts | None, **changes: Any) -> VersionDocument:
+    pattern = "segments/s/shards/train/toy-train-{000000..000002}.tar"
+    one = "segments/s/shards/validation/toy-validation-000000.tar"
+    return replace(
+        VersionDocument(
+            dataset="toy",
+            id=ID,
+            digest="d" * 64,
+            inputs="1" * 64,
+            segments=(SegmentUse("s"),),
+            splits={
+                "train": SplitFacts(10, 3, 30_720, (pattern,)),
+                "validation": SplitFacts(1, 1, 10_240, (one,)),
+            },
+            classes=("cat", "dog"),
+            files=(),
+            cache=cache,
+        ),
+        **changes,
+    )
+
+
+def publish(url: str, version: VersionDocument, parts: Path) -> None:
+    store = open_store(url)
+    for entries in (version.cache.splits if version.cache else {}).values():
+        for part in entries:
+            store.put(part.path, (parts / part.path).read_bytes())
+    store.put(layout.version_key(version.id), seal(version))
+    store.put(layout.tag_key("latest"), seal({"version": version.id}))
+    store.put(layout.tag_key("v1"), seal({"version": version.id}))
+    store.close()
+
+
+@pytest.fixture(params=["path", "memory"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    yield f"{tmp_path}/local" if request.param == "path" else "memory://data"
+    forget("data")
+
+
+@pytest.fixture
+def toy(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("LARDER_CACHE_DIR", str(tmp_path / "downloads"))
+    url = f"{root}/larder/toy"
+    part = write_part(tmp_path, "train.mdb", 10)
+    publish(url, document(CacheFacts("decoded", {"train": (part,)})), tmp_path)
+    return url
+
+
+@pytest.mark.parametrize("name", ["", "@latest", "@v1", f"@{ID}", f"/versions/{ID}", "/", "@v1/"])
+def test_a_version_opens_by_every_name(toy: str, name: str) -> None:
+    data = larder.open(toy + name)
+    assert (data.dataset, data.version, data.digest) == ("toy", ID, "d" * 64)
+    assert data.classes == ("cat", "dog")
+    assert list(data.splits) == ["train", "validation"]
+    assert data.splits["train"].samples == 10
+    assert repr(data) == f"<larder.Data toy@{ID}: train, validation>"
+
+
+def test_shards_are_paths_or_urls(toy: str) -> None:
+    data = larder.open(toy)
+    folder = f"{toy}/segments/s/shards"
+    assert data.shards("train") == [f"{folder}/train/toy-train-00000{n}.tar" for n in range(3)]
+    assert data.shards("validation") == [f"{folder}/validation/toy-validation-000000.tar"]
+
+
+def test_the_cache_reads_as_numpy(toy: str, tmp_path: Path) -> None:
+    with larder.open(toy).cache("train", verify=True) as cache:
+        assert len(cache) == 10
+        batch = cache.batch([3, -1])
+        assert batch["label"].tolist() == [3, 9]  # type: ignore[union-attr]
+        assert batch["x"].tolist() == [[3] * 4, [9] * 4]  # type: ignore[union-attr]
+        assert [int(record["label"]) for record in cache] == list(range(10))
+        cache.verify()
+    assert (tmp_path / "downloads").exists() == toy.startswith("memory:")
+
+
+def test_data_and_caches_are_pickled(toy: str) -> None:
+    data = pickle.loads(pickle.dumps(larder.open(toy)))
+    with data.cache("train") as cache, pickle.loads(pickle.dumps(cache)) as copy:
+        assert copy[4]["label"] == 4
+
+
+def test_the_directory_of_downloads_can_be_given(tmp_path: Path) -> None:
+    part = write_part(tmp_path, "train.mdb", 3)
+    publish(
+        "memory://given/larder/toy", document(CacheFacts("decoded", {"train": (part,)})), tmp_path
+    )
+    data = larder.open("memory://given/larder/toy", cache_dir=tmp_path / "mine")
+    data.cache("train").close()
+    assert (tmp_path / "mine" / f"{part.sha256}.mdb").exists()
+    forget("given")
+
+
+def refusal(call: Any, *arguments: Any) -> tuple[str, str]:
+    with pytest.raises(LarderError) as caught:
+        call(*arguments)
+    return caught.value.code, str(caught.value)
+
+
+def test_wrong_names_are_answered_with_those_there_are(toy: str) -> None:
+    assert refusal(larder.open, f"{toy}@v9") == (
+        "version.missing",
+        f"{toy}: there is no tag 'v9'; there are latest, v1",
+    )
+    code, text = refusal(larder.open, f"{toy}@{OTHER}")
+    assert (code, f"there is no version {OTHER}" in text) == ("version.missing", True)
+    code, text = refusal(larder.open, f"{toy}x")
+    assert code == "version.missing"
+    assert text.endswith("there is no tag 'latest'; nothing was published there")
+    data = larder.open(toy)
+    for call in (data.shards, data.cache):
+        code, text = refusal(call, "test")
+        assert code == "version.split"
+        assert text.endswith("there is no split 'test'; there are train, validation")
+    code, text = refusal(data.cache, "validation")
+    assert code == "cache.missing"
+    assert text.endswith("there is no cache of split 'validation'; there is one of train")
+
+
+def test_a_version_without_a_cache(root: str, tmp_path: Path) -> None:
+    publish(f"{root}/larder/toy", document(None), tmp_path)
+    assert refusal(larder.open(f"{root}/larder/toy").cache, "train")[0] == "cache.missing"
+
+
+OTHER_ADDRESSES = """
+toy s3://bucket/toy s3://bucket/larder/ xlarder/toy /larder/ a/larder/toy@ a/larder/toy@a/b
+a/larder/toy@../x a/larder/toy/versions/v1 a/larder/TOY
+"""
+
+
+@pytest.mark.parametrize("url", ["", "a/larder/to y", *OTHER_ADDRESSES.split()])
+def test_other_addresses_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="no address of a dataset") as caught:
+        larder.open(url)
+    assert caught.value.code == "config.invalid_value"
+
+
+def test_a_changed_document_is_damage(toy: str) -> None:
+    store = open_store(toy)
+    data = bytes(store.get(layout.version_key(ID)))
+    store.put(layout.version_key(ID), data.replace(b"cat", b"cow"))
+    assert refusal(larder.open, toy)[0] == "damage.digest"
+    store.put(layout.version_key(OTHER), data)
+    code, text = refusal(larder.open, f"{toy}@{OTHER}")
+    assert code == "damage.manifest"
+    assert f"it is version {ID} of toy" in text
+    store.put(layout.tag_key("v1"), seal({"other": 1}))
+    assert refusal(larder.open, f"{toy}@v1")[0] == "damage.manifest"
+
+
+def test_a_changed_cache_is_damage(toy: str) -> None:
+    store = open_store(toy)
+    store.put("train.mdb", bytes(store.get("train.mdb"))[:-1])
+    with pytest.raises(DamageError, match="were published"):
+        larder.open(toy).cache("train")
+
+
+def test_parts_are_seen_as_one(tmp_path: Path) -> None:
+    parts = (
+        write_part(tmp_path, "a.mdb", 3),
+        write_part(tmp_path, "b.mdb", 0, start=3),
+        write_part(tmp_path, "c.mdb", 4, start=3),
+    )
+    publish(f"{tmp_path}/larder/toy", document(CacheFacts("decoded", {"train": parts})), tmp_path)
+    with larder.open(f"{tmp_path}/larder/toy").cache("train") as cache:
+        assert len(cache) == 7
+        assert [int(cache[n]["label"]) for n in range(-7, 7)] == [*range(7), *range(7)]
+        order = [6, 0, 3, 2, 6, -7]
+        batch = cache.batch(order)
+        assert batch["label"].tolist() == [6, 0, 3, 2, 6, 0]  # type: ignore[union-attr]
+        assert batch["x"].shape == (6, 4)  # type: ignore[union-attr]
+        assert [len(batch["label"]) for batch in cache.batches(3)] == [3, 3, 1]
+        assert cache.batch([], fields=["x"])["x"].shape == (0, 4)  # type: ignore[union-attr]
+        for wrong in (7, -8):
+            with pytest.raises(IndexError, match=f"record {wrong} of 7"):
+                cache.batch([0, wrong])
+            with pytest.raises(IndexError, match=f"record {wrong} of 7"):
+                cache[wrong]
+
+
+def test_parts_of_other_shapes_make_ragged_fields(tmp_path: Path) -> None:
+    parts = (
+        write_part(tmp_path, "a.mdb", 2),
+        write_part(tmp_path, "b.mdb", 2, start=2, size=5, note=True),
+    )
+    publish(f"{tmp_path}/larder/toy", document(CacheFacts("decoded", {"train": parts})), tmp_path)
+    with larder.open(f"{tmp_path}/larder/toy").cache("train") as cache:
+        assert cache.schema.fields[1] == Field("x", "int32", (None,))
+        assert cache.schema.fields[2] == Field("note", "uint8", (None,), optional=True)
+        batch = cache.batch([3, 0])
+        assert [array.shape for array in batch["x"]] == [(5,), (4,)]
+        assert [note is None for note in batch["note"]] == [False, True]
+
+
+def test_parts_of_other_kinds_are_refused(tmp_path: Path) -> None:
+    parts = (write_part(tmp_path, "a.mdb", 1), write_part(tmp_path, "b.mdb", 1, dtype="int32"))
+    publish(f"{tmp_path}/larder/toy", document(CacheFacts("decoded", {"train": parts})), tmp_path)
+    with pytest.raises(FatalError, match="two kinds of field 'label'"):
+        larder.open(f"{tmp_path}/larder/toy").cache("train")
+
+
+def test_the_reader_is_a_cache_reader(toy: str) -> None:
+    with larder.open(toy).cache("train") as cache:
+        assert isinstance(cache, CacheReader)
+
+
+BLOCKED = (
+    "prefect",
+    "pyarrow",
+    "pydantic",
+    "yaml",
+    "boto3",
+    "botocore",
+    "PIL",
+    "tensorflow",
+    "rich",
+)
+READ = f"""
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        assert name.partition(".")[0] not in {BLOCKED!r}, name
+
+sys.meta_path.insert(0, Blocker())
+import larder
+assert "numpy" not in sys.modules, "importing larder costs nothing"
+data = larder.open(sys.argv[1])
+assert len(data.shards("train")) == 3
+assert data.cache("train", verify=True).batch([1])["label"].tolist() == [1]
+"""
+
+
+def test_reading_needs_the_base_packages_alone(tmp_path: Path) -> None:
+    part = write_part(tmp_path, "train.mdb", 3)
+    url = f"{tmp_path}/larder/toy"
+    publish(url, document(CacheFacts("decoded", {"train": (part,)})), tmp_path)
+    for address in (url, f"file://{url}@latest"):
+        subprocess.run([sys.executable, "-c", READ, address], check=True)
