@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,7 +88,7 @@ class _Writer:
     def __init__(
         self, path: Path, where: Path, limit_bytes: int, transaction_bytes: int, map_bytes: int
     ) -> None:
-        self._where = str(where)
+        self._where = str(where.absolute())
         self._limit_bytes = limit_bytes
         self._transaction_bytes = transaction_bytes
         self._map_bytes = map_bytes
@@ -122,11 +123,11 @@ class _Writer:
 
     def finish(self) -> None:
         self._commit()
-        with _lmdb_errors(self._where):
+        with _lmdb_errors(self._where, self._page_bytes):
             self._env.sync(True)
 
     def _commit(self) -> None:
-        with _lmdb_errors(self._where):
+        with _lmdb_errors(self._where, self._pending_bytes):
             while not self._try_commit():
                 # A full map throws the whole transaction away: put the batch once more.
                 self._map_bytes *= 2
@@ -166,12 +167,14 @@ class _Writer:
 
 
 @contextmanager
-def _lmdb_errors(where: str) -> Iterator[None]:
+def _lmdb_errors(where: str, need_bytes: int) -> Iterator[None]:
     try:
         yield
-    except lmdb.DiskError as error:
-        raise StoreError("store.full", "no space is left", where=where) from error
     except lmdb.Error as error:
+        # A disk that takes a part of a write only is an input/output error to LMDB.
+        free_bytes = shutil.disk_usage(os.path.dirname(where)).free
+        if isinstance(error, lmdb.DiskError) or free_bytes < need_bytes:
+            raise StoreError("store.full", "no space is left", where=where) from error
         raise StoreError("store.refused", f"LMDB: {error}", where=where) from error
 
 

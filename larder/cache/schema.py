@@ -138,7 +138,8 @@ class Schema:
         except (ValueError, KeyError, TypeError):
             raise _unreadable("its schema cannot be understood", where) from None
         if found != (FORMAT, LMDB_LINE):
-            message = f"it is {found[0]} of LMDB {found[1]}; this reads {FORMAT} of LMDB {LMDB_LINE}"
+            readable = f"{FORMAT} of LMDB {LMDB_LINE}"
+            message = f"it is {found[0]} of LMDB {found[1]}; this reads {readable}"
             raise _unreadable(message, where)
         try:
             return cls(tuple(_field(entry) for entry in plain["fields"]))
