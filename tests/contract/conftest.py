@@ -1,0 +1,32 @@
+"""Every store, behind one fixture."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from store_place import BUCKET, KINDS, Place
+
+from larder.store import Store
+from larder.testing.servers import S3Server
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    kind = request.param
+    if kind == "file":
+        return Place(kind, f"file://{tmp_path}/store", None)
+    if kind == "memory":
+        return Place(kind, f"memory://{uuid.uuid4()}/a/prefix", None)
+    server: S3Server = request.getfixturevalue(f"{kind}_server")
+    server.create_bucket(BUCKET)
+    return Place(kind, f"s3://{BUCKET}/{uuid.uuid4().hex[:12]}/a b", server)
+
+
+@pytest.fixture
+def store(place: Place) -> Iterator[Store]:
+    store = place.open()
+    yield store
+    store.close()

@@ -1,0 +1,26 @@
+"""What a server does not keep of the stores' contract: one row per known gap.
+
+A row is checked too: the test fails where the server keeps the promise after all.
+"""
+
+GAPS: dict[tuple[str, str], str] = {
+    ("file", "key /lead"): "a path cannot begin with a slash",
+    ("file", "key trail/"): "a path cannot end in a slash",
+    ("file", "key a//b"): "a path has no empty segments",
+    ("file", "key a/./b"): "a path's . is the directory itself",
+    ("file", "key a/../b"): "a path's .. is the parent directory",
+    ("file", "key of 1,000 characters"): "a file name has 255 bytes at most",
+    ("file", "keys pf and pf/child"): "a name is a file or a directory",
+    ("rclone", "key /lead"): "keys are paths of files there: InvalidArgument",
+    ("rclone", "key trail/"): "accepts it, and lists it without the slash",
+    ("rclone", "key a//b"): "InvalidArgument",
+    ("rclone", "key a/./b"): "InvalidArgument",
+    ("rclone", "key a/../b"): "InvalidArgument",
+    ("rclone", "key of 1,000 characters"): "a file name has 255 bytes at most",
+    ("rclone", "keys pf and pf/child"): "a name is a file or a directory: 500",
+    ("rclone", "put if absent"): "ignores If-None-Match and overwrites",
+    ("rclone", "put if absent, eight at once"): "ignores If-None-Match and overwrites",
+    ("rclone", "put if match"): "ignores If-Match and overwrites",
+    ("moto", "key with a newline"): "404 to the PUT",
+    ("moto", "wrong secret"): "checks no signatures",
+}

@@ -1,0 +1,404 @@
+"""The contract of larder/store/base.py, on every store."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+from store_gaps import GAPS
+from store_place import Place
+
+from larder.errors import LarderError, NotFoundError, ObjectError, PreconditionError, StoreError
+from larder.store import Store
+
+KEYS = {
+    "key of a word": "word",
+    "key with spaces": "a b  c",
+    "key with umlauts": "Übung/größe.txt",
+    "key with a combining accent": "cafe\u0301",
+    "key beyond the 16 bits": "\U0001f642/\U00020000",
+    "key %20": "%20/a%2Fb/100%",
+    "key ?a=b#c": "?a=b#c&d",
+    "key +": "a+b=c",
+    "key of punctuation": "!\"$&'()*,-.:;<=>@[]^_`{|}~",
+    "key with a backslash": "a\\b",
+    "key with dots": ".hidden/..x/y..",
+    "key with a newline": "line\nline",
+    "key with a control character": "a\x01b\x7f",
+    "key with C1 and separators": "a\x85b\u2028c\u00a0",
+    "key /lead": "/lead",
+    "key trail/": "trail/",
+    "key a//b": "a//b",
+    "key a/./b": "a/./b",
+    "key a/../b": "a/../b",
+    "key of 1,000 characters": "k" * 900 + "/" + "l" * 99,
+    "key of many segments": "/".join("s" * 9 for _ in range(90)),
+}
+
+
+def listed(store: Store, prefix: str = "", **more: str) -> list[str]:
+    return [info.key for page in store.list(prefix, **more) for info in page]
+
+
+def code_of(call: Callable[[], object]) -> str:
+    with pytest.raises(LarderError) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    assert "<" not in str(caught.value)
+    return caught.value.code
+
+
+# Keys
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_key_comes_back_as_it_is(place: Place, store: Store, name: str) -> None:
+    key = KEYS[name]
+    data = key.encode()
+    with place.promise(name):
+        put = store.put(key, data)
+        head = store.head(key)
+        assert listed(store) == [key]
+        assert put.key == head.key == key
+        assert put.size_bytes == head.size_bytes == len(data)
+        assert put.etag == head.etag != ""
+        assert store.get(key) == data
+        store.delete(key)
+        with pytest.raises(NotFoundError):
+            store.get(key)
+
+
+def test_a_refused_key_is_an_error_of_that_object(place: Place, store: Store) -> None:
+    if place.kind != "file":
+        pytest.skip("servers differ in which keys they refuse, and how")
+    for key in [key for name, key in KEYS.items() if (place.kind, name) in GAPS]:
+        for call in (store.head, store.get, store.delete, store.writer):
+            assert code_of(partial(call, key)) == "object.bad_key"
+
+
+@pytest.mark.parametrize("key", ["", "k" * 1025, "\ud800"])
+def test_no_store_takes_such_a_key(store: Store, key: str) -> None:
+    assert code_of(lambda: store.put(key, b"")) == "object.bad_key"
+    assert code_of(lambda: store.get(key)) == "object.bad_key"
+
+
+def test_a_key_may_begin_with_another(place: Place, store: Store) -> None:
+    with place.promise("keys pf and pf/child"):
+        store.put("pf", b"1")
+        store.put("pf/child", b"22")
+        assert listed(store) == ["pf", "pf/child"]
+        assert store.get("pf") == b"1"
+
+
+# Listing
+
+
+def test_keys_are_listed_in_order_of_their_bytes(store: Store) -> None:
+    keys = [
+        "a-b",
+        "a.c",
+        "a/b",
+        "a/b-c",
+        "a/b.d/e",
+        "a/c/d",
+        "a0",
+        "B",
+        "é",
+        "z",
+        "\U0001f642",
+        "ﬀ",
+    ]
+    for key in random.Random(7).sample(keys, len(keys)):
+        store.put(key, key.encode())
+    assert listed(store) == sorted(keys, key=str.encode)
+
+
+def test_a_prefix_is_a_string_and_not_a_folder(store: Store) -> None:
+    for key in ("ab/1", "ab/2", "abc", "b", "ab-1"):
+        store.put(key, b"x")
+    assert listed(store, "ab") == ["ab-1", "ab/1", "ab/2", "abc"]
+    assert listed(store, "ab/") == ["ab/1", "ab/2"]
+    assert listed(store, "ab/1") == ["ab/1"]
+    assert listed(store, "none") == []
+
+
+def test_a_listing_starts_after_any_text(store: Store) -> None:
+    for key in ("a/1", "a/2", "a/3", "b", "c/d/e"):
+        store.put(key, b"x")
+    assert listed(store, start_after="a/2") == ["a/3", "b", "c/d/e"]
+    assert listed(store, start_after="a/25") == ["a/3", "b", "c/d/e"]
+    assert listed(store, start_after="c/d") == ["c/d/e"]
+    assert listed(store, "a/", start_after="a/2") == ["a/3"]
+    assert listed(store, "a/", start_after="b") == []
+    assert listed(store, "b", start_after="a") == ["b"]
+
+
+@pytest.mark.slow
+def test_a_listing_goes_past_a_page(store: Store) -> None:
+    keys = [f"{n % 7}/{n:05}" for n in range(1203)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda key: store.put(key, b"x"), keys))
+    pages = list(store.list())
+    assert all(0 < len(page) <= 1000 for page in pages)
+    assert len(pages) > 1
+    assert [info.key for page in pages for info in page] == sorted(keys)
+    assert listed(store, start_after=sorted(keys)[1000]) == sorted(keys)[1001:]
+
+
+def test_a_store_sees_its_prefix_only(place: Place, store: Store) -> None:
+    store.put("in/a", b"1")
+    store.put("in-side", b"2")
+    inner = place.open(store.url + "in")
+    with_slash = place.open(store.url + "in/")
+    assert inner.url == with_slash.url == store.url + "in/"
+    assert listed(inner) == listed(with_slash) == ["a"]
+    assert inner.get("a") == b"1"
+
+
+def test_an_object_is_described_alike_by_list_and_head(store: Store) -> None:
+    before_us = time.time_ns() // 1000
+    store.put("a", b"abc")
+    (info,) = next(store.list())
+    assert info.etag == store.head("a").etag
+    assert abs(info.modified_us - before_us) < 60_000_000
+    if store.features.etag_is_md5:
+        assert info.etag == hashlib.md5(b"abc").hexdigest()
+
+
+# Reading
+
+
+def test_an_object_without_bytes(store: Store) -> None:
+    store.put("e", b"")
+    assert store.head("e").size_bytes == 0
+    assert store.get("e") == b""
+    assert store.get("e", offset=0, length=10) == b""
+    assert listed(store) == ["e"]
+
+
+def test_ranges(store: Store) -> None:
+    store.put("r", b"0123456789")
+    assert store.get("r", offset=3) == b"3456789"
+    assert store.get("r", offset=3, length=4) == b"3456"
+    assert store.get("r", length=1) == b"0"
+    assert store.get("r", offset=8, length=100) == b"89"
+    assert store.get("r", offset=10) == b""
+    assert store.get("r", offset=5, length=0) == b""
+    assert code_of(lambda: store.get("r", offset=11)) == "object.truncated"
+    assert code_of(lambda: store.get("r", offset=11, length=0)) == "object.truncated"
+    with store.open("r", offset=2, length=3) as reader:
+        assert reader.info.size_bytes == 10
+        assert b"".join(reader) == b"234"
+
+
+def test_a_large_object_comes_in_pieces(store: Store) -> None:
+    data = random.Random(1).randbytes(9_000_001)
+    store.put("large", data)
+    with store.open("large") as reader:
+        pieces = [bytes(piece) for piece in reader]
+    assert len(pieces) > 1
+    assert b"".join(pieces) == data
+
+
+def test_a_reader_may_be_closed_early_and_twice(store: Store) -> None:
+    store.put("large", bytes(5_000_000))
+    reader = store.open("large")
+    next(iter(reader))
+    reader.close()
+    reader.close()
+
+
+def test_what_is_not_there(store: Store) -> None:
+    store.put("there", b"1")
+    for call in (store.head, store.get, store.open):
+        with pytest.raises(NotFoundError) as caught:
+            call("not/there")
+        assert caught.value.code == "object.missing"
+        assert "not/there" in caught.value.where
+
+
+def test_reading_only_what_was_listed(store: Store) -> None:
+    store.put("k", b"first")
+    (listed_info,) = next(store.list())
+    assert store.get("k", if_match=listed_info.etag) == b"first"
+    assert store.get("k", offset=2, length=2, if_match=listed_info.etag) == b"rs"
+    store.put("k", b"other")
+    assert code_of(lambda: store.get("k", if_match=listed_info.etag)) == "object.changed"
+    assert code_of(lambda: store.get("k", length=0, if_match=listed_info.etag)) == "object.changed"
+
+
+# Writing
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_any_buffer_can_be_put(store: Store, kind: Callable[[bytes], bytes]) -> None:
+    info = store.put("b", kind(b"abc"))
+    assert info.size_bytes == 3
+    assert store.get("b") == b"abc"
+
+
+def test_put_overwrites(store: Store) -> None:
+    first = store.put("k", b"one")
+    second = store.put("k", b"two")
+    assert first.etag != second.etag
+    assert store.get("k") == b"two"
+
+
+def test_put_if_absent(place: Place, store: Store) -> None:
+    with place.promise("put if absent"):
+        store.put("k", b"first", if_absent=True)
+        with pytest.raises(PreconditionError) as caught:
+            store.put("k", b"second", if_absent=True)
+        assert caught.value.code == "object.exists"
+        assert store.get("k") == b"first"
+
+
+def test_one_of_eight_wins(place: Place, store: Store) -> None:
+    with place.promise("put if absent, eight at once"):
+        for attempt in range(5):
+            wins = _race(store, f"race-{attempt}")
+            assert len(wins) == 1
+            assert store.get(f"race-{attempt}") == wins[0]
+
+
+def _race(store: Store, key: str) -> list[bytes]:
+    """The contents of those who were told that theirs was written."""
+    start = threading.Barrier(8)
+
+    def put(data: bytes) -> bytes:
+        start.wait()
+        try:
+            store.put(key, data, if_absent=True)
+        except PreconditionError:
+            return b""
+        return data
+
+    with ThreadPoolExecutor(8) as pool:
+        done = pool.map(put, [f"content {n}".encode() for n in range(8)])
+        return [data for data in done if data]
+
+
+def test_put_if_match(place: Place, store: Store) -> None:
+    with place.promise("put if match"):
+        first = store.put("k", b"one")
+        second = store.put("k", b"two", if_match=first.etag)
+        assert store.get("k") == b"two"
+        for etag in (first.etag, "0" * 32):
+            stale = partial(store.put, "k", b"three", if_match=etag)
+            assert code_of(stale) == "object.changed"
+        assert code_of(lambda: store.put("none", b"1", if_match=second.etag)) == "object.changed"
+        assert listed(store) == ["k"]
+        assert store.get("k") == b"two"
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 20 << 20])
+def test_a_stream_is_written(store: Store, size_bytes: int) -> None:
+    data = random.Random(size_bytes).randbytes(size_bytes)
+    with store.writer("s/t") as writer:
+        piece = bytearray(3_000_000)
+        for start in range(0, size_bytes, len(piece)):
+            part = data[start : start + len(piece)]
+            piece[: len(part)] = part
+            writer.write(memoryview(piece)[: len(part)])  # the buffer is used again
+        assert listed(store) == []
+        info = writer.commit()
+        writer.abort()
+    assert info.size_bytes == store.head("s/t").size_bytes == size_bytes
+    assert store.get("s/t") == data
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 20 << 20])
+def test_an_aborted_stream_leaves_nothing(store: Store, size_bytes: int) -> None:
+    store.put("other", b"1")
+    with store.writer("s") as writer:
+        writer.write(bytes(size_bytes))
+    with suppress(ZeroDivisionError), store.writer("s") as writer:
+        writer.write(bytes(size_bytes))
+        raise ZeroDivisionError
+    writer.abort()
+    assert listed(store) == ["other"]
+
+
+@pytest.mark.parametrize("size_bytes", [0, 5, 17 << 20])
+def test_a_file_is_uploaded(store: Store, tmp_path: Path, size_bytes: int) -> None:
+    data = random.Random(size_bytes).randbytes(size_bytes)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    assert store.upload("up/load", path).size_bytes == size_bytes
+    assert store.get("up/load") == data
+
+
+def test_a_file_that_is_not_there_is_the_users_error(store: Store, tmp_path: Path) -> None:
+    assert code_of(lambda: store.upload("k", tmp_path / "none")) == "config.path"
+
+
+def test_deleting_twice_is_fine(store: Store) -> None:
+    store.put("a/b/c", b"1")
+    store.delete("a/b/c")
+    store.delete("a/b/c")
+    store.delete("never/there")
+    store.put("a", b"2")
+    assert listed(store) == ["a"]
+
+
+# The store as a whole
+
+
+def test_the_store_is_missing(place: Place) -> None:
+    if place.kind == "memory":
+        pytest.skip("a memory store is made when it is named")
+    url = "s3://no-such-bucket-here/x" if place.server else place.url + "/none"
+    store = place.open(url)
+    assert code_of(lambda: listed(store)) == "store.missing"
+    if place.server:
+        assert code_of(lambda: store.get("k")) == "store.missing"
+        assert code_of(lambda: store.put("k", b"")) == "store.missing"
+        assert code_of(lambda: store.writer("k").commit()) == "store.missing"
+
+
+def test_a_wrong_secret(place: Place, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not place.server:
+        pytest.skip("no credentials are used")
+    store.put("k", b"1")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-the-right-secret")
+    wrong = place.open()
+    calls: list[Callable[[], object]] = [
+        lambda: listed(wrong),
+        lambda: wrong.head("k"),
+        lambda: wrong.get("k"),
+        lambda: wrong.put("k", b"2"),
+        lambda: wrong.put("a/../b", b"2"),
+        lambda: wrong.delete("k"),
+        lambda: wrong.writer("k").commit(),
+    ]
+    with place.promise("wrong secret"):
+        for call in calls:
+            with pytest.raises(StoreError) as caught:
+                call()
+            assert caught.value.code == "store.denied"
+            assert "not-the-right" not in str(caught.value)
+        assert store.get("k") == b"1"
+
+
+def test_many_threads_use_one_store(store: Store) -> None:
+    def work(n: int) -> bool:
+        data = f"{n}".encode() * 1000
+        store.put(f"t/{n}", data)
+        return store.get(f"t/{n}") == data and store.head(f"t/{n}").size_bytes == len(data)
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(work, range(100)))
+    assert len(listed(store)) == 100
+
+
+def test_an_object_error_names_the_object(store: Store) -> None:
+    with pytest.raises(ObjectError, match="deep/in/there"):
+        store.get("deep/in/there")
