@@ -49,7 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = ["--dataset", "imagenet", "--cluster", "aws-us-west-2"]
         command += ["--set", "shards.bytes=25 MB", "--set", "cluster.runner.batch_bytes=50 MB"]
         _say("$ python -m flows.prepare " + " ".join(command))
-        status = subprocess.run([sys.executable, "-m", "flows.prepare", *command, *further]).returncode
+        status = subprocess.run(
+            [sys.executable, "-m", "flows.prepare", *command, *further]
+        ).returncode
         if status == 0:
             _say("the same again: nothing changed")
             status = subprocess.run([sys.executable, "-m", "flows.prepare", *command]).returncode

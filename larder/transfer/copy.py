@@ -15,8 +15,8 @@ from larder.transfer.difference import is_md5
 __all__ = ["Copied", "copy_object", "format_crc32c"]
 
 WHOLE_BYTES = 8 * 1024**2
-STREAM_BYTES = 32 * 1024**2
-"""What one streamed copy may hold: a part being filled and a part being sent."""
+STREAM_BYTES = 64 * 1024**2
+"""What one streamed copy may hold: a part being filled, two being sent, and what is read."""
 
 
 @dataclass(frozen=True, slots=True)

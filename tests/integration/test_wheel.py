@@ -1,0 +1,39 @@
+"""What users install: the wheel holds larder alone, and asks for little."""
+
+from __future__ import annotations
+
+import email
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LIGHT = {"google-crc32c", "lmdb", "numpy", "obstore"}
+
+
+def test_the_wheel_is_larder_alone_and_light(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(
+        ROOT / "larder", source / "larder", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
+    subprocess.run([*command, str(tmp_path), str(source)], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        metadata = next(name for name in names if name.endswith(".dist-info/METADATA"))
+        fields = email.message_from_bytes(archive.read(metadata))
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"larder"}
+    assert "larder/py.typed" in names
+    assert fields["License-Expression"] == "Apache-2.0"
+    required = fields.get_all("Requires-Dist") or []
+    always = {line.split(";")[0] for line in required if "extra ==" not in line}
+    assert {line.split(">")[0].split("<")[0].strip() for line in always} == LIGHT
+    extras = set(fields.get_all("Provides-Extra") or [])
+    assert {"flows", "tensorflow", "torch", "dask", "ray"} <= extras
+    assert "skyplane" not in extras
