@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from larder.errors import DamageError
+from larder.manifest.digest import canonical_json
 
 __all__ = [
     "CacheFacts",
@@ -23,7 +24,6 @@ __all__ = [
     "SegmentUse",
     "SplitFacts",
     "VersionDocument",
-    "canonical",
     "parse_document",
     "seal",
     "unseal",
@@ -148,12 +148,6 @@ class VersionDocument:
         raise DamageError("damage.manifest", f"no file has the role {role!r}", where="version.json")
 
 
-def canonical(value: Any) -> bytes:
-    """Canonical JSON of plain values: sorted keys, no white space, UTF-8."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode()
-
-
 def _plain(value: Any) -> Any:
     if hasattr(value, "__dataclass_fields__"):
         return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
@@ -167,8 +161,8 @@ def _plain(value: Any) -> Any:
 def seal(document: Any) -> bytes:
     """The bytes of a document (dataclass or mapping), with the digest of itself."""
     plain = _plain(document)
-    digest = hashlib.sha256(canonical(plain)).hexdigest()
-    return canonical({**plain, "self_sha256": digest}) + b"\n"
+    digest = hashlib.sha256(canonical_json(plain)).hexdigest()
+    return canonical_json({**plain, "self_sha256": digest}) + b"\n"
 
 
 def unseal(data: bytes, where: str) -> dict[str, Any]:
@@ -183,7 +177,7 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
         digest = plain.pop("self_sha256")
     except (ValueError, KeyError, AttributeError, TypeError):
         raise DamageError("damage.manifest", "not a document of Larder", where=where) from None
-    if hashlib.sha256(canonical(plain)).hexdigest() != digest:
+    if hashlib.sha256(canonical_json(plain)).hexdigest() != digest:
         raise DamageError("damage.digest", "the document is not the one published", where=where)
     return dict(plain)
 

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from larder.config.models import Dataset
-from larder.versions.documents import CacheFacts, SegmentUse, canonical
+from larder.manifest.digest import canonical_json
+from larder.versions.documents import CacheFacts, SegmentUse
 
 __all__ = ["FORMATS", "content_digest", "inputs_digest", "segment_id", "version_id"]
 
@@ -25,7 +26,7 @@ FORMATS = {"grouping": 1, "webdataset": 1, "cache": 1, "manifest": 1}
 
 
 def _digest(kind: str, value: Any) -> str:
-    return hashlib.sha256(f"larder-{kind}-1\n".encode() + canonical(value)).hexdigest()
+    return hashlib.sha256(f"larder-{kind}-1\n".encode() + canonical_json(value)).hexdigest()
 
 
 def _shape(dataset: Dataset) -> dict[str, Any]:
@@ -79,9 +80,9 @@ def content_digest(
     """
     hasher = hashlib.sha256(b"larder-content-1\n")
     for row in shards:
-        hasher.update(canonical(row) + b"\n")
-    hasher.update(canonical(["classes", list(classes)]) + b"\n")
+        hasher.update(canonical_json(row) + b"\n")
+    hasher.update(canonical_json(["classes", list(classes)]) + b"\n")
     if cache:
         parts = {split: [part.digest for part in found] for split, found in cache.splits.items()}
-        hasher.update(canonical(["cache", cache.kind, parts]) + b"\n")
+        hasher.update(canonical_json(["cache", cache.kind, parts]) + b"\n")
     return hasher.hexdigest()
