@@ -19,7 +19,8 @@ from larder.pipeline.job import Job, Ref, fetch_manifest, opened_root, put_named
 from larder.pipeline.plan import planned_shards
 from larder.pipeline.shard import Receipt, Shard, read_receipts
 from larder.progress import Progress
-from larder.shards.model import ROWS
+from larder.shards.index import sample_rows
+from larder.shards.model import ROWS, ShardResult
 from larder.shards.packing import brace_pattern
 from larder.store import object_url
 from larder.store.base import Store
@@ -135,37 +136,10 @@ def _samples(root: Store, job: Job, standing: Iterable[_Entry]) -> Iterator[pa.R
     for entry in standing:
         shard = entry.shard
         for batch in _rows_of(root, entry):
-            first, count = next_id[shard.split], batch.num_rows
-            next_id[shard.split] += count
-            yield pa.record_batch(
-                [
-                    pa.array(range(first, first + count), pa.int64()),
-                    _repeated(shard.split, count),
-                    batch.column("key"),
-                    _repeated(job.segment, count),
-                    _repeated(shard.name, count),
-                    batch.column("offset"),
-                    batch.column("length"),
-                    batch.column("label"),
-                    _without_sources(batch.column("parts")),
-                ],
-                schema=SAMPLES,
-            )
-
-
-def _repeated(text: str, count: int) -> pa.Array:
-    return pa.array([text] * count, pa.string())
-
-
-def _without_sources(parts: pa.ListArray) -> pa.ListArray:
-    kind = SAMPLES.field("parts").type
-    structs = parts.flatten()
-    names = [field.name for field in kind.value_type]
-    kept = pa.StructArray.from_arrays(
-        [pc.struct_field(structs, name) for name in names], fields=list(kind.value_type)
-    )
-    offsets = pc.subtract(parts.offsets, parts.offsets[0])
-    return pa.ListArray.from_arrays(offsets, kept, type=kind)
+            first = next_id[shard.split]
+            next_id[shard.split] += batch.num_rows
+            rows = ShardResult(shard.split, shard.name, shard.bytes, shard.sha256, batch)
+            yield sample_rows(rows, job.segment, first)
 
 
 def _shards(job: Job, shards: Sequence[Shard]) -> Iterator[pa.RecordBatch]:
