@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
     from larder.readers.data import Data
 
-__all__ = ["__version__", "open"]
+__all__ = ["__version__", "open", "prepare"]
 
 __version__ = "0.1.0"
 
@@ -53,4 +56,38 @@ def open(
 
     return open_data(
         str(url), endpoint=endpoint, region=region, profile=profile, cache_dir=cache_dir
+    )
+
+
+def prepare(
+    dataset: str,
+    cluster: str = "local",
+    *,
+    config_dir: str | Path = "configs",
+    settings: Sequence[str] = (),
+    output: str | Path | None = None,
+) -> dict[str, Any]:
+    """Prepare a dataset in this process, without an orchestrator. Needs ``larder[flows]``.
+
+    Args:
+        dataset: Name of a file in ``config_dir/datasets``.
+        cluster: Name of a file in ``config_dir/clusters``.
+        config_dir: The directory of all configuration.
+        settings: ``key.path=value`` pairs that override it.
+        output: Where configs go; ``out/CLUSTER/DATASET`` by default.
+
+    Returns:
+        The JSON document of the run; see docs/reference/cli.md.
+
+    Raises:
+        LarderError: Whatever kept it from being done; nothing is half published.
+    """
+    from larder.pipeline.inline import prepare as run
+    from larder.pipeline.settings import load_settings
+
+    where = Path(output) if output else None
+    return run(
+        load_settings(
+            dataset, cluster, config_dir=Path(config_dir), settings=settings, output=where
+        )
     )
