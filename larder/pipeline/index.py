@@ -172,14 +172,14 @@ def _objects(
 ) -> ManifestFile:
     """The inventory with the checksum of every object that was read; the mirror's must agree."""
     inventory = read_manifest(fetch_manifest(root, job.inventory), OBJECTS)
-    mirrored = _checksums(root, mirror)
+    mirrored = _Ahead(_checksums(root, mirror))
     read = _Ahead(_pairs(sums))
     with ManifestWriter(folder / "objects.parquet", OBJECTS) as writer:
         for batch in inventory:
             keys = batch.column("key").to_pylist()
             found = [read.get(key) for key in keys]
             for key, crc in zip(keys, found, strict=True):
-                copied = next(mirrored) if mirrored else None
+                copied = mirrored.get(key)
                 if copied and crc and copied != crc:
                     raise _mismatch(root, key, crc, copied)
             checksums = pa.array(found, pa.string())
@@ -205,12 +205,14 @@ def _pairs(sums: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str]]:
         yield from zip(keys, map(format_crc32c, crcs), strict=True)
 
 
-def _checksums(root: Store, mirror: Ref | None) -> Iterator[str | None] | None:
-    """The mirror's checksums; its manifest has the inventory's rows in the same order."""
+def _checksums(root: Store, mirror: Ref | None) -> Iterator[tuple[str, str]]:
+    """The checksums of what was copied, by key; those of copies known by their etag are not."""
     if mirror is None:
-        return None
-    batches = read_manifest(fetch_manifest(root, mirror), COPIED, columns=["checksum"])
-    return chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
+        return
+    path = fetch_manifest(root, mirror)
+    for batch in read_manifest(path, COPIED, columns=["key", "checksum"]):
+        pairs = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        yield from ((key, checksum) for key, checksum in pairs if checksum is not None)
 
 
 class _Ahead:

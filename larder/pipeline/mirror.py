@@ -108,7 +108,7 @@ def seal_mirror(job: Job, *, progress: Progress) -> Ref | None:
     Returns:
         Ref of schema COPIED, ordered by key; None without a mirror.
     """
-    if job.kept is None:
+    if job.copies is None or job.kept is None:
         return None
     with opened_root(job) as root, scratch() as folder:
         refs = chain([job.kept], mirror_receipts(root, job.segment))
@@ -119,9 +119,9 @@ def seal_mirror(job: Job, *, progress: Progress) -> Ref | None:
         inventory = read_manifest(fetch_manifest(root, job.inventory), OBJECTS)
         with ManifestWriter(folder / "mirror.parquet", COPIED) as writer:
             writer.append(_current(object_rows(inventory), _rows(ordered)))
-        if writer.file.rows != job.inventory.rows:
-            missing = job.inventory.rows - writer.file.rows
-            message = f"{missing} of the inventory's objects have no receipt"
+        missing = job.copies.rows + job.kept.rows - writer.file.rows
+        if missing:
+            message = f"{missing} objects were to be mirrored and have no receipt"
             raise FatalError("run.internal", message, where=root.url, hint="run again")
         key = layout.manifest_key(job.version, "mirror", writer.file.sha256)
         return put_named(root, key, writer.file)

@@ -19,6 +19,7 @@ from larder.pipeline.results import Count
 from larder.pipeline.survey import Survey
 from larder.progress import Progress
 from larder.samples.arrange import Arrangement, arrange
+from larder.samples.grouping import may_be_part
 from larder.shards.model import ShardPlan
 from larder.shards.packing import plan_shards
 from larder.shards.sizes import split_sizes
@@ -160,8 +161,9 @@ def planned_shards(path: Path) -> Iterator[ShardPlan]:
 def _plan_mirror(found: Survey, root: Store, segment: str, folder: Path) -> CopyPlan:
     with opened(found.dataset.source) as source:
         md5 = source.features.etag_is_md5 and root.features.etag_is_md5
+    objects = object_rows(read_manifest(found.inventory.file.path, OBJECTS))
     return plan_copies(
-        object_rows(read_manifest(found.inventory.file.path, OBJECTS)),
+        (info for info in objects if may_be_part(info.key, info.size_bytes)),
         _mirrored(root),
         _known(root, segment, folder),
         folder,

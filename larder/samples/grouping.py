@@ -17,6 +17,7 @@ __all__ = [
     "SampleName",
     "bad_key_reason",
     "is_directory_marker",
+    "may_be_part",
     "normalise_ext",
     "split_key",
 ]
@@ -62,6 +63,11 @@ def normalise_ext(ext: str) -> str:
 def is_directory_marker(key: str, size_bytes: int) -> bool:
     """Whether an object is only there to show a folder: a key that ends in ``/``, no bytes."""
     return size_bytes == 0 and key.endswith("/")
+
+
+def may_be_part(key: str, size_bytes: int) -> bool:
+    """Whether an object can be part of a sample, as far as its key alone tells."""
+    return not is_directory_marker(key, size_bytes) and bad_key_reason(key) is None
 
 
 def bad_key_reason(key: str) -> str | None:
