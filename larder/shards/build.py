@@ -48,7 +48,7 @@ def build_shard(
     if every sample was left out.
 
     Memory: the budget of ``reads`` (without threads: one sample of an eighth of it), three blocks
-    of 4 MiB, the index of some 100 bytes per part, and what ``writer`` holds.
+    of 1 MiB, the index of some 100 bytes per part, and what ``writer`` holds.
 
     Args:
         plan: What to write.

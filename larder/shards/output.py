@@ -13,7 +13,7 @@ from larder.store.base import Writer
 
 __all__ = ["HashedOutput"]
 
-_BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES = 1 << 20
 _BLOCKS = 3
 
 
@@ -21,7 +21,7 @@ class HashedOutput:
     """Joins pieces into blocks that a thread of its own hashes and writes, in order.
 
     Both let go of the interpreter's lock, so that the caller can read the next pieces meanwhile.
-    Holds three blocks of 4 MiB. As a context manager it ends its thread; it neither commits nor
+    Holds three blocks of 1 MiB. As a context manager it ends its thread; it neither commits nor
     aborts the writer.
 
     Args:

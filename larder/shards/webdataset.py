@@ -8,7 +8,7 @@ library's documentation; the tar bytes are those of `larder.shards.tar`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from operator import attrgetter
 
@@ -18,14 +18,15 @@ import pyarrow as pa
 from larder.errors import Failure, ObjectError
 from larder.shards import tar
 from larder.shards.fetch import Body, stream
-from larder.shards.model import LABEL_EXT, Part, Sample, label_bytes
+from larder.shards.model import LABEL_EXT, Sample, label_bytes
 from larder.shards.output import HashedOutput
-from larder.shards.rows import RowColumns
+from larder.shards.rows import IndexRows, PartRow
 from larder.store.base import Store
 
 __all__ = ["TarShard"]
 
 _Member = tuple[str, str | None, Body]
+_StreamedMember = tuple[str, str | None, int, Iterable[bytes]]
 
 _ext_of = attrgetter("ext")
 
@@ -39,21 +40,24 @@ class TarShard:
 
     def __init__(self, output: HashedOutput) -> None:
         self._output = output
-        self._rows = RowColumns()
+        self._rows = IndexRows()
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
         """Append a sample whose parts were read; ``bodies`` stand in the order of its parts."""
         start = offset = self._output.bytes
+        key, label = sample.key, sample.label
         pieces: list[bytes] = []
+        rows: list[PartRow] = []
         for ext, source, (data, crc32c) in _members(sample, bodies):
             size = len(data)
-            header = tar.member_header(f"{sample.key}.{ext}", size)
+            header = tar.member_header(f"{key}.{ext}", size)
             offset += len(header)
-            self._rows.add_part(ext, source, offset, size, crc32c)
-            pieces += header, data, tar.padding(size)
-            offset += size + -size % tar.BLOCK_BYTES
+            rows.append((ext, source, offset, size, crc32c))
+            pad = tar.padding(size)
+            pieces += header, data, pad
+            offset += size + len(pad)
         self._output.append(pieces, offset - start)
-        self._rows.add_sample(sample.key, start, offset - start, sample.label)
+        self._rows.add((key, start, offset - start, label), rows)
 
     def append_streamed(self, sample: Sample, source: Store) -> Failure | None:
         """Read and append a sample a buffer at a time: one that memory should not hold.
@@ -63,18 +67,14 @@ class TarShard:
             use, as what was written of the sample cannot be taken back.
         """
         start = self._output.bytes
-        members: list[Part | None] = [*sample.parts]
-        if sample.label is not None:
-            members.insert(_label_place(sample), None)
-        for part in members:
-            if part is None:
-                self._append_label(sample)
-                continue
+        rows: list[PartRow] = []
+        for ext, key, size_bytes, buffers in _streamed_members(sample, source):
             try:
-                self._append_streamed_part(sample.key, part, source)
+                offset, crc32c = self._append_stream(f"{sample.key}.{ext}", size_bytes, buffers)
             except ObjectError as error:
-                return Failure.of(part.key, error)
-        self._rows.add_sample(sample.key, start, self._output.bytes - start, sample.label)
+                return Failure.of(key or sample.key, error)
+            rows.append((ext, key, offset, size_bytes, crc32c))
+        self._rows.add((sample.key, start, self._output.bytes - start, sample.label), rows)
         return None
 
     def finish(self) -> tuple[pa.RecordBatch, str]:
@@ -82,26 +82,20 @@ class TarShard:
         self._output.append([tar.END], len(tar.END))
         return self._rows.finish(), self._output.finish()
 
-    def _append_label(self, sample: Sample) -> None:
-        assert sample.label is not None
-        data, crc32c = _label_body(sample.label)
-        size = len(data)
-        header = tar.member_header(f"{sample.key}.{LABEL_EXT}", size)
-        self._rows.add_part(LABEL_EXT, None, self._output.bytes + len(header), size, crc32c)
-        pad = tar.padding(size)
-        self._output.append([header, data, pad], len(header) + size + len(pad))
-
-    def _append_streamed_part(self, sample_key: str, part: Part, source: Store) -> None:
-        header = tar.member_header(f"{sample_key}.{part.ext}", part.size_bytes)
+    def _append_stream(
+        self, name: str, size_bytes: int, buffers: Iterable[bytes]
+    ) -> tuple[int, int]:
+        """Offset and crc32c of the data."""
+        header = tar.member_header(name, size_bytes)
         self._output.append([header], len(header))
         offset = self._output.bytes
         crc32c = 0
-        for buffer in stream(source, part):
+        for buffer in buffers:
             crc32c = google_crc32c.extend(crc32c, buffer)
             self._output.append([buffer], len(buffer))
-        pad = tar.padding(part.size_bytes)
+        pad = tar.padding(size_bytes)
         self._output.append([pad], len(pad))
-        self._rows.add_part(part.ext, part.key, offset, part.size_bytes, crc32c)
+        return offset, crc32c
 
 
 def _members(sample: Sample, bodies: Sequence[Body]) -> list[_Member]:
@@ -111,6 +105,17 @@ def _members(sample: Sample, bodies: Sequence[Body]) -> list[_Member]:
     ]
     if sample.label is not None:
         members.insert(_label_place(sample), (LABEL_EXT, None, _label_body(sample.label)))
+    return members
+
+
+def _streamed_members(sample: Sample, source: Store) -> list[_StreamedMember]:
+    """As `_members`; nothing is read before the buffers are iterated over."""
+    members: list[_StreamedMember] = [
+        (part.ext, part.key, part.size_bytes, stream(source, part)) for part in sample.parts
+    ]
+    if sample.label is not None:
+        data = _label_body(sample.label).data
+        members.insert(_label_place(sample), (LABEL_EXT, None, len(data), (data,)))
     return members
 
 

@@ -20,8 +20,8 @@ from types import TracebackType
 from larder.errors import ConfigError, NotFoundError, ObjectError, PreconditionError
 from larder.store.base import Buffer, Features, ObjectInfo
 from larder.store.keys import check_path_key, object_url
-from larder.store.local_errors import local_errors
-from larder.store.local_files import describe, sync_folder
+from larder.store.local_errors import local_error, local_errors
+from larder.store.local_files import describe, file_etag, sync_folder
 from larder.store.local_walk import walk
 from larder.store.local_write import LocalWriter
 
@@ -29,6 +29,8 @@ __all__ = ["LocalReader", "LocalStore"]
 
 _PAGE_KEYS = 1000
 _CHUNK_BYTES = 1 << 20
+# Without O_NONBLOCK, opening a named pipe would wait for its writer.
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class LocalStore:
@@ -93,14 +95,13 @@ class LocalStore:
         """See `larder.store.base.Store.open`."""
         path = self._path(key)
         with local_errors(self._url, key):
-            # Without O_NONBLOCK, opening a named pipe would wait for its writer.
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            handle = os.open(path, _READ_FLAGS)
         try:
             info = describe(key, self._regular(key, os.fstat(handle)))
             if if_match is not None and info.etag != if_match:
                 raise self._changed(key)
             if offset > info.size_bytes:
-                raise self._truncated(key, f"it has {info.size_bytes} bytes, and none at {offset}")
+                raise self._too_short(key, info.size_bytes, offset)
         except BaseException:
             os.close(handle)
             raise
@@ -113,8 +114,23 @@ class LocalStore:
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
         """See `larder.store.base.Store.get`."""
-        with self.open(key, offset=offset, length=length, if_match=if_match) as reader:
-            return b"".join(reader)
+        path = self._path(key)
+        # Not by way of `open`, which takes twice the time for a small file.
+        try:
+            handle = os.open(path, _READ_FLAGS)
+            try:
+                found = self._regular(key, os.fstat(handle))
+                if if_match is not None and file_etag(found) != if_match:
+                    raise self._changed(key)
+                data = self._pread(key, handle, found.st_size, offset, length)
+                after = os.fstat(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise local_error(error, self._url, key, writing=False) from error
+        if after.st_mtime_ns != found.st_mtime_ns or after.st_size != found.st_size:
+            raise self._changed(key)
+        return data
 
     def put(
         self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
@@ -159,6 +175,23 @@ class LocalStore:
     def close(self) -> None:
         """Nothing to release."""
 
+    def _pread(
+        self, key: str, handle: int, size_bytes: int, offset: int, length: int | None
+    ) -> bytes:
+        """The bytes of an opened file, which had ``size_bytes`` then."""
+        if offset > size_bytes:
+            raise self._too_short(key, size_bytes, offset)
+        wanted = size_bytes - offset
+        if length is not None:
+            wanted = min(wanted, length)
+        data = os.pread(handle, wanted, offset)
+        while len(data) < wanted:  # the system gives less than 2 GiB at once
+            more = os.pread(handle, wanted - len(data), offset + len(data))
+            if not more:
+                raise self._truncated(key, f"{wanted - len(data)} bytes are missing")
+            data += more
+        return data
+
     def _path(self, key: str) -> bytes:
         return self._root + check_path_key(key, self._url)
 
@@ -173,6 +206,9 @@ class LocalStore:
         return PreconditionError(
             "object.changed", "it is another one now", where=object_url(self._url, key)
         )
+
+    def _too_short(self, key: str, size_bytes: int, offset: int) -> ObjectError:
+        return self._truncated(key, f"it has {size_bytes} bytes, and none at {offset}")
 
     def _truncated(self, key: str, message: str) -> ObjectError:
         return ObjectError("object.truncated", message, where=object_url(self._url, key))

@@ -11,15 +11,19 @@ from contextlib import contextmanager, suppress
 from larder.store.base import ObjectInfo
 from larder.store.keys import TEMPORARY_PREFIX
 
-__all__ = ["describe", "locked", "make_folder", "sync_folder"]
+__all__ = ["describe", "file_etag", "locked", "make_folder", "sync_folder"]
 
 _LOCK = f"{TEMPORARY_PREFIX}lock".encode()
 
 
 def describe(key: str, found: os.stat_result) -> ObjectInfo:
-    """A file as an object; the etag tells time in nanoseconds, size and inode, in hex."""
-    etag = f"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"
-    return ObjectInfo(key, found.st_size, etag, found.st_mtime_ns // 1000)
+    """A file as an object."""
+    return ObjectInfo(key, found.st_size, file_etag(found), found.st_mtime_ns // 1000)
+
+
+def file_etag(found: os.stat_result) -> str:
+    """The etag of a file: time in nanoseconds, size and inode, in hex."""
+    return f"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"
 
 
 def make_folder(folder: bytes) -> None:

@@ -7,16 +7,14 @@ import google_crc32c
 from larder.manifest.schemas import SAMPLES, SHARDS
 from larder.shards.index import object_checksums, sample_rows, shard_rows
 from larder.shards.model import NO_ROWS, ShardResult
-from larder.shards.rows import RowColumns
+from larder.shards.rows import IndexRows
 
 
 def result(name: str = "d-train-000000.tar") -> ShardResult:
-    rows = RowColumns()
-    rows.add_part("cls", None, 512, 1, 11)
-    rows.add_part("jpg", "a/b.JPEG", 1536, 700, google_crc32c.value(b"x"))
-    rows.add_sample("a/b", 0, 2560, 4)
-    rows.add_part("txt", "c.txt", 3072, 0, 2**32 - 1)
-    rows.add_sample("c", 2560, 512, None)
+    rows = IndexRows()
+    image = ("jpg", "a/b.JPEG", 1536, 700, google_crc32c.value(b"x"))
+    rows.add(("a/b", 0, 2560, 4), [("cls", None, 512, 1, 11), image])
+    rows.add(("c", 2560, 512, None), [("txt", "c.txt", 3072, 0, 2**32 - 1)])
     return ShardResult("train", name, 4096, "ab" * 32, rows.finish())
 
 

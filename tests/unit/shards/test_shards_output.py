@@ -44,9 +44,9 @@ class Broken:
         [],
         [0],
         [1],
-        [4 * MIB],
-        [4 * MIB - 1, 1, 1],
-        [4 * MIB + 1],
+        [MIB],
+        [MIB - 1, 1, 1],
+        [MIB + 1],
         [17 * MIB + 5, 3],
         [MIB] * 30,
         [1000] * 20_000,
@@ -70,7 +70,7 @@ def test_pieces_come_out_joined_and_hashed(sizes: list[int]) -> None:
 
 def test_an_error_of_the_writer_comes_out() -> None:
     with HashedOutput(Broken()) as output:
-        output.append([bytes(9 * MIB)], 9 * MIB)
+        output.append([bytes(2 * MIB)], 2 * MIB)
         with pytest.raises(StoreError, match="no space is left"):
             output.finish()
 
@@ -84,6 +84,6 @@ def test_an_error_of_the_writer_stops_who_appends() -> None:
 def test_leaving_early_ends_the_thread() -> None:
     before = threading.active_count()
     with HashedOutput(Broken()) as output:
-        output.append([bytes(5 * MIB)], 5 * MIB)
+        output.append([bytes(MIB + 1)], MIB + 1)
         assert threading.active_count() == before + 1
     assert threading.active_count() == before

@@ -1,0 +1,1 @@
+"""Larder beside its peers, in one run on one machine: `python -m benchmarks.NAME`."""

@@ -1,0 +1,174 @@
+"""What the benchmarks share: contenders that take turns, medians, tables and one JSON document.
+
+The document of ``--json``, alone on stdout::
+
+    {"benchmark": NAME,
+     "cases": {CASE: {"ours": SECONDS, "peers": {PEER: SECONDS}, "target": RATIO, "met": BOOL}}}
+
+``target`` is how many times the first peer's time ours may take, ``met`` whether it did; both are
+null where no target is set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+__all__ = [
+    "Case",
+    "Contender",
+    "Stopwatch",
+    "alternate",
+    "arguments",
+    "document",
+    "say",
+    "settle",
+    "table",
+]
+
+Contender = Callable[[], Mapping[str, float]]
+"""Does the work once; returns the seconds it took, by what is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One comparison, in seconds: the less the better.
+
+    Attributes:
+        name: What is compared.
+        ours: Our median.
+        peers: The others' medians; the first is the one to aim at.
+        target: How many times the first peer's time ours may take.
+    """
+
+    name: str
+    ours: float
+    peers: Mapping[str, float]
+    target: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        """Our time as a multiple of the first peer's."""
+        return self.ours / next(iter(self.peers.values()))
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is met, if there is one."""
+        return None if self.target is None else self.ratio <= self.target
+
+
+class Stopwatch:
+    """Adds up the seconds spent in some functions, for a run that tells where the time goes."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, its time counted under ``name``."""
+
+        def call(*positional: Any, **named: Any) -> Any:
+            start = perf_counter()
+            try:
+                return function(*positional, **named)
+            finally:
+                self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - start
+
+        return call
+
+    @contextmanager
+    def patched(self, name: str, owner: Any, attribute: str) -> Iterator[None]:
+        """Count calls of ``owner.attribute`` under ``name`` for the length of the block."""
+        function = getattr(owner, attribute)
+        setattr(owner, attribute, self.timed(name, function))
+        try:
+            yield
+        finally:
+            setattr(owner, attribute, function)
+
+
+def alternate(
+    contenders: Mapping[str, Contender], runs: int, *, before: Callable[[], None]
+) -> dict[str, dict[str, float]]:
+    """Let the contenders take turns, ``runs`` times, after a round that does not count.
+
+    Args:
+        contenders: By name.
+        runs: Rounds that count.
+        before: Called before every turn, outside of the time.
+
+    Returns:
+        The medians, by contender and by what it measured.
+    """
+    measured: dict[str, list[Mapping[str, float]]] = {name: [] for name in contenders}
+    for turn in range(runs + 1):
+        for name, contender in contenders.items():
+            before()
+            seconds = contender()
+            say(f"  round {turn} of {runs}: {name} {_listed(seconds)}")
+            if turn:
+                measured[name].append(seconds)
+    return {
+        name: {key: median(each[key] for each in rounds) for key in rounds[0]}
+        for name, rounds in measured.items()
+    }
+
+
+def arguments(description: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The flags that every benchmark has."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--runs", type=int, default=5, help="rounds that count (default 5)")
+    parser.add_argument(
+        "--files-scale", type=float, default=1.0, help="so many times the files, such as 0.01"
+    )
+    parser.add_argument("--directory", default=None, help="where to work (default: a new one)")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    return parser.parse_args(argv)
+
+
+def document(benchmark: str, cases: Iterable[Case]) -> str:
+    """The JSON document of a benchmark."""
+    content = {
+        case.name: {
+            "ours": case.ours,
+            "peers": dict(case.peers),
+            "target": case.target,
+            "met": case.met,
+        }
+        for case in cases
+    }
+    return json.dumps({"benchmark": benchmark, "cases": content})
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns of text, the first flush left, the others flush right."""
+    lines = [tuple(heads), *map(tuple, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            text.rjust(width) if place else text.ljust(width)
+            for place, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def say(text: str) -> None:
+    """A line for people, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def settle() -> None:
+    """Let the disk finish what others began, so that nobody pays for it."""
+    os.sync()
+
+
+def _listed(seconds: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.3f} s" for name, value in seconds.items())
