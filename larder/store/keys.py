@@ -14,8 +14,8 @@ _MOST_NAME_BYTES = 255  # Linux' NAME_MAX
 
 
 def object_url(store_url: str, key: str) -> str:
-    """The object's address for messages and documents: the store's URL, ``/``, the key."""
-    return f"{store_url.rstrip('/')}/{key}" if store_url.strip("/") else store_url + key
+    """The object's address, for messages: the store's URL and the key, a slash between."""
+    return store_url + key if store_url.endswith("/") else f"{store_url}/{key}"
 
 
 def folder_prefix(path: str) -> str:

@@ -1,0 +1,88 @@
+"""An HTTP server that gives the answers of a script, for what no real server says on demand."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass(frozen=True)
+class Say:
+    """One answer; ``cut`` closes the connection after so many bytes of the body.
+
+    A ``ranged`` one answers the range that was asked for, of the body.
+    """
+
+    status: int = 200
+    body: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    cut: int | None = None
+    ranged: bool = False
+
+    def part(self, asked: str) -> Say:
+        first, _, last = asked.removeprefix("bytes=").partition("-")
+        body = self.body[int(first) : int(last) + 1 if last else None]
+        span = f"bytes {first}-{int(first) + len(body) - 1}/{len(self.body)}"
+        return Say(206, body, {**self.headers, "Content-Range": span})
+
+    @classmethod
+    def error(cls, status: int, code: str, inside: str = "", **headers: str) -> Say:
+        body = f'<?xml version="1.0"?><Error><Code>{code}</Code>{inside}</Error>'
+        return cls(status, body, {name.replace("_", "-"): text for name, text in headers.items()})
+
+
+@dataclass
+class Script:
+    """What is said, in turn (the last answer again and again), and what was asked."""
+
+    answers: list[Say]
+    endpoint: str = ""
+    asked: list[str] = field(default_factory=list)
+
+    def next(self, request: str) -> Say:
+        self.asked.append(request)
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+@contextmanager
+def scripted_s3(*answers: Say) -> Iterator[Script]:
+    script = Script(list(answers))
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            say = script.next(f"{self.command} {self.path}")
+            if say.ranged and "Range" in self.headers:
+                say = say.part(self.headers["Range"])
+            body = say.body.encode()
+            self.send_response(say.status)
+            for name, text in say.headers.items():
+                self.send_header(name, text)
+            if "Content-Length" not in say.headers:
+                self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body if say.cut is None else body[: say.cut])
+            self.close_connection = say.cut is not None
+
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    script.endpoint = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield script
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

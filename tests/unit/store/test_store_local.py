@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from larder.errors import (
+    ConfigError,
+    LarderError,
+    ObjectError,
+    PreconditionError,
+    RetryableError,
+    StoreError,
+)
+from larder.store.local import LocalStore
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    root.mkdir()
+    return root
+
+
+def keys(store: LocalStore, prefix: str = "", **more: str) -> list[str]:
+    return [info.key for page in store.list(prefix, **more) for info in page]
+
+
+def failing(code: int, call: Callable[..., object]) -> Callable[..., object]:
+    def fail(*_arguments: object, **_more: object) -> object:
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+def test_the_first_write_makes_the_root(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "a" / "b")
+    with pytest.raises(StoreError) as caught:
+        keys(store)
+    assert caught.value.code == "store.missing"
+    store.put("c/d", b"1")
+    assert (tmp_path / "a/b/c/d").read_bytes() == b"1"
+    store.delete("c/d")
+    assert keys(store) == []  # the root stays, what was emptied below it does not
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+def test_the_root_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ConfigError) as caught:
+        LocalStore(tmp_path / "file")
+    assert caught.value.code == "config.path"
+
+
+def test_only_regular_files_are_objects(root: Path) -> None:
+    os.mkfifo(root / "pipe")
+    (root / "folder").mkdir()
+    (root / "file").write_bytes(b"1")
+    (root / ".larder-tmp-123-abc").write_bytes(b"half")
+    store = LocalStore(root)
+    assert keys(store) == ["file"]
+    for key in ("pipe", "folder"):
+        for call in (store.head, store.get):
+            with pytest.raises(ObjectError) as caught:
+                call(key)
+            assert caught.value.code == "object.missing"
+    store.delete("folder")
+    assert (root / "folder").is_dir()
+
+
+def test_links_are_followed_but_not_in_circles(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "x").write_bytes(b"x")
+    (root / "a").mkdir()
+    (root / "a" / "file").write_bytes(b"1")
+    (root / "a" / "up").symlink_to("..")
+    (root / "b").symlink_to(tmp_path / "outside")
+    (root / "c").symlink_to("a/file")
+    store = LocalStore(root)
+    assert keys(store) == ["a/file", "b/x", "c"]
+    assert keys(store, "a/up/a/") == []
+    assert store.get("c") == b"1"
+
+
+@pytest.mark.parametrize("target", ["nowhere", "dangling"])
+def test_a_link_to_nothing_is_told(root: Path, target: str) -> None:
+    (root / "dangling").symlink_to(target)
+    with pytest.raises(ObjectError, match="dangling") as caught:
+        keys(LocalStore(root))
+    assert caught.value.code == "object.unreadable"
+
+
+def test_a_name_that_is_not_unicode_is_told(root: Path) -> None:
+    Path(os.fsdecode(os.fsencode(root) + b"/caf\xe9")).write_bytes(b"")
+    with pytest.raises(ObjectError, match=r"caf\\xe9") as caught:
+        keys(LocalStore(root))
+    assert caught.value.code == "object.bad_key"
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "/", "/a", "a/", "a//b", ".", "..", "a/..", "../a", "a\0b", ".larder-tmp-x", "\udce9"],
+)
+def test_keys_that_no_path_can_have(root: Path, key: str) -> None:
+    store = LocalStore(root)
+    for call in (store.head, store.get, store.open, store.writer, store.delete):
+        with pytest.raises(ObjectError) as caught:
+            call(key)
+        assert caught.value.code == "object.bad_key"
+
+
+def test_a_prefix_does_not_lead_out_of_the_root(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"")
+    (root / "a").write_bytes(b"")
+    store = LocalStore(root)
+    assert keys(store, "../") == keys(store, "..") == keys(store, "/") == []
+
+
+def test_a_file_where_a_directory_would_be(root: Path) -> None:
+    store = LocalStore(root)
+    store.put("a", b"1")
+    for key in ("a/b", "a/b/c"):
+        with pytest.raises(ObjectError) as caught:
+            store.put(key, b"2")
+        assert caught.value.code == "object.bad_key"
+    store.put("d/e", b"1")
+    for absent in (False, True):
+        with pytest.raises(ObjectError) as caught:
+            store.put("d", b"2", if_absent=absent)
+        assert caught.value.code == "object.bad_key"
+    assert keys(store) == ["a", "d/e"]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "name"),
+    [
+        (errno.ENOSPC, StoreError, "store.full"),
+        (errno.EDQUOT, StoreError, "store.full"),
+        (errno.EIO, StoreError, "store.refused"),
+        (errno.EROFS, StoreError, "store.refused"),
+        (errno.ESTALE, RetryableError, "store.unavailable"),
+    ],
+)
+@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
+def test_a_failed_write_leaves_nothing(
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    code: int,
+    kind: type[LarderError],
+    name: str,
+) -> None:
+    store = LocalStore(root)
+    store.put("k", b"old")
+    monkeypatch.setattr(os, call, failing(code, getattr(os, call)))
+    with pytest.raises(kind) as caught:
+        store.put("k", b"new")
+    assert caught.value.code == name
+    monkeypatch.undo()
+    assert [path.name for path in root.iterdir()] == ["k"]
+    assert store.get("k") == b"old"
+
+
+def test_an_interrupted_write_leaves_nothing(root: Path) -> None:
+    store = LocalStore(root)
+    try:
+        with store.writer("k") as writer:
+            writer.write(b"half")
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        pass
+    assert list(root.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_permissions(root: Path, tmp_path: Path) -> None:
+    store = LocalStore(root)
+    store.put("open", b"1")
+    store.put("shut", b"1")
+    (root / "shut").chmod(0)
+    for folder in (tmp_path, *tmp_path.parents):
+        if os.stat(folder).st_uid == 0 and folder.is_relative_to("/tmp") and folder != Path("/tmp"):
+            folder.chmod(0o755)
+    script = f"""
+import os
+from larder.errors import LarderError
+from larder.store.local import LocalStore
+os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 0)
+store = LocalStore({str(root)!r})
+def code(call):
+    try: return call()
+    except LarderError as error: return error.code
+print(code(lambda: store.get("shut")), code(lambda: store.put("new", b"")), store.get("open"))
+os.seteuid(0); os.chmod({str(root)!r}, 0); os.setresuid(65534, 65534, 0)
+print(code(lambda: list(store.list())), code(lambda: store.get("open")))
+"""
+    try:
+        assert _run(script) == [
+            "object.unreadable object.unreadable b'1'",
+            "store.denied store.denied",
+        ]
+    finally:
+        root.chmod(0o755)
+
+
+def _run(script: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_file_that_grows_while_it_is_read(root: Path) -> None:
+    store = LocalStore(root)
+    store.put("k", b"12345")
+    with store.open("k") as reader, open(root / "k", "ab") as file:
+        file.write(b"6")
+        file.flush()
+        with pytest.raises(PreconditionError) as caught:
+            b"".join(reader)
+    assert caught.value.code == "object.changed"
+
+
+def test_a_file_that_shrinks_while_it_is_read(root: Path) -> None:
+    store = LocalStore(root)
+    store.put("k", b"12345")
+    with store.open("k") as reader:
+        os.truncate(root / "k", 2)
+        with pytest.raises(ObjectError) as caught:
+            b"".join(reader)
+    assert caught.value.code == "object.truncated"
+
+
+def test_a_file_that_is_replaced_is_read_as_it_was(root: Path) -> None:
+    store = LocalStore(root)
+    store.put("k", bytes(3_000_000))
+    with store.open("k") as reader:
+        store.put("k", b"new")
+        assert b"".join(reader) == bytes(3_000_000)
+
+
+def test_etags_differ_even_within_one_tick(root: Path) -> None:
+    store = LocalStore(root)
+    etags = {store.put("k", b"%3d" % n).etag for n in range(200)}
+    assert len(etags) == 200
+
+
+def test_swaps_by_many_threads_lose_nothing(root: Path) -> None:
+    store = LocalStore(root)
+    store.put("n", b"0")
+
+    def add_one(_: int) -> None:
+        while True:
+            info = store.head("n")
+            try:
+                number = int(store.get("n", if_match=info.etag))
+                store.put("n", b"%d" % (number + 1), if_match=info.etag)
+            except PreconditionError:
+                continue
+            return
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add_one, range(40)))
+    assert store.get("n") == b"40"
+
+
+def test_a_delete_and_a_put_in_one_directory_get_along(root: Path) -> None:
+    store = LocalStore(root)
+
+    def put_and_delete(n: int) -> None:
+        store.put(f"a/b/{n}", b"1")
+        store.delete(f"a/b/{n}")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(put_and_delete, range(200)))
+    assert keys(store) == []
+
+
+def test_without_hard_links_one_still_wins(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "link", failing(errno.EPERM, os.link))
+    store = LocalStore(root)
+    store.put("k", b"1", if_absent=True)
+    with pytest.raises(PreconditionError):
+        store.put("k", b"2", if_absent=True)
+    assert store.get("k") == b"1"
+
+
+def test_an_upload_without_fast_copies(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "source").write_bytes(b"12345" * 1000)
+    monkeypatch.setattr(os, "copy_file_range", failing(errno.EXDEV, os.copy_file_range))
+    store = LocalStore(root)
+    assert store.upload("k", tmp_path / "source").size_bytes == 5000
+    assert store.get("k") == b"12345" * 1000

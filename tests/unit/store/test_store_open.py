@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from larder.errors import CODES, ConfigError
+from larder.store import RetryStore, local_path, object_url, open_store
+
+
+@pytest.mark.parametrize("ending", ["", "/"])
+def test_schemes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert open_store(f"file://{tmp_path}/a b%20{ending}").url == f"file://{tmp_path}/a b%20/"
+    assert open_store(f"{tmp_path}/x{ending}").url == f"file://{tmp_path}/x/"
+    assert open_store(f"./data/y{ending}").url == f"file://{tmp_path}/data/y/"
+    assert open_store(f"memory://m/p{ending}").url == "memory://m/p/"
+    assert open_store(f"s3://some-bucket/p/q{ending}").url == "s3://some-bucket/p/q/"
+    assert open_store(f"s3://some-bucket{ending}").url == "s3://some-bucket/"
+    assert open_store("file:///").url == "file:///"
+
+
+def test_a_stores_url_opens_it_again(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "a?b#c %25"))
+    assert open_store(store.url).url == store.url
+
+
+def test_stores_repeat_their_calls_unless_told_otherwise() -> None:
+    assert isinstance(open_store("memory://m"), RetryStore)
+    assert not isinstance(open_store("memory://m", retry=None), RetryStore)
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("gs://bucket/x", "config.unsupported_url"),
+        ("http://host/x", "config.unsupported_url"),
+        ("file://host/x", "config.unsupported_url"),
+        ("file://relative", "config.unsupported_url"),
+        ("memory://", "config.unsupported_url"),
+        ("s3://", "config.unsupported_url"),
+        ("s3:///key", "config.unsupported_url"),
+        ("s3://b_/key", "config.unsupported_url"),
+        ("s3://key:secret@bucket/x", "config.secret"),
+        ("ftp://me:secret@host/x", "config.unsupported_url"),
+        ("", "config.path"),
+        ("file://", "config.path"),
+    ],
+)
+def test_refused_urls(url: str, code: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_store(url)
+    assert caught.value.code == code in CODES
+    assert caught.value.hint or code == "config.path"
+    assert "secret" not in caught.value.message
+
+
+def test_a_file_store_gives_paths(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.put("a/b", b"1")
+    assert local_path(store, "a/b").read_bytes() == b"1"
+
+
+def test_addresses() -> None:
+    assert object_url("s3://b/p/", "k/l") == "s3://b/p/k/l"
+    assert object_url("file:///", "k") == "file:///k"

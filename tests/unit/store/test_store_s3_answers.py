@@ -1,0 +1,289 @@
+"""What a store makes of the answers that real servers give only on bad days."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from scripted_s3 import Say, Script, scripted_s3
+
+from larder.errors import LarderError, RetryableError, StoreError
+from larder.store import RetryPolicy, Store, open_store
+from larder.store.s3_list import read_page
+
+OBJECT = {"ETag": '"abc"', "Last-Modified": "Sat, 21 Nov 2026 06:41:29 GMT"}
+PAGE = """<?xml version="1.0" encoding="UTF-8"?>
+<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name>{rest}
+{contents}</ListBucketResult>"""
+CONTENT = """<Contents><Key>{key}</Key><LastModified>2026-11-21T06:41:29.125Z</LastModified>
+<ETag>&quot;e-1&quot;</ETag><Size>7</Size><StorageClass>STANDARD</StorageClass></Contents>"""
+
+
+def page(*keys: str, token: str = "") -> Say:
+    rest = "<IsTruncated>false</IsTruncated>"
+    if token:
+        rest = "<IsTruncated>true</IsTruncated>"
+        rest += f"<NextContinuationToken>{token}</NextContinuationToken>"
+    contents = "".join(CONTENT.format(key=key) for key in keys)
+    return Say(body=PAGE.format(rest=rest, contents=contents))
+
+
+def opened(script: Script, tries: int = 0) -> Store:
+    policy = RetryPolicy(attempts=tries, first_delay_seconds=0) if tries else None
+    return open_store("s3://bucket/p", endpoint=script.endpoint, retry=policy)
+
+
+def keys(store: Store) -> list[str]:
+    return [info.key for page in store.list() for info in page]
+
+
+def error_of(call: Callable[[], object]) -> LarderError:
+    with pytest.raises(LarderError) as caught:
+        call()
+    text = str(caught.value)
+    assert "\n" not in text
+    for leak in ("<", "Signature=", "larder-test-secret", "LARDERTESTKEY", "Debug"):
+        assert leak not in text
+    return caught.value
+
+
+CALLS: dict[str, Callable[[Store], object]] = {
+    "list": lambda store: list(store.list()),
+    "get": lambda store: store.get("k"),
+    "get odd": lambda store: store.get("a//b"),
+    "put": lambda store: store.put("k", b"1"),
+    "put odd": lambda store: store.put("a//b", b"1"),
+    "delete": lambda store: store.delete("k"),
+    "writer": lambda store: store.writer("k").commit(),
+}
+READS = ("get", "get odd")
+KEYED = tuple(name for name in CALLS if name != "list")
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "writer"])
+@pytest.mark.parametrize(
+    "say",
+    [
+        Say.error(503, "SlowDown", "<Message>Please reduce your request rate.</Message>"),
+        Say.error(500, "InternalError"),
+        Say.error(429, "TooManyRequests"),
+        Say.error(400, "RequestTimeout"),
+        Say.error(409, "ConditionalRequestConflict"),
+        Say(502, "<html>Bad gateway</html>"),
+    ],
+    ids=lambda say: str(say.status),
+)
+def test_transient(name: str, say: Say) -> None:
+    with scripted_s3(say) as script:
+        error = error_of(lambda: CALLS[name](opened(script)))
+        assert isinstance(error, RetryableError)
+        assert error.code == "store.unavailable"
+        assert str(say.status) in str(error)
+        assert len(script.asked) == 1
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    "code", ["SignatureDoesNotMatch", "InvalidAccessKeyId", "ExpiredToken", "RequestTimeTooSkewed"]
+)
+def test_bad_credentials(name: str, code: str) -> None:
+    inside = "<AWSAccessKeyId>LARDERTESTKEY1</AWSAccessKeyId><StringToSign>AWS4</StringToSign>"
+    with scripted_s3(Say.error(403, code, inside)) as script:
+        error = error_of(lambda: CALLS[name](opened(script)))
+    assert isinstance(error, StoreError)
+    assert error.code == "store.denied"
+    assert code in str(error)
+    assert "AWS_ACCESS_KEY_ID" in error.hint
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_forbidden(name: str) -> None:
+    say = Say.error(403, "AccessDenied", "<Message>User AKIAABCDEFGHIJKLMNOP may not</Message>")
+    with scripted_s3(say) as script:
+        error = error_of(lambda: CALLS[name](opened(script)))
+    assert error.code == ("store.denied" if name == "list" else "object.unreadable")
+    assert "User (key) may not" in str(error)
+
+
+def test_an_archived_object() -> None:
+    with scripted_s3(Say.error(403, "InvalidObjectState")) as script:
+        error = error_of(lambda: opened(script).get("k"))
+    assert error.code == "object.unreadable"
+    assert "archive" in error.hint
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_another_region(name: str) -> None:
+    say = Say.error(301, "PermanentRedirect", x_amz_bucket_region="eu-west-9")
+    with scripted_s3(say) as script:
+        error = error_of(lambda: CALLS[name](opened(script)))
+    assert error.code == "store.region"
+    assert str(error).count("eu-west-9") == 2
+    assert str(error).startswith("s3://bucket/p/: the bucket lives in eu-west-9")
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_another_region_by_its_signature(name: str) -> None:
+    say = Say.error(400, "AuthorizationHeaderMalformed", "<Region>eu-west-9</Region>")
+    with scripted_s3(say) as script:
+        error = error_of(lambda: CALLS[name](opened(script)))
+    assert error.code == "store.region"
+    assert "eu-west-9" in str(error)
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    ("say", "code"),
+    [
+        (Say.error(507, "InsufficientStorage"), "store.full"),
+        (Say.error(400, "InvalidRequest"), "store.refused"),
+        (Say.error(501, "NotImplemented"), "store.refused"),
+    ],
+)
+def test_refused(name: str, say: Say, code: str) -> None:
+    with scripted_s3(say) as script:
+        error = error_of(lambda: CALLS[name](opened(script)))
+    unreadable = name in READS and code == "store.refused"
+    assert error.code == ("object.unreadable" if unreadable else code)
+
+
+@pytest.mark.parametrize("key", ["k", "a//b"])
+def test_a_body_that_is_cut_short(key: str) -> None:
+    with scripted_s3(Say(body="x" * 1000, headers=OBJECT, cut=500)) as script:
+        error = error_of(lambda: opened(script).get(key))
+    assert error.code == "store.unavailable"
+
+
+@pytest.mark.parametrize("key", ["k", "a//b"])
+def test_a_stream_goes_on_after_a_cut(key: str) -> None:
+    data = "".join(f"{n:07}\n" for n in range(400_000))
+    answers = [
+        Say(body=data, headers=OBJECT, cut=2_500_000),
+        Say(body=data, headers=OBJECT, ranged=True),
+    ]
+    with scripted_s3(*answers) as script:
+        with opened(script, tries=3).open(key) as reader:
+            assert b"".join(reader) == data.encode()
+        assert len(script.asked) == 2
+
+
+def test_no_server(tmp_path: Path) -> None:
+    with scripted_s3(Say()) as script:
+        pass
+    for call in CALLS.values():
+        store = opened(script)
+        if call is not CALLS["writer"]:
+            error = error_of(lambda call=call, store=store: call(store))  # type: ignore[misc]
+            assert error.code == "store.unavailable"
+
+
+def test_calls_are_repeated_by_the_policy() -> None:
+    busy = Say.error(503, "SlowDown")
+    with scripted_s3(busy, busy, Say(body="data", headers=OBJECT)) as script:
+        assert opened(script, tries=3).get("k") == b"data"
+        assert len(script.asked) == 3
+    with scripted_s3(busy) as script:
+        error = error_of(lambda: opened(script, tries=3).get("k"))
+        assert "(3 tries in 0 s)" in str(error)
+        assert len(script.asked) == 3
+
+
+def test_listing_reads_every_field() -> None:
+    with scripted_s3(page("p/a+b%2B%25%2F%C3%BC", "p/b")) as script:
+        ((first, second),) = opened(script).list()
+    assert (first.key, second.key) == ("a b+%/ü", "b")
+    assert (first.size_bytes, first.etag) == (7, "e-1")
+    assert first.modified_us == 1795243289125000
+
+
+def test_listing_asks_for_the_next_page_with_its_token() -> None:
+    with scripted_s3(page("p/a", token="t+/="), page("p/b")) as script:
+        assert keys(opened(script)) == ["a", "b"]
+        assert "continuation-token=t%2B%2F%3D" in script.asked[1]
+        assert all("prefix=p%2F&" in f"{asked}&" for asked in script.asked)
+
+
+def test_a_page_without_keys_is_not_the_end() -> None:
+    with scripted_s3(page("p/a", token="1"), page(token="2"), page("p/b")) as script:
+        assert [len(page) for page in opened(script).list()] == [1, 1]
+
+
+def test_the_folder_itself_is_no_object() -> None:
+    with scripted_s3(page("p/", "p/a")) as script:
+        assert keys(opened(script)) == ["a"]
+    with scripted_s3(page("p/")) as script:
+        assert list(opened(script).list()) == []
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        Say(body="<html><body>Welcome</body></html>"),
+        Say(body="not XML"),
+        Say(body=""),
+        Say(body=PAGE.format(rest="<IsTruncated>true</IsTruncated>", contents="")),
+        Say(body=PAGE.format(rest="", contents="")),
+        page("p/b", "p/a"),
+        page("p/a", "p/a"),
+        Say.error(500, "InternalError"),
+        Say(body=page("p/b").body, cut=150),
+    ],
+)
+def test_a_listing_is_complete_or_raises(broken: Say) -> None:
+    with scripted_s3(page("p/0", token="t"), broken) as script:
+        pages = opened(script).list()
+        assert len(next(pages)) == 1
+        error = error_of(lambda: next(pages))
+    assert isinstance(error, StoreError | RetryableError)
+
+
+def test_a_page_of_an_older_server_has_no_namespace() -> None:
+    body = page("a").body.replace(' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"', "")
+    assert [info.key for info in read_page(body.encode(), "s3://b/").objects] == ["a"]
+
+
+# Streams: the client itself repeats
+
+BEGUN = Say(
+    body="<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
+)
+
+
+def test_a_streams_part_is_sent_again() -> None:
+    done = Say(
+        body="<CompleteMultipartUploadResult><ETag>&quot;m-2&quot;</ETag></CompleteMultipartUploadResult>"
+    )
+    part = Say(headers={"ETag": '"d41d8cd98f00b204e9800998ecf8427e"'})
+    with scripted_s3(BEGUN, Say.error(503, "SlowDown"), part, part, done) as script:
+        with opened(script).writer("k") as writer:
+            writer.write(bytes((16 << 20) + 1))
+            assert writer.commit().etag == "m-2"
+        assert [asked.split()[0] for asked in script.asked] == ["POST", "PUT", "PUT", "PUT", "POST"]
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_completion_whose_answer_was_lost(ours: bool) -> None:
+    md5 = hashlib.md5(b"part")
+    etag = f"{hashlib.md5(md5.digest() * 2 if ours else b'other').hexdigest()}-2"
+    part = Say(headers={"ETag": f'"{md5.hexdigest()}"'})
+    gone = Say.error(404, "NoSuchUpload")
+    there = Say(headers={**OBJECT, "ETag": f'"{etag}"'})
+    with (
+        scripted_s3(BEGUN, part, part, gone, there) as script,
+        opened(script).writer("k") as writer,
+    ):
+        writer.write(bytes((16 << 20) + 1))
+        if ours:
+            assert writer.commit().etag == etag
+        else:
+            assert error_of(writer.commit).code == "object.missing"
+
+
+def test_a_part_that_fails_for_good_aborts() -> None:
+    with scripted_s3(BEGUN, Say.error(403, "AccessDenied")) as script:
+        with opened(script).writer("k") as writer:
+            writer.write(bytes((16 << 20) + 1))
+            assert error_of(writer.commit).code == "object.unreadable"
+        assert script.asked[-1].startswith("DELETE /bucket/p/k?uploadId=u")
