@@ -12,6 +12,8 @@ import fcntl
 import glob
 import os
 import secrets
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,9 +21,11 @@ from pathlib import Path
 from larder.cache.record import Buffer
 from larder.errors import ConfigError, StoreError
 
-__all__ = ["Draft", "disk_errors", "draft", "without_locks"]
+__all__ = ["Draft", "disk_errors", "draft", "without_locks", "workshop"]
 
 _SUFFIX = ".draft"
+_WORKSHOP = ".larder-tmp-workshop-"
+_LOCK = "lock"
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -82,6 +86,55 @@ def draft(final: Path) -> Iterator[Draft]:
         with suppress(FileNotFoundError):
             path.unlink()
         os.close(handle)
+
+
+@contextmanager
+def workshop(parent: Path) -> Iterator[Path]:
+    """A private directory to build in, removed at the end.
+
+    It is locked while its owner lives; those that killed processes left in ``parent`` are removed.
+
+    Args:
+        parent: On the disk that has the room; made if needed.
+
+    Raises:
+        ConfigError: ``config.path``: the directory cannot be made or written.
+        StoreError: ``store.full``: no space is left.
+    """
+    with disk_errors(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        _sweep(parent)
+        folder, handle = _open_workshop(parent)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+def _open_workshop(parent: Path) -> tuple[Path, int]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_WORKSHOP, dir=parent))
+        handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        with without_locks():
+            _lock(handle)
+        if (folder / _LOCK).exists():
+            return folder, handle
+        # Another took it for stale between the two calls above.
+        os.close(handle)
+
+
+def _sweep(parent: Path) -> None:
+    # One without a lock file is being made this moment; if its maker is killed then, an empty
+    # directory stays.
+    for lock in parent.glob(f"{_WORKSHOP}*/{_LOCK}"):
+        with suppress(OSError):
+            handle = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                if _lock(handle):
+                    shutil.rmtree(lock.parent, ignore_errors=True)
+            finally:
+                os.close(handle)
 
 
 @contextmanager

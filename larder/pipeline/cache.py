@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from larder.cache.records import Samples, build_samples
+from larder.cache.scratch import workshop
 from larder.errors import NotFoundError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SAMPLES
@@ -82,7 +82,7 @@ def cache_split(job: Job, batch: CacheBatch, *, progress: Progress, beside: int 
         if part is not None:
             progress.advance("cache", objects=batch.rows, bytes=batch.bytes)
             return part
-        with _workshop(root, job) as folder:
+        with workshop(_workshop_place(root, job)) as folder:
             path = folder / f"{batch.split}.mdb"
             facts = build_samples(
                 _samples(job, root, batch),
@@ -108,15 +108,11 @@ def _stored(root: Store, note: str) -> CachePart | None:
         return None
 
 
-@contextmanager
-def _workshop(root: Store, job: Job) -> Iterator[Path]:
-    """A private directory to build in: on the local side's own disk where that is a directory."""
-    parent = None
+def _workshop_place(root: Store, job: Job) -> Path:
+    """Where to build: on the local side's own disk where that is a directory."""
     if root.features.local_path:
-        parent = local_path(root, f"{layout.work_prefix(job.segment)}cache/x").parent
-        parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".larder-tmp-", dir=parent) as name:
-        yield Path(name)
+        return local_path(root, f"{layout.work_prefix(job.segment)}cache/x").parent
+    return Path(tempfile.gettempdir())
 
 
 def _budget(job: Job, folder: Path) -> int:

@@ -245,9 +245,14 @@ SHOWN_LINES = 10
 
 
 def _failure_lines(failures: Sequence[Mapping[str, str]]) -> list[str]:
-    lines = [f"           {failure['message']}" for failure in failures[:SHOWN_LINES]]
+    lines = [f"           {_named(failure)}" for failure in failures[:SHOWN_LINES]]
     more = len(failures) - SHOWN_LINES
     return [*lines, f"           and {more:,} more (--json lists them)"] if more > 0 else lines
+
+
+def _named(failure: Mapping[str, str]) -> str:
+    key, message = failure["key"], failure["message"]
+    return message if key in message else f"{key}: {message}"
 
 
 def _amount(count: Mapping[str, int], noun: str) -> str:
