@@ -30,11 +30,11 @@ from larder.store.s3_errors import Call
 __all__ = ["S3Writer", "part_size_bytes"]
 
 _PARTS_PER_STEP = 1000
-_MOST_PART_BYTES = 1 << 30
+_MOST_PART_BYTES = 2 << 30
 
 
 def part_size_bytes(first_bytes: int, index: int) -> int:
-    """The size of a part: twice as large after every thousand, up to 1 GiB.
+    """The size of a part: twice as large after every thousand, up to 2 GiB.
 
     So 10,000 parts that begin at 16 MiB hold the 5 TiB that an object may have, without its size
     being known beforehand.

@@ -1,0 +1,203 @@
+"""Who asks, where, and with which packages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from larder.errors import ConfigError, LarderError, StoreError
+from larder.store import open_store
+from larder.store.s3_access import is_loopback, is_plain
+from larder.store.s3_write import part_size_bytes
+from larder.testing.servers import S3Server
+
+BUCKET = "access"
+
+
+@pytest.fixture
+def url(rclone_server: S3Server) -> str:
+    rclone_server.create_bucket(BUCKET)
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def profiles(
+    rclone_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_keys: None
+) -> None:
+    """A configuration with a profile that leads to a server, and one without credentials."""
+    keys = f"{rclone_server.access_key}\naws_secret_access_key = {rclone_server.secret_key}"
+    (tmp_path / "config").write_text(
+        f"[profile good]\naws_access_key_id = {keys}\nregion = eu-central-1\n"
+        f"endpoint_url = {rclone_server.endpoint}\n"
+        "[profile broken]\ncredential_process = /bin/false\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+
+
+def test_a_profile_gives_keys_region_and_endpoint(profiles: None, url: str) -> None:
+    store = open_store(url, profile="good", retry=None)
+    store.put("a", b"1")
+    assert store.get("a") == b"1"
+    assert [info.key for page in store.list() for info in page] == ["a"]
+    store.close()
+
+
+def test_the_profile_of_the_environment(
+    profiles: None, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "good")
+    open_store(url, retry=None).put("a", b"1")
+
+
+@pytest.mark.parametrize("profile", ["absent", "broken"])
+def test_a_profile_that_does_not_serve(profiles: None, url: str, profile: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        open_store(url, profile=profile).get("a")
+    assert caught.value.code == "store.denied"
+    assert "\n" not in str(caught.value)
+
+
+def test_no_credentials_at_all(no_keys: None, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")  # a server on this machine needs no such word
+    start = time.monotonic()
+    with pytest.raises(StoreError, match="no AWS credentials") as caught:
+        open_store(url, endpoint="http://127.0.0.1:9", retry=None).get("a")
+    assert caught.value.code == "store.denied"
+    assert "AWS_ACCESS_KEY_ID" in caught.value.hint
+    assert time.monotonic() - start < 30  # nobody waited for an instance's metadata to the end
+
+
+def test_the_argument_beats_the_environment(
+    rclone_server: S3Server, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    store = open_store(url, endpoint=rclone_server.endpoint, retry=None)
+    store.put("a", b"1")
+    store.put("a b/%", b"2")
+    assert sum(len(page) for page in store.list()) == 2
+    with store.writer("c") as writer:
+        writer.commit()
+
+
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+def test_the_environment_names_the_endpoint(
+    rclone_server: S3Server, url: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv(name, rclone_server.endpoint)
+    open_store(url, retry=None).put("a", b"1")
+
+
+def run(script: str, server: S3Server) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **server.environment}
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_reading_with_keys_of_the_environment_needs_obstore_alone(
+    rclone_server: S3Server, url: str
+) -> None:
+    open_store(url, endpoint=rclone_server.endpoint).put("a", b"data")
+    script = f"""
+import sys
+sys.modules["boto3"] = sys.modules["botocore"] = sys.modules["urllib3"] = None
+from larder.errors import ConfigError
+from larder.store import open_store
+store = open_store({url!r})
+store.put("b", b"1")
+with store.open("a") as reader:
+    assert b"".join(reader) == store.get("a") == b"data"
+assert store.head("a").size_bytes == 4
+for call in (lambda: list(store.list()), lambda: store.writer("k"), lambda: store.get("a//b")):
+    try:
+        call()
+    except ConfigError as error:
+        print(error.code)
+heavy = {{"pyarrow", "pydantic", "yaml", "prefect"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = run(script, rclone_server)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["config.missing_package"] * 3
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_a_process_ends_well(rclone_server: S3Server, url: str, close: bool) -> None:
+    script = f"""
+from concurrent.futures import ThreadPoolExecutor
+from larder.store import open_store
+store = open_store({url!r})
+with ThreadPoolExecutor(8) as pool:
+    list(pool.map(lambda n: store.put(str(n), bytes(100_000)), range(50)))
+    list(pool.map(lambda n: store.get(str(n)), range(50)))
+reader = store.open("1")
+next(iter(reader))
+assert len(next(store.list())) == 50
+if {close}:
+    store.close()
+"""
+    for _ in range(3):
+        done = run(script, rclone_server)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_boto3_profiles_say_what_is_missing(
+    profiles: None, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with pytest.raises(ConfigError, match="boto3") as caught:
+        open_store(url, profile="good").get("a")
+    assert caught.value.code == "config.missing_package"
+
+
+def test_a_session_token_is_sent(
+    rclone_server: S3Server, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "token-of-a-session")
+    store = open_store(url, endpoint=rclone_server.endpoint, retry=None)
+    try:
+        store.put("a", b"1")
+        assert sum(len(page) for page in store.list()) == 1
+    except LarderError as error:
+        pytest.fail(str(error))
+
+
+def test_which_keys_obstore_takes_as_they_are() -> None:
+    for key in ("a", "a b/ü/%20", "..a/b..", "\u2028"):
+        assert is_plain(key)
+    for key in ("/a", "a/", "a//b", "a/./b", "../a", "a\n", "\x7f"):
+        assert not is_plain(key)
+
+
+def test_which_hosts_are_this_machine() -> None:
+    for url in ("http://127.0.0.1:80", "http://localhost", "http://[::1]:9000/"):
+        assert is_loopback(url)
+    for url in ("", "https://s3.us-east-1.amazonaws.com", "http://10.0.0.1:80"):
+        assert not is_loopback(url)
+
+
+def test_parts_grow_so_that_ten_thousand_are_enough() -> None:
+    first = 16 << 20
+    sizes = [part_size_bytes(first, index) for index in range(10_000)]
+    assert sizes[:1000] == [first] * 1000
+    assert sizes == sorted(sizes)
+    assert max(sizes) == 2 << 30
+    assert sum(sizes) >= 5 << 40
