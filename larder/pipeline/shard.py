@@ -97,10 +97,7 @@ def shard_batches(job: Job) -> tuple[list[ShardBatch], Count]:
 def _standing(root: Store, job: Job) -> dict[tuple[str, str], int]:
     """Bytes of the shards that have a receipt and whose objects are as long as it says."""
     prefix = f"{layout.segment_prefix(job.segment)}shards/"
-    sizes = {
-        info.key.removeprefix(prefix): info.size_bytes
-        for info in listed(root, prefix)
-    }
+    sizes = {info.key.removeprefix(prefix): info.size_bytes for info in listed(root, prefix)}
     return {
         (shard.split, shard.name): shard.bytes
         for receipt in read_receipts(root, job.segment)

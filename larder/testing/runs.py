@@ -1,0 +1,88 @@
+"""Runs of the pipeline for tests: settings without files, and stores that a test puts in between.
+
+::
+
+    asked = run_settings("memory://source", "memory://local", tmp_path / "out", cache={})
+    with between(lambda store: FaultyStore(store)):
+        prepare(asked)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from larder.config.models import Cluster, Dataset
+from larder.pipeline import job
+from larder.pipeline.settings import Settings
+from larder.store import open_store
+from larder.store.base import Store
+
+__all__ = ["TEMPLATE", "between", "run_settings"]
+
+TEMPLATE: Mapping[str, Any] = {
+    "entrypoint": "python3 train.py",
+    "hyperparameters": {},
+    "searcher": {"name": "single", "metric": "validation_loss"},
+}
+
+_REACHABLE = "s3://memory-"
+
+
+def run_settings(
+    source: str | Path | Mapping[str, Any],
+    local: str | Path | Mapping[str, Any],
+    output: Path,
+    *,
+    cluster: Mapping[str, Any] | None = None,
+    template: Mapping[str, Any] = TEMPLATE,
+    **fields: Any,
+) -> Settings:
+    """Settings of a run of a dataset ``d`` on a cluster ``c``.
+
+    Args:
+        source: The URL of the source, or all of ``source:`` of a dataset file.
+        local: The URL of the local side, or all of ``local:`` of a cluster file.
+        output: Where configs go.
+        cluster: Further fields of the cluster file.
+        template: The experiment template.
+        fields: Further fields of the dataset file.
+    """
+    return Settings(
+        dataset=Dataset.model_validate({"name": "d", "source": _location(source), **fields}),
+        cluster=Cluster.model_validate({"name": "c", "local": _location(local), **(cluster or {})}),
+        template=template,
+        template_name="test.yaml",
+        output=output,
+    )
+
+
+def _location(where: str | Path | Mapping[str, Any]) -> dict[str, Any]:
+    return dict(where) if isinstance(where, Mapping) else {"url": str(where)}
+
+
+@contextmanager
+def between(wrap: Callable[[Store], Store] = lambda store: store, **options: Any) -> Iterator[None]:
+    """Let the pipeline use ``wrap(store)`` for every store that it opens, until the block ends.
+
+    A URL ``s3://memory-NAME/...`` leads to ``memory://NAME/...``: a local side in memory that the
+    rules of delivery take for a bucket.
+
+    Args:
+        wrap: Called once for each store; called with the store that retries.
+        options: Further arguments of `larder.store.open_store`, such as ``retry``.
+    """
+    lock = threading.Lock()
+
+    def opened(url: str, **given: Any) -> Store:
+        if url.startswith(_REACHABLE):
+            url = f"memory://{url.removeprefix(_REACHABLE)}"
+        with lock:
+            return wrap(open_store(url, **{**given, **options}))
+
+    with mock.patch.object(job, "open_store", opened):
+        yield

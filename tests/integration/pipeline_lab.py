@@ -1,0 +1,121 @@
+"""A small source of images, and a place to prepare it, for tests of whole runs."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from larder.pipeline.inline import plan, prepare
+from larder.pipeline.job import root_url
+from larder.progress import NullProgress
+from larder.store import Store, open_store
+from larder.testing.checker import Published, check_all
+from larder.testing.runs import run_settings
+
+DOCUMENT = dict[str, Any]
+
+
+def png(seed: int, width: int = 9, height: int = 7) -> bytes:
+    """An image of noise, so that no two are alike."""
+    pixels = random.Random(seed).randbytes(3 * width * height)
+    target = io.BytesIO()
+    Image.frombytes("RGB", (width, height), pixels).save(target, "PNG")
+    return target.getvalue()
+
+
+def images(classes: str = "abc", each: int = 4) -> dict[str, bytes]:
+    """``a/00.png`` and so on; the first image of each class has a part ``json`` beside it."""
+    found = {
+        f"{name}/{number:02}.png": png(100 * place + number)
+        for place, name in enumerate(classes)
+        for number in range(each)
+    }
+    return found | {f"{name}/00.json": f'{{"of": "{name}"}}'.encode() for name in classes}
+
+
+def write(url: str | Path, objects: Mapping[str, bytes], **options: Any) -> None:
+    """Put objects into a store."""
+    with opened(url, **options) as store:
+        for key, data in objects.items():
+            store.put(key, data)
+
+
+@contextmanager
+def opened(url: str | Path, **options: Any) -> Iterator[Store]:
+    store = open_store(str(url), **options)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+Listing = dict[str, tuple[int, str, int]]
+
+
+def listing(url: str | Path, **options: Any) -> Listing:
+    """Size, etag and time of every object."""
+    with opened(url, **options) as store:
+        return {
+            info.key: (info.size_bytes, info.etag, info.modified_us)
+            for page in store.list()
+            for info in page
+        }
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A source, a local side and a directory for configs; ``fields`` are the dataset's."""
+
+    source: str | Mapping[str, Any]
+    local: str | Mapping[str, Any]
+    output: Path
+    fields: Mapping[str, Any]
+
+    def settings(self, **more: Any) -> Any:
+        return run_settings(self.source, self.local, self.output, **{**self.fields, **more})
+
+    def prepare(self, **more: Any) -> DOCUMENT:
+        return prepare(self.settings(**more))
+
+    def plan(self, **more: Any) -> DOCUMENT:
+        return plan(self.settings(**more), NullProgress())
+
+    @property
+    def root(self) -> str:
+        settings = self.settings()
+        return root_url(settings.dataset, settings.cluster)
+
+    @contextmanager
+    def opened_root(self) -> Iterator[Store]:
+        local = self.settings().cluster.local
+        with opened(self.root, endpoint=local.endpoint, region=local.region) as store:
+            yield store
+
+    def check(self) -> dict[str, Published]:
+        """Everything that is published, checked."""
+        with self.opened_root() as root:
+            return check_all(root)
+
+    def only(self) -> Published:
+        """The one version."""
+        (published,) = self.check().values()
+        return published
+
+
+def directory_lab(folder: Path, objects: Mapping[str, bytes] | None = None, **fields: Any) -> Lab:
+    """From one directory to another; labels are folders, shards hold few images."""
+    source = folder / "source"
+    write(source, images() if objects is None else objects)
+    defaults: dict[str, Any] = {
+        "labels": {"from": "folder"},
+        "shards": {"bytes": 8_000},
+        "cache": {"records": "decoded"},
+    }
+    return Lab(str(source), str(folder / "local"), folder / "out", {**defaults, **fields})

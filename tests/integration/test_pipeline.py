@@ -1,0 +1,201 @@
+"""Whole runs, without an orchestrator: what comes out is what stood at the source."""
+
+from __future__ import annotations
+
+import gc
+import io
+import itertools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import webdataset as wds
+import yaml
+from PIL import Image
+from pipeline_lab import Lab, directory_lab, images, write
+
+import larder
+from larder.pipeline.inline import prepare
+from larder.pipeline.settings import load_settings
+from larder.samples.grouping import split_key
+
+GLOBS = {"train": ["a/**", "b/**"], "validation": "c/**"}
+HASH = {"hash": 7, "parts": {"train": 0.6, "validation": 0.4}}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "splits by globs": {"splits": GLOBS},
+    "splits by hash": {"splits": HASH},
+    "a split without samples": {"splits": {"train": "**", "validation": "nothing/**"}},
+    "straight from the source": {"mirror": False},
+    "shuffled": {"shards": {"bytes": 8_000, "shuffle": 7}, "splits": GLOBS},
+    "one shard": {"shards": {}},
+    "a shard for each sample": {"shards": {"bytes": 1}},
+    "without labels": {"labels": None},
+    "without a cache": {"cache": None},
+    "bytes as they are in the cache": {"cache": {"records": "encoded"}},
+    "not looked into": {"validate": "none", "cache": None},
+    "labels in a file": {
+        "splits": GLOBS,
+        "labels": {"from": "folder", "files": {"validation": "labels.txt"}},
+        "source": {"include": ["*/*"]},
+    },
+}
+CONCURRENCY = {
+    "runner": {"workers": 3, "batch_bytes": 9_000},
+    "copy": {"concurrency": 2, "memory_bytes": 1024**2},
+}
+
+
+def expected(objects: dict[str, bytes]) -> dict[str, dict[str, bytes]]:
+    """The samples, by WebDataset's rule."""
+    samples: dict[str, dict[str, bytes]] = {}
+    for key, data in objects.items():
+        name = split_key(key)
+        samples.setdefault(name.sample_key, {})[name.ext] = data
+    return samples
+
+
+def lab_of(folder: Path, variant: str, **fields: Any) -> tuple[Lab, dict[str, bytes]]:
+    fields = {**VARIANTS[variant], **fields}
+    source = fields.pop("source", {})
+    lab = directory_lab(folder, **fields)
+    write(lab.source, {"labels.txt": b"00 late\n01.png early\n02 late\nc/03.png early\n"})
+    lab = Lab({"url": lab.source, "include": ["*/*"], **source}, lab.local, lab.output, lab.fields)
+    return lab, images()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_is_published_is_what_stood_at_the_source(tmp_path: Path, variant: str) -> None:
+    lab, objects = lab_of(tmp_path, variant)
+    document = lab.prepare(cluster=CONCURRENCY)
+    published = lab.only()
+    in_shards = {
+        sample.key: {ext: data for ext, data in sample.parts.items() if ext != "cls"}
+        for samples in published.samples.values()
+        for sample in samples
+    }
+    assert in_shards == expected(objects)
+    assert document["status"] == "built"
+    assert document["digest"] == published.version.digest
+    assert document["objects"] == {"count": 15, "bytes": sum(map(len, objects.values()))}
+    assert document["copied"]["count"] == (15 if lab.settings().dataset.mirror else 0)
+    assert document["shards"]["samples"] == 12
+    assert document["shards"]["count"] == len(published.shards)
+    assert document["failures"] == []
+    assert json.loads(json.dumps(document)) == document
+
+
+@pytest.mark.parametrize(
+    ("variant", "label_of"),
+    [
+        ("as it is", {"a": 0, "b": 1, "c": 2}),
+        ("shuffled", {"a": 0, "b": 1, "c": 2}),
+        ("without labels", {}),
+        ("labels in a file", {"a": 0, "b": 1, "c/00": 3, "c/01": 2, "c/02": 3, "c/03": 2}),
+    ],
+)
+def test_labels(tmp_path: Path, variant: str, label_of: dict[str, int]) -> None:
+    lab, _ = lab_of(tmp_path, variant)
+    lab.prepare()
+    for sample in itertools.chain.from_iterable(lab.only().samples.values()):
+        assert sample.label == label_of.get(sample.key, label_of.get(sample.key[0]))
+
+
+def test_splits_take_what_their_globs_say(tmp_path: Path) -> None:
+    lab, _ = lab_of(tmp_path, "splits by globs")
+    lab.prepare()
+    samples = lab.only().samples
+    assert list(samples) == ["train", "validation"]
+    assert {sample.key[0] for sample in samples["train"]} == {"a", "b"}
+    assert {sample.key[0] for sample in samples["validation"]} == {"c"}
+
+
+def test_a_shuffle_is_one_order_of_the_same_samples(tmp_path: Path) -> None:
+    plain, _ = lab_of(tmp_path / "1", "as it is")
+    shuffled, _ = lab_of(tmp_path / "2", "as it is", shards={"bytes": 8_000, "shuffle": 7})
+    plain.prepare()
+    shuffled.prepare()
+    before = [sample.key for sample in plain.only().samples["train"]]
+    after = [sample.key for sample in shuffled.only().samples["train"]]
+    assert before == sorted(before)
+    assert before != after
+    assert sorted(after) == before
+
+
+@pytest.mark.parametrize("variant", ["as it is", "bytes as they are in the cache"])
+def test_the_cache_is_what_pillow_makes_of_the_source(tmp_path: Path, variant: str) -> None:
+    lab, objects = lab_of(tmp_path, variant, splits=GLOBS)
+    lab.prepare()
+    data = larder.open(f"{lab.local}/larder/d@latest")
+    assert data.classes == ("a", "b", "c")
+    for split, names in (("train", "ab"), ("validation", "c")):
+        with data.cache(split, verify=True) as cache:
+            keys = [f"{name}/{number:02}" for name in names for number in range(4)]
+            assert len(cache) == len(keys)
+            for key, record in zip(keys, cache, strict=True):
+                assert bytes(record["key"]).decode() == key
+                assert record["label"] == "abc".index(key[0])
+                source = objects[f"{key}.png"]
+                if variant == "as it is":
+                    pixels = np.asarray(Image.open(io.BytesIO(source)))
+                    assert np.array_equal(record["image"], pixels)
+                else:
+                    (image,) = (value for name, value in record.items() if "png" in name)
+                    assert bytes(image) == source
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
+def test_webdataset_reads_what_the_config_names(tmp_path: Path) -> None:
+    lab, objects = lab_of(tmp_path, "shuffled")
+    document = lab.prepare()
+    (path,) = document["configs"]
+    config = yaml.safe_load(Path(path).read_text())
+    found = {}
+    for facts in config["data"]["splits"].values():
+        for sample in wds.WebDataset(facts["pattern"], shardshuffle=False):
+            assert int(sample["cls"]) == "abc".index(sample["__key__"][0])
+            found[sample["__key__"]] = {
+                ext: data for ext, data in sample.items() if not ext.startswith("__")
+            }
+            del found[sample["__key__"]]["cls"]
+    gc.collect()  # while the warning is ignored
+    assert found == expected(objects)
+    assert config["data"]["digest"] == document["digest"]
+
+
+def test_a_plan_says_what_the_run_does_and_writes_nothing(tmp_path: Path) -> None:
+    lab, _ = lab_of(tmp_path, "splits by globs")
+    planned = lab.plan()
+    assert planned["status"] == "planned"
+    assert not Path(str(lab.local)).exists()
+    assert not lab.output.exists()
+    done = lab.prepare()
+    for same in ("dataset", "version", "location", "objects", "copied", "inputs", "segments"):
+        assert planned[same] == done[same]
+    for same in ("count", "bytes", "samples", "format"):
+        assert planned["shards"][same] == done["shards"][same]
+    assert lab.plan()["status"] == "reused"
+
+
+def test_a_run_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the command does it: the files, `--set`, the environment."""
+    repository = Path(__file__).parents[2]
+    shutil.copytree(repository / "configs", tmp_path / "configs")
+    write(tmp_path / "mine", images())
+    monkeypatch.chdir(tmp_path)
+    settings = load_settings(
+        "files",
+        config_dir=Path("configs"),
+        settings=["cluster.local.url=./local"],
+        environ={"LARDER_SOURCE": "mine"},
+    )
+    document = prepare(settings)
+    assert document["shards"]["samples"] == 12
+    assert document["configs"] == [str(tmp_path / "out" / "local" / "files" / "experiment.yaml")]
+    assert document["location"].startswith(f"file://{tmp_path}/local/larder/files/versions/")
+    data = larder.open("local/larder/files")
+    assert data.version == document["version"]
+    assert len(data.shards("train")) == document["shards"]["count"]
