@@ -121,7 +121,7 @@ class Store(Protocol):
 
     @property
     def url(self) -> str:
-        """``s3://bucket/prefix/``, ``file:///dir/`` or ``memory://name/``: no secrets, ends in /."""
+        """``s3://bucket/prefix/``, ``file:///dir/`` or ``memory://name/``: without secrets."""
 
     @property
     def features(self) -> Features:
