@@ -16,11 +16,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import get_context
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = [
     "Case",
@@ -33,6 +35,8 @@ __all__ = [
     "settle",
     "table",
 ]
+
+Result = TypeVar("Result")
 
 Contender = Callable[[], Mapping[str, float]]
 """Does the work once; returns the seconds it took, by what is measured."""
@@ -119,6 +123,13 @@ def alternate(
         name: {key: median(each[key] for each in rounds) for key in rounds[0]}
         for name, rounds in measured.items()
     }
+
+
+def apart(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a function in a new process, so that nobody works in the memory another has left."""
+    context = get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as executor:
+        return executor.submit(function, *arguments).result()
 
 
 def arguments(description: str, argv: Sequence[str] | None = None) -> argparse.Namespace:

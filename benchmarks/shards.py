@@ -6,9 +6,9 @@
 
 Two bodies of files: 10,000 of about 110 KB (lognormal, as ImageNet's) and 50,000 of about 1 KB.
 Everybody reads the same files in the same order from the page cache and writes to the same disk,
-taking turns. Everybody's output is synced to the disk within the time (Larder's store does it by
-itself, for the others it is done here), and the time without that sync is compared beside it, as
-disks vary more than programs.
+taking turns, each turn in a process of its own whose start does not count. Everybody's output is
+synced to the disk within the time (Larder's store does it by itself, for the others it is done
+here), and the time without the syncs is compared beside it, as disks vary more than programs.
 
 What each does:
 
@@ -26,9 +26,10 @@ import random
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -38,9 +39,9 @@ import webdataset
 
 from benchmarks.harness import (
     Case,
-    Contender,
     Stopwatch,
     alternate,
+    apart,
     arguments,
     document,
     say,
@@ -49,10 +50,11 @@ from benchmarks.harness import (
 )
 from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.schemas import ARRANGEMENT, SAMPLES
-from larder.shards import output, tar
+from larder.shards import tar
 from larder.shards.build import build_shard
 from larder.shards.index import sample_rows
 from larder.shards.model import read_samples
+from larder.shards.output import HashedOutput
 from larder.shards.packing import plan_shards
 from larder.shards.readahead import open_reads
 from larder.shards.sizes import split_sizes
@@ -113,21 +115,46 @@ def arrange(source: Store, path: Path) -> None:
         manifest.append(rows)
 
 
+@dataclass(frozen=True, slots=True)
 class Setting:
     """One body of files and what is packed from it, in a folder of its own."""
 
-    def __init__(self, body: Body, count: int, folder: Path) -> None:
-        self.count = count
-        self.out = folder / "out"
-        self._files = folder / "files"
-        self._arrangement = folder / "arrangement.parquet"
-        self._names = folder / "names.txt"
-        make_files(body, count, self._files)
-        self.source = open_store(str(self._files))
-        arrange(self.source, self._arrangement)
-        self.plans = list(plan_shards(split_sizes(self._batches()), SHARD_BYTES, "bench"))
-        self._keys = [part.key for sample in read_samples(self._batches()) for part in sample.parts]
-        self._names.write_text("\n".join(self._keys) + "\n")
+    folder: Path
+
+    def prepare(self, body: Body, count: int) -> int:
+        """Make the files, and what everybody needs to know of them; returns their bytes."""
+        make_files(body, count, self.files)
+        arrange(open_store(str(self.files)), self.arrangement)
+        self.names.write_text("".join(f"{key}\n" for key in self.keys()))
+        return sum(path.stat().st_size for path in self.files.rglob("*.jpg"))
+
+    @property
+    def files(self) -> Path:
+        """The folder of the files."""
+        return self.folder / "files"
+
+    @property
+    def out(self) -> Path:
+        """Where the shards go."""
+        return self.folder / "out"
+
+    @property
+    def arrangement(self) -> Path:
+        """The manifest of the samples."""
+        return self.folder / "arrangement.parquet"
+
+    @property
+    def names(self) -> Path:
+        """The files' names, a line each, in the order of the arrangement."""
+        return self.folder / "names.txt"
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The arrangement."""
+        return read_manifest(self.arrangement, ARRANGEMENT)
+
+    def keys(self) -> list[str]:
+        """The files, in the order of the arrangement."""
+        return [part.key for sample in read_samples(self.batches()) for part in sample.parts]
 
     def clear(self) -> None:
         """Remove the output, and let the disk come to rest."""
@@ -135,96 +162,94 @@ class Setting:
         self.out.mkdir()
         settle()
 
-    def ours(self) -> None:
-        """Larder's way, with the limits of a local source."""
-        target = open_store(str(self.out))
-        samples = read_samples(self._batches())
-        index = self.out / "index.parquet"
-        with open_reads(1, 128 << 20) as reads, ManifestWriter(index, SAMPLES) as rows:
-            for plan in self.plans:
-                writer = target.writer(plan.name)
-                result = build_shard(plan, samples, self.source, writer, reads, validate="none")
-                assert result.written, result.failures
-                rows.append_batch(sample_rows(result, "segment", plan.first_row))
 
-    def gnu_tar(self) -> None:
-        """One archive of the same files, in the same order."""
-        options = ["--format=ustar", "--no-recursion", "-C", str(self._files)]
-        command = ["tar", "-cf", str(self.out / "all.tar"), *options, "-T", str(self._names)]
-        subprocess.run(command, check=True)
-
-    def webdataset(self) -> None:
-        """As webdataset's documentation shows it."""
-        pattern = str(self.out / "bench-train-%06d.tar")
-        with webdataset.ShardWriter(
-            pattern, maxsize=SHARD_BYTES, maxcount=10**9, verbose=0
-        ) as writer:
-            for key in self._keys:
-                with open(self._files / key, "rb") as file:
-                    image = file.read()
-                label = int(key[1:9])
-                writer.write({"__key__": key.removesuffix(".jpg"), "jpg": image, "cls": label})
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        return read_manifest(self._arrangement, ARRANGEMENT)
+def pack_ours(setting: Setting) -> None:
+    """Larder's way, with the limits of a local source."""
+    source, target = open_store(str(setting.files)), open_store(str(setting.out))
+    plans = list(plan_shards(split_sizes(setting.batches()), SHARD_BYTES, "bench"))
+    samples = read_samples(setting.batches())
+    index = setting.out / "index.parquet"
+    with open_reads(1, 128 << 20) as reads, ManifestWriter(index, SAMPLES) as rows:
+        for plan in plans:
+            writer = target.writer(plan.name)
+            result = build_shard(plan, samples, source, writer, reads, validate="none")
+            assert result.written, result.failures
+            rows.append_batch(sample_rows(result, "segment", plan.first_row))
 
 
-def timed(setting: Setting, pack: Callable[[], None], *, sync: bool) -> Contender:
-    """A contender: all its seconds, and those without the sync.
+def pack_by_gnu_tar(setting: Setting) -> None:
+    """One archive of the same files, in the same order."""
+    options = ["--format=ustar", "--no-recursion", "-C", str(setting.files)]
+    command = ["tar", "-cf", str(setting.out / "all.tar"), *options, "-T", str(setting.names)]
+    subprocess.run(command, check=True)
+    sync_files(setting.out)
 
-    Args:
-        setting: Whose output is synced.
-        pack: Does the work.
-        sync: Whether the output is still to be synced.
-    """
 
-    def run() -> Mapping[str, float]:
-        watch = Stopwatch()
-        start = perf_counter()
-        with watch.patched("sync", os, "fsync"):
-            pack()
-            for path in sorted(setting.out.iterdir()) if sync else ():
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
-        total = perf_counter() - start
-        return {"synced": total, "unsynced": total - watch.seconds["sync"]}
+def pack_by_webdataset(setting: Setting) -> None:
+    """As webdataset's documentation shows it."""
+    pattern = str(setting.out / "bench-train-%06d.tar")
+    limits = {"maxsize": SHARD_BYTES, "maxcount": 10**9, "verbose": 0}
+    with webdataset.ShardWriter(pattern, **limits) as writer:
+        for key in setting.names.read_text().splitlines():
+            with open(setting.files / key, "rb") as file:
+                image = file.read()
+            label = int(key[1:9])
+            writer.write({"__key__": key.removesuffix(".jpg"), "jpg": image, "cls": label})
+    sync_files(setting.out)
 
-    return run
+
+PACKERS = {
+    "ours": pack_ours,
+    GNU_TAR: pack_by_gnu_tar,
+    WEBDATASET: pack_by_webdataset,
+}
+
+
+def sync_files(folder: Path) -> None:
+    """Sync what a peer wrote; ours does so by itself."""
+    for path in sorted(folder.iterdir()):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+def turn(setting: Setting, name: str) -> dict[str, float]:
+    """Let one of the packers work once; its seconds, with and without the syncs."""
+    watch = Stopwatch()
+    start = perf_counter()
+    with watch.patched("sync", os, "fsync"):
+        PACKERS[name](setting)
+    total = perf_counter() - start
+    return {"synced": total, "unsynced": total - watch.seconds["sync"]}
 
 
 def profile(setting: Setting) -> dict[str, float]:
-    """Where the time of ours goes: one run with every part of it timed, which slows it a little.
+    """Where the time of ours goes: one turn with every part timed, which slows it a little.
 
-    Reading, headers and crc32c are done in one thread; sha256, writing and syncing the blocks in
-    another beside it (the last sync of each shard in the first). The rest is the wall time of the
-    first thread less its own parts: making samples, joining, the index, and waiting for the other.
+    Reading, headers, crc32c and the last sync of each shard are done in one thread, sha256 and
+    writing in another beside it. The rest is the wall time less what the first thread did: making
+    samples, joining, the index, and waiting for the other thread or for the interpreter's lock.
     """
     watch = Stopwatch()
-    inner = setting.source.inner if hasattr(setting.source, "inner") else setting.source
-    assert isinstance(inner, LocalStore)
     with ExitStack() as stack:
         for name, owner, attribute in (
-            ("read", inner, "get"),
+            ("read", LocalStore, "get"),
             ("header", tar, "member_header"),
             ("crc32c", google_crc32c, "value"),
             ("write", LocalWriter, "write"),
-            ("hash and write", output.HashedOutput, "_put"),
+            ("sha256 and write", HashedOutput, "_put"),
             ("sync", os, "fsync"),
         ):
             stack.enter_context(watch.patched(name, owner, attribute))
         start = perf_counter()
-        setting.ours()
+        pack_ours(setting)
         wall = perf_counter() - start
     seconds = watch.seconds
-    first_thread = sum(seconds[name] for name in ("read", "header", "crc32c", "sync"))
+    in_front = {name: seconds[name] for name in ("read", "header", "crc32c", "sync")}
     return {
         "wall": wall,
-        "read": seconds["read"],
-        "header": seconds["header"],
-        "crc32c": seconds["crc32c"],
-        "sync": seconds["sync"],
-        "rest": wall - first_thread,
-        "sha256 (beside)": seconds["hash and write"] - seconds["write"],
+        **in_front,
+        "rest": wall - sum(in_front.values()),
+        "sha256 (beside)": seconds["sha256 and write"] - seconds["write"],
         "write (beside)": seconds["write"],
     }
 
@@ -232,20 +257,13 @@ def profile(setting: Setting) -> dict[str, float]:
 def run_body(body: Body, count: int, runs: int, folder: Path) -> list[Case]:
     """Pack one body of files by everybody, and say how it went."""
     say(f"{body.name}: making {count:,} of them")
-    setting = Setting(body, count, folder)
-    medians = alternate(
-        {
-            "ours": timed(setting, setting.ours, sync=False),
-            GNU_TAR: timed(setting, setting.gnu_tar, sync=True),
-            WEBDATASET: timed(setting, setting.webdataset, sync=True),
-        },
-        runs,
-        before=setting.clear,
-    )
+    setting = Setting(folder)
+    packed_bytes = setting.prepare(body, count)
+    contenders = {name: partial(apart, turn, setting, name) for name in PACKERS}
+    medians = alternate(contenders, runs, before=setting.clear)
     cases = [_case(f"{body.name}, {measure}", measure, medians) for measure in medians["ours"]]
-    packed_bytes = sum(path.stat().st_size for path in (folder / "files").rglob("*.jpg"))
     setting.clear()
-    _report(cases, count, packed_bytes, profile(setting))
+    _report(cases, count, packed_bytes, apart(profile, setting))
     return cases
 
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import google_crc32c
 
 from larder.errors import Failure, ObjectError, PreconditionError
-from larder.shards.images import Validation, check_image, is_image
+from larder.samples.images import is_image
+from larder.shards.images import Validation, check_image
 from larder.shards.model import Part, Sample
 from larder.store.base import Store
 

@@ -8,24 +8,12 @@ from typing import IO, Literal
 
 from larder.errors import LarderError, ObjectError
 
-__all__ = ["Validation", "check_image", "is_image"]
+__all__ = ["Validation", "check_image"]
 
 Validation = Literal["none", "header", "decode"]
 """How images are checked: not at all, by format and size, or by decoding all of them."""
 
-# What is tried, whatever the extension says: ImageNet itself has a PNG named .JPEG. A closed
-# list, as other plugins of Pillow start programs.
-_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
-_EXTENSIONS = (
-    *("jpg", "jpeg", "jpe", "jfif", "png", "gif", "bmp", "dib", "webp", "tif", "tiff"),
-    *("pbm", "pgm", "ppm", "pnm", "jp2", "j2k"),
-)
 _SILENT = r"PIL\."
-
-
-def is_image(ext: str) -> bool:
-    """Whether a part of that extension is checked: ``jpg`` and ``seg.png`` are, ``json`` not."""
-    return ext.rpartition(".")[2].lower() in _EXTENSIONS
 
 
 def check_image(ext: str, data: bytes | IO[bytes], mode: Validation, *, where: str) -> None:
@@ -62,7 +50,7 @@ def _read(file: IO[bytes], mode: Validation) -> None:
 
     _silence()
     # Opening refuses an image without a width, a height or a mode.
-    with Image.open(file, formats=_FORMATS) as image:
+    with Image.open(file, formats=FORMATS) as image:
         if mode == "decode":
             image.load()
 
