@@ -26,9 +26,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from larder.cache.images import EXTENSIONS, Form
+from larder.cache.images import Form
 from larder.cache.schema import Field, Schema
 from larder.errors import FatalError
+from larder.samples.images import is_image
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +42,6 @@ __all__ = [
     "Sample",
     "field_name",
     "fits",
-    "is_image",
     "read_rows",
     "sample_schema",
     "widened",
@@ -94,11 +94,6 @@ def read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Sample]:
         heads = (batch.column(name).to_pylist() for name in ("key", "shard", "label"))
         for key, shard, label, (start, stop) in zip(*heads, ranges, strict=True):
             yield Sample(key, shard, label, parts[start:stop])
-
-
-def is_image(ext: str) -> bool:
-    """Whether a part of that extension is an image: ``jpg`` and ``seg.png`` are."""
-    return ext.rpartition(".")[2].lower() in EXTENSIONS
 
 
 def field_name(ext: str, kind: Kind) -> str:

@@ -20,25 +20,18 @@ import io
 import math
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from larder.cache.record import Array
 from larder.errors import ObjectError
+from larder.samples.images import FORMATS
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["EXTENSIONS", "Form", "Picture", "open_picture"]
-
-FORMATS: Final = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
-"""What is tried, whatever the extension says. Other plugins of Pillow start programs."""
-
-EXTENSIONS: Final = frozenset(
-    {"jpg", "jpeg", "jpe", "jfif", "jp2", "j2k", "png", "gif", "bmp", "dib", "webp"}
-) | frozenset({"tif", "tiff", "pbm", "pgm", "ppm", "pnm"})
-"""The parts that are images, by what follows the last dot of their extension."""
+__all__ = ["Form", "Picture", "open_picture"]
 
 # How Pillow's modes other than colour are kept: the mode to convert to, and the dtype.
 _GREY = {

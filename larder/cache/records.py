@@ -28,7 +28,6 @@ from larder.cache.fields import (
     Sample,
     field_name,
     fits,
-    is_image,
     read_rows,
     sample_schema,
     widened,
@@ -41,6 +40,7 @@ from larder.cache.shard import ShardReader
 from larder.cache.window import Making, in_order
 from larder.errors import DamageError, FatalError
 from larder.progress import NullProgress, Progress
+from larder.samples.images import is_image
 from larder.store.base import Store
 
 if TYPE_CHECKING:

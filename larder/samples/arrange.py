@@ -17,7 +17,7 @@ from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.schemas import ARRANGEMENT
 from larder.manifest.sort import RUN_ROWS, sort_batches
 from larder.samples.bundles import bundle
-from larder.samples.grouping import IMAGE_EXTENSIONS
+from larder.samples.images import is_image
 from larder.samples.parts import PARTS, BadKeys, Intake
 from larder.samples.planner import ORDER, PLANNED, Planner
 
@@ -185,6 +185,5 @@ class _Tally:
 
 def _images(exts: pa.Array) -> int:
     encoded = exts.dictionary_encode()
-    last = [ext.rpartition(".")[2] for ext in encoded.dictionary.to_pylist()]
-    image = np.array([ext in IMAGE_EXTENSIONS for ext in last], np.bool_)
+    image = np.array([is_image(ext) for ext in encoded.dictionary.to_pylist()], np.bool_)
     return int(image[encoded.indices.to_numpy()].sum())

@@ -12,7 +12,6 @@ import re
 from dataclasses import dataclass
 
 __all__ = [
-    "IMAGE_EXTENSIONS",
     "MAX_KEY_BYTES",
     "SampleName",
     "bad_key_reason",
@@ -24,9 +23,6 @@ __all__ = [
 
 MAX_KEY_BYTES = 1024
 """The longest key of S3 and GCS, bytes of UTF-8."""
-
-IMAGE_EXTENSIONS = frozenset({"bmp", "gif", "jpg", "png", "ppm", "pgm", "tif", "tiff", "webp"})
-"""Extensions of images, as `normalise_ext` writes them; the last component counts."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _META = re.compile(r"__[^/]*__(?:/|$)")

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from larder.cache.images import EXTENSIONS
 from larder.cache.record import Codec
 from larder.cache.schema import Field, Schema
 from larder.manifest.schemas import OBJECTS, RECORDS, SAMPLES, SHARDS
+from larder.samples.images import EXTENSIONS
 from larder.transfer.receipts import COPIED
 from larder.versions.documents import SegmentDocument, VersionDocument
 

@@ -11,7 +11,6 @@ from PIL import Image
 from larder.cache import images
 from larder.cache.images import Form, open_picture
 from larder.errors import ObjectError
-from larder.shards import images as checks
 
 RGB = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3) * 10
 GREY = RGB[:, :, 0]
@@ -141,8 +140,3 @@ def test_pillow_does_not_warn() -> None:
         with pytest.raises(ObjectError):
             open_picture(b"P5\n10000 10000\n255\n", "here").array()
     assert caught == []
-
-
-def test_sharding_checks_what_caching_decodes() -> None:
-    assert set(checks._FORMATS) == set(images.FORMATS)
-    assert set(checks._EXTENSIONS) == images.EXTENSIONS

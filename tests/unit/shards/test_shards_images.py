@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 from larder.errors import NotFoundError, ObjectError
-from larder.shards.images import check_image, is_image
+from larder.samples.images import is_image
+from larder.shards.images import check_image
 
 
 def encoded(kind: str, side: int = 64) -> bytes:
