@@ -7,6 +7,7 @@ import warnings
 from typing import IO, Literal
 
 from larder.errors import LarderError, ObjectError
+from larder.samples.images import FORMATS, is_image
 
 __all__ = ["Validation", "check_image"]
 
