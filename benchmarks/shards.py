@@ -56,7 +56,7 @@ from larder.shards.index import sample_rows
 from larder.shards.model import read_samples
 from larder.shards.output import HashedOutput
 from larder.shards.packing import plan_shards
-from larder.shards.readahead import open_reads
+from larder.shards.readahead import open_reads, suited_concurrency
 from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.local import LocalStore
@@ -169,7 +169,8 @@ def pack_ours(setting: Setting) -> None:
     plans = list(plan_shards(split_sizes(setting.batches()), SHARD_BYTES, "bench"))
     samples = read_samples(setting.batches())
     index = setting.out / "index.parquet"
-    with open_reads(1, 128 << 20) as reads, ManifestWriter(index, SAMPLES) as rows:
+    concurrency = suited_concurrency(source, "none", 32)
+    with open_reads(concurrency, 128 << 20) as reads, ManifestWriter(index, SAMPLES) as rows:
         for plan in plans:
             writer = target.writer(plan.name)
             result = build_shard(plan, samples, source, writer, reads, validate="none")

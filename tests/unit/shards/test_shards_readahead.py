@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,7 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from larder.limits import ByteBudget
-from larder.shards.readahead import Reads, open_reads, read_ahead
+from larder.shards.readahead import Reads, open_reads, read_ahead, suited_concurrency
+from larder.store import open_store
 
 
 class WatchedBudget(ByteBudget):
@@ -148,3 +150,11 @@ def test_one_read_at_a_time_stays_in_the_callers_thread() -> None:
         }
         assert reads.whole_bytes == 100
     assert threads == {threading.get_ident()}
+
+
+def test_directories_are_read_in_the_callers_thread_unless_images_are_decoded() -> None:
+    folder, memory = open_store("/nowhere"), open_store("memory://suited")
+    assert [suited_concurrency(folder, mode, 32) for mode in ("none", "header")] == [1, 1]
+    assert suited_concurrency(folder, "decode", 1000) == (os.cpu_count() or 1)
+    assert suited_concurrency(folder, "decode", 1) == 1
+    assert suited_concurrency(memory, "header", 32) == 32
