@@ -1,16 +1,14 @@
-"""Rows of the published manifests, from what came of the shards."""
+"""Rows of the manifest of samples, from what came of a shard."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
 
-from larder.manifest.schemas import SAMPLES, SHARDS
+from larder.manifest.schemas import SAMPLES
 from larder.shards.model import ShardResult
 
-__all__ = ["object_checksums", "sample_rows", "shard_rows"]
+__all__ = ["sample_rows"]
 
 _PART_FIELDS = list(SAMPLES.field("parts").type.value_type)
 
@@ -40,30 +38,6 @@ def sample_rows(result: ShardResult, segment: str, first_id: int) -> pa.RecordBa
         ],
         schema=SAMPLES,
     )
-
-
-def shard_rows(results: Iterable[ShardResult], segment: str) -> pa.RecordBatch:
-    """Rows of `larder.manifest.schemas.SHARDS` for the shards that were written, in order."""
-    rows = [
-        {
-            "segment": segment,
-            "split": result.split,
-            "name": result.name,
-            "bytes": result.bytes,
-            "samples": result.samples.num_rows,
-            "sha256": result.sha256,
-        }
-        for result in results
-        if result.written
-    ]
-    return pa.RecordBatch.from_pylist(rows, schema=SHARDS)
-
-
-def object_checksums(result: ShardResult) -> dict[str, str]:
-    """``crc32c:`` and eight hex digits of every object that was read into the shard, by its key."""
-    _, sources, _, _, crcs = result.samples.column("parts").flatten().flatten()
-    pairs = zip(sources.to_pylist(), crcs.to_pylist(), strict=True)
-    return {key: f"crc32c:{crc:08x}" for key, crc in pairs if key is not None}
 
 
 def _parts(parts: pa.Array) -> pa.Array:

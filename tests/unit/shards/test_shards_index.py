@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import google_crc32c
 
-from larder.manifest.schemas import SAMPLES, SHARDS
-from larder.shards.index import object_checksums, sample_rows, shard_rows
+from larder.manifest.schemas import SAMPLES
+from larder.shards.index import sample_rows
 from larder.shards.model import NO_ROWS, ShardResult
 from larder.shards.rows import IndexRows
 
@@ -59,24 +59,3 @@ def test_rows_of_a_slice_are_those_of_its_samples() -> None:
 def test_a_shard_that_was_not_written_has_no_rows() -> None:
     empty = ShardResult("train", "d-train-000001.tar", 0, "", NO_ROWS)
     assert sample_rows(empty, "seg", 9).num_rows == 0
-    assert object_checksums(empty) == {}
-    rows = shard_rows([result(), empty, result("d-train-000002.tar")], "seg")
-    assert rows.schema == SHARDS
-    assert rows.column("name").to_pylist() == ["d-train-000000.tar", "d-train-000002.tar"]
-    assert rows.slice(0, 1).to_pylist() == [
-        {
-            "segment": "seg",
-            "split": "train",
-            "name": "d-train-000000.tar",
-            "bytes": 4096,
-            "samples": 2,
-            "sha256": "ab" * 32,
-        }
-    ]
-
-
-def test_checksums_are_those_of_the_objects_that_were_read() -> None:
-    assert object_checksums(result()) == {
-        "a/b.JPEG": f"crc32c:{google_crc32c.value(b'x'):08x}",
-        "c.txt": "crc32c:ffffffff",
-    }
