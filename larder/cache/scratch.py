@@ -116,9 +116,10 @@ def _open_workshop(parent: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_WORKSHOP, dir=parent))
         handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        locked = True
         with without_locks():
-            _lock(handle)
-        if (folder / _LOCK).exists():
+            locked = _lock(handle)
+        if locked and (folder / _LOCK).exists():
             return folder, handle
         # Another took it for stale between the two calls above.
         os.close(handle)
