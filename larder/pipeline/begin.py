@@ -30,6 +30,7 @@ def begin(plan: Plan) -> Job:
             classes=plan.arrangement.classes,
             inventory_us=found.inventory_us,
             whole=plan.whole,
+            published=plan.published,
             skipped_keys=plan.arrangement.bad_key_count,
             inventory=put("inventory", found.inventory.file),
             arrangement=put("arrangement", plan.arrangement.file),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from larder.errors import Failure
@@ -44,6 +44,7 @@ class Built:
 
     Attributes:
         version: As published.
+        status: ``reused`` if it was published before this run, else ``built``.
         copied: Objects copied.
         reused_shards: Shards that an earlier run had finished.
         new_segments: 1 if this run made the segment, else 0.
@@ -52,6 +53,7 @@ class Built:
     """
 
     version: VersionDocument
+    status: str
     copied: Count
     reused_shards: Count
     new_segments: int
@@ -62,16 +64,21 @@ class Built:
 def build(job: Job, runner: Runner) -> Built:
     """Do what a job says.
 
+    Every step finds what an earlier run has done and does the rest. So a run that was killed
+    between the segment's document and the version's makes the latter.
+
     Raises:
         RunError: Objects or samples could not be handled; nothing is published.
         StoreError: A store refuses everything.
         RetryableError: A store went on failing.
     """
-    if job.whole:
+    if job.published:
         version = runner.run(republish, job)
-        return Built(version, Count(), Count(), new_segments=0)
+        standing = Count(sum(split.shards for split in version.splits.values()))
+        return Built(version, "reused", Count(), standing, new_segments=0)
     copied = _mirror(job, runner)
     mirror = runner.run(seal_mirror, job)
+    job = replace(job, mirror=mirror)
     standing = _shard(job, runner)
     index = runner.run(index_shards, job, mirror)
     parts = _cache(job, index, runner)
@@ -79,9 +86,10 @@ def build(job: Job, runner: Runner) -> Built:
         seal_segment(job, root, index, parts)
     return Built(
         version=runner.run(publish, job, index.objects, mirror),
+        status="built",
         copied=copied.done,
         reused_shards=standing,
-        new_segments=1,
+        new_segments=0 if job.whole else 1,
         omitted=index.omitted,
         omitted_count=index.omitted_count,
     )

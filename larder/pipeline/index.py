@@ -5,40 +5,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from pathlib import Path
+from itertools import chain, islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.errors import Failure, FatalError, ObjectError
-from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
-from larder.manifest.schemas import OBJECTS, SAMPLES, SHARDS
+from larder.errors import Failure, FatalError
+from larder.manifest.files import read_manifest, write_manifest
+from larder.manifest.schemas import SAMPLES, SHARDS
 from larder.manifest.sort import sort_batches
 from larder.pipeline.job import Job, Ref, fetch_manifest, opened_root, put_named, scratch
+from larder.pipeline.objects import SUMS, write_objects
 from larder.pipeline.plan import planned_shards
+from larder.pipeline.results import SHOWN_FAILURES
 from larder.pipeline.shard import Receipt, Shard, read_receipts
 from larder.progress import Progress
 from larder.shards.index import sample_rows
 from larder.shards.model import ROWS, ShardResult
 from larder.shards.packing import brace_pattern
-from larder.store import object_url
 from larder.store.base import Store
-from larder.transfer.copy import format_crc32c
-from larder.transfer.receipts import COPIED
 from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import SplitFacts
 
 __all__ = ["Index", "index_shards"]
-
-SUMS = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("crc32c", pa.uint32(), nullable=False),
-    ]
-)
-"""One row per object that was read into a shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +57,21 @@ def index_shards(job: Job, mirror: Ref | None, *, progress: Progress) -> Index:
 
     Args:
         job: The run.
-        mirror: What `seal_mirror` returned: every object is held against its checksum.
+        mirror: What `seal_mirror` returned.
         progress: Told of stage ``index``.
 
     Raises:
-        ObjectError: ``object.mismatch``: the mirror gave other bytes than were copied to it.
         FatalError: ``run.failed``: a shard has no receipt.
     """
     progress.start("index")
     with opened_root(job) as root, scratch() as folder:
-        standing = _standing(root, job)
+        planned = _planned(root, job)
+        standing = [entry for entry in planned if entry.shard.samples]
         shards = [entry.shard for entry in standing]
         rows = write_manifest(folder / "samples.parquet", SAMPLES, _samples(root, job, standing))
         table = write_manifest(folder / "shards.parquet", SHARDS, _shards(job, shards))
         sums = sort_batches(_sums(root, standing), SUMS, ["key"], work_dir=folder)
-        objects = _objects(root, job, mirror, sums, folder)
+        objects = write_objects(root, job, mirror, sums, folder / "objects.parquet")
         index = Index(
             splits=_splits(job, shards),
             samples=put_named(root, layout.index_key(job.segment, "samples", rows.sha256), rows),
@@ -89,8 +79,8 @@ def index_shards(job: Job, mirror: Ref | None, *, progress: Progress) -> Index:
             objects=put_named(
                 root, layout.manifest_key(job.version, "objects", objects.sha256), objects
             ),
-            omitted=tuple(chain.from_iterable(r.omitted for r in _receipts(standing))),
-            omitted_count=sum(receipt.omitted_count for receipt in _receipts(standing)),
+            omitted=_omitted(planned),
+            omitted_count=sum(entry.shard.omitted_count for entry in planned),
         )
     progress.finish("index")
     return index
@@ -105,8 +95,8 @@ class _Entry:
     first_row: int
 
 
-def _standing(root: Store, job: Job) -> list[_Entry]:
-    """The written shards in the order of the plan."""
+def _planned(root: Store, job: Job) -> list[_Entry]:
+    """All shards in the order of the plan, those that nothing was left for too."""
     entries: dict[tuple[str, str], _Entry] = {}
     for receipt in read_receipts(root, job.segment):
         first_row = 0
@@ -118,12 +108,12 @@ def _standing(root: Store, job: Job) -> list[_Entry]:
     if missing:
         message = f"{format_count(len(missing), 'shard')} without a receipt, first {missing[0]}"
         raise FatalError("run.failed", message, where=root.url, hint="run again")
-    ordered = [entries[plan.split, plan.name] for plan in plans]
-    return [entry for entry in ordered if entry.shard.samples]
+    return [entries[plan.split, plan.name] for plan in plans]
 
 
-def _receipts(standing: Iterable[_Entry]) -> list[Receipt]:
-    return list({entry.receipt.rows.key: entry.receipt for entry in standing}.values())
+def _omitted(planned: Iterable[_Entry]) -> tuple[Failure, ...]:
+    failures = chain.from_iterable(entry.shard.omitted for entry in planned)
+    return tuple(islice(failures, SHOWN_FAILURES))
 
 
 def _rows_of(root: Store, entry: _Entry) -> Iterator[pa.RecordBatch]:
@@ -165,68 +155,6 @@ def _sums(root: Store, standing: Iterable[_Entry]) -> Iterator[pa.RecordBatch]:
             columns = [pc.struct_field(structs, "source"), pc.struct_field(structs, "crc32c")]
             of_objects = pc.is_valid(columns[0])
             yield pa.record_batch([column.filter(of_objects) for column in columns], schema=SUMS)
-
-
-def _objects(
-    root: Store, job: Job, mirror: Ref | None, sums: Iterator[pa.RecordBatch], folder: Path
-) -> ManifestFile:
-    """The inventory with the checksum of every object that was read; the mirror's must agree."""
-    inventory = read_manifest(fetch_manifest(root, job.inventory), OBJECTS)
-    mirrored = _Ahead(_checksums(root, mirror))
-    read = _Ahead(_pairs(sums))
-    with ManifestWriter(folder / "objects.parquet", OBJECTS) as writer:
-        for batch in inventory:
-            keys = batch.column("key").to_pylist()
-            found = [read.get(key) for key in keys]
-            for key, crc in zip(keys, found, strict=True):
-                copied = mirrored.get(key)
-                if copied and crc and copied != crc:
-                    raise _mismatch(root, key, crc, copied)
-            checksums = pa.array(found, pa.string())
-            position = OBJECTS.get_field_index("checksum")
-            writer.append_batch(
-                batch.set_column(position, OBJECTS.field(position), checksums).cast(OBJECTS)
-            )
-    return writer.file
-
-
-def _mismatch(root: Store, key: str, crc: str, copied: str) -> ObjectError:
-    return ObjectError(
-        "object.mismatch",
-        f"the mirror gave {crc}, {copied} was copied to it",
-        where=object_url(root.url, layout.mirror_prefix() + key),
-        hint="something else writes to the mirror; delete the object and run again",
-    )
-
-
-def _pairs(sums: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str]]:
-    for batch in sums:
-        keys, crcs = (column.to_pylist() for column in batch.columns)
-        yield from zip(keys, map(format_crc32c, crcs), strict=True)
-
-
-def _checksums(root: Store, mirror: Ref | None) -> Iterator[tuple[str, str]]:
-    """The checksums of what was copied, by key; those of copies known by their etag are not."""
-    if mirror is None:
-        return
-    path = fetch_manifest(root, mirror)
-    for batch in read_manifest(path, COPIED, columns=["key", "checksum"]):
-        pairs = zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        yield from ((key, checksum) for key, checksum in pairs if checksum is not None)
-
-
-class _Ahead:
-    """Looks keys up in pairs that are ordered by key, for keys that only grow."""
-
-    def __init__(self, pairs: Iterator[tuple[str, str]]) -> None:
-        self._pairs = pairs
-        self._next = next(pairs, None)
-
-    def get(self, key: str) -> str | None:
-        wanted = key.encode()
-        while self._next is not None and self._next[0].encode() < wanted:
-            self._next = next(self._pairs, None)
-        return self._next[1] if self._next is not None and self._next[0] == key else None
 
 
 def _splits(job: Job, shards: Sequence[Shard]) -> dict[str, SplitFacts]:

@@ -71,12 +71,14 @@ class Job:
         classes: In the order of their numbers; empty without labels.
         inventory_us: When the inventory was taken, microseconds since 1970 UTC.
         whole: The segment was there when the run was planned: only the version is to be made.
+        published: So was the version: only the inputs have to be noted.
         skipped_keys: Keys that were left out because no sample can have them.
         inventory: Ref of schema OBJECTS: the source.
         copies: Ref of schema OBJECTS: what to copy; None without a mirror.
         kept: Ref of schema COPIED: what is mirrored already; None without a mirror.
         arrangement: Ref of schema ARRANGEMENT.
         shard_plan: Ref of schema SHARD_PLAN.
+        mirror: Ref of schema COPIED: all that is mirrored; None until that is known.
     """
 
     dataset: Dataset
@@ -87,12 +89,14 @@ class Job:
     classes: tuple[str, ...]
     inventory_us: int
     whole: bool
+    published: bool
     skipped_keys: int
     inventory: Ref
     arrangement: Ref
     shard_plan: Ref
     copies: Ref | None = None
     kept: Ref | None = None
+    mirror: Ref | None = None
 
     @property
     def root(self) -> str:

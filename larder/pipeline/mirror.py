@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any
 
 import pyarrow as pa
@@ -39,7 +39,7 @@ BATCH_OBJECTS = 50_000
 
 def mirror_batches(job: Job) -> list[RowRange]:
     """The copies to make, cut into batches of about ``runner.batch_bytes``."""
-    if job.copies is None or job.whole:
+    if job.copies is None:
         return []
     with opened_root(job) as root:
         path = fetch_manifest(root, job.copies)
@@ -93,7 +93,7 @@ def mirror_batch(job: Job, batch: RowRange, *, progress: Progress, beside: int =
         if result.copied:
             receipt = [copied_batch(result.copied)]
             file = write_manifest(folder / "receipt.parquet", COPIED, receipt)
-            put_named(root, f"{layout.work_prefix(job.segment)}mirror/{file.sha256}.parquet", file)
+            put_named(root, f"{layout.copies_prefix(job.segment)}{file.sha256}.parquet", file)
     done = Count(len(result.copied), result.bytes)
     return BatchReport(done=done, failures=result.failures, failed=len(result.failures))
 
@@ -115,7 +115,7 @@ def seal_mirror(job: Job, *, progress: Progress) -> Ref | None:
         batches = chain.from_iterable(
             read_manifest(fetch_manifest(root, ref), COPIED) for ref in refs
         )
-        ordered = sort_batches(batches, COPIED, ["key"], work_dir=folder)
+        ordered = sort_batches(batches, COPIED, ["key", "modified"], work_dir=folder)
         inventory = read_manifest(fetch_manifest(root, job.inventory), OBJECTS)
         with ManifestWriter(folder / "mirror.parquet", COPIED) as writer:
             writer.append(_current(object_rows(inventory), _rows(ordered)))
@@ -136,13 +136,12 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 
 
 def _current(inventory: Iterable[ObjectInfo], copied: Iterable[Row]) -> Iterator[Row]:
-    """For each object one copy of the etag that the inventory has; both are ordered by key."""
+    """For each object the last copy of the etag that the inventory has; both ordered by key."""
     wanted = iter(inventory)
     info = next(wanted, None)
-    for row in copied:
-        key, source_etag = row[0], row[2]
+    for key, rows in groupby(copied, key=lambda row: row[0]):
         while info is not None and info.key.encode() < key.encode():
             info = next(wanted, None)
-        if info is not None and (info.key, info.etag) == (key, source_etag):
-            yield row
-            info = next(wanted, None)
+        if info is not None and info.key == key:
+            fitting = [row for row in rows if row[2] == info.etag]
+            yield from fitting[-1:]

@@ -68,6 +68,7 @@ class Plan:
         segment: ID of the segment.
         whole: The segment is there already.
         version: ID of the version.
+        published: It is there already: only other inputs lead to it.
         cost: What reading and copying costs.
         seconds: A rough estimate of the run's time.
         delivery: How training will reach the data, and why.
@@ -82,6 +83,7 @@ class Plan:
     segment: str
     whole: bool
     version: str
+    published: bool
     cost: Cost
     seconds: float
     delivery: Advice
@@ -105,8 +107,10 @@ def make_plan(found: Survey, folder: Path, progress: Progress) -> Plan:
     shard_plan, shards_of_split = _pack(found, arrangement, folder)
     shards = sum(shards_of_split.values(), Count())
     segment = segment_id(dataset, arrangement.digest, arrangement.classes)
+    version = version_id(dataset.name, [SegmentUse(segment)])
     with opened(cluster.local, root_url(dataset, cluster)) as root:
         whole = read_segment(root, segment) is not None
+        published = whole and read_version(root, version) is not None
         copies = _plan_mirror(found, root, segment, folder) if dataset.mirror else None
     cost = _cost(found, copies, shards, whole=whole)
     progress.finish("plan")
@@ -119,7 +123,8 @@ def make_plan(found: Survey, folder: Path, progress: Progress) -> Plan:
         copies=copies,
         segment=segment,
         whole=whole,
-        version=version_id(dataset.name, [SegmentUse(segment)]),
+        version=version,
+        published=published,
         cost=cost,
         seconds=_seconds(found, copies, shards, whole=whole),
         delivery=choose(dataset.experiment.delivery, cluster.local.url),
@@ -178,7 +183,7 @@ def _mirrored(root: Store) -> Iterator[ObjectInfo]:
 
 
 def _known(root: Store, segment: str, folder: Path) -> Iterator[KnownCopy]:
-    """Verified copies: of the latest version, and of a run of this segment that was cut off."""
+    """Verified copies: of the latest version, and of runs that were cut off or failed."""
     batches = chain(_of_latest(root), _of_work(root, segment))
     return known_copies(sort_batches(batches, COPIED, ["key"], work_dir=folder))
 
@@ -193,16 +198,33 @@ def _of_latest(root: Store) -> Iterator[pa.RecordBatch]:
 
 
 def _of_work(root: Store, segment: str) -> Iterator[pa.RecordBatch]:
-    for ref in mirror_receipts(root, segment):
+    for ref in _unfinished_receipts(root, segment):
         yield from read_manifest(fetch_manifest(root, ref), COPIED)
 
 
 def mirror_receipts(root: Store, segment: str) -> Iterator[Ref]:
     """The receipts of finished batches of copies: their names are their digests."""
-    prefix = f"{layout.work_prefix(segment)}mirror/"
-    for info in listed(root, prefix):
-        digest = info.key.removeprefix(prefix).removesuffix(".parquet")
-        yield Ref(info.key, digest, info.size_bytes, rows=-1)
+    yield from map(_receipt, listed(root, layout.copies_prefix(segment)))
+
+
+def _receipt(info: ObjectInfo) -> Ref:
+    digest = info.key.rpartition("/")[2].removesuffix(".parquet")
+    return Ref(info.key, digest, info.size_bytes, rows=-1)
+
+
+def _unfinished_receipts(root: Store, segment: str) -> Iterator[Ref]:
+    """Those of this segment and of every segment that is not whole.
+
+    A run that failed because of one object leads to another segment once that is mended; what it
+    copied is still there.
+    """
+    whole = ""
+    for info in listed(root, layout.segments_prefix()):
+        own = info.key.removeprefix(layout.segments_prefix()).partition("/")[0]
+        if info.key == layout.segment_key(own):  # it is listed before the work of its segment
+            whole = own
+        elif info.key.startswith(layout.copies_prefix(own)) and (own != whole or own == segment):
+            yield _receipt(info)
 
 
 def _cost(found: Survey, copies: CopyPlan | None, shards: Count, *, whole: bool) -> Cost:

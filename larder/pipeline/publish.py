@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from larder.errors import DamageError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SHARDS
-from larder.pipeline.index import Index, index_shards
+from larder.pipeline.index import Index
 from larder.pipeline.job import Job, Ref, fetch_manifest, opened_root
-from larder.pipeline.mirror import seal_mirror
 from larder.progress import Progress
 from larder.store.base import Store
 from larder.versions.documents import (
@@ -91,20 +90,21 @@ def publish(job: Job, objects: Ref, mirror: Ref | None, *, progress: Progress) -
 
 
 def republish(job: Job, *, progress: Progress) -> VersionDocument:
-    """Publish the version of a segment that was whole before this run.
+    """Note that these inputs too lead to a version that is published already.
 
-    The version is there already if only the inputs differ (an object that makes no sample came or
-    went), or is not if a run was killed between the two documents; then it is made from what that
-    run left.
+    Only the inputs differ: an object that makes no sample came or went.
+
+    Raises:
+        DamageError: The version is not there any more, or cannot be trusted.
     """
+    progress.start("publish")
     with opened_root(job) as root:
         version = read_version(root, job.version)
-        if version is not None:
-            _point_at(root, job, version)
-            return version
-    mirror = seal_mirror(job, progress=progress)
-    objects = index_shards(job, mirror, progress=progress).objects
-    return publish(job, objects, mirror, progress=progress)
+        if version is None:
+            raise DamageError("damage.manifest", "the version is gone", where=root.url)
+        _point_at(root, job, version)
+    progress.finish("publish")
+    return version
 
 
 def _point_at(root: Store, job: Job, version: VersionDocument) -> None:

@@ -87,7 +87,7 @@ def built_document(
     """The JSON document of a run that built a version."""
     bad_keys = plan.arrangement.bad_keys
     done = Done(
-        status="built",
+        status=built.status,
         inputs=plan.survey.inputs,
         objects=Count(plan.survey.inventory.objects, plan.survey.inventory.bytes),
         copied=built.copied,
@@ -159,7 +159,7 @@ def plan_document(settings: Settings, plan: Plan) -> dict[str, Any]:
         "status": "planned",
         "location": location(settings, plan.version),
         "objects": asdict(Count(found.inventory.objects, found.inventory.bytes)),
-        "copied": asdict(Count() if plan.whole else copies),
+        "copied": asdict(Count() if plan.published else copies),
         "inputs": found.inputs,
         "segments": {"total": 1, "new": 0 if plan.whole else 1},
         "shards": {

@@ -6,10 +6,13 @@ reads the receipts, sees which shards stand, and makes the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
+from typing import Any, cast
+
+import pyarrow as pa
 
 from larder.errors import Failure
 from larder.manifest.files import ManifestWriter, read_manifest
@@ -34,6 +37,8 @@ from larder.shards.packing import batch_shards
 from larder.shards.readahead import open_reads
 from larder.store import object_url
 from larder.store.base import Store
+from larder.transfer.mirrored import Mirror, mirrored_objects
+from larder.transfer.receipts import COPIED
 from larder.versions import layout
 from larder.versions.documents import seal, unseal
 
@@ -42,13 +47,18 @@ __all__ = ["Receipt", "read_receipts", "shard_batch", "shard_batches"]
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A shard that stands: ``bytes`` is 0 for one that no sample was left for."""
+    """A shard that stands: ``bytes`` is 0 for one that no sample was left for.
+
+    ``omitted`` are the first samples that were left out of it, ``omitted_count`` is all of them.
+    """
 
     split: str
     name: str
     bytes: int
     samples: int
     sha256: str
+    omitted: tuple[Failure, ...]
+    omitted_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,36 +66,31 @@ class Receipt:
     """A finished batch of shards.
 
     Attributes:
+        key: Of the receipt.
         shards: In the order of the plan.
         rows: Manifest of schema ROWS: the samples of all of them, one after the other.
-        omitted: Samples that were left out: the first by name.
-        omitted_count: How many there were.
     """
 
+    key: str
     shards: tuple[Shard, ...]
     rows: Ref
-    omitted: tuple[Failure, ...]
-    omitted_count: int
 
 
 def read_receipts(root: Store, segment: str) -> Iterator[Receipt]:
     """The receipts of a segment's finished batches."""
-    prefix = f"{layout.work_prefix(segment)}shards/"
-    for info in listed(root, prefix):
+    for info in listed(root, f"{layout.work_prefix(segment)}shards/"):
         if info.key.endswith(".json"):
             plain = unseal(bytes(root.get(info.key)), object_url(root.url, info.key))
-            yield Receipt(
-                shards=tuple(Shard(**shard) for shard in plain["shards"]),
-                rows=Ref(**plain["rows"]),
-                omitted=tuple(Failure(**failure) for failure in plain["omitted"]),
-                omitted_count=plain["omitted_count"],
-            )
+            shards = tuple(_shard(**shard) for shard in plain["shards"])
+            yield Receipt(info.key, shards, Ref(**plain["rows"]))
+
+
+def _shard(*, omitted: Iterable[dict[str, str]], **fields: Any) -> Shard:
+    return Shard(omitted=tuple(Failure(**failure) for failure in omitted), **fields)
 
 
 def shard_batches(job: Job) -> tuple[list[ShardBatch], Count]:
     """The shards to make, in batches of about ``runner.batch_bytes``, and those that stand."""
-    if job.whole:
-        return [], Count()
     with opened_root(job) as root:
         done = _standing(root, job)
         path = fetch_manifest(root, job.shard_plan)
@@ -128,7 +133,7 @@ def shard_batch(job: Job, batch: ShardBatch, *, progress: Progress, beside: int 
     results: list[ShardResult] = []
     with (
         opened_root(job) as root,
-        _reading(job) as source,
+        _reading(job, root, batch) as source,
         open_reads(concurrency, memory_bytes) as reads,
     ):
         samples = _samples(job, root, batch)
@@ -155,43 +160,51 @@ def shard_batch(job: Job, batch: ShardBatch, *, progress: Progress, beside: int 
     return BatchReport(done=done, failures=failures[:SHOWN_FAILURES], failed=len(failures))
 
 
-def _reading(job: Job) -> Any:
+@contextmanager
+def _reading(job: Job, root: Store, batch: ShardBatch) -> Iterator[Store]:
     """What the samples are read from: the mirror if there is one, else the source."""
-    if job.copies is None:
-        return opened_source(job)
-    return opened(job.cluster.local, object_url(job.root, layout.mirror_prefix()))
+    if job.mirror is None:
+        with opened_source(job) as source:
+            yield source
+        return
+    keys = pa.concat_arrays(
+        [rows.column("parts").flatten().field("key") for rows in _arranged(job, root, batch)]
+    )
+    copies = read_manifest(fetch_manifest(root, job.mirror), COPIED)
+    with opened(job.cluster.local, object_url(job.root, layout.mirror_prefix())) as store:
+        # A mirror has what shards are made with, and no more: head, get and open.
+        yield cast("Store", Mirror(store, mirrored_objects(copies, keys)))
 
 
 def _samples(job: Job, root: Store, batch: ShardBatch) -> Iterator[Sample]:
+    return read_samples(_arranged(job, root, batch))
+
+
+def _arranged(job: Job, root: Store, batch: ShardBatch) -> Iterator[pa.RecordBatch]:
     path = fetch_manifest(root, job.arrangement)
-    rows = read_manifest(path, ARRANGEMENT, first_row=batch.first_row, rows=batch.rows)
-    samples = read_samples(rows)
-    if job.copies is None:
-        return samples
-    # The etags are the source's; what the mirror gave is held against its checksums by the index.
-    return (
-        sample._replace(parts=tuple(part._replace(etag="") for part in sample.parts))
-        for sample in samples
-    )
+    return read_manifest(path, ARRANGEMENT, first_row=batch.first_row, rows=batch.rows)
 
 
 def _leave_receipt(
-    root: Store, job: Job, batch: ShardBatch, results: Iterable[ShardResult]
+    root: Store, job: Job, batch: ShardBatch, results: Sequence[ShardResult]
 ) -> None:
     name = f"{layout.work_prefix(job.segment)}shards/{batch.first_row:012d}-{batch.rows}"
-    results = list(results)
     with scratch() as folder:
         with ManifestWriter(folder / "rows.parquet", ROWS) as writer:
             for result in results:
                 writer.append_batch(result.samples)
-        rows = put_named(root, f"{name}.parquet", writer.file)
-    omitted = list(chain.from_iterable(result.omitted for result in results))
-    receipt = Receipt(
-        shards=tuple(
-            Shard(r.split, r.name, r.bytes, r.samples.num_rows, r.sha256) for r in results
-        ),
-        rows=rows,
-        omitted=tuple(omitted[:SHOWN_FAILURES]),
-        omitted_count=len(omitted),
-    )
-    root.put(f"{name}.json", seal(receipt))
+        # Another run may leave the same receipt now, with rows of other bytes.
+        rows = put_named(root, f"{name}-{writer.file.sha256[:16]}.parquet", writer.file)
+    shards = [
+        Shard(
+            split=result.split,
+            name=result.name,
+            bytes=result.bytes,
+            samples=result.samples.num_rows,
+            sha256=result.sha256,
+            omitted=result.omitted[:SHOWN_FAILURES],
+            omitted_count=len(result.omitted),
+        )
+        for result in results
+    ]
+    root.put(f"{name}.json", seal({"shards": shards, "rows": rows}))

@@ -46,6 +46,7 @@ class Survey:
         label_files: By split.
         inputs: The inputs digest.
         published: The version that these inputs led to, or None.
+        noted: That is written down; else it was found by comparing contents.
     """
 
     dataset: Dataset
@@ -55,6 +56,7 @@ class Survey:
     label_files: Mapping[str, LabelFile]
     inputs: str
     published: VersionDocument | None
+    noted: bool
 
 
 def survey(dataset: Dataset, cluster: Cluster, folder: Path, progress: Progress) -> Survey:
@@ -84,12 +86,14 @@ def survey(dataset: Dataset, cluster: Cluster, folder: Path, progress: Progress)
         inputs = inputs_digest(dataset, inventory.digest, _digests(label_files))
         with opened(cluster.local, root_url(dataset, cluster)) as root:
             published = find_prepared(root, inputs)
+            noted = published is not None
             if published is None:
                 published = unchanged_version(
                     source,
                     root,
                     inventory,
                     lambda digest: inputs_digest(dataset, digest, _digests(label_files)),
+                    label_files={file.key for file in label_files.values()},
                 )
     return Survey(
         dataset=dataset,
@@ -99,6 +103,7 @@ def survey(dataset: Dataset, cluster: Cluster, folder: Path, progress: Progress)
         label_files=label_files,
         inputs=inputs,
         published=published,
+        noted=noted,
     )
 
 
@@ -110,7 +115,7 @@ def note_inputs(dataset: Dataset, cluster: Cluster, found: Survey) -> None:
     version = found.published
     assert version is not None, "these inputs led to no version"
     with opened(cluster.local, root_url(dataset, cluster)) as root:
-        if version.inputs != found.inputs:
+        if not found.noted:
             remember_inputs(root, found.inputs, version.id)
         move_tag(root, TAG, version.id, found.inventory_us)
 

@@ -6,9 +6,10 @@ are read and their CRC32C compared with the recorded one, before they count as c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 
@@ -18,6 +19,7 @@ from larder.manifest.digest import RowDigest
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.job import Ref, fetch_manifest
+from larder.samples.grouping import may_be_part
 from larder.store.base import Store
 from larder.transfer.copy import format_crc32c
 from larder.transfer.inventory import IDENTITY, Inventory
@@ -30,7 +32,12 @@ READERS = 8
 
 
 def unchanged_version(
-    source: Store, root: Store, inventory: Inventory, to_inputs: Callable[[str], str]
+    source: Store,
+    root: Store,
+    inventory: Inventory,
+    to_inputs: Callable[[str], str],
+    *,
+    label_files: Collection[str],
 ) -> VersionDocument | None:
     """The latest version if the source still has the contents that it was made from.
 
@@ -40,6 +47,7 @@ def unchanged_version(
         root: The dataset's root.
         inventory: What stands at the source now.
         to_inputs: The inputs digest for an inventory digest, everything else as it is now.
+        label_files: Keys of label files, whose contents are part of the inputs as they are.
     """
     tag = None if source.features.etag_is_md5 else read_tag(root, TAG)
     version = read_version(root, tag["version"]) if tag else None
@@ -52,10 +60,11 @@ def unchanged_version(
         return None
     if to_inputs(_inventory_digest(before)) != version.inputs:
         return None
-    return version if _same_contents(source, before, inventory.file.path) else None
+    touched = _touched(before, inventory.file.path, label_files)
+    return version if _same_contents(source, touched) else None
 
 
-def _rows(path: Path, *columns: str) -> Iterable[tuple[str | int | None, ...]]:
+def _rows(path: Path, *columns: str) -> Iterator[tuple[Any, ...]]:
     for batch in read_manifest(path, OBJECTS, columns=columns):
         yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
 
@@ -76,16 +85,21 @@ def _inventory_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _same_contents(source: Store, before: Path, now: Path) -> bool:
-    olds = _rows(before, "key", "etag", "checksum")
-    news = _rows(now, "etag")
-    touched = (
-        (str(key), str(new[0]), checksum)
-        for (key, etag, checksum), new in zip(olds, news, strict=True)
-        if etag != new[0]
-    )
+_Touched = tuple[str, str, str | None]
+"""Key, etag as it is now, and recorded checksum of an object that may have changed."""
 
-    def same(row: tuple[str, str, str | int | None]) -> bool:
+
+def _touched(before: Path, now: Path, label_files: Collection[str]) -> Iterator[_Touched]:
+    """The objects whose etag changed, but for those whose contents no sample has."""
+    olds = _rows(before, "key", "size_bytes", "etag", "checksum")
+    news = _rows(now, "etag")
+    for (key, size_bytes, etag, checksum), (new,) in zip(olds, news, strict=True):
+        if etag != new and key not in label_files and may_be_part(key, size_bytes):
+            yield key, new, checksum
+
+
+def _same_contents(source: Store, touched: Iterable[_Touched]) -> bool:
+    def same(row: _Touched) -> bool:
         key, etag, checksum = row
         try:
             return checksum is not None and _crc32c(source, key, etag) == checksum

@@ -9,6 +9,7 @@ import google_crc32c
 
 from larder.errors import ObjectError
 from larder.limits import ByteBudget
+from larder.store import object_url
 from larder.store.base import ObjectInfo, Reader, Store, Writer
 from larder.transfer.difference import is_md5
 
@@ -76,7 +77,9 @@ def _copy_whole(source: Store, info: ObjectInfo, target: Store, key: str) -> Cop
     _check_size(source, info, len(data))
     written = target.put(key, data)
     crc = google_crc32c.value(bytes(data))
-    check = "md5" if _etag_proves(target, written, data) else _read_back(target, written, crc)
+    check = "md5"
+    if not _etag_proves(target, written, data):
+        written, check = _read_back(target, written, crc), "crc32c"
     return Copied(source=info, info=written, checksum=format_crc32c(crc), check=check)
 
 
@@ -85,8 +88,8 @@ def _copy_stream(source: Store, info: ObjectInfo, target: Store, key: str) -> Co
         size_bytes, crc = _pump(reader, writer)
         _check_size(source, info, size_bytes)
         written = writer.commit()
-    check = _read_back(target, written, crc)
-    return Copied(source=info, info=written, checksum=format_crc32c(crc), check=check)
+    written = _read_back(target, written, crc)
+    return Copied(source=info, info=written, checksum=format_crc32c(crc), check="crc32c")
 
 
 def _pump(reader: Reader, writer: Writer) -> tuple[int, int]:
@@ -101,7 +104,8 @@ def _pump(reader: Reader, writer: Writer) -> tuple[int, int]:
 def _check_size(store: Store, info: ObjectInfo, size_bytes: int) -> None:
     if size_bytes != info.size_bytes:
         message = f"{size_bytes} bytes came, {info.size_bytes} were listed"
-        raise ObjectError("object.changed", message, where=store.url + info.key, hint="run again")
+        where = object_url(store.url, info.key)
+        raise ObjectError("object.changed", message, where=where, hint="run again")
 
 
 def _etag_proves(target: Store, written: ObjectInfo, data: bytes) -> bool:
@@ -110,17 +114,21 @@ def _etag_proves(target: Store, written: ObjectInfo, data: bytes) -> bool:
     return hashlib.md5(data, usedforsecurity=False).hexdigest() == written.etag
 
 
-def _read_back(target: Store, written: ObjectInfo, crc: int) -> str:
+def _read_back(target: Store, written: ObjectInfo, crc: int) -> ObjectInfo:
+    """The copy as it is now: another run may have written it again meanwhile."""
     seen = 0
-    with target.open(written.key, if_match=written.etag) as reader:
+    with target.open(written.key) as reader:
         for buffer in reader:
             seen = google_crc32c.extend(seen, bytes(buffer))
-    if seen != crc:
+    if seen == crc:
+        return reader.info
+    hint = "another run copies another state of the source; run again once it is done"
+    if reader.info.etag == written.etag:
         target.delete(written.key)
-        raise ObjectError(
-            "object.mismatch",
-            f"the copy has {format_crc32c(seen)}, its source {format_crc32c(crc)}",
-            where=target.url + written.key,
-            hint="the copy was removed; run again",
-        )
-    return "crc32c"
+        hint = "the copy was removed; run again"
+    raise ObjectError(
+        "object.mismatch",
+        f"the copy has {format_crc32c(seen)}, its source {format_crc32c(crc)}",
+        where=object_url(target.url, written.key),
+        hint=hint,
+    )

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 __all__ = [
     "cache_key",
+    "copies_prefix",
     "dataset_prefix",
     "index_key",
     "inputs_key",
@@ -28,6 +29,7 @@ __all__ = [
     "mirror_prefix",
     "segment_key",
     "segment_prefix",
+    "segments_prefix",
     "shard_key",
     "tag_key",
     "version_key",
@@ -46,9 +48,14 @@ def mirror_prefix() -> str:
     return "mirror/"
 
 
+def segments_prefix() -> str:
+    """Prefix of all segments."""
+    return "segments/"
+
+
 def segment_prefix(segment: str) -> str:
     """Prefix of everything that belongs to a segment."""
-    return f"segments/{segment}/"
+    return f"{segments_prefix()}{segment}/"
 
 
 def segment_key(segment: str) -> str:
@@ -74,6 +81,11 @@ def cache_key(segment: str, split: str, sha256: str) -> str:
 def work_prefix(segment: str) -> str:
     """Prefix of the receipts of a segment that is being built."""
     return f"{segment_prefix(segment)}work/"
+
+
+def copies_prefix(segment: str) -> str:
+    """Prefix of the receipts of what was copied to the mirror for a segment."""
+    return f"{work_prefix(segment)}mirror/"
 
 
 def version_prefix(version: str) -> str:

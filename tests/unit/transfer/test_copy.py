@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import pytest
@@ -12,7 +14,9 @@ from larder.errors import ObjectError
 from larder.limits import ByteBudget
 from larder.progress import NullProgress
 from larder.store import open_store
-from larder.store.base import ObjectInfo, Store
+from larder.store.base import Buffer, ObjectInfo, Store
+from larder.store.recording import RecordingStore
+from larder.testing.faults import FaultyStore, FlipBit
 from larder.transfer.copy import WHOLE_BYTES, copy_object, format_crc32c
 from larder.transfer.mirror import copy_batch
 
@@ -82,3 +86,40 @@ def test_a_size_that_differs_from_the_listing_is_a_change(source: Store, target:
     with pytest.raises(ObjectError) as caught:
         copy_object(source, wrong, target, "k", BUDGET)
     assert caught.value.code == "object.changed"
+
+
+class Racing(RecordingStore):
+    """A directory that something else writes to after each put."""
+
+    def __init__(self, inner: Store, theirs: bytes) -> None:
+        super().__init__(inner)
+        self.theirs = theirs
+
+    def put(self, key: str, data: Buffer, **conditions: Any) -> ObjectInfo:
+        info = super().put(key, data, **conditions)
+        self.inner.put(key, self.theirs)
+        return info
+
+
+def test_a_copy_that_another_run_makes_too_is_a_copy(source: Store, tmp_path: Path) -> None:
+    target = Racing(open_store(str(tmp_path)), b"same")
+    copied = copy_object(source, source.put("k", b"same"), target, "k", BUDGET)
+    assert copied.info == target.head("k")
+    assert copied.check == "crc32c"
+
+
+def test_a_copy_that_another_run_replaced_is_left_to_it(source: Store, tmp_path: Path) -> None:
+    target = Racing(open_store(str(tmp_path)), b"newer")
+    with pytest.raises(ObjectError, match="another run") as caught:
+        copy_object(source, source.put("k", b"older"), target, "k", BUDGET)
+    assert caught.value.code == "object.mismatch"
+    assert target.get("k") == b"newer"
+
+
+def test_a_copy_with_a_wrong_bit_is_removed(source: Store, tmp_path: Path) -> None:
+    target = FaultyStore(open_store(str(tmp_path)))
+    target.add("open", FlipBit(3))
+    with pytest.raises(ObjectError, match="the copy was removed") as caught:
+        copy_object(source, source.put("k", b"right"), target, "k", BUDGET)
+    assert caught.value.code == "object.mismatch"
+    assert list(target.list()) == []

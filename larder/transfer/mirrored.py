@@ -1,0 +1,154 @@
+"""The mirror, read as if it were the source: what comes is what was copied, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from types import TracebackType
+from typing import NamedTuple
+
+import google_crc32c
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.errors import NotFoundError, ObjectError, PreconditionError
+from larder.store import object_url
+from larder.store.base import Buffer, ObjectInfo, Reader, Store
+from larder.transfer.copy import format_crc32c
+
+__all__ = ["Mirror", "MirroredObject", "mirrored_objects"]
+
+
+class MirroredObject(NamedTuple):
+    """A copy: its length, the etag of its source, its own, and the checksum of the content.
+
+    Without a checksum the copy was known by an etag that is the md5 of the content.
+    """
+
+    size_bytes: int
+    source_etag: str
+    etag: str
+    checksum: str | None
+
+
+def mirrored_objects(
+    batches: Iterable[pa.RecordBatch], keys: pa.Array
+) -> dict[str, MirroredObject]:
+    """The copies of some objects.
+
+    Args:
+        batches: Rows of `larder.transfer.receipts.COPIED`.
+        keys: The objects wanted.
+    """
+    found: dict[str, MirroredObject] = {}
+    names = ("key", *MirroredObject._fields)
+    for batch in batches:
+        rows = batch.filter(pc.is_in(batch.column("key"), keys))
+        columns = (rows.column(name).to_pylist() for name in names)
+        found |= {row[0]: MirroredObject(*row[1:]) for row in zip(*columns, strict=True)}
+    return found
+
+
+class Mirror:
+    """Reads copies under the etags of their sources, and checks their content.
+
+    Something else may write to the mirror at the same time: a run of another state of the source.
+    So every object that is read whole is held against its checksum; one that has none is read on
+    the condition that its etag is still the one recorded. A range is not checked by itself.
+
+    Args:
+        store: Holds the copies.
+        objects: What was copied, by key.
+    """
+
+    def __init__(self, store: Store, objects: dict[str, MirroredObject]) -> None:
+        self._store = store
+        self._objects = objects
+
+    def head(self, key: str) -> ObjectInfo:
+        """The copy, with the etag of its source.
+
+        Raises:
+            NotFoundError: It was not copied, or is not there any more.
+        """
+        return replace(self._store.head(key), etag=self._object(key, None).source_etag)
+
+    def get(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> bytes:
+        """See `larder.store.base.Store.get`; ``if_match`` is the etag of the source."""
+        found = self._object(key, if_match)
+        condition = found.etag if found.checksum is None else None
+        data = self._store.get(key, offset=offset, length=length, if_match=condition)
+        if offset == 0 and length is None:
+            self.check(key, google_crc32c.value(data))
+        return data
+
+    def open(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> Reader:
+        """See `larder.store.base.Store.open`; ``if_match`` is the etag of the source.
+
+        The reader of a whole object raises after its last byte if the content is not that copied.
+        """
+        found = self._object(key, if_match)
+        condition = found.etag if found.checksum is None else None
+        reader = self._store.open(key, offset=offset, length=length, if_match=condition)
+        return _CheckedReader(self, reader) if offset == 0 and length is None else reader
+
+    def check(self, key: str, crc32c: int) -> None:
+        """Hold the content of an object against what was copied.
+
+        Raises:
+            ObjectError: ``object.mismatch``.
+        """
+        wanted = self._objects[key].checksum
+        if wanted is not None and format_crc32c(crc32c) != wanted:
+            raise ObjectError(
+                "object.mismatch",
+                f"the mirror gives {format_crc32c(crc32c)}, {wanted} was copied to it",
+                where=object_url(self._store.url, key),
+                hint="something else writes to it, or its disk fails; delete it and run again",
+            )
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    def _object(self, key: str, if_match: str | None) -> MirroredObject:
+        found = self._objects.get(key)
+        where = object_url(self._store.url, key)
+        if found is None:
+            raise NotFoundError("object.missing", "it was not copied", where=where)
+        if if_match is not None and if_match != found.source_etag:
+            message = "the copy is of another state of its source"
+            raise PreconditionError("object.changed", message, where=where, hint="run again")
+        return found
+
+
+class _CheckedReader(AbstractContextManager["_CheckedReader"]):
+    """A reader that sums what passes."""
+
+    def __init__(self, mirror: Mirror, inner: Reader) -> None:
+        self.info = inner.info
+        self._mirror = mirror
+        self._inner = inner
+
+    def __iter__(self) -> Iterator[Buffer]:
+        crc = 0
+        for buffer in self._inner:
+            crc = google_crc32c.extend(crc, bytes(buffer))
+            yield buffer
+        self._mirror.check(self.info.key, crc)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

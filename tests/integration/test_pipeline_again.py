@@ -1,0 +1,330 @@
+"""Runs after runs: what did not change is not done again, and what came out stays."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import Lab, directory_lab, images, listing, opened, png, write
+
+import larder
+from larder.pipeline.results import RunError
+from larder.store.base import Store
+from larder.store.recording import RecordingStore
+from larder.testing.checker import Published, check_all
+from larder.testing.runs import TEMPLATE, between
+
+
+class Recorder:
+    """All stores that a run opens, recorded."""
+
+    def __init__(self) -> None:
+        self.stores: list[RecordingStore] = []
+
+    def __call__(self, store: Store) -> Store:
+        self.stores.append(RecordingStore(store))
+        return self.stores[-1]
+
+    def writes(self) -> list[str]:
+        return [f"{call.method} {call.key}" for store in self.stores for call in store.writes]
+
+    def reads(self, url: str) -> list[str]:
+        """Keys whose bytes were read from the store at that URL."""
+        return [
+            call.key
+            for store in self.stores
+            if store.url.startswith(url)
+            for call in store.calls
+            if call.method in ("get", "open")
+        ]
+
+
+def recorded(lab: Lab, **fields: Any) -> tuple[dict[str, Any], Recorder]:
+    recorder = Recorder()
+    with between(recorder):
+        return lab.prepare(**fields), recorder
+
+
+def files(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Size, time and inode of everything below a folder, hidden files too."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.stat()
+        found[str(path)] = (status.st_size, status.st_mtime_ns, status.st_ino)
+    return found
+
+
+def touch(lab: Lab) -> None:
+    """Give every file another time."""
+    for path in Path(str(lab.source)).rglob("*.*"):
+        os.utime(path, ns=(1, path.stat().st_mtime_ns + 1_000_000))
+
+
+def memory_lab(name: str, folder: Path, **fields: Any) -> Lab:
+    """Between two buckets in memory, whose etags are md5."""
+    defaults: dict[str, Any] = {
+        "labels": {"from": "folder"},
+        "shards": {"bytes": 8_000},
+        "cache": {},
+    }
+    source, local = f"memory://{name}-source", f"s3://memory-{name}-local"
+    return Lab(source, local, folder / "out", {**defaults, **fields})
+
+
+def check(lab: Lab) -> dict[str, Published]:
+    """As `Lab.check`, of a local side in memory too."""
+    with opened(lab.root.replace("s3://memory-", "memory://")) as store:
+        return check_all(store)
+
+
+def versions_of(lab: Lab) -> set[str]:
+    return set(lab.check())
+
+
+# Nothing changed
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_an_unchanged_run_writes_nothing(tmp_path: Path, mirror: bool) -> None:
+    lab = directory_lab(tmp_path, mirror=mirror)
+    first = lab.prepare()
+    before = files(tmp_path)
+    second, recorder = recorded(lab)
+    assert files(tmp_path) == before
+    assert recorder.writes() == []
+    assert recorder.reads(f"file://{lab.source}") == []
+    assert second["status"] == "reused"
+    assert second["copied"] == {"count": 0, "bytes": 0}
+    assert second["segments"] == {"total": 1, "new": 0}
+    assert second["shards"]["reused"] == second["shards"]["count"]
+    changing = ("status", "copied", "segments", "shards", "seconds")
+    for same in set(first) - set(changing):
+        assert second[same] == first[same], same
+
+
+def test_another_template_rewrites_the_config_alone(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    (config,) = lab.prepare()["configs"]
+    before, text = files(Path(str(lab.local))), Path(config).read_text()
+    settings = {**TEMPLATE, "description": "other"}
+    document, recorder = recorded(lab, template=settings)
+    assert document["status"] == "reused"
+    assert recorder.writes() == []
+    assert files(Path(str(lab.local))) == before
+    assert Path(config).read_text() != text
+    assert "description: other" in Path(config).read_text()
+
+
+def test_fields_that_shape_no_sample_change_nothing(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    version = lab.prepare()["version"]
+    document, recorder = recorded(lab, description="better words", mirror=False)
+    assert (document["status"], document["version"]) == ("reused", version)
+    assert recorder.writes() == []
+
+
+# Only times changed
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_touched_files_are_hashed_once_and_the_version_stays(tmp_path: Path, mirror: bool) -> None:
+    lab = directory_lab(tmp_path, mirror=mirror)
+    first = lab.prepare()
+    touch(lab)
+    second, recorder = recorded(lab)
+    assert (second["status"], second["version"]) == ("reused", first["version"])
+    assert sorted(recorder.reads(f"file://{lab.source}")) == sorted(images())
+    assert recorder.writes() == [f"put inputs/{second['inputs']}.json"]
+    before = files(tmp_path)
+    third, recorder = recorded(lab)
+    assert (third["status"], third["version"]) == ("reused", first["version"])
+    assert recorder.reads(f"file://{lab.source}") == []
+    assert recorder.writes() == []
+    assert files(tmp_path) == before
+    assert versions_of(lab) == {first["version"]}
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_touched_files_that_are_no_samples_change_nothing(tmp_path: Path, mirror: bool) -> None:
+    objects = images() | {"labels.txt": b"c/00 x\nc/01 x\nc/02 y\nc/03 y\n", ".hidden": b"1"}
+    lab = directory_lab(
+        tmp_path,
+        objects,
+        mirror=mirror,
+        on_bad_key="skip",
+        splits={"train": ["a/**", "b/**"], "validation": ["c/**"]},
+        labels={"from": "folder", "files": {"validation": "labels.txt"}},
+    )
+    first = lab.prepare()
+    assert first["skipped"] == 1
+    touch(lab)
+    os.utime(Path(str(lab.source), ".hidden"), ns=(1, 1))
+    second = lab.prepare()
+    assert (second["status"], second["version"]) == ("reused", first["version"])
+
+
+def test_a_touched_image_that_was_left_out_is_looked_at_again(tmp_path: Path) -> None:
+    broken = b"no image" + bytes(len(png(3)) - 8)
+    lab = directory_lab(tmp_path, images() | {"a/03.png": broken}, on_bad_sample="skip")
+    first = lab.prepare()
+    assert (first["shards"]["samples"], first["skipped"]) == (11, 1)
+    touch(lab)
+    second = lab.prepare()
+    assert (second["status"], second["version"]) == ("reused", first["version"])
+    write(lab.source, {"a/03.png": png(3)})
+    third = lab.prepare()
+    assert (third["shards"]["samples"], third["skipped"]) == (12, 0)
+
+
+# Something changed
+
+
+@pytest.mark.parametrize("kind", ["directory", "memory"])
+def test_one_changed_object_is_the_only_one_copied(tmp_path: Path, kind: str) -> None:
+    if kind == "directory":
+        lab = directory_lab(tmp_path)
+    else:
+        lab = memory_lab("changed", tmp_path)
+        write(str(lab.source), images())
+    with between():
+        first = lab.prepare()
+        write(str(lab.source), {"a/01.png": png(9)[:-1] + b"!"})
+        assert len(png(9)) == len(png(1)) == listing(str(lab.source))["a/01.png"][0]
+        second = lab.prepare()
+    assert second["status"] == "built"
+    assert second["copied"] == {"count": 1, "bytes": len(png(9))}
+    assert second["version"] != first["version"]
+    checked = check(lab)
+    assert set(checked) == {first["version"], second["version"]}
+    parts = {
+        version: {sample.key: sample.parts["png"] for sample in found.samples["train"]}
+        for version, found in checked.items()
+    }
+    assert parts[first["version"]]["a/01"] == png(1)
+    assert parts[second["version"]]["a/01"] == png(9)[:-1] + b"!"
+
+
+def test_an_old_version_stays_open_while_the_source_moves_on(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    first = lab.prepare()
+    url = f"{lab.local}/larder/d"
+    with larder.open(url).cache("train") as held:
+        write(lab.source, {"d/00.png": png(50)})
+        second = lab.prepare()
+        assert second["copied"]["count"] == 1
+        assert len(held) == 12
+        assert len(list(held)) == 12
+    assert larder.open(url).version == second["version"]
+    old = larder.open(f"{url}@{first['version']}")
+    assert (old.version, len(old.cache("train"))) == (first["version"], 12)
+    Path(str(lab.source), "d/00.png").unlink()
+    Path(str(lab.source), "a/02.png").unlink()
+    third = lab.prepare()
+    assert (third["shards"]["samples"], third["copied"]["count"]) == (11, 0)
+    assert third["cache"]["records"] == 11
+    assert versions_of(lab) == {first["version"], second["version"], third["version"]}
+
+
+def test_a_source_that_changes_back_leads_to_the_old_version(tmp_path: Path) -> None:
+    lab = memory_lab("back", tmp_path)
+    with between():
+        write(str(lab.source), images())
+        first = lab.prepare()
+        write(str(lab.source), {"a/00.png": png(77)})
+        second = lab.prepare()
+        write(str(lab.source), images())
+        third, recorder = recorded(lab)
+        fourth, quiet = recorded(lab)
+    assert second["version"] != first["version"] == third["version"] == fourth["version"]
+    assert third["status"] == fourth["status"] == "reused"
+    assert recorder.writes() == ["put tags/latest.json"]
+    assert quiet.writes() == []
+    data = larder.open("memory://back-local/larder/d")
+    assert data.version == first["version"]
+    check(lab)
+
+
+def test_an_object_that_makes_no_sample_makes_no_version(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, on_bad_key="skip")
+    first = lab.prepare()
+    write(lab.source, {"README": b"words"})
+    second = lab.prepare()
+    assert second["version"] == first["version"]
+    assert (second["status"], second["copied"]["count"]) == ("reused", 0)
+    assert second["segments"]["new"] == 0
+    third, recorder = recorded(lab)
+    assert third["status"] == "reused"
+    assert recorder.writes() == []
+
+
+def test_what_is_mirrored_already_is_not_copied_for_another_shape(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    first = lab.prepare()
+    second = lab.prepare(shards={"bytes": 100_000})
+    assert second["copied"]["count"] == 0
+    assert second["version"] != first["version"]
+    assert second["shards"]["count"] == 1
+    assert versions_of(lab) == {first["version"], second["version"]}
+
+
+def test_a_copy_that_was_tampered_with_is_made_again(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    lab.prepare()
+    mirrored = Path(str(lab.local), "larder/d/mirror/a/00.png")
+    mirrored.write_bytes(png(1))
+    again = lab.prepare(shards={})
+    assert again["copied"]["count"] == 1
+    assert mirrored.read_bytes() == png(0)
+    mirrored.unlink()
+    assert lab.prepare(shards={"bytes": 9_000})["copied"]["count"] == 1
+    lab.check()
+
+
+def test_a_mended_image_costs_one_copy_and_not_all_again(tmp_path: Path) -> None:
+    """A run that failed has copied what it could; the next one goes on from there."""
+    lab = directory_lab(tmp_path, images() | {"b/02.png": b"no image"})
+    with pytest.raises(RunError):
+        lab.prepare()
+    write(lab.source, {"b/02.png": png(102)})
+    document = lab.prepare()
+    assert document["copied"]["count"] == 1
+    assert document["shards"]["samples"] == 12
+
+
+# The same everywhere
+
+
+def test_the_same_files_give_the_same_content_everywhere(tmp_path: Path) -> None:
+    plain = directory_lab(tmp_path / "1")
+    other = directory_lab(tmp_path / "2", dict(reversed(images().items())), mirror=False)
+    touch(other)
+    bucket = memory_lab("everywhere", tmp_path / "3", **plain.fields)
+    write(str(bucket.source), images())
+    limits = {
+        "runner": {"workers": 5, "batch_bytes": 4_000},
+        "copy": {"concurrency": 1, "memory_bytes": 1024**2},
+    }
+    documents = [plain.prepare(), other.prepare(cluster=limits)]
+    with between():
+        documents.append(bucket.prepare(cluster={"runner": {"workers": 1}}))
+        published = [plain.only(), other.only(), *check(bucket).values()]
+    assert len({document["digest"] for document in documents}) == 1
+    names = [
+        {path.rpartition("/")[2]: digest for path, digest in found.shards.items()}
+        for found in published
+    ]
+    assert names[0] == names[1] == names[2]
+    assert len(names[0]) == 6
+
+
+def test_the_same_bucket_gives_the_same_version_everywhere(tmp_path: Path) -> None:
+    """In buckets etags are md5, so that even the names are the same."""
+    one, two = memory_lab("one", tmp_path / "1"), memory_lab("two", tmp_path / "2")
+    write(str(one.source), images())
+    write(str(two.source), dict(reversed(images().items())))
+    with between():
+        first, second = one.prepare(), two.prepare(cluster={"runner": {"batch_bytes": 4_000}})
+    assert first["version"] == second["version"]
+    assert first["inputs"] == second["inputs"]

@@ -1,0 +1,263 @@
+"""A run that is stopped at any write, and the run after it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pytest
+from pipeline_lab import DOCUMENT, Lab, directory_lab, images, opened, png, write
+
+from larder.pipeline.results import RunError
+from larder.store.memory import forget
+from larder.store.recording import RecordingStore, RecordingWriter
+from larder.testing.checker import Published, check_all
+from larder.testing.runs import between
+from larder.testing.stops import Stop, Stopped, StoppingStore
+from larder.versions.publish import read_tag
+
+FIELDS: dict[str, Any] = {
+    "labels": {"from": "folder"},
+    "splits": {"train": ["a/**", "b/**", "d/**"], "validation": ["c/**"]},
+    "shards": {"bytes": 8_000},
+    "cache": {"records": "decoded"},
+    "on_bad_sample": "skip",
+    "cluster": {"runner": {"workers": 2, "batch_bytes": 12_000}, "copy": {"concurrency": 3}},
+}
+OTHER_LIMITS = {"runner": {"workers": 1, "batch_bytes": 17_000}, "copy": {"concurrency": 1}}
+# Two that are left out: one of several in its shard, one alone in its batch.
+OBJECTS = images() | {"a/01.png": b"no image", "b/03.png": b"none either" * 1500}
+
+
+class Bucket:
+    """A local side in memory, with a name of its own."""
+
+    def __init__(self, folder: Path, objects: Mapping[str, bytes] = OBJECTS) -> None:
+        self.name = uuid.uuid4().hex
+        self.source = f"memory://{self.name}-source"
+        write(self.source, objects)
+        self.lab = Lab(self.source, f"s3://memory-{self.name}", folder / self.name, FIELDS)
+
+    def check(self) -> dict[str, Published]:
+        with opened(f"memory://{self.name}/larder/d") as root:
+            return check_all(root)
+
+    def latest(self) -> str | None:
+        with opened(f"memory://{self.name}/larder/d") as root:
+            tag = read_tag(root, "latest")
+            return tag["version"] if tag else None
+
+    def copy(self, other: Bucket) -> None:
+        """Begin with what another one holds."""
+        with opened(f"memory://{other.name}") as theirs, opened(f"memory://{self.name}") as ours:
+            for page in theirs.list():
+                for info in page:
+                    ours.put(info.key, theirs.get(info.key))
+
+    def close(self) -> None:
+        forget(self.name)
+        forget(f"{self.name}-source")
+
+
+def stopped(lab: Lab, after: int | None) -> tuple[DOCUMENT | None, Stop]:
+    stop = Stop(after)
+    with between(lambda store: StoppingStore(store, stop)):
+        try:
+            return lab.prepare(), stop
+        except Stopped:
+            return None, stop
+
+
+def names(published: Published) -> dict[str, str]:
+    return {path.rpartition("/")[2]: digest for path, digest in published.shards.items()}
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path) -> Iterator[tuple[Bucket, DOCUMENT, int]]:
+    """A bucket prepared in one go, and how many writes that took."""
+    bucket = Bucket(tmp_path)
+    document, stop = stopped(bucket.lab, None)
+    assert document is not None
+    yield bucket, document, len(stop.writes)
+    bucket.close()
+
+
+def test_a_run_stopped_at_any_write_is_carried_on(
+    tmp_path: Path, undisturbed: tuple[Bucket, DOCUMENT, int]
+) -> None:
+    whole, document, writes = undisturbed
+    (expected,) = whole.check().values()
+    copied = []
+    for after in range(writes):
+        bucket = Bucket(tmp_path)
+        cut, stop = stopped(bucket.lab, after)
+        assert cut is None or not stop.stopped
+        assert set(bucket.check()) <= {document["version"]}
+        # Other limits cut other batches: receipts of both overlap.
+        limits = OTHER_LIMITS if after % 2 else FIELDS["cluster"]
+        with between():
+            again = bucket.lab.prepare(cluster=limits)
+        (found,) = bucket.check().values()
+        assert names(found) == names(expected), f"stopped after {after} writes"
+        for same in ("version", "digest", "inputs", "skipped", "cache"):
+            assert again[same] == document[same] or again["status"] == "reused"
+        assert bucket.latest() == document["version"]
+        copied.append(again["copied"]["count"])
+        bucket.close()
+    assert copied == sorted(copied, reverse=True)
+    assert copied[-1] == 0
+
+
+def test_a_new_version_stopped_at_any_write_leaves_the_old_one(
+    tmp_path: Path, undisturbed: tuple[Bucket, DOCUMENT, int]
+) -> None:
+    """At every moment `latest` names the old version or the new one, and either is whole."""
+    old, first, writes = undisturbed
+    changed = {"a/00.png": png(91), "d/00.png": png(92)}
+    second = None
+    for after in range(writes, 0, -2):
+        bucket = Bucket(tmp_path)
+        bucket.copy(old)
+        write(bucket.source, changed)
+        cut, _ = stopped(bucket.lab, after)
+        second = second or cut
+        assert second is not None, "the first of these runs is not stopped"
+        found = set(bucket.check())
+        assert {first["version"]} <= found <= {first["version"], second["version"]}
+        assert bucket.latest() in found
+        with between():
+            again = bucket.lab.prepare()
+        assert (again["version"], again["digest"]) == (second["version"], second["digest"])
+        assert set(bucket.check()) == {first["version"], second["version"]}
+        assert bucket.latest() == second["version"]
+        bucket.close()
+
+
+def test_a_directory_keeps_its_promise_too(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, OBJECTS, **FIELDS)
+    document, stop = stopped(lab, None)
+    assert document is not None
+    expected = names(lab.only())
+    for after in range(1, len(stop.writes), 5):
+        shutil.rmtree(str(lab.local))
+        stopped(lab, after)
+        assert set(lab.check()) <= {document["version"]}
+        again = lab.prepare()
+        assert again["digest"] == document["digest"]
+        assert names(lab.only()) == expected
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "work/**/*",
+        "work/shards/*.json",
+        "work/shards/*.parquet",
+        "work/mirror/*",
+        "work/cache/*",
+        "shards/train/*-000001.tar",
+        "cache/*",
+        "index/*",
+    ],
+)
+def test_what_was_lost_of_unfinished_work_is_made_again(tmp_path: Path, lost: str) -> None:
+    lab = directory_lab(tmp_path, OBJECTS, **FIELDS)
+    document, stop = stopped(lab, None)
+    assert document is not None
+    last = next(at for at, (_, key) in enumerate(stop.writes) if key.endswith("segment.json"))
+    shutil.rmtree(str(lab.local))
+    stopped(lab, last)
+    (segment,) = Path(str(lab.local), "larder/d/segments").iterdir()
+    gone = [path for path in segment.glob(lost) if path.is_file()]
+    assert gone
+    for path in gone:
+        path.unlink()
+    again = lab.prepare()
+    assert again["digest"] == document["digest"]
+    assert again["skipped"] == document["skipped"] == 2
+    lab.check()
+
+
+# Two at once
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_two_runs_at_once_make_one_version(tmp_path: Path, mirror: bool) -> None:
+    for number in range(3):
+        lab = directory_lab(tmp_path / str(number), mirror=mirror)
+        barrier = Barrier(4)
+
+        def run(_: int, lab: Lab = lab, barrier: Barrier = barrier) -> DOCUMENT:
+            barrier.wait()
+            return lab.prepare()
+
+        with ThreadPoolExecutor(4) as pool:
+            documents = list(pool.map(run, range(4)))
+        published = lab.only()
+        assert {document["digest"] for document in documents} == {published.version.digest}
+        assert lab.prepare()["status"] == "reused"
+
+
+def test_two_runs_at_once_of_two_states_of_the_source(tmp_path: Path) -> None:
+    """Each makes a version of its own state, or says that the mirror changed under it."""
+    changed = images() | {"a/00.png": png(91), "b/00.png": png(92)}
+    lab = directory_lab(tmp_path)
+    other = Lab(str(tmp_path / "other"), lab.local, tmp_path / "out2", lab.fields)
+    write(other.source, changed)
+    expected = {
+        directory_lab(tmp_path / "1").prepare()["digest"],
+        directory_lab(tmp_path / "2", changed).prepare()["digest"],
+    }
+    barrier = Barrier(2)
+
+    def run(one: Lab) -> str:
+        barrier.wait()
+        try:
+            digest: str = one.prepare()["digest"]
+        except RunError as error:
+            return ", ".join({failure.code for failure in error.report.failures})
+        return digest
+
+    with ThreadPoolExecutor(2) as pool:
+        found = set(pool.map(run, [lab, other]))
+    assert found <= expected | {"object.mismatch"}
+    assert {published.version.digest for published in lab.check().values()} <= expected
+    assert {lab.prepare()["digest"], other.prepare()["digest"]} == expected
+    lab.check()
+
+
+class Meddler(RecordingStore):
+    """Something that writes to the mirror when the first shard is begun."""
+
+    def writer(self, key: str) -> RecordingWriter:
+        path = Path(self.inner.url.removeprefix("file://"), "mirror/a/00.png")
+        if key.endswith("-000000.tar"):
+            path.write_bytes(png(1))
+        return super().writer(key)
+
+
+def test_no_shard_is_made_of_what_was_not_copied(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    with between(Meddler), pytest.raises(RunError) as caught:
+        lab.prepare()
+    (failure,) = caught.value.report.failures
+    assert (failure.key, failure.code) == ("a/00.png", "object.mismatch")
+    assert "delete it and run again" in failure.message
+    assert lab.check() == {}
+    document = lab.prepare()
+    assert document["copied"]["count"] == 1
+    assert lab.only().samples["train"][0].parts["png"] == png(0)
+
+
+def test_a_sample_too_large_to_be_held_is_read_from_the_mirror(tmp_path: Path) -> None:
+    """It is streamed: that its mirrored copy has an etag of its own must not matter."""
+    large = random.Random(1).randbytes(300_000)
+    lab = directory_lab(tmp_path, images() | {"a/00.bin": large})
+    lab.prepare(cluster={"copy": {"memory_bytes": 1024**2}})
+    assert lab.only().samples["train"][0].parts["bin"] == large

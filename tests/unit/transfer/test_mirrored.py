@@ -1,0 +1,94 @@
+"""The mirror read as the source: what comes is what was copied, or an error."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+
+from larder.errors import LarderError
+from larder.limits import ByteBudget
+from larder.store import open_store
+from larder.store.base import Store
+from larder.transfer.copy import copy_object
+from larder.transfer.mirrored import Mirror, MirroredObject, mirrored_objects
+from larder.transfer.receipts import copied_batch
+
+DATA = bytes(range(256)) * 5
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    opened = open_store(f"memory://{uuid.uuid4().hex}/")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def mirror(store: Store) -> Mirror:
+    """Of one object ``k`` with a checksum, and one ``e`` that is known by its etag alone."""
+    source = open_store(f"memory://{uuid.uuid4().hex}/")
+    rows = [
+        copy_object(source, source.put(key, DATA), store, key, ByteBudget(2**20))
+        for key in ("e", "k", "other")
+    ]
+    batches = [copied_batch(rows[:1]), copied_batch(rows[1:])]
+    found = mirrored_objects(batches, pa.array(["k", "e"]))
+    assert set(found) == {"e", "k"}
+    found["e"] = found["e"]._replace(checksum=None)
+    found["k"] = found["k"]._replace(source_etag="as listed")
+    return Mirror(store, found)
+
+
+def code_of(call: Callable[[], object]) -> str:
+    with pytest.raises(LarderError) as caught:
+        call()
+    return caught.value.code
+
+
+def test_it_gives_copies_under_the_etags_of_their_sources(mirror: Mirror) -> None:
+    assert mirror.head("k").etag == "as listed"
+    assert mirror.get("k", if_match="as listed") == DATA
+    assert mirror.get("k", offset=3, length=4, if_match="as listed") == DATA[3:7]
+    with mirror.open("k", if_match="as listed") as reader:
+        assert b"".join(reader) == DATA
+    assert mirror.get("e") == DATA
+
+
+def test_another_state_of_the_source_is_a_change(mirror: Mirror) -> None:
+    assert code_of(lambda: mirror.get("k", if_match="older")) == "object.changed"
+    assert code_of(lambda: mirror.open("k", if_match="older")) == "object.changed"
+
+
+def test_what_was_not_copied_is_not_there(mirror: Mirror) -> None:
+    for call in (mirror.head, mirror.get, mirror.open):
+        assert code_of(lambda call=call: call("other")) == "object.missing"
+
+
+def test_the_same_bytes_written_again_are_the_same_copy(mirror: Mirror, store: Store) -> None:
+    store.put("k", DATA)
+    assert mirror.get("k") == DATA
+
+
+def test_other_bytes_are_told_from_the_copy(mirror: Mirror, store: Store) -> None:
+    store.put("k", DATA[::-1])
+    store.put("e", DATA[::-1])
+    assert code_of(lambda: mirror.get("k")) == "object.mismatch"
+    assert code_of(lambda: b"".join(mirror.open("k"))) == "object.mismatch"
+    assert code_of(lambda: mirror.get("e")) == "object.changed"
+    assert code_of(lambda: mirror.open("e")) == "object.changed"
+
+
+def test_the_last_copy_of_a_key_counts() -> None:
+    source = open_store(f"memory://{uuid.uuid4().hex}/")
+    target = open_store(f"memory://{uuid.uuid4().hex}/")
+    rows = [
+        copy_object(source, source.put("k", data), target, "k", ByteBudget(2**20))
+        for data in (b"1", b"22")
+    ]
+    found = mirrored_objects([copied_batch(rows)], pa.array(["k"]))
+    assert found == {
+        "k": MirroredObject(2, rows[1].source.etag, rows[1].info.etag, rows[1].checksum)
+    }
