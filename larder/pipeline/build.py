@@ -81,6 +81,8 @@ def build(job: Job, runner: Runner) -> Built:
     job = replace(job, mirror=mirror)
     standing = _shard(job, runner)
     index = runner.run(index_shards, job, mirror)
+    if not any(split.samples for split in index.splits.values()):
+        raise RunError("shard", BatchReport(failures=index.omitted, failed=index.omitted_count))
     parts = _cache(job, index, runner)
     with opened_root(job) as root:
         seal_segment(job, root, index, parts)

@@ -258,9 +258,10 @@ def check_plan(plan: Plan) -> None:
     if arrangement.bad_key_count and dataset.on_bad_key == "fail":
         raise _bad_keys(arrangement.bad_keys[0], arrangement.bad_key_count)
     if not arrangement.samples:
-        raise ConfigError(
-            "config.empty_source", "no object makes a sample", where=dataset.source.url
-        )
+        objects = format_count(plan.survey.inventory.objects, "object")
+        message = f"no sample: {objects}, all of them folder markers, label files or bad keys"
+        hint = "check source.url, source.include and source.exclude"
+        raise ConfigError("config.empty_source", message, where=dataset.source.url, hint=hint)
     limit = plan.survey.cluster.copy_.max_cost_usd
     if limit is not None and plan.cost.total_usd > limit:
         message = (

@@ -46,7 +46,8 @@ class LocalStore:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         path = os.path.abspath(root)
         if os.path.lexists(path) and not os.path.isdir(path):
-            raise ConfigError("config.path", "it is not a directory", where=path)
+            hint = "name a directory, or a path where one can be made"
+            raise ConfigError("config.path", "it is not a directory", where=path, hint=hint)
         self._url = "file://" + path.rstrip("/") + "/"
         self._root = os.fsencode(path.rstrip("/") + "/")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,12 +55,12 @@ def take_inventory(
         ConfigError: ``config.empty_source``: nothing is left, with what was seen and matched.
         StoreError: The listing is refused or fails; nothing is made of a part of a listing.
     """
-    tally = _Tally(Selection(include, exclude), progress)
+    tally = _Tally(include, exclude, progress)
     progress.start("inventory")
     file = write_manifest(out, OBJECTS, tally.batches(store.list()))
     progress.finish("inventory")
     if not tally.objects:
-        raise _nothing(store, include, exclude, tally.listed)
+        raise tally.nothing(store)
     return Inventory(
         file=file,
         objects=tally.objects,
@@ -73,17 +73,22 @@ def take_inventory(
 class _Tally:
     """Counts and digests what passes."""
 
-    def __init__(self, selected: Callable[[str], bool], progress: Progress) -> None:
+    def __init__(self, include: Sequence[str], exclude: Sequence[str], progress: Progress) -> None:
         self.objects = self.bytes = self.listed = 0
         self.digest = RowDigest()
-        self._selected = selected
+        self._matched = 0
+        self._globs = (", ".join(include), ", ".join(exclude))
+        self._included = Selection(include)
+        self._excluded = Selection(exclude)
         self._progress = progress
 
     def batches(self, pages: Iterator[list[ObjectInfo]]) -> Iterator[pa.RecordBatch]:
         rows: list[ObjectInfo] = []
         for page in pages:
+            matched = [info for info in page if self._included(info.key)]
             self.listed += len(page)
-            rows += [info for info in page if self._selected(info.key)]
+            self._matched += len(matched)
+            rows += [info for info in matched if not self._excluded(info.key)]
             if len(rows) >= BATCH_ROWS:
                 yield self._count(rows)
                 rows = []
@@ -98,6 +103,22 @@ class _Tally:
         self.digest.update_batch(batch.select(IDENTITY))
         self._progress.advance("inventory", objects=len(rows), bytes=size_bytes)
         return batch
+
+    def nothing(self, store: Store) -> ConfigError:
+        """The error that no object is left: what was listed, matched and excluded."""
+        include, exclude = self._globs
+        listed = f"{format_count(self.listed, 'object')} listed"
+        hint = "check source.include and source.exclude; globs match keys below source.url"
+        if not self.listed:
+            message, hint = "the source is empty", "check source.url and its prefix"
+        elif not self._matched:
+            message = f"{listed}, none matches include {include}"
+        else:
+            message = (
+                f"{listed}, {self._matched:,} match include {include}, and exclude {exclude}"
+                " takes all of them away"
+            )
+        return ConfigError("config.empty_source", message, where=store.url, hint=hint)
 
 
 def object_batch(
@@ -118,16 +139,3 @@ def object_batch(
         ],
         schema=OBJECTS,
     )
-
-
-def _nothing(
-    store: Store, include: Sequence[str], exclude: Sequence[str], listed: int
-) -> ConfigError:
-    patterns = f"include {', '.join(include)}"
-    patterns += f" and exclude {', '.join(exclude)}" if exclude else ""
-    if not listed:
-        message, hint = "the source is empty", "check source.url and its prefix"
-    else:
-        message = f"{format_count(listed, 'object')} listed, none left by {patterns}"
-        hint = "check source.include and source.exclude; globs match keys below source.url"
-    return ConfigError("config.empty_source", message, where=store.url, hint=hint)

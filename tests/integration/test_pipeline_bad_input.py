@@ -1,0 +1,620 @@
+"""Bad input: one line that names what, why and the way out; nothing published, nothing lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import Lab, directory_lab, images, listing, png, write
+
+import larder
+from larder.config.location import resolve_url
+from larder.errors import CODES, LarderError
+from larder.pipeline.inline import plan
+from larder.pipeline.results import RunError
+from larder.pipeline.settings import load_settings
+from larder.progress import NullProgress
+from larder.store.base import ObjectInfo, Store
+from larder.store.retry import RetryPolicy, RetryStore
+from larder.testing.faults import (
+    BreakStream,
+    Fail,
+    FaultyStore,
+    LoseAnswer,
+    denied,
+    full,
+    unavailable,
+    unreadable,
+)
+from larder.testing.runs import TEMPLATE, between
+
+HASTY = RetryPolicy(attempts=5, sleep=lambda seconds: None)
+
+
+def refused(lab: Lab, **fields: Any) -> LarderError:
+    """The error of a run, after which what was published before is as it was."""
+    before = {version: found.shards for version, found in lab.check().items()}
+    with pytest.raises(LarderError) as caught:
+        lab.prepare(**fields)
+    error = caught.value
+    assert {version: found.shards for version, found in lab.check().items()} == before
+    assert error.code in CODES
+    assert "\n" not in str(error)
+    assert error.hint, "it says no way out"
+    assert not str(error).startswith((":", ";"))
+    return error
+
+
+def failures(lab: Lab, **fields: Any) -> dict[str, str]:
+    """Code by key of the objects that a run failed for."""
+    error = refused(lab, **fields)
+    assert isinstance(error, RunError)
+    assert error.exit_status == 1
+    assert error.code == "run.failed"
+    assert len(error.report.failures) == error.report.failed
+    for failure in error.report.failures:
+        assert failure.key in failure.message
+        assert "\n" not in failure.message
+    return {failure.key: failure.code for failure in error.report.failures}
+
+
+def status(error: LarderError) -> tuple[str, int]:
+    return error.code, error.exit_status
+
+
+# The source
+
+
+def test_a_directory_that_does_not_exist(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, {})
+    error = refused(lab)
+    assert status(error) == ("store.missing", 3)
+    assert str(lab.source) in str(error)
+    assert not Path(str(lab.local)).exists()
+
+
+def test_a_file_where_a_directory_is_needed(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, {})
+    Path(str(lab.source)).write_text("not a directory")
+    error = refused(lab)
+    assert status(error) == ("config.path", 2)
+    assert str(lab.source) in str(error)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"include": ["*.png"]}, "15 objects listed, none matches include *.png"),
+        (
+            {"include": ["*/*.png"], "exclude": ["a/*", "**"]},
+            "15 objects listed, 12 match include */*.png,"
+            " and exclude a/*, ** takes all of them away",
+        ),
+    ],
+)
+def test_globs_that_leave_nothing(tmp_path: Path, source: dict[str, Any], message: str) -> None:
+    lab = directory_lab(tmp_path)
+    lab = Lab({"url": lab.source, **source}, lab.local, lab.output, lab.fields)
+    error = refused(lab)
+    assert status(error) == ("config.empty_source", 2)
+    assert error.message == message
+    assert "source.include" in error.hint
+
+
+def test_an_empty_source(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, {})
+    Path(str(lab.source)).mkdir()
+    error = refused(lab)
+    assert status(error) == ("config.empty_source", 2)
+    assert error.message == "the source is empty"
+
+
+def test_a_source_of_folder_markers_alone(tmp_path: Path) -> None:
+    write("memory://markers", {"a/": b"", "b/": b""})
+    error = refused(directory_lab_of("memory://markers", tmp_path))
+    assert status(error) == ("config.empty_source", 2)
+
+
+def directory_lab_of(source: str, folder: Path, **fields: Any) -> Lab:
+    """From any store to a directory."""
+    lab = directory_lab(folder, {}, **fields)
+    return Lab(source, lab.local, lab.output, lab.fields)
+
+
+@pytest.mark.parametrize("way", ["inside", "around", "same", "relative", "linked"])
+def test_source_and_local_side_that_overlap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write("data/source", images())
+    (tmp_path / "link").symlink_to(tmp_path / "data" / "source" / "a")
+    places = {
+        "inside": ("data/source", "data/source/local"),
+        "around": ("data/source", "data"),
+        "same": ("data/source", "data/source"),
+        "relative": ("data/source", "data/../data/./source/x"),
+        "linked": ("data/source", "link"),
+    }
+    source, local = (resolve_url(url, tmp_path) for url in places[way])
+    before = listing(tmp_path)
+    with pytest.raises(LarderError) as caught:
+        Lab(source, local, tmp_path / "out", {}).prepare()
+    assert status(caught.value) == ("config.overlap", 2)
+    assert caught.value.hint
+    assert listing(tmp_path) == before
+
+
+# Objects that cannot be had
+
+
+def faulty(faults: Callable[[FaultyStore], None], url: str) -> Callable[[Store], Store]:
+    """Wraps the stores at a URL."""
+
+    def wrap(store: Store) -> Store:
+        if not store.url.startswith(url):
+            return store
+        spoilt = FaultyStore(store)
+        faults(spoilt)
+        return spoilt
+
+    return wrap
+
+
+def test_objects_that_may_not_be_read_are_all_listed(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+
+    def faults(store: FaultyStore) -> None:
+        for key in ("a/00.png", "c/02.png"):
+            store.add("get", Fail(unreadable_at(store, key)), key=key, times=None)
+
+    for mirror in (True, False):
+        with between(faulty(faults, f"file://{lab.source}")):
+            assert failures(lab, mirror=mirror) == {
+                "a/00.png": "object.unreadable",
+                "c/02.png": "object.unreadable",
+            }
+    assert lab.prepare()["copied"]["count"] == 2
+
+
+def unreadable_at(store: Store, key: str) -> LarderError:
+    error = unreadable().error
+    assert isinstance(error, LarderError)
+    return type(error)(error.code, error.message, where=store.url + key, hint=error.hint)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    Path(str(lab.source), "b/01.png").chmod(0)
+    assert failures(lab) == {"b/01.png": "object.unreadable"}
+
+
+class Tampering:
+    """A store whose source changes once it is listed."""
+
+    def __init__(self, inner: Store, tamper: Callable[[], None]) -> None:
+        self._inner = inner
+        self._tamper = tamper
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
+        yield from self._inner.list(prefix, start_after=start_after)
+        self._tamper()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_objects_that_change_or_vanish_once_they_are_listed(tmp_path: Path, mirror: bool) -> None:
+    lab = directory_lab(tmp_path, mirror=mirror)
+    source = str(lab.source)
+
+    def tamper() -> None:
+        write(source, {"a/00.png": png(5), "a/01.png": b"short"})
+        Path(source, "b/03.png").unlink()
+
+    def wrap(store: Store) -> Any:
+        return Tampering(store, tamper) if store.url == f"file://{source}/" else store
+
+    with between(wrap):
+        found = failures(lab)
+    assert found == {
+        "a/00.png": "object.changed",
+        "a/01.png": "object.changed",
+        "b/03.png": "object.missing",
+    }
+    write(source, {"a/01.png": png(6)})
+    assert lab.prepare()["shards"]["samples"] == 11
+
+
+# Images that cannot be decoded
+
+BROKEN: Mapping[str, bytes] = {
+    "a/01.png": b"no image at all",
+    "b/00.png": b"",
+    "b/02.png": png(102)[:60],
+    "c/03.png": png(203)[:-40],
+}
+AT_SIGHT = {"a/01.png", "b/00.png"}
+
+
+@pytest.mark.parametrize("validate", ["header", "decode"])
+@pytest.mark.parametrize("mirror", [True, False])
+def test_images_that_cannot_be_decoded_are_all_named(
+    tmp_path: Path, validate: str, mirror: bool
+) -> None:
+    lab = directory_lab(tmp_path, images() | BROKEN, validate=validate, mirror=mirror, cache=None)
+    found = failures(lab)
+    assert set(found.values()) == {"sample.undecodable"}
+    assert set(found) >= AT_SIGHT
+    if validate == "decode":
+        assert set(found) == set(BROKEN)
+
+
+def test_images_that_nobody_looks_at(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, images() | BROKEN, validate="none", cache={"records": "encoded"})
+    assert lab.prepare()["shards"]["samples"] == 12
+    parts = {sample.key: sample.parts["png"] for sample in lab.only().samples["train"]}
+    assert {key: parts[key.removesuffix(".png")] for key in BROKEN} == BROKEN
+    assert set(failures(lab, cache={"records": "decoded"})) == set(BROKEN)
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 10**9])
+def test_images_that_are_left_out(tmp_path: Path, batch_bytes: int) -> None:
+    """The others stand in the shards that were planned for them, and the cache agrees."""
+    fields = {
+        "splits": {"train": ["a/**", "b/**"], "validation": "c/**"},
+        "cluster": {"runner": {"batch_bytes": batch_bytes}},
+        "shards": {"bytes": 1},
+    }
+    whole = directory_lab(tmp_path / "1", **fields)
+    whole.prepare()
+    lab = directory_lab(tmp_path / "2", images() | BROKEN, on_bad_sample="skip", **fields)
+    document = lab.prepare()
+    assert document["skipped"] == 4
+    assert {failure["key"]: failure["code"] for failure in document["failures"]} == dict.fromkeys(
+        BROKEN, "sample.undecodable"
+    )
+    assert document["shards"]["samples"] == document["cache"]["records"] == 8
+    published = lab.only()
+    of_whole = {path.rpartition("/")[2]: digest for path, digest in whole.only().shards.items()}
+    for path, digest in published.shards.items():
+        assert of_whole[path.rpartition("/")[2]] == digest
+    assert len(published.shards) == len(of_whole) - len(BROKEN)
+    data = larder.open(f"{lab.local}/larder/d")
+    assert len(data.shards("train")) + len(data.shards("validation")) == len(published.shards)
+    assert lab.prepare()["status"] == "reused"
+
+
+def test_nothing_is_left_when_every_image_is_broken(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, {"a/1.png": b"x", "b/2.png": b"y"}, on_bad_sample="skip")
+    error = refused(lab)
+    assert status(error) == ("run.failed", 1)
+    assert "a/1.png" in str(error)
+
+
+def test_objects_without_bytes_are_fine_where_no_image_is_needed(tmp_path: Path) -> None:
+    objects = {"a/1.txt": b"", "a/1.json": b"{}", "a/2.txt": b"words"}
+    lab = directory_lab(tmp_path, objects, labels=None, cache={"records": "encoded"})
+    assert lab.prepare()["shards"]["samples"] == 2
+    assert lab.only().samples["train"][0].parts == {"txt": b"", "json": b"{}"}
+
+
+# Disks and buckets
+
+
+@pytest.mark.parametrize("method", ["put", "writer", "write", "commit", "upload"])
+def test_a_full_disk(tmp_path: Path, method: str) -> None:
+    lab = directory_lab(tmp_path)
+    for nth in (1, 2):
+        with between(
+            faulty(lambda store: store.add(method, full(), nth=nth, times=None), lab.root)  # noqa: B023
+        ):
+            error = run_error(lab)
+        if error is None:  # not so many such calls
+            continue
+        assert status(error) == ("store.full", 3)
+    assert lab.prepare()["shards"]["samples"] == 12
+    lab.check()
+
+
+def run_error(lab: Lab) -> LarderError | None:
+    try:
+        lab.prepare()
+    except LarderError as error:
+        return error
+    return None
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(place)]
+    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a file system can be mounted by root alone")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("filled", range(0, 250, 25))
+def test_a_disk_that_is_really_full(tmp_path: Path, small_disk: Path, filled: int) -> None:
+    lab = directory_lab(tmp_path)
+    lab = Lab(lab.source, str(small_disk / "local"), lab.output, lab.fields)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(filled * 1024))
+    error = run_error(lab)
+    if error is not None:
+        assert status(error) == ("store.full", 3)
+        assert str(small_disk) in str(error)
+        assert lab.check() == {}
+    ballast.unlink()
+    if filled > 50:
+        assert error is not None
+    assert lab.prepare()["shards"]["samples"] == 12
+    lab.check()
+
+
+@pytest.mark.parametrize("side", ["source", "local"])
+def test_a_bucket_that_is_closed_to_us(tmp_path: Path, side: str) -> None:
+    lab = directory_lab(tmp_path)
+    url = f"file://{lab.source}" if side == "source" else lab.root
+
+    def faults(store: FaultyStore) -> None:
+        for method in ("list", "get", "open", "put", "upload", "writer", "head"):
+            store.add(method, denied(), times=None)
+
+    with between(faulty(faults, url)):
+        error = run_error(lab)
+    assert error is not None
+    assert status(error) == ("store.denied", 3)
+    assert lab.check() == {}
+
+
+@pytest.mark.parametrize("side", ["source", "local"])
+def test_a_bucket_that_answers_503_now_and_then(tmp_path: Path, side: str) -> None:
+    """Nobody but the store repeats a call, and that is enough."""
+    lab = directory_lab(tmp_path)
+    url = f"file://{lab.source}" if side == "source" else lab.root
+
+    def faults(store: FaultyStore) -> None:
+        for method in ("list", "get", "open", "put", "upload", "head"):
+            for nth in (1, 4):
+                store.add(method, unavailable(), nth=nth, times=2)
+        store.add("upload", LoseAnswer(), nth=3)
+        store.add("put", LoseAnswer(), nth=7)
+        store.add("open", BreakStream(20), nth=8)
+
+    wrap = faulty(faults, url)
+    with between(lambda store: RetryStore(wrap(store), HASTY), retry=None):
+        document = lab.prepare()
+    assert (document["shards"]["samples"], document["failures"]) == (12, [])
+    lab.check()
+
+
+@pytest.mark.parametrize("side", ["source", "local"])
+def test_a_bucket_that_goes_on_answering_503(tmp_path: Path, side: str) -> None:
+    """Here the store is out of retries."""
+    lab = directory_lab(tmp_path)
+    url = f"file://{lab.source}" if side == "source" else lab.root
+    for method in ("list", "get", "open", "put", "upload", "writer", "commit"):
+        with between(faulty(lambda store: store.add(method, unavailable()), url)):  # noqa: B023
+            error = run_error(lab)
+        if error is not None:
+            assert status(error) == ("store.unavailable", 3)
+    assert lab.prepare()["shards"]["samples"] == 12
+    lab.check()
+
+
+# Keys
+
+ODD = {
+    "a b/with space.txt": "taken",
+    "Übung/größe.txt": "taken",
+    "日本/語\U0001f600.txt": "taken",
+    "a/#?%20&+.txt": "taken",
+    "a/back\\slash.txt": "taken",
+    "a/quote'\".txt": "taken",
+    "a/{brace}.txt": "taken",
+    "deep/" + "/".join("d" * 9 for _ in range(60)) + "/x.txt": "taken",
+    "two/dots..txt": "taken",
+    "dot./x.txt": "taken",
+    "../up.txt": "bad",
+    "a/../b.txt": "bad",
+    "/lead.txt": "bad",
+    "a//b.txt": "bad",
+    "a/./b.txt": "bad",
+    "a/trail/": "bad",
+    "a/.hidden.txt": "bad",
+    "nodot": "bad",
+    "dot.": "bad",
+    "__x__/a.txt": "bad",
+    "a/line\nline.txt": "bad",
+    "marker/": "ignored",
+}
+
+
+def odd_lab(name: str, folder: Path, **fields: Any) -> Lab:
+    write(
+        f"memory://{name}",
+        {key: b"" if kind == "ignored" else key.encode() for key, kind in ODD.items()},
+    )
+    fields = {"labels": None, "cache": {"records": "encoded"}, **fields}
+    return directory_lab_of(f"memory://{name}", folder, **fields)
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_odd_keys_are_taken_or_left_out(tmp_path: Path, mirror: bool) -> None:
+    lab = odd_lab(f"odd-{mirror}", tmp_path, on_bad_key="skip", mirror=mirror)
+    document = lab.prepare()
+    bad = [key for key, kind in ODD.items() if kind == "bad"]
+    assert sorted(failure["key"] for failure in document["failures"]) == sorted(bad)
+    assert document["skipped"] == len(bad)
+    taken = {key for key, kind in ODD.items() if kind == "taken"}
+    found = {
+        f"{sample.key}.{ext}": data
+        for sample in lab.only().samples["train"]
+        for ext, data in sample.parts.items()
+    }
+    assert found == {key: key.encode() for key in taken}
+    assert not (tmp_path / "local" / "larder" / "up.txt").exists()
+    assert lab.prepare()["status"] == "reused"
+
+
+def test_odd_keys_are_refused_by_name(tmp_path: Path) -> None:
+    lab = odd_lab("odd-refused", tmp_path)
+    error = refused(lab)
+    assert status(error) == ("config.bad_key", 2)
+    assert "on_bad_key: skip" in error.hint
+    assert str(sum(kind == "bad" for kind in ODD.values())) in error.message
+    with pytest.raises(LarderError) as caught:
+        lab.plan()
+    assert str(caught.value) == str(error)
+
+
+def test_a_key_that_no_file_can_have(tmp_path: Path) -> None:
+    long = "k" * 996 + ".txt"
+    write("memory://long", {long: b"1", "a/b.txt": b"2", "a/b.txt/c.txt": b"3"})
+    lab = directory_lab_of("memory://long", tmp_path, labels=None, cache=None)
+    found = failures(lab)
+    assert found.pop(long) == "object.bad_key"
+    assert set(found.values()) == {"object.bad_key"}
+    assert len(found) == 1
+    write("memory://longer", {long: b"1"})
+    lab = directory_lab_of("memory://longer", tmp_path / "2", labels=None, cache=None, mirror=False)
+    lab.prepare()
+    assert lab.only().samples["train"][0].key == "k" * 996
+
+
+def test_two_objects_that_are_one_part(tmp_path: Path) -> None:
+    objects = {"a/1.jpg": png(1), "a/1.JPEG": png(2), "a/2.jpg": png(3)}
+    lab = directory_lab(tmp_path, objects)
+    error = refused(lab)
+    assert status(error) == ("config.bad_key", 2)
+    assert "a/1.jpg" in str(error)
+    document = lab.prepare(on_bad_key="skip")
+    (failure,) = document["failures"]
+    assert failure["key"] == "a/1.jpg"
+    assert "jpg" in failure["message"]
+    assert lab.only().samples["train"][0].parts["jpg"] == png(2)
+
+
+# The dataset file
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "word"),
+    [
+        ({"splits": {"train": "a/**"}}, "config.unmatched_split", "b/00.json"),
+        (
+            {"splits": {"train": "**/*.png", "other": "**"}},
+            "config.unmatched_split",
+            "a/00.json falls into split 'other'",
+        ),
+        (
+            {"labels": {"from": "folder", "files": {"train": "labels.txt"}}},
+            "config.label",
+            "labels.txt",
+        ),
+        (
+            {"labels": {"from": "folder", "classes": ["a", "b"]}},
+            "config.label",
+            "c",
+        ),
+        ({"splits": {"train": "[**"}}, "config.invalid_value", "not closed"),
+    ],
+)
+def test_a_dataset_file_that_does_not_fit(
+    tmp_path: Path, fields: dict[str, Any], code: str, word: str
+) -> None:
+    error = refused(directory_lab(tmp_path), **fields)
+    assert status(error) == (code, 2)
+    assert word in str(error)
+
+
+def test_a_sample_that_the_label_file_does_not_name(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, images() | {"labels.txt": b"00 x\n01 y\n02 x\n"})
+    fields = {"labels": {"from": "folder", "files": {"train": "labels.txt"}}}
+    error = refused(lab, **fields)
+    assert status(error) == ("config.label", 2)
+    assert "a/03" in str(error)
+    assert "labels.txt" in str(error)
+
+
+def test_a_plan_that_costs_too_much(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    version = lab.prepare()["version"]
+    write(lab.source, {"a/09.png": png(9)})
+    assert lab.prepare(cluster={"copy": {"max_cost_usd": 0}})["version"] != version
+    write("memory://paid", images())
+    with between():
+        # What is not AWS's own costs nothing; a price needs a bucket there.
+        settings = {"url": "s3://memory-paid", "region": "eu-west-1"}
+        paid = Lab(settings, str(tmp_path / "local2"), tmp_path / "out2", lab.fields)
+        error = refused(paid, cluster={"copy": {"max_cost_usd": 0}})
+    assert status(error) == ("config.cost_limit", 2)
+    assert "max_cost_usd" in error.hint
+    assert not (tmp_path / "local2").exists()
+
+
+@pytest.mark.parametrize(
+    ("template", "code"),
+    [
+        ({"entrypoint": 7}, "config.invalid_experiment"),
+        ({"bind_mounts": [{"host_path": "relative", "container_path": "/x"}]}, None),
+    ],
+)
+def test_a_template_that_breaks_a_rule_costs_nothing(
+    tmp_path: Path, template: dict[str, Any], code: str | None
+) -> None:
+    lab = directory_lab(tmp_path)
+    error = refused(lab, template={**TEMPLATE, **template})
+    assert error.exit_status == 2
+    assert code in (None, error.code)
+    assert not Path(str(lab.local)).exists()
+
+
+def test_configs_that_cannot_be_written(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    lab.output.write_text("a file")
+    error = run_error(lab)
+    assert error is not None
+    assert status(error) == ("config.path", 2)
+    lab.output.unlink()
+    assert lab.prepare()["status"] == "reused"
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        (["source.url"], "config.invalid_setting"),
+        (["=x"], "config.invalid_setting"),
+        (["nonsense.key=1"], "config.unknown_key"),
+        (["source.urll=x"], "config.unknown_key"),
+        (["shards.bytes=many"], "config.invalid_value"),
+        (["source.url=ftp://x/y"], "config.unsupported_url"),
+        (["source.url=s3://key:secret@bucket/x"], "config.secret"),
+        (["cluster=x"], "config.invalid_setting"),
+        (["cluster.copy.concurrency=0"], "config.invalid_value"),
+        (["splits=[a"], "config.invalid_setting"),
+    ],
+)
+def test_settings_that_make_no_sense(settings: list[str], code: str, tmp_path: Path) -> None:
+    with pytest.raises(LarderError) as caught:
+        plan(
+            load_settings(
+                "files",
+                config_dir=Path(__file__).parents[2] / "configs",
+                settings=["source.url=/nowhere", f"cluster.local.url={tmp_path}/local", *settings],
+                environ={},
+            ),
+            NullProgress(),
+        )
+    assert status(caught.value) == (code, 2)
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value).replace("config.secret", "")
