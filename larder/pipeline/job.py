@@ -22,6 +22,7 @@ from larder.manifest.files import ManifestFile, sha256_file
 from larder.store import object_url, open_store
 from larder.store.base import ObjectInfo, Store
 from larder.versions import layout
+from larder.versions.publish import our_own
 
 __all__ = [
     "Job",
@@ -166,7 +167,8 @@ def put_work(store: Store, segment: str, role: str, file: ManifestFile) -> Ref:
 
 def put_named(store: Store, key: str, file: ManifestFile) -> Ref:
     """Put a manifest at a key."""
-    store.upload(key, file.path)
+    with our_own():
+        store.upload(key, file.path)
     return Ref(key=key, sha256=file.sha256, bytes=file.bytes, rows=file.rows)
 
 
@@ -190,7 +192,7 @@ def _fetch(store: Store, ref: Ref) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="larder-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = folder / Path(ref.key).name
-    with store.open(ref.key) as reader, path.open("wb") as file:
+    with our_own(), store.open(ref.key) as reader, path.open("wb") as file:
         for buffer in reader:
             file.write(buffer)
     if sha256_file(path) != ref.sha256:

@@ -14,11 +14,13 @@ from larder.errors import ConfigError, NotFoundError
 from larder.pipeline.job import opened, root_url
 from larder.pipeline.unchanged import unchanged_version
 from larder.progress import Progress
+from larder.store import object_url
 from larder.store.base import Store
 from larder.transfer.inventory import Inventory, take_inventory
+from larder.units import format_bytes
 from larder.versions.documents import VersionDocument
 from larder.versions.identity import inputs_digest
-from larder.versions.publish import TAG, find_prepared, move_tag, remember_inputs
+from larder.versions.publish import TAG, find_prepared, move_tag, our_own, remember_inputs
 
 __all__ = ["LabelFile", "Survey", "note_inputs", "survey"]
 
@@ -130,14 +132,23 @@ def _read_label_files(dataset: Dataset, source: Store) -> dict[str, LabelFile]:
 
 
 def _read_label_file(source: Store, split: str, key: str) -> LabelFile:
-    where = source.url + key
+    where = object_url(source.url, key)
     try:
-        size_bytes = source.head(key).size_bytes
-        if size_bytes > MAX_LABEL_FILE_BYTES:
-            message = f"a label file of {size_bytes} bytes; {MAX_LABEL_FILE_BYTES} is the most"
-            raise ConfigError("config.label", message, where=where)
-        data = bytes(source.get(key))
+        with our_own():
+            size_bytes = source.head(key).size_bytes
+            _check_length(size_bytes, where)
+            data = bytes(source.get(key))
     except NotFoundError:
         hint = f"put the labels of split {split!r} there, or change labels.files.{split}"
         raise ConfigError("config.label", "no such label file", where=where, hint=hint) from None
     return LabelFile(key=key, data=data, sha256=hashlib.sha256(data).hexdigest())
+
+
+def _check_length(size_bytes: int, where: str) -> None:
+    if size_bytes > MAX_LABEL_FILE_BYTES:
+        message = (
+            f"a label file of {format_bytes(size_bytes)};"
+            f" {format_bytes(MAX_LABEL_FILE_BYTES)} is the most"
+        )
+        hint = "check labels.files: it names a key in the source"
+        raise ConfigError("config.label", message, where=where, hint=hint)

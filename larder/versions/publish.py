@@ -7,9 +7,17 @@ two runs that race the first one wins; both made the same thing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from larder.errors import NotFoundError, PreconditionError, RetryableError
+from larder.errors import (
+    NotFoundError,
+    ObjectError,
+    PreconditionError,
+    RetryableError,
+    StoreError,
+)
 from larder.store.base import ObjectInfo, Store
 from larder.versions import layout
 from larder.versions.documents import (
@@ -24,6 +32,7 @@ __all__ = [
     "TAG",
     "find_prepared",
     "move_tag",
+    "our_own",
     "publish_segment",
     "publish_version",
     "read_segment",
@@ -37,6 +46,22 @@ TAG = "latest"
 
 HISTORY = 100
 """Moves of a tag that its document keeps."""
+
+
+@contextmanager
+def our_own() -> Iterator[None]:
+    """Take the refusal of a file of our own for one of the whole store: so it will go on.
+
+    Raises:
+        StoreError: ``store.denied`` instead of an `ObjectError` ``object.unreadable``.
+    """
+    try:
+        yield
+    except ObjectError as error:
+        if error.code != "object.unreadable":
+            raise
+        hint = error.hint or "ask for the permission to list, read and write there"
+        raise StoreError("store.denied", error.message, where=error.where, hint=hint) from error
 
 
 def publish_segment(store: Store, segment: SegmentDocument) -> SegmentDocument:
@@ -60,14 +85,16 @@ def publish_version(store: Store, version: VersionDocument) -> VersionDocument:
 
 def _create(store: Store, key: str, data: bytes) -> None:
     try:
-        store.put(key, data, if_absent=True)
+        with our_own():
+            store.put(key, data, if_absent=True)
     except PreconditionError:
         return
 
 
 def _optional(store: Store, key: str) -> bytes | None:
     try:
-        return bytes(store.get(key))
+        with our_own():
+            return bytes(store.get(key))
     except NotFoundError:
         return None
 
@@ -133,7 +160,8 @@ def move_tag(store: Store, tag: str, version: str, inventory_us: int) -> bool:
     """
     for _ in range(20):
         try:
-            return _try_to_move(store, layout.tag_key(tag), version, inventory_us)
+            with our_own():
+                return _try_to_move(store, layout.tag_key(tag), version, inventory_us)
         except PreconditionError:
             continue
     raise RetryableError("store.unavailable", "the tag went on changing", where=store.url + tag)

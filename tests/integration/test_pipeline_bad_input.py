@@ -322,9 +322,9 @@ def test_a_full_disk(tmp_path: Path, method: str) -> None:
     lab.check()
 
 
-def run_error(lab: Lab) -> LarderError | None:
+def run_error(lab: Lab, **fields: Any) -> LarderError | None:
     try:
-        lab.prepare()
+        lab.prepare(**fields)
     except LarderError as error:
         return error
     return None
@@ -539,11 +539,25 @@ def test_a_dataset_file_that_does_not_fit(
 
 def test_a_sample_that_the_label_file_does_not_name(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path, images() | {"labels.txt": b"00 x\n01 y\n02 x\n"})
-    fields = {"labels": {"from": "folder", "files": {"train": "labels.txt"}}}
+    fields: dict[str, Any] = {"labels": {"from": "folder", "files": {"train": "labels.txt"}}}
     error = refused(lab, **fields)
     assert status(error) == ("config.label", 2)
-    assert "a/03" in str(error)
     assert "labels.txt" in str(error)
+    assert "a/03" in str(error)
+    fields["labels"]["files"] = {"train": "labels.csv"}
+    error = refused(lab, **fields)
+    assert status(error) == ("config.label", 2)
+    assert "change labels.files.train" in error.hint
+
+
+@pytest.mark.parametrize("method", ["head", "get"])
+def test_a_label_file_that_may_not_be_read(tmp_path: Path, method: str) -> None:
+    lab = directory_lab(tmp_path, images() | {"labels.txt": b"00 x\n01 y\n02 x\n"})
+    wrap = faulty(lambda store: store.add(method, unreadable()), f"file://{lab.source}")
+    with between(wrap):
+        error = run_error(lab, labels={"from": "folder", "files": {"train": "labels.txt"}})
+    assert error is not None
+    assert status(error) == ("store.denied", 3)
 
 
 def test_a_plan_that_costs_too_much(tmp_path: Path) -> None:

@@ -1,0 +1,220 @@
+"""Whole runs between real S3 servers."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import Lab, Listing, directory_lab, images, listing, png, write
+
+import larder
+from larder.errors import LarderError
+from larder.store.retry import RetryPolicy
+from larder.testing.runs import between
+from larder.testing.servers import S3Server
+
+FIELDS: dict[str, Any] = {
+    "labels": {"from": "folder"},
+    "splits": {"train": ["a/**", "b/**"], "validation": "c/**"},
+    "shards": {"bytes": 8_000},
+    "cache": {"records": "decoded"},
+}
+HASTY = RetryPolicy(attempts=2, sleep=lambda seconds: None)
+SERVERS = ["rclone", "moto", pytest.param("radosgw", marks=pytest.mark.radosgw)]
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest) -> S3Server:
+    found: S3Server = request.getfixturevalue(f"{request.param}_server")
+    return found
+
+
+class BucketLab(Lab):
+    """From one prefix of a server to another."""
+
+    def listing(self) -> Listing:
+        local = self.settings().cluster.local
+        return listing(local.url, endpoint=local.endpoint, region=local.region)
+
+
+def place(server: S3Server, kind: str) -> dict[str, str]:
+    server.create_bucket("pipeline")
+    url = f"s3://pipeline/{uuid.uuid4().hex[:12]}/{kind} side"
+    return {"url": url, "endpoint": server.endpoint, "region": server.region}
+
+
+def fill(where: dict[str, str], objects: dict[str, bytes]) -> None:
+    write(where["url"], objects, endpoint=where["endpoint"], region=where["region"])
+
+
+@pytest.fixture
+def lab(server: S3Server, tmp_path: Path) -> BucketLab:
+    source = place(server, "source")
+    fill(source, images())
+    return BucketLab(source, place(server, "local"), tmp_path / "out", FIELDS)
+
+
+def test_from_bucket_to_bucket(lab: BucketLab, tmp_path: Path) -> None:
+    first = lab.prepare()
+    assert first["copied"]["count"] == 15
+    published = lab.only()
+    in_directory = directory_lab(tmp_path, **FIELDS)
+    assert in_directory.prepare()["digest"] == first["digest"]
+
+    before = lab.listing()
+    second = lab.prepare()
+    assert (second["status"], second["version"]) == ("reused", first["version"])
+    assert lab.listing() == before
+
+    fill(dict(lab.settings().dataset.source), {"a/01.png": png(9)})
+    third = lab.prepare()
+    assert third["copied"] == {"count": 1, "bytes": len(png(9))}
+    assert set(lab.check()) == {first["version"], third["version"]}
+    fill(dict(lab.settings().dataset.source), images())
+    fourth = lab.prepare()
+    assert (fourth["status"], fourth["version"]) == ("reused", first["version"])
+    assert fourth["shards"]["count"] == len(published.shards)
+
+    local = lab.settings().cluster.local
+    data = larder.open(
+        f"{local.url}/larder/d",
+        endpoint=local.endpoint,
+        region=local.region,
+        cache_dir=tmp_path / "cache",
+    )
+    assert data.version == first["version"]
+    with data.cache("validation", verify=True) as cache:
+        assert [bytes(record["key"]) for record in cache] == [b"c/00", b"c/01", b"c/02", b"c/03"]
+
+
+def test_from_a_bucket_to_a_directory_and_back(server: S3Server, tmp_path: Path) -> None:
+    source = place(server, "source")
+    marker = {} if server.name == "rclone" else {"a/": b""}  # its keys are paths of files
+    fill(source, images() | marker)
+    down = Lab(source, str(tmp_path / "local"), tmp_path / "out", FIELDS)
+    up = BucketLab(directory_lab(tmp_path).source, place(server, "local"), tmp_path / "o", FIELDS)
+    one, two = down.prepare(), up.prepare()
+    assert one["digest"] == two["digest"]
+    assert one["copied"]["count"] == two["copied"]["count"] == 15
+    down.check()
+    up.check()
+
+
+def test_no_secret_is_written_anywhere(lab: BucketLab, server: S3Server) -> None:
+    document = lab.prepare()
+    with lab.opened_root() as root:
+        published = [root.get(info.key) for page in root.list() for info in page]
+    configs = [Path(path).read_bytes() for path in document["configs"]]
+    texts = [*published, *configs, repr(document).encode()]
+    assert len(texts) > 20
+    for text in texts:
+        assert server.secret_key.encode() not in text
+        assert server.access_key.encode() not in text
+
+
+def refused(lab: Lab) -> LarderError:
+    with between(retry=HASTY), pytest.raises(LarderError) as caught:
+        lab.prepare()
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "<" not in text
+    assert "larder-test-secret" not in text
+    return caught.value
+
+
+def test_a_bucket_that_does_not_exist(server: S3Server, tmp_path: Path) -> None:
+    missing = {**place(server, "x"), "url": "s3://no-such-bucket/prefix"}
+    full = place(server, "source")
+    fill(full, images())
+    for source, local in ((missing, str(tmp_path / "local")), (full, missing)):
+        error = refused(Lab(source, local, tmp_path / "out", FIELDS))
+        assert (error.code, error.exit_status) == ("store.missing", 3)
+        assert "no-such-bucket" in str(error)
+
+
+@pytest.mark.parametrize("kind", ["rclone", pytest.param("radosgw", marks=pytest.mark.radosgw)])
+def test_credentials_that_are_wrong(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server: S3Server = request.getfixturevalue(f"{kind}_server")
+    source = place(server, "source")
+    fill(source, images())
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "larder-test-secret-of-nobody")
+    error = refused(Lab(source, str(tmp_path / "local"), tmp_path / "out", FIELDS))
+    assert (error.code, error.exit_status) == ("store.denied", 3)
+    assert error.hint
+    assert not (tmp_path / "local").exists()
+
+
+@contextmanager
+def answering(status: int, body: str) -> Iterator[str]:
+    """A server that gives one answer to everything."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body.encode())
+
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer  # noqa: N815 - the base class's
+
+        def log_message(self, *_: object) -> None:
+            """Be silent."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        (403, "AccessDenied", ("store.denied", 3)),
+        (503, "SlowDown", ("store.unavailable", 3)),
+    ],
+)
+@pytest.mark.parametrize("side", ["source", "local"])
+def test_a_bucket_that_answers_nothing_else(
+    status: int, code: str, expected: tuple[str, int], side: str, tmp_path: Path
+) -> None:
+    body = f"<Error><Code>{code}</Code><Message>no</Message></Error>"
+    with answering(status, body) as endpoint:
+        bad = {"url": "s3://closed/x", "endpoint": endpoint, "region": "us-east-1"}
+        good = directory_lab(tmp_path)
+        source, local = (bad, good.local) if side == "source" else (good.source, bad)
+        error = refused(Lab(source, local, tmp_path / "out", FIELDS))
+    assert (error.code, error.exit_status) == expected
+    assert str(status) in str(error)
+    assert "closed" in str(error)
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    with answering(200, "") as endpoint:
+        pass
+    bad = {"url": "s3://gone/x", "endpoint": endpoint, "region": "us-east-1"}
+    error = refused(Lab(bad, str(tmp_path / "local"), tmp_path / "out", FIELDS))
+    assert (error.code, error.exit_status) == ("store.unavailable", 3)
+
+
+def test_keys_that_only_a_bucket_can_have(moto_server: S3Server, tmp_path: Path) -> None:
+    source = place(moto_server, "source")
+    odd = {"a/../up.png": png(1), "a//b.png": png(2), "/lead.png": png(3), "a/x": b"4"}
+    fill(source, images() | odd)
+    lab = Lab(source, str(tmp_path / "local"), tmp_path / "out", {**FIELDS, "on_bad_key": "skip"})
+    document = lab.prepare()
+    assert {failure["key"] for failure in document["failures"]} == set(odd)
+    assert document["shards"]["samples"] == 12
+    lab.check()
