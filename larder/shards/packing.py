@@ -44,16 +44,18 @@ def plan_shards(
 
 
 def batch_shards(plans: Iterable[ShardPlan], batch_bytes: int) -> list[ShardBatch]:
-    """Group consecutive shards into batches of about ``batch_bytes``.
+    """Group neighbouring shards into batches of about ``batch_bytes``.
 
     No batch is longer, unless it holds one shard that alone is. A batch may hold shards of more
-    than one split.
+    than one split, and its rows are contiguous: where shards between two others are not to be
+    made, a new batch begins.
     """
     batches: list[ShardBatch] = []
     shards: list[ShardPlan] = []
     total_bytes = 0
     for plan in plans:
-        if shards and total_bytes + plan.bytes > batch_bytes:
+        neighbours = bool(shards) and plan.first_row == shards[-1].first_row + shards[-1].rows
+        if shards and not (neighbours and total_bytes + plan.bytes <= batch_bytes):
             batches.append(ShardBatch(len(batches), tuple(shards)))
             shards, total_bytes = [], 0
         shards.append(plan)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from larder.manifest.schemas import ARRANGEMENT
 from larder.shards import tar
-from larder.shards.model import Sample, label_bytes, read_samples
+from larder.shards.model import Sample, ShardPlan, label_bytes, read_samples
 from larder.shards.packing import batch_shards, brace_pattern, plan_shards
 from larder.shards.sizes import sample_sizes, split_sizes
 
@@ -100,6 +100,23 @@ def test_batches_hold_all_shards_in_order(
         assert batch.rows == sum(plan.rows for plan in batch.shards)
     for batch, following in pairwise(batches):
         assert batch.bytes + following.shards[0].bytes > batch_bytes
+
+
+@given(splits, targets, st.integers(1, 50_000), st.data())
+def test_rows_of_a_batch_are_contiguous_whatever_stands_already(
+    found: list[tuple[str, list[int]]], target: int, batch_bytes: int, data: st.DataObject
+) -> None:
+    plans = list(plan_shards(found, target, "d"))
+    missing = [plan for plan in plans if data.draw(st.booleans())]
+    batches = batch_shards(missing, batch_bytes)
+    assert [plan for batch in batches for plan in batch.shards] == missing
+    for batch in batches:
+        rows = [row for plan in batch.shards for row in _rows(plan)]
+        assert rows == list(range(batch.first_row, batch.first_row + batch.rows))
+
+
+def _rows(plan: ShardPlan) -> range:
+    return range(plan.first_row, plan.first_row + plan.rows)
 
 
 @given(st.sets(st.integers(0, 30), min_size=1))

@@ -1,0 +1,37 @@
+"""A rerun makes the shards that are missing, wherever they are missing, and nothing else."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from pipeline_lab import directory_lab, images, listing, opened
+
+SHARDS = 6
+
+
+@pytest.mark.parametrize(
+    "gone", [gone for count in (1, 2) for gone in combinations(range(SHARDS), count)]
+)
+def test_the_shards_that_are_gone_are_made_again_from_their_own_samples(
+    tmp_path: Path, gone: tuple[int, ...]
+) -> None:
+    splits = {name: f"{name}/**" for name in "abcdef"}
+    lab = directory_lab(tmp_path, images("abcdef", each=2), splits=splits)
+    local = tmp_path / "local"
+    first = lab.prepare(cluster={"runner": {"batch_bytes": 1}})
+    before = listing(local)
+    shards = sorted(key for key in before if key.endswith(".tar"))
+    assert len(shards) == SHARDS
+    segment = shards[0].split("/shards/")[0]
+    with opened(local) as store:
+        root = segment.split("segments/")[0]
+        for key in [key for key in before if key.startswith((f"{root}versions", f"{root}inputs"))]:
+            store.delete(key)
+        store.delete(f"{segment}/segment.json")
+        for number in gone:
+            store.delete(shards[number])
+    again = lab.prepare()
+    assert again["digest"] == first["digest"]
+    assert again["shards"]["reused"] == SHARDS - len(gone)
