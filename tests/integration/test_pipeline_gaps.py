@@ -35,3 +35,4 @@ def test_the_shards_that_are_gone_are_made_again_from_their_own_samples(
     again = lab.prepare()
     assert again["digest"] == first["digest"]
     assert again["shards"]["reused"] == SHARDS - len(gone)
+    lab.check()
