@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from larder.config.models import Dataset
+from larder.config.models import Dataset, HashSplits
 from larder.manifest.digest import canonical_json
 from larder.versions.documents import CacheFacts, SegmentUse
 
@@ -33,8 +33,11 @@ def _shape(dataset: Dataset) -> dict[str, Any]:
     shape = dataset.model_dump(
         mode="json", include={"name", "splits", "labels", "shards", "on_bad_key", "on_bad_sample"}
     )
-    if isinstance(shape["splits"], dict):
-        shape["splits"] = list(shape["splits"].items())
+    splits = dataset.splits
+    if isinstance(splits, HashSplits):
+        shape["splits"] = ["hash", splits.hash, list(splits.parts.items()), splits.group]
+    else:
+        shape["splits"] = ["globs", *splits.items()]
     cache = dataset.cache.model_dump(mode="json") if dataset.cache else None
     return {**shape, "validate": dataset.validation, "cache": cache, "formats": FORMATS}
 
@@ -74,12 +77,12 @@ def content_digest(
     """The content digest, 64 hex digits.
 
     Args:
-        shards: Split, name, bytes and sha256 of every shard, ordered by split and name.
+        shards: Split, name, bytes and sha256 of every shard, in any order.
         classes: The classes in the order of their numbers.
         cache: The cache, whose parts count by the digest of their records.
     """
     hasher = hashlib.sha256(b"larder-content-1\n")
-    for row in shards:
+    for row in sorted(shards, key=lambda shard: shard[:2]):
         hasher.update(canonical_json(row) + b"\n")
     hasher.update(canonical_json(["classes", list(classes)]) + b"\n")
     if cache:

@@ -145,8 +145,9 @@ def read_tag(store: Store, tag: str) -> dict[str, Any] | None:
 def move_tag(store: Store, tag: str, version: str, inventory_us: int) -> bool:
     """Let a tag name a version; returns whether it was moved.
 
-    It is not moved if it names the version already, nor to an inventory older than its own. The
-    document is replaced by compare-and-swap where the store has it; another's move in between is
+    It is not moved to an inventory older than its own. If it names the version already nothing is
+    written, so that a run with nothing changed writes nothing: its inventory is that of the run
+    that moved it. The document is replaced by compare-and-swap where the store has it; another's move in between is
     looked at and the decision made again.
 
     Args:

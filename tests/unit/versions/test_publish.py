@@ -156,6 +156,18 @@ def test_the_order_of_splits_counts() -> None:
     assert inputs_digest(one, "d", {}) != inputs_digest(other, "d", {})
 
 
+def test_the_order_of_hashed_splits_counts() -> None:
+    one = dataset(splits={"hash": 1, "parts": {"a": 0.8, "b": 0.2}})
+    other = dataset(splits={"hash": 1, "parts": {"b": 0.2, "a": 0.8}})
+    assert inputs_digest(one, "d", {}) != inputs_digest(other, "d", {})
+    assert segment_id(one, "d", []) != segment_id(other, "d", [])
+
+
+def test_the_order_of_shards_does_not_count() -> None:
+    rows = [("b", "d-b-000000.tar", 10, "0" * 64), ("a", "d-a-000000.tar", 10, "1" * 64)]
+    assert content_digest(rows, [], None) == content_digest(reversed(rows), [], None)
+
+
 def test_the_label_files_count() -> None:
     assert inputs_digest(dataset(), "d", {"val": "1"}) != inputs_digest(dataset(), "d", {})
 
