@@ -22,6 +22,7 @@ from larder.manifest.files import ManifestFile, sha256_file
 from larder.store import object_url, open_store
 from larder.store.base import ObjectInfo, Store
 from larder.versions import layout
+from larder.versions.documents import MAKE_ANEW
 from larder.versions.publish import our_own
 
 __all__ = [
@@ -180,6 +181,7 @@ def fetch_manifest(store: Store, ref: Ref) -> Path:
     """A local copy of a manifest, verified; fetched once in a process.
 
     Raises:
+        NotFoundError: It is not there.
         DamageError: ``damage.digest``: its bytes are not those that the reference names.
     """
     with _fetching:
@@ -196,5 +198,6 @@ def _fetch(store: Store, ref: Ref) -> Path:
         for buffer in reader:
             file.write(buffer)
     if sha256_file(path) != ref.sha256:
-        raise DamageError("damage.digest", "not the bytes written", where=store.url + ref.key)
+        message, where = "not the bytes that were written", object_url(store.url, ref.key)
+        raise DamageError("damage.digest", message, where=where, hint=MAKE_ANEW)
     return path

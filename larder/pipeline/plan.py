@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 
-from larder.errors import ConfigError, Failure
+from larder.errors import ConfigError, Failure, NotFoundError
 from larder.experiments.delivery import Advice, choose
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import ARRANGEMENT, OBJECTS
@@ -194,7 +195,8 @@ def _of_latest(root: Store) -> Iterator[pa.RecordBatch]:
     for file in version.files if version else ():
         if file.role == "mirror":
             ref = Ref(file.path, file.sha256, file.bytes, rows=-1)
-            yield from read_manifest(fetch_manifest(root, ref), COPIED)
+            with suppress(NotFoundError):  # nothing is known then, and all is copied again
+                yield from read_manifest(fetch_manifest(root, ref), COPIED)
 
 
 def _of_work(root: Store, segment: str) -> Iterator[pa.RecordBatch]:

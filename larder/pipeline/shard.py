@@ -66,23 +66,24 @@ class Receipt:
     """A finished batch of shards.
 
     Attributes:
-        key: Of the receipt.
         shards: In the order of the plan.
         rows: Manifest of schema ROWS: the samples of all of them, one after the other.
     """
 
-    key: str
     shards: tuple[Shard, ...]
     rows: Ref
 
 
 def read_receipts(root: Store, segment: str) -> Iterator[Receipt]:
-    """The receipts of a segment's finished batches."""
-    for info in listed(root, f"{layout.work_prefix(segment)}shards/"):
-        if info.key.endswith(".json"):
-            plain = unseal(bytes(root.get(info.key)), object_url(root.url, info.key))
-            shards = tuple(_shard(**shard) for shard in plain["shards"])
-            yield Receipt(info.key, shards, Ref(**plain["rows"]))
+    """The receipts of a segment's finished batches, but for those whose rows are gone."""
+    infos = listed(root, f"{layout.work_prefix(segment)}shards/")
+    sizes = {info.key: info.size_bytes for info in infos}
+    for key in sizes:
+        if key.endswith(".json"):
+            plain = unseal(bytes(root.get(key)), object_url(root.url, key))
+            rows = Ref(**plain["rows"])
+            if sizes.get(rows.key) == rows.bytes:
+                yield Receipt(tuple(_shard(**shard) for shard in plain["shards"]), rows)
 
 
 def _shard(*, omitted: Iterable[dict[str, str]], **fields: Any) -> Shard:

@@ -13,7 +13,7 @@ from typing import Any
 
 import google_crc32c
 
-from larder.errors import ObjectError
+from larder.errors import NotFoundError, ObjectError
 from larder.limits import map_ahead
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import read_manifest
@@ -55,7 +55,10 @@ def unchanged_version(
         return None
     recorded = version.file("objects")
     ref = Ref(recorded.path, recorded.sha256, recorded.bytes, rows=-1)
-    before = fetch_manifest(root, ref)
+    try:
+        before = fetch_manifest(root, ref)
+    except NotFoundError:  # lost: then it cannot be told
+        return None
     if not _same_keys_and_sizes(before, inventory.file.path):
         return None
     if to_inputs(_inventory_digest(before)) != version.inputs:

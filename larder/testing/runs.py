@@ -22,7 +22,7 @@ from larder.pipeline.settings import Settings
 from larder.store import open_store
 from larder.store.base import Store
 
-__all__ = ["TEMPLATE", "between", "run_settings"]
+__all__ = ["TEMPLATE", "between", "forget_manifests", "run_settings"]
 
 TEMPLATE: Mapping[str, Any] = {
     "entrypoint": "python3 train.py",
@@ -59,6 +59,12 @@ def run_settings(
         template_name="test.yaml",
         output=output,
     )
+
+
+def forget_manifests() -> None:
+    """Let the next run fetch every manifest, as a new process does."""
+    with job._fetching:
+        job._fetched.clear()
 
 
 def _location(where: str | Path | Mapping[str, Any]) -> dict[str, Any]:

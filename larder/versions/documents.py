@@ -17,6 +17,7 @@ from larder.errors import DamageError
 from larder.manifest.digest import canonical_json
 
 __all__ = [
+    "MAKE_ANEW",
     "CacheFacts",
     "CachePart",
     "FileFacts",
@@ -31,6 +32,9 @@ __all__ = [
 
 SEGMENT_FORMAT = "larder-segment-1"
 VERSION_FORMAT = "larder-version-1"
+
+MAKE_ANEW = "restore it, or delete it and prepare the dataset again"
+"""The way out of damage to any file but an object: all can be made again from the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +180,11 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
         plain = json.loads(data)
         digest = plain.pop("self_sha256")
     except (ValueError, KeyError, AttributeError, TypeError):
-        raise DamageError("damage.manifest", "not a document of Larder", where=where) from None
+        message = "not a document of Larder"
+        raise DamageError("damage.manifest", message, where=where, hint=MAKE_ANEW) from None
     if hashlib.sha256(canonical_json(plain)).hexdigest() != digest:
-        raise DamageError("damage.digest", "the document is not the one published", where=where)
+        message = "the document is not the one that was written"
+        raise DamageError("damage.digest", message, where=where, hint=MAKE_ANEW)
     return dict(plain)
 
 
@@ -213,7 +219,8 @@ def parse_document(kind: type[Document], data: bytes, where: str) -> Document:
             plain["segments"] = tuple(SegmentUse(**entry) for entry in plain["segments"])
         return kind(**plain)
     except (KeyError, TypeError, AttributeError) as error:
-        raise DamageError("damage.manifest", f"a field is amiss: {error}", where=where) from None
+        message = f"a field is amiss: {error}"
+        raise DamageError("damage.manifest", message, where=where, hint=MAKE_ANEW) from None
 
 
 def _cache(plain: dict[str, Any] | None) -> CacheFacts | None:

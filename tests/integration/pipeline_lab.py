@@ -17,7 +17,7 @@ from larder.pipeline.job import root_url
 from larder.progress import NullProgress
 from larder.store import Store, open_store
 from larder.testing.checker import Published, check_all
-from larder.testing.runs import run_settings
+from larder.testing.runs import forget_manifests, run_settings
 
 DOCUMENT = dict[str, Any]
 
@@ -82,6 +82,8 @@ class Lab:
         return run_settings(self.source, self.local, self.output, **{**self.fields, **more})
 
     def prepare(self, **more: Any) -> DOCUMENT:
+        """As a new process would."""
+        forget_manifests()
         return prepare(self.settings(**more))
 
     def plan(self, **more: Any) -> DOCUMENT:

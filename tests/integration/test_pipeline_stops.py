@@ -65,11 +65,11 @@ class Bucket:
         forget(f"{self.name}-source")
 
 
-def stopped(lab: Lab, after: int | None) -> tuple[DOCUMENT | None, Stop]:
+def stopped(lab: Lab, after: int | None, **fields: Any) -> tuple[DOCUMENT | None, Stop]:
     stop = Stop(after)
     with between(lambda store: StoppingStore(store, stop)):
         try:
-            return lab.prepare(), stop
+            return lab.prepare(**fields), stop
         except Stopped:
             return None, stop
 
@@ -166,11 +166,16 @@ def test_a_directory_keeps_its_promise_too(tmp_path: Path) -> None:
         "index/*",
     ],
 )
-def test_what_was_lost_of_unfinished_work_is_made_again(tmp_path: Path, lost: str) -> None:
+@pytest.mark.parametrize("published", [0, 1])
+def test_what_was_lost_of_unfinished_work_is_made_again(
+    tmp_path: Path, lost: str, published: int
+) -> None:
+    """Before the segment is published, and between it and the version."""
     lab = directory_lab(tmp_path, OBJECTS, **FIELDS)
     document, stop = stopped(lab, None)
     assert document is not None
     last = next(at for at, (_, key) in enumerate(stop.writes) if key.endswith("segment.json"))
+    last += published
     shutil.rmtree(str(lab.local))
     stopped(lab, last)
     (segment,) = Path(str(lab.local), "larder/d/segments").iterdir()
@@ -182,6 +187,34 @@ def test_what_was_lost_of_unfinished_work_is_made_again(tmp_path: Path, lost: st
     assert again["digest"] == document["digest"]
     assert again["skipped"] == document["skipped"] == 2
     lab.check()
+
+
+def test_any_history_leads_to_the_same_content(tmp_path: Path) -> None:
+    """Whatever changed, and wherever runs were stopped: as if prepared for the first time."""
+    for seed in range(8):
+        dice = random.Random(seed)
+        objects = dict(OBJECTS)
+        bucket = Bucket(tmp_path, objects)
+        for _ in range(5):
+            key = dice.choice([*objects, "a/77.png", "d/00.png", "d/00.json"])
+            objects[key] = dice.choice([png(dice.randrange(50)), b"{}", OBJECTS["a/01.png"]])
+            write(bucket.source, {key: objects[key]})
+            fields = {
+                "mirror": dice.random() < 0.7,
+                "cluster": dice.choice([FIELDS["cluster"], OTHER_LIMITS]),
+                "cache": dice.choice([None, {"records": "decoded"}, {"records": "encoded"}]),
+            }
+            stopped(bucket.lab, dice.choice([None, dice.randrange(70)]), **fields)
+            bucket.check()
+        fresh = Bucket(tmp_path, objects)
+        with between():
+            expected, found = fresh.lab.prepare(), bucket.lab.prepare()
+        for same in ("digest", "version", "inputs"):
+            assert found[same] == expected[same], f"seed {seed}"
+        assert bucket.latest() == expected["version"]
+        bucket.check()
+        fresh.close()
+        bucket.close()
 
 
 # Two at once

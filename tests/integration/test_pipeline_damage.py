@@ -1,0 +1,85 @@
+"""Files of ours that are damaged: found, named, and what is named can be deleted and made anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import DOCUMENT, Lab, directory_lab, images, png, write
+
+from larder.errors import DamageError
+from larder.testing.runs import between
+from larder.testing.stops import Stop, Stopped, StoppingStore
+
+FIELDS: dict[str, Any] = {"cluster": {"runner": {"workers": 1, "batch_bytes": 12_000}}}
+CHANGED = images() | {"a/00.png": png(91)}
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def damage(lab: Lab) -> DamageError | None:
+    try:
+        lab.prepare()
+    except DamageError as error:
+        return error
+    return None
+
+
+def carried_out(lab: Lab, most: int) -> DOCUMENT:
+    """The run, after doing as the errors say."""
+    for _ in range(most):
+        error = damage(lab)
+        if error is None:
+            break
+        assert error.exit_status == 4
+        assert "delete it" in error.hint
+        Path(error.where.removeprefix("file://")).unlink()
+    return lab.prepare()
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    ["version.json", "segment.json", "latest.json", "inputs/*", "objects-*", "mirror-*"],
+)
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_damaged_file_of_a_version_is_found_or_made_anew(
+    tmp_path: Path, damaged: str, changed: bool
+) -> None:
+    lab = directory_lab(tmp_path / "1", **FIELDS)
+    lab.prepare()
+    (path,) = [path for path in Path(str(lab.local)).rglob(damaged) if "work" not in path.parts]
+    flip(path)
+    if changed:
+        write(lab.source, {"a/00.png": png(91)})
+    document = carried_out(lab, 2)
+    fresh = directory_lab(tmp_path / "2", CHANGED if changed else images(), **FIELDS)
+    assert document["digest"] == fresh.prepare()["digest"]
+    assert lab.prepare()["status"] == "reused"
+
+
+@pytest.mark.parametrize(
+    "damaged", ["work/shards/*.json", "work/shards/*.parquet", "work/mirror/*", "work/cache/*"]
+)
+def test_a_damaged_receipt_is_found_and_made_anew(tmp_path: Path, damaged: str) -> None:
+    lab = directory_lab(tmp_path / "1", **FIELDS)
+    expected = directory_lab(tmp_path / "2", **FIELDS).prepare()["digest"]
+    stop = Stop()
+    with between(lambda store: StoppingStore(store, stop)):
+        directory_lab(tmp_path / "3", **FIELDS).prepare()
+    last = next(at for at, (_, key) in enumerate(stop.writes) if key.endswith("segment.json"))
+    stop = Stop(last)
+    with between(lambda store: StoppingStore(store, stop)), pytest.raises(Stopped):
+        lab.prepare()
+    (segment,) = Path(lab.root.removeprefix("file://"), "segments").iterdir()
+    paths = list(segment.glob(damaged))
+    assert paths
+    for path in paths:
+        flip(path)
+    document = carried_out(lab, len(paths) + 1)
+    assert document["digest"] == expected
+    lab.check()
