@@ -53,12 +53,14 @@ class Stage:
         return f"{self.objects:,} of {format_count(total, 'object')}"
 
     def bytes_text(self) -> str:
-        """``13 MB of 33 MB``; empty where the stage counts no bytes."""
+        """``13 MB of 33 MB``, at the end ``33 MB``; empty where the stage counts no bytes."""
         total = self.total_bytes
         if not total and not self.bytes:
             return ""
         done = format_bytes(self.bytes)
-        return done if total is None or self.bytes == total else f"{done} of {format_bytes(total)}"
+        if total is None or self.bytes == total or self.ended is not None:
+            return done
+        return f"{done} of {format_bytes(total)}"
 
     def rate_text(self, now: float) -> str:
         """``12 MB/s``, or ``80 objects/s`` where no bytes are counted; empty at the beginning."""

@@ -12,7 +12,7 @@ from larder.pipeline.build import Built
 from larder.pipeline.emit import location
 from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
-from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Count
+from larder.pipeline.results import SHOWN_FAILURES, Count
 from larder.pipeline.settings import Settings
 from larder.pipeline.survey import Survey
 from larder.store import object_url
@@ -22,7 +22,6 @@ from larder.versions.documents import VersionDocument
 __all__ = [
     "Done",
     "built_document",
-    "failure_document",
     "plan_document",
     "plan_lines",
     "reused_document",
@@ -184,14 +183,6 @@ def plan_document(settings: Settings, plan: Plan) -> dict[str, Any]:
     }
 
 
-def failure_document(report: BatchReport) -> dict[str, Any]:
-    """What a run that failed says of its objects."""
-    return {
-        "failed": report.failed,
-        "failures": [asdict(failure) for failure in report.failures],
-    }
-
-
 def plan_lines(document: Mapping[str, Any]) -> list[str]:
     """A plan as lines for people."""
     if document["status"] == "reused":
@@ -226,8 +217,7 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{document['dataset']} {document['status']}: version {document['version']}"
         f" in {format_seconds(document['seconds'])}",
-        f"  objects  {_amount(document['objects'], 'object')},"
-        f" {_amount(document['copied'], 'object')} copied",
+        f"  source   {_amount(document['objects'], 'object')}; {_copied(document)}",
         f"  shards   {_amount(shards, 'shard')}, {format_count(shards['samples'], 'sample')}",
     ]
     if cache:
@@ -239,6 +229,14 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
     lines.append(f"  at       {document['location']}")
     lines += [f"  config   {path}" for path in document["configs"]]
     return lines
+
+
+def _copied(document: Mapping[str, Any]) -> str:
+    copied, objects = document["copied"], document["objects"]
+    if not copied["count"]:
+        return "none copied"
+    everything = copied["count"] == objects["count"]
+    return "all copied" if everything else f"{_amount(copied, 'object')} copied"
 
 
 SHOWN_LINES = 10
