@@ -8,15 +8,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from larder.config.suggest import nearest
-from larder.errors import ConfigError, FatalError, LarderError
+from larder.errors import ConfigError, Failure, FatalError, LarderError
+from larder.pipeline.results import RunError
 
 __all__ = ["DEBUG", "Options", "Parser", "command", "options", "print_json", "run"]
 
@@ -24,6 +27,7 @@ DEBUG = "LARDER_DEBUG"
 """Environment variable: 1 shows the traceback of an error."""
 
 INTERRUPTED = 130
+SHOWN_LINES = 10
 
 _EPILOG = """\
 exit status:
@@ -145,7 +149,9 @@ def run(main: Callable[[], int], *, json: bool | None = None) -> int:
     """Call ``main`` and turn whatever it raises into one line on stderr and an exit status.
 
     With --json an error is also the one JSON document on stdout:
-    ``{"error": {"code", "message", "where", "hint"}}``.
+    ``{"error": {"code", "message", "where", "hint"}}``, and of a run in which objects failed also
+    ``failed``, their number, and ``failures``, a list of ``{"key", "code", "message"}``. SIGTERM
+    interrupts as Ctrl-C does.
 
     Args:
         main: The command; it parses its arguments, and returns the exit status.
@@ -157,7 +163,8 @@ def run(main: Callable[[], int], *, json: bool | None = None) -> int:
     """
     as_json = "--json" in sys.argv[1:] if json is None else json
     try:
-        status = _status(main, as_json)
+        with _terminable():
+            status = _status(main, as_json)
         sys.stdout.flush()
     except BrokenPipeError:
         status = 1
@@ -189,14 +196,47 @@ def _status(main: Callable[[], int], as_json: bool) -> int:
         return _report(defect, defect.exit_status, as_json)
 
 
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM interrupt, so that temporary files go and the exit status says what happened."""
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not in the main thread, where alone signals arrive
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _report(error: LarderError, status: int, as_json: bool) -> int:
     if os.environ.get(DEBUG, "") not in ("", "0"):
         traceback.print_exc()
+    report = error.report if isinstance(error, RunError) else None
+    if report:
+        _list_failures(report.failures, report.failed)
     print(f"error[{error.code}]: {error}", file=sys.stderr)
     if as_json:
         fields = {"code": error.code, "message": error.message}
-        print_json({"error": {**fields, "where": error.where, "hint": error.hint}})
+        document: dict[str, Any] = {"error": {**fields, "where": error.where, "hint": error.hint}}
+        if report:
+            document["failed"] = report.failed
+            document["failures"] = [asdict(failure) for failure in report.failures]
+        print_json(document)
     return status
+
+
+def _list_failures(failures: Sequence[Failure], count: int) -> None:
+    for failure in failures[:SHOWN_LINES]:
+        print(f"failed[{failure.code}]: {failure.message}", file=sys.stderr)
+    more = count - len(failures[:SHOWN_LINES])
+    if more:
+        print(f"and {more:,} more (--json lists them)", file=sys.stderr)
 
 
 def _discard(stream: Any) -> None:

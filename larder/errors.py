@@ -87,6 +87,7 @@ CODES: dict[str, str] = {
     "version.split": "the version has no such split",
     "run.interrupted": "the user interrupted the run",
     "cache.schema": "fields that a cache cannot hold, or a record that does not fit them",
+    "run.server": "the Prefect server cannot be reached, or refuses",
 }
 
 
