@@ -106,6 +106,11 @@ class Display:
         if self._view:
             self._view.say(line)
 
+    def close(self) -> None:
+        """Stop showing, and leave the terminal as it was."""
+        if self._view:
+            self._view.close()
+
     def __enter__(self) -> Self:
         if self._view:
             self._view.open(self._copies)
@@ -117,8 +122,7 @@ class Display:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._view:
-            self._view.close()
+        self.close()
 
     def _entry(self, name: str) -> Stage:
         if name not in self._stages:

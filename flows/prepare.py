@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows._cli import command, options, print_json, run
 from flows._display import Display
-from flows._prefect import configure_prefect, has_server
+from flows._prefect import configure_prefect, has_server, show_logs, start_server
 
 if TYPE_CHECKING:
     from larder.pipeline.plan import Plan
@@ -32,6 +32,7 @@ off is carried on by the same command; a run with nothing changed writes nothing
 
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns its exit status."""
+    started = time.monotonic()
     parser = command("python -m flows.prepare", DESCRIPTION)
     parser.add_argument("--plan", action="store_true", help="print what would be done, and stop")
     parser.add_argument(
@@ -70,6 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
                 "output": str(settings.output),
             }
             document = _prepare(settings, parameters, display)
+            document["seconds"] = round(time.monotonic() - started, 3)  # Prefect's start included
             lines = run_lines(document)
     if shared.json:
         print_json(document)
@@ -100,8 +102,12 @@ def _run_flow(
     settings: Settings, parameters: dict[str, Any], plan: Plan | None, display: Display
 ) -> dict[str, Any]:
     configure_prefect()
+    wait = None if has_server() else start_server()
     from flows.prepare_flow import run_prepare
 
+    show_logs(display.say)
+    if wait:
+        wait()
     return run_prepare(settings, parameters, plan, display)
 
 

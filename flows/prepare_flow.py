@@ -6,9 +6,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from prefect import flow
+from httpx import HTTPError  # Prefect's
+from prefect import flow, get_client
+from prefect.settings import get_current_settings
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows._display import Display
+from flows._interrupt import hear_signals, interruptible
+from larder.errors import FatalError
 from larder.pipeline.begin import begin
 from larder.pipeline.build import build
 from larder.pipeline.inline import workers
@@ -16,8 +21,7 @@ from larder.pipeline.job import scratch
 from larder.pipeline.plan import Plan
 from larder.pipeline.report import built_document, reused_document
 from larder.pipeline.settings import Settings, load_settings
-from larder.progress import Progress
-from tasks._progress import listening
+from tasks._progress import listening, stoppable
 from tasks.emit import emit
 from tasks.plan import plan_run
 from tasks.runner import TaskRunner
@@ -52,6 +56,7 @@ def prepare(
         config_dir: The directory of all configuration.
         output: Where configs go; out/CLUSTER/DATASET if not given.
     """
+    hear_signals()
     started = time.monotonic()
     asked = load_settings(
         dataset,
@@ -80,7 +85,7 @@ def run_prepare(
     settings: Settings,
     parameters: dict[str, Any],
     plan: Plan | None,
-    progress: Progress,
+    display: Display,
 ) -> dict[str, Any]:
     """Run the flow in this process.
 
@@ -88,13 +93,38 @@ def run_prepare(
         settings: What ``parameters`` lead to.
         parameters: Of the flow.
         plan: What was planned for this very run, if it was.
-        progress: Told of every stage.
+        display: Told of every stage.
 
     Returns:
         The JSON document of the run.
+
+    Raises:
+        FatalError: ``run.server``: Prefect's server cannot be reached, or refuses.
+        KeyboardInterrupt: The user interrupted the run.
     """
+    _check_server()
     runner: Any = ThreadPoolTaskRunner(max_workers=workers(settings))
     _plans[:] = [plan] if plan else []
-    with listening(progress):
-        document: dict[str, Any] = prepare.with_options(task_runner=runner)(**parameters)
+    with (
+        listening(display),
+        stoppable() as stop,
+        interruptible(stop, display.say, display.close),
+    ):
+        try:
+            document: dict[str, Any] = prepare.with_options(task_runner=runner)(**parameters)
+        except HTTPError as error:
+            raise _server_error(error) from error
     return document
+
+
+def _check_server() -> None:
+    with get_client(sync_client=True) as client:
+        error = client.api_healthcheck()
+    if error:
+        raise _server_error(error) from error
+
+
+def _server_error(error: Exception) -> FatalError:
+    url = str(get_current_settings().api.url)
+    hint = "see PREFECT_API_URL; the same command carries on"
+    return FatalError("run.server", f"Prefect's server fails: {error}", where=url, hint=hint)

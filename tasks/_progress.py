@@ -1,31 +1,78 @@
-"""Whom the tasks of this process tell of their progress.
+"""Whom the tasks of a flow run tell of their progress, and how they learn that they are to stop.
 
-A listener is no parameter of a task, because parameters are shown, hashed and may travel. A flow
-run from the command line sets the display; a worker has none.
+Neither is a parameter of a task, because parameters are shown, hashed and may travel. Prefect's
+task runner of threads hands context variables on; elsewhere nobody listens and nothing is stopped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Event
 
+from larder.errors import FatalError
 from larder.progress import NullProgress, Progress
 
-__all__ = ["current_progress", "listening"]
+__all__ = ["current_progress", "listening", "stoppable"]
 
-_listeners: list[Progress] = []
+_listener: ContextVar[Progress] = ContextVar("listener", default=NullProgress())  # noqa: B039
+_stop: ContextVar[Event | None] = ContextVar("stop", default=None)
 
 
 def current_progress() -> Progress:
-    """The listener set last in this process, or nobody."""
-    return _listeners[-1] if _listeners else NullProgress()
+    """Who listens; once the tasks are to stop, one that raises as soon as it is told anything.
+
+    Raises:
+        FatalError: ``run.interrupted``: they are to stop already.
+    """
+    stop = _stop.get()
+    return _Stoppable(_listener.get(), stop) if stop else _listener.get()
 
 
 @contextmanager
 def listening(progress: Progress) -> Iterator[None]:
     """Let ``progress`` hear of the tasks that run within a ``with`` block."""
-    _listeners.append(progress)
+    token = _listener.set(progress)
     try:
         yield
     finally:
-        _listeners.remove(progress)
+        _listener.reset(token)
+
+
+@contextmanager
+def stoppable() -> Iterator[Event]:
+    """An event that stops the tasks submitted within a ``with`` block once it is set.
+
+    A block within a block has the same event: whatever stops a part of a run stops all of it.
+    """
+    event = _stop.get() or Event()
+    token = _stop.set(event)
+    try:
+        yield event
+    finally:
+        _stop.reset(token)
+
+
+class _Stoppable:
+    """Passes on what it is told, until the event is set: between two objects a step can stop."""
+
+    def __init__(self, listener: Progress, stop: Event) -> None:
+        self._listener = listener
+        self._stop = stop
+        self._check()
+
+    def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
+        self._check()
+        self._listener.start(stage, objects=objects, bytes=bytes)
+
+    def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
+        self._check()
+        self._listener.advance(stage, objects=objects, bytes=bytes)
+
+    def finish(self, stage: str) -> None:
+        self._listener.finish(stage)
+
+    def _check(self) -> None:
+        if self._stop.is_set():
+            raise FatalError("run.interrupted", "stopped: another batch failed, or the user did")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from prefect.futures import PrefectFuture
+from prefect.futures import PrefectFuture, as_completed, wait
 
 from larder.pipeline import cache, index, mirror, publish, shard
 from larder.pipeline.job import Job
@@ -14,7 +14,7 @@ from tasks import cache as cache_tasks
 from tasks import mirror as mirror_tasks
 from tasks import publish as publish_tasks
 from tasks import shard as shard_tasks
-from tasks._progress import current_progress
+from tasks._progress import current_progress, stoppable
 
 __all__ = ["TaskRunner"]
 
@@ -49,11 +49,17 @@ class TaskRunner:
         return _TASKS[step](job, *arguments)
 
     def map(self, step: Callable[..., Any], job: Job, batches: Sequence[Any]) -> list[Any]:
-        """One task run for each batch. All are waited for before an error is raised."""
+        """One task run for each batch. The first error, or an interrupt, stops the others."""
         beside = max(1, min(self._workers, len(batches)))
-        futures: list[PrefectFuture[Any]] = [
-            _TASKS[step].submit(job, batch, beside) for batch in batches
-        ]
-        for future in futures:
-            future.wait()
+        with stoppable() as stop:
+            futures: list[PrefectFuture[Any]] = [
+                _TASKS[step].submit(job, batch, beside) for batch in batches
+            ]
+            try:
+                for future in as_completed(futures):
+                    future.result()
+            except BaseException:
+                stop.set()
+                wait(futures)
+                raise
         return [future.result() for future in futures]

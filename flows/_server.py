@@ -1,0 +1,110 @@
+"""A Prefect server for the length of one run, where no server is named.
+
+Prefect would start one by itself, but one that Ctrl-C ends before the run, which then waits a
+minute for it; that stays behind when the run is killed; and that may write to stdout, where the
+result goes. This one starts while the run imports Prefect, and ends with the run however that ends.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+
+from larder.errors import FatalError
+
+__all__ = ["TemporaryServer"]
+
+STOP_SECONDS = 5.0
+_HOST = "127.0.0.1"
+_LAST_WORDS = 2000
+_ERROR = re.compile(r"[\w.]+(Error|Exception): ")
+
+
+class TemporaryServer:
+    """The server's process. Its history stays in Prefect's own database, below PREFECT_HOME."""
+
+    def __init__(self) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close
+        # Connections wait in the socket's queue until the server takes them: nobody has to poll,
+        # and no other process can take the port.
+        with socket.create_server((_HOST, 0)) as listener:
+            self._port: int = listener.getsockname()[1]
+            self._process = subprocess.Popen(  # noqa: S603 - this module
+                [sys.executable, "-m", __name__, str(listener.fileno())],
+                pass_fds=[listener.fileno()],
+                stdin=subprocess.PIPE,
+                stdout=self._log,
+                stderr=self._log,
+                start_new_session=True,  # Ctrl-C is for the run, which still has to report
+            )
+
+    @property
+    def url(self) -> str:
+        """What PREFECT_API_URL has to be."""
+        return f"http://{_HOST}:{self._port}/api"
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it answers.
+
+        Raises:
+            FatalError: ``run.timeout``: it does not, or it ended; with its last error.
+        """
+        # Not by urllib, which would ask a proxy.
+        connection = http.client.HTTPConnection(_HOST, self._port, timeout=seconds)
+        try:
+            connection.request("GET", "/api/health")
+            connection.getresponse().read()
+        except (OSError, http.client.HTTPException) as error:
+            message = f"Prefect's temporary server did not start: {self._last_error() or error}"
+            hint = "start one with `prefect server start`, and name it by PREFECT_API_URL"
+            raise FatalError("run.timeout", message, hint=hint) from error
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """End it and wait until it has; a second call does nothing."""
+        assert self._process.stdin is not None, "it is a pipe"
+        self._process.stdin.close()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+    def _last_error(self) -> str:
+        self._log.seek(0)
+        lines = self._log.read()[-_LAST_WORDS:].decode("utf-8", "replace").split("\n")
+        errors = [line for line in lines if _ERROR.match(line)]
+        return (errors or [line.strip() for line in lines if line.strip()] or [""])[-1]
+
+
+def _serve(listener: socket.socket) -> None:
+    """Serve until stdin ends: the run closed it, or is no more."""
+    run = threading.Thread(target=sys.stdin.buffer.read, daemon=True)
+    run.start()
+    import uvicorn  # Prefect brings it
+    from prefect.server.api.server import create_app
+
+    app = create_app(ephemeral=True, final=True)
+    config = uvicorn.Config(app, log_level="error", lifespan="on", timeout_graceful_shutdown=2)
+    server = uvicorn.Server(config)
+
+    def end_with_run() -> None:
+        run.join()
+        server.should_exit = True
+        threading.main_thread().join(STOP_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=end_with_run, daemon=True).start()
+    server.run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))
