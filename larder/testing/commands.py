@@ -1,0 +1,152 @@
+"""The real command in a directory of its own, as a user has it.
+
+::
+
+    place = Workplace(tmp_path, IMAGENET_SOURCE=str(source))
+    done = place.run("--dataset", "imagenet", "--json")
+    assert (done.status, done.document["status"]) == (0, "built")
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Finished", "Running", "Workplace"]
+
+CHECKOUT = Path(__file__).parents[2]
+LIMIT_SECONDS = 240.0
+_NOT_INHERITED = ("PREFECT_", "LARDER_", "IMAGENET_")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A command that has ended.
+
+    Attributes:
+        status: Its exit status; negative for the signal that ended it.
+        out: What it wrote to stdout.
+        err: What it wrote to stderr, without the lines read before by `Running.lines`.
+    """
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The one JSON document on stdout."""
+        document: dict[str, Any] = json.loads(self.out)
+        return document
+
+
+class Running:
+    """A command that runs in a process group of its own, as a shell starts it."""
+
+    def __init__(self, command: list[str], cwd: Path, environment: Mapping[str, str]) -> None:
+        self.process = subprocess.Popen(  # noqa: S603 - a test's own command
+            command,
+            cwd=cwd,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def lines(self) -> Iterator[str]:
+        """The lines of stderr as they come."""
+        assert self.process.stderr is not None, "it is a pipe"
+        for line in self.process.stderr:
+            yield line.rstrip("\n")
+
+    def read_until(self, beginning: str) -> None:
+        """Read stderr up to a line that begins so.
+
+        Raises:
+            EOFError: There was none.
+        """
+        seen = []
+        for line in self.lines():
+            seen.append(line)
+            if line.startswith(beginning):
+                return
+        raise EOFError(f"no line began with {beginning!r}: {seen}")
+
+    def send(self, number: int) -> None:
+        """Send a signal to the process group, as the terminal does at Ctrl-C."""
+        os.killpg(self.process.pid, number)
+
+    def wait(self) -> Finished:
+        """Wait for the end."""
+        try:
+            out, err = self.process.communicate(timeout=LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.send(signal.SIGKILL)
+            out, err = self.process.communicate()
+            raise TimeoutError(f"the command did not end: {out}{err}") from None
+        return Finished(self.process.returncode, out, err)
+
+
+class Workplace:
+    """A directory with configs, home and temporary directory of its own, to run commands in.
+
+    Args:
+        folder: An empty directory.
+        environment: Variables of the commands, beside what they inherit.
+    """
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.folder = folder
+        self.temporary = folder / "tmp"
+        home = folder / "home"
+        for made in (self.temporary, home):
+            made.mkdir()
+        shutil.copytree(CHECKOUT / "configs", folder / "configs")
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_INHERITED)}
+        self.environment: dict[str, str] = {
+            **inherited,
+            "PYTHONPATH": str(CHECKOUT),
+            "HOME": str(home),
+            "TMPDIR": str(self.temporary),
+            "PREFECT_HOME": str(home / ".prefect"),
+            **environment,
+        }
+
+    @property
+    def local(self) -> Path:
+        """The local side of the cluster ``local``."""
+        return self.folder / "data/local"
+
+    def start(
+        self, *arguments: str, python: tuple[str, ...] = ("-m", "flows.prepare"), **environment: str
+    ) -> Running:
+        """Start ``python -m flows.prepare ARGUMENTS``, or another program in Python."""
+        return Running(
+            [sys.executable, *python, *arguments],
+            self.folder,
+            {**self.environment, **environment},
+        )
+
+    def run(
+        self, *arguments: str, python: tuple[str, ...] = ("-m", "flows.prepare"), **environment: str
+    ) -> Finished:
+        """Start a command and wait for its end."""
+        return self.start(*arguments, python=python, **environment).wait()
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        """Every file and directory below the folder: size and time of change."""
+        found = sorted(self.folder.rglob("*"))
+        return {
+            str(path.relative_to(self.folder)): (path.lstat().st_size, path.lstat().st_mtime_ns)
+            for path in found
+        }

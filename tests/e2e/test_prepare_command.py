@@ -1,0 +1,309 @@
+"""``python -m flows.prepare`` as a user runs it: what it prints, what it leaves, how it ends."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from larder.testing.commands import Finished, Workplace
+from larder.testing.servers import S3Server
+
+HEAD = ["dataset", "version", "digest", "status", "location", "objects", "copied", "inputs"]
+HEAD += ["segments", "shards", "cache"]
+IMPORTED = re.compile(r"import time:.*\| +(\S+)")
+SMALL = ("--set", "shards.bytes=400 kB", "--set", "cluster.runner.batch_bytes=800 kB")
+PROGRESS = re.compile(
+    r"(inventory|plan|mirror|shard|index|cache|publish): (started|done|[\d,]+ )|starting Prefect$"
+)
+SECRET = "verysecretvalue0123456789"
+
+
+def imported(done: Finished) -> set[str]:
+    """The packages that a command run with ``-X importtime`` imported."""
+    return {found[1].partition(".")[0] for found in IMPORTED.finditer(done.err)}
+
+
+def timed(place: Workplace, *arguments: str) -> Finished:
+    return place.run(*arguments, python=("-X", "importtime", "-m", "flows.prepare"))
+
+
+def refused(done: Finished, status: int, code: str) -> str:
+    """The message of a command that ended with one line on stderr, and nothing else."""
+    assert (done.status, done.out) == (status, ""), done.err
+    lines = [line for line in done.err.splitlines() if not PROGRESS.match(line)]
+    assert len(lines) == 1, done.err
+    beginning = f"error[{code}]: "
+    assert lines[0].startswith(beginning)
+    return lines[0].removeprefix(beginning)
+
+
+@pytest.fixture(scope="module")
+def built(
+    tmp_path_factory: pytest.TempPathFactory, source: Path, prefect_server: object
+) -> tuple[Workplace, Finished]:
+    """A workplace where the command has been run once, and what it printed."""
+    place = Workplace(
+        tmp_path_factory.mktemp("built"),
+        IMAGENET_SOURCE=str(source),
+        PREFECT_API_URL=prefect_server.url,  # type: ignore[attr-defined]
+        AWS_SECRET_ACCESS_KEY=SECRET,
+    )
+    done = place.run("--dataset", "imagenet", "--json", *SMALL)
+    del place.environment["PREFECT_API_URL"]
+    return place, done
+
+
+class TestHelp:
+    def test_it_is_answered_before_anything_heavy_is_imported(self, place: Workplace) -> None:
+        done = timed(place, "--help")
+        assert done.status == 0
+        assert "--plan" in done.out
+        assert "130  interrupted" in done.out
+        heavy = {"prefect", "pyarrow", "pydantic", "yaml", "numpy", "boto3", "obstore", "rich"}
+        assert "flows" in imported(done)
+        assert not imported(done) & heavy
+
+
+class TestPlan:
+    def test_it_writes_nothing_and_does_without_prefect(self, place: Workplace) -> None:
+        before = place.files()
+        done = timed(place, "--dataset", "imagenet", "--plan", *SMALL)
+        assert done.status == 0, done.err
+        assert "prefect" not in imported(done)
+        assert "plan for imagenet" in done.out
+        assert "60 objects" in done.out
+        # The temporary directory itself changed, and is empty again.
+        after = place.files()
+        assert after.keys() == before.keys()
+        assert {name for name in after if after[name] != before[name]} <= {"tmp"}
+
+    def test_its_document_begins_as_that_of_the_run(
+        self, place: Workplace, built: tuple[Workplace, Finished]
+    ) -> None:
+        done = place.run("--dataset", "imagenet", "--plan", "--json", *SMALL)
+        assert done.status == 0, done.err
+        plan, run = done.document, built[1].document
+        assert list(plan)[: len(HEAD)] == HEAD
+        assert list(run)[: len(HEAD)] == HEAD
+        assert (plan["status"], run["status"]) == ("planned", "built")
+        for field in ("dataset", "version", "objects", "copied", "inputs", "segments"):
+            assert plan[field] == run[field]
+        for field in ("count", "samples", "format"):
+            assert plan["shards"][field] == run["shards"][field]
+        assert {"cost", "seconds", "failures"} <= plan.keys()
+
+    def test_of_what_is_done_it_says_so(self, built: tuple[Workplace, Finished]) -> None:
+        place, run = built
+        before = place.files()
+        done = place.run("--dataset", "imagenet", "--plan", "--json", *SMALL)
+        assert done.document["status"] == "reused"
+        assert done.document["version"] == run.document["version"]
+        after = place.files()
+        assert {name for name in after if after[name] != before.get(name)} <= {"tmp"}
+        text = place.run("--dataset", "imagenet", "--plan", *SMALL)
+        assert "nothing to do" in text.out
+
+
+class TestRun:
+    def test_one_document_on_stdout_and_progress_on_stderr(
+        self, built: tuple[Workplace, Finished], source: Path
+    ) -> None:
+        place, done = built
+        assert done.status == 0, done.err
+        document = done.document
+        sizes = [path.stat().st_size for path in source.rglob("*.JPEG")]
+        assert document["objects"] == {"count": 60, "bytes": sum(sizes)}
+        assert document["copied"] == document["objects"]
+        assert document["segments"] == {"total": 1, "new": 1}
+        assert document["shards"]["samples"] == document["cache"]["records"] == 60
+        assert document["shards"]["patterns"].keys() == {"train", "validation"}
+        assert (document["failures"], document["skipped"]) == ([], 0)
+        for config in document["configs"]:
+            assert Path(config).is_relative_to(place.folder / "out/local/imagenet")
+            assert yaml.safe_load(Path(config).read_text())["data"]["version"]
+        assert [line for line in done.err.splitlines() if not PROGRESS.match(line)] == []
+        assert list(place.temporary.iterdir()) == []
+
+    def test_no_secret_is_written_anywhere(self, built: tuple[Workplace, Finished]) -> None:
+        place, done = built
+        assert SECRET not in done.out + done.err
+        for path in place.folder.rglob("*"):
+            assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
+
+    def test_again_nothing_is_written_and_prefect_not_imported(
+        self, built: tuple[Workplace, Finished]
+    ) -> None:
+        place, first = built
+        before = place.files()
+        done = timed(place, "--dataset", "imagenet", "--json", *SMALL)
+        assert done.status == 0, done.err
+        assert "prefect" not in imported(done)
+        document = done.document
+        assert document["status"] == "reused"
+        assert document["copied"] == {"count": 0, "bytes": 0}
+        assert document["segments"] == {"total": 1, "new": 0}
+        for field in ("version", "digest", "inputs", "location", "objects", "configs"):
+            assert document[field] == first.document[field]
+        after = place.files()
+        assert {name for name in after if after[name] != before.get(name)} <= {"tmp"}
+
+    def test_a_changed_template_shows_in_the_config_of_the_next_run(
+        self, built: tuple[Workplace, Finished]
+    ) -> None:
+        place, first = built
+        config, template = first.document["configs"][0], "configs/experiments/resnet50.yaml"
+        before = Path(config).read_bytes()
+        kept = (place.folder / template).read_text()
+        try:
+            changed = kept.replace("max_restarts: 2", "max_restarts: 3")
+            (place.folder / template).write_text(changed)
+            assert place.run("--dataset", "imagenet", "--quiet", *SMALL).status == 0
+            assert Path(config).read_bytes() != before
+        finally:
+            (place.folder / template).write_text(kept)
+        assert place.run("--dataset", "imagenet", "--quiet", *SMALL).status == 0
+        assert Path(config).read_bytes() == before
+
+    def test_for_people_it_ends_with_a_summary(self, built: tuple[Workplace, Finished]) -> None:
+        place, first = built
+        done = place.run("--dataset", "imagenet", *SMALL)
+        lines = done.out.splitlines()
+        assert lines[0].startswith(f"imagenet reused: version {first.document['version']} in ")
+        assert lines[1] == f"  source   60 objects, {sum_of(first)}; none copied"
+        assert lines[-1] == f"  config   {first.document['configs'][0]}"
+
+    def test_quiet_is_silent(self, built: tuple[Workplace, Finished]) -> None:
+        done = built[0].run("--dataset", "imagenet", "--quiet", *SMALL)
+        assert (done.status, done.out, done.err) == (0, "", "")
+
+    def test_quiet_is_silent_with_prefect_too(self, reporting: Workplace) -> None:
+        done = reporting.run("--dataset", "imagenet", "--quiet", *SMALL)
+        assert (done.status, done.out, done.err) == (0, "", "")
+
+    def test_configs_go_where_output_says(self, built: tuple[Workplace, Finished]) -> None:
+        place, _ = built
+        done = place.run("--dataset", "imagenet", "--json", "--output", "elsewhere", *SMALL)
+        assert done.document["configs"] == [str(place.folder / "elsewhere/experiment.yaml")]
+        shutil.rmtree(place.folder / "elsewhere")
+
+
+def sum_of(done: Finished) -> str:
+    return f"{done.document['objects']['bytes'] / 1e6:.1f} MB"
+
+
+class TestWrongInput:
+    @pytest.mark.parametrize(
+        ("arguments", "code", "part"),
+        [
+            (["--dataset", "imagenett"], "config.unknown_dataset", "did you mean imagenet"),
+            (["--dataset", "digits", "--cluster", "lokal"], "config.unknown_cluster", "local"),
+            (
+                ["--dataset", "digits", "--set", "shards.byte=1 MB"],
+                "config.unknown_key",
+                "did you mean bytes",
+            ),
+            (["--dataset", "digits", "--set", "shards.bytes"], "config.invalid_setting", "="),
+            (["--dataset", "digits", "--set", "shards.bytes=much"], "config.invalid_value", "much"),
+            (["--dataset", "digits", "--plann"], "config.invalid_flag", "did you mean --plan"),
+            (["--plan"], "config.invalid_flag", "--dataset"),
+            (["--dataset", "digits", "--config-dir", "nowhere"], "config.unreadable", "nowhere"),
+        ],
+    )
+    def test_status_two_and_one_line(
+        self, place: Workplace, arguments: list[str], code: str, part: str
+    ) -> None:
+        before = place.files()
+        done = timed(place, *arguments, "--json")
+        assert done.status == 2
+        assert "prefect" not in imported(done)
+        error = done.document["error"]
+        assert (error["code"], list(done.document)) == (code, ["error"])
+        assert part in error["message"] + error["hint"] + error["where"]
+        assert place.files() == before
+        assert part in refused(place.run(*arguments), 2, code)
+
+    def test_imagenet_names_its_variables(self, place: Workplace) -> None:
+        del place.environment["IMAGENET_SOURCE"]
+        cluster = ("--cluster", "aws-us-west-2")
+        done = place.run("--dataset", "imagenet", *cluster)
+        assert "IMAGENET_SOURCE" in refused(done, 2, "config.missing_variable")
+        done = place.run("--dataset", "imagenet", *cluster, IMAGENET_SOURCE="s3://bucket/imagenet")
+        assert "LARDER_LOCAL" in refused(done, 2, "config.missing_variable")
+
+
+class TestStores:
+    def test_a_source_directory_that_is_not_there(self, place: Workplace) -> None:
+        done = place.run("--dataset", "imagenet", IMAGENET_SOURCE=str(place.folder / "nowhere"))
+        assert "nowhere" in refused(done, 3, "store.missing")
+
+    @pytest.mark.slow
+    def test_status_three_for_stores_that_refuse(self, place: Workplace, s3_env: S3Server) -> None:
+        s3_env.create_bucket("refusing")
+        place.environment.update(s3_env.environment)
+        place.environment.pop("AWS_ENDPOINT_URL")
+        endpoint = ("--set", f"source.endpoint={s3_env.endpoint}")
+
+        def start(url: str, *arguments: str, **environment: str) -> Callable[[], Finished]:
+            arguments = ("--dataset", "imagenet", "--set", f"source.url={url}", *arguments)
+            return place.start(*arguments, **environment).wait
+
+        missing = start("s3://no-such-bucket/x", *endpoint)
+        denied = start("s3://refusing/x", *endpoint, AWS_SECRET_ACCESS_KEY=SECRET)
+        nobody = start("s3://refusing/x", "--set", "source.endpoint=http://127.0.0.1:9")
+        assert "no-such-bucket" in refused(missing(), 3, "store.missing")
+        done = denied()
+        assert "refusing" in refused(done, 3, "store.denied")
+        assert SECRET not in done.err
+        assert "cannot connect" in refused(nobody(), 3, "store.unavailable")
+        assert not place.local.exists()
+
+
+class TestFailures:
+    def test_status_one_and_what_failed_is_listed(
+        self, reporting: Workplace, own_source: Callable[[Workplace], Path]
+    ) -> None:
+        folder = own_source(reporting)
+        bad = sorted(path for path in folder.glob("train/*/*.JPEG"))[:2]
+        for path in bad:
+            path.write_bytes(b"no image")
+        done = reporting.run("--dataset", "imagenet", "--json", *SMALL)
+        assert done.status == 1
+        document = done.document
+        assert list(document) == ["error", "failed", "failures"]
+        assert document["error"]["code"] == "run.failed"
+        assert document["failed"] == 2
+        keys = {failure["key"] for failure in document["failures"]}
+        assert keys == {path.relative_to(folder).as_posix() for path in bad}
+        for failure in document["failures"]:
+            assert list(failure) == ["key", "code", "message"]
+            assert failure["code"] == "sample.undecodable"
+            assert failure["key"] in failure["message"]
+        lines = [line for line in done.err.splitlines() if not PROGRESS.match(line)]
+        beginnings = [line.partition(":")[0] for line in lines]
+        assert beginnings == ["failed[sample.undecodable]"] * 2 + ["error[run.failed]"]
+        assert not list(reporting.local.glob("larder/imagenet/versions/*/version.json"))
+
+        skipping = ("--set", "on_bad_sample=skip")
+        mended = reporting.run("--dataset", "imagenet", "--json", *skipping, *SMALL)
+        assert mended.status == 0, mended.err
+        assert mended.document["skipped"] == 2
+        assert {failure["key"] for failure in mended.document["failures"]} == keys
+        assert mended.document["shards"]["samples"] == 58
+
+    def test_a_prefect_server_that_is_not_there(self, place: Workplace) -> None:
+        done = place.run("--dataset", "imagenet", PREFECT_API_URL="http://127.0.0.1:9/api")
+        assert "127.0.0.1:9" in refused(done, 1, "run.server")
+
+    def test_a_server_that_cannot_start_says_why(self, place: Workplace) -> None:
+        home = place.folder / "home/.prefect"
+        home.write_text("in the way")
+        done = place.run("--dataset", "imagenet", "--json", *SMALL)
+        assert done.status == 1
+        assert done.document["error"]["code"] == "run.timeout"
+        assert "unable to open database file" in done.document["error"]["message"]
+        assert "Traceback" not in done.err
