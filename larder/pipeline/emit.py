@@ -13,6 +13,7 @@ from larder.pipeline.settings import Settings
 from larder.store import object_url
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
+from larder.versions.publish import our_own
 
 __all__ = ["check_configs", "emit_configs", "handover", "location"]
 
@@ -90,4 +91,6 @@ def emit_configs(settings: Settings, version: VersionDocument) -> tuple[Written,
     output = settings.output
     if output.exists() and not output.is_dir():
         raise ConfigError("config.path", "not a directory", where=str(output), hint="see --output")
-    return write_configs(_render(settings, handover(settings, version)), Path(output))
+    configs = _render(settings, handover(settings, version))
+    with our_own():
+        return write_configs(configs, Path(output))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -186,11 +187,64 @@ def unreadable_at(store: Store, key: str) -> LarderError:
     return type(error)(error.code, error.message, where=store.url + key, hint=error.hint)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path)
+@pytest.fixture
+def nobody() -> Iterator[Path]:
+    """A directory of a user who is not root, as whom the rest of the test runs."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        directory_lab(folder / "before").prepare()  # imports what root alone may read
+        if os.geteuid():
+            yield folder
+            return
+        os.chown(folder, 65534, 65534)
+        os.seteuid(65534)
+        try:
+            yield folder
+        finally:
+            os.seteuid(0)
+
+
+def test_a_file_that_may_not_be_read(nobody: Path) -> None:
+    lab = directory_lab(nobody)
     Path(str(lab.source), "b/01.png").chmod(0)
-    assert failures(lab) == {"b/01.png": "object.unreadable"}
+    for mirror in (True, False):
+        assert failures(lab, mirror=mirror) == {"b/01.png": "object.unreadable"}
+
+
+@pytest.mark.parametrize("name", ["source", "source/b"])
+def test_a_directory_that_may_not_be_listed(nobody: Path, name: str) -> None:
+    lab = directory_lab(nobody)
+    (nobody / name).chmod(0)
+    error = run_error(lab)
+    (nobody / name).chmod(0o755)
+    assert error is not None
+    assert str(nobody / name) in str(error)
+    assert error.hint
+    assert error.exit_status == (3 if name == "source" else 1)
+
+
+@pytest.mark.parametrize("name", ["local", "local/larder/d/segments", "local/larder/d/mirror/a"])
+def test_a_local_side_that_may_not_be_written(nobody: Path, name: str) -> None:
+    lab = directory_lab(nobody)
+    (nobody / name).mkdir(parents=True)
+    (nobody / name).chmod(0o555)
+    error = refused(lab)
+    (nobody / name).chmod(0o755)
+    assert str(nobody / "local") in str(error)
+    if name != "local/larder/d/mirror/a":
+        assert status(error) == ("store.denied", 3)
+    assert lab.prepare()["shards"]["samples"] == 12
+
+
+def test_configs_where_nobody_may_write(nobody: Path) -> None:
+    lab = directory_lab(nobody)
+    lab.output.mkdir()
+    lab.output.chmod(0o555)
+    error = run_error(lab)
+    lab.output.chmod(0o755)
+    assert error is not None
+    assert error.exit_status == 3
+    assert str(lab.output) in str(error)
 
 
 class Tampering:
