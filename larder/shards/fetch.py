@@ -13,6 +13,7 @@ from larder.samples.images import is_image
 from larder.shards.images import Validation, check_image
 from larder.shards.model import Part, Sample
 from larder.store.base import Store
+from larder.store.etags import Arrival
 
 __all__ = ["Body", "Fetched", "check_streamed", "fetch", "sample_bytes", "stream"]
 
@@ -58,6 +59,8 @@ def fetch(source: Store, sample: Sample, validate: Validation) -> Fetched:
             data = source.get(part.key, if_match=part.etag or None)
             if len(data) != part.size_bytes:
                 raise _changed(part, len(data))
+            if source.features.etag_is_md5:
+                _check_arrival(source, part, data)
             if validate != "none":
                 check_image(part.ext, data, validate, where=part.key)
             bodies.append(Body(data, google_crc32c.value(data)))
@@ -87,17 +90,25 @@ def stream(source: Store, part: Part) -> Iterator[bytes]:
 
     Raises:
         ObjectError: ``object.missing``, ``object.changed``, ``object.unreadable``,
-            ``object.truncated``.
+            ``object.truncated``, ``object.mismatch``.
     """
-    came_bytes = 0
+    arrival = Arrival(source, part.key, part.etag)
     with source.open(part.key, if_match=part.etag or None) as reader:
         for buffer in reader:
-            came_bytes += len(buffer)
-            if came_bytes > part.size_bytes:
+            data = bytes(buffer)
+            arrival.add(data)
+            if arrival.size_bytes > part.size_bytes:
                 break
-            yield bytes(buffer)
-    if came_bytes != part.size_bytes:
-        raise _changed(part, came_bytes)
+            yield data
+    if arrival.size_bytes != part.size_bytes:
+        raise _changed(part, arrival.size_bytes)
+    arrival.check()
+
+
+def _check_arrival(source: Store, part: Part, data: bytes) -> None:
+    arrival = Arrival(source, part.key, part.etag)
+    arrival.add(data)
+    arrival.check()
 
 
 class _RangeFile(io.RawIOBase):

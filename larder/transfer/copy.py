@@ -10,8 +10,8 @@ import google_crc32c
 from larder.errors import ObjectError
 from larder.limits import ByteBudget
 from larder.store import object_url
-from larder.store.base import ObjectInfo, Reader, Store, Writer
-from larder.transfer.difference import is_md5
+from larder.store.base import ObjectInfo, Store
+from larder.store.etags import Arrival, is_md5
 
 __all__ = ["Copied", "copy_object", "format_crc32c"]
 
@@ -48,7 +48,8 @@ def copy_object(
 ) -> Copied:
     """Copy one object and verify the copy.
 
-    The object is read on the condition that its etag is still the one listed. The copy is
+    The object is read on the condition that its etag is still the one listed; what comes is held
+    against that etag where it is an md5. The copy is
     verified by the etag that the target answers where that is the md5 of the content, else by
     reading it back. A copy that fails verification is deleted.
 
@@ -73,45 +74,43 @@ def copy_object(
 
 
 def _copy_whole(source: Store, info: ObjectInfo, target: Store, key: str) -> Copied:
-    data = source.get(info.key, if_match=info.etag)
-    _check_size(source, info, len(data))
+    data = bytes(source.get(info.key, if_match=info.etag))
+    arrival = Arrival(source, info.key, info.etag)
+    arrival.add(data)
+    _check_arrival(source, info, arrival)
     written = target.put(key, data)
-    crc = google_crc32c.value(bytes(data))
     check = "md5"
-    if not _etag_proves(target, written, data):
-        written, check = _read_back(target, written, crc), "crc32c"
-    return Copied(source=info, info=written, checksum=format_crc32c(crc), check=check)
+    if not _etag_proves(target, info, written, data):
+        written, check = _read_back(target, written, arrival.crc32c), "crc32c"
+    return Copied(info, written, checksum=format_crc32c(arrival.crc32c), check=check)
 
 
 def _copy_stream(source: Store, info: ObjectInfo, target: Store, key: str) -> Copied:
+    arrival = Arrival(source, info.key, info.etag)
     with source.open(info.key, if_match=info.etag) as reader, target.writer(key) as writer:
-        size_bytes, crc = _pump(reader, writer)
-        _check_size(source, info, size_bytes)
+        for buffer in reader:
+            arrival.add(bytes(buffer))
+            writer.write(buffer)
+        _check_arrival(source, info, arrival)
         written = writer.commit()
-    written = _read_back(target, written, crc)
-    return Copied(source=info, info=written, checksum=format_crc32c(crc), check="crc32c")
+    written = _read_back(target, written, arrival.crc32c)
+    return Copied(info, written, checksum=format_crc32c(arrival.crc32c), check="crc32c")
 
 
-def _pump(reader: Reader, writer: Writer) -> tuple[int, int]:
-    size_bytes = crc = 0
-    for buffer in reader:
-        crc = google_crc32c.extend(crc, bytes(buffer))
-        size_bytes += len(buffer)
-        writer.write(buffer)
-    return size_bytes, crc
-
-
-def _check_size(store: Store, info: ObjectInfo, size_bytes: int) -> None:
-    if size_bytes != info.size_bytes:
-        message = f"{size_bytes} bytes came, {info.size_bytes} were listed"
+def _check_arrival(store: Store, info: ObjectInfo, arrival: Arrival) -> None:
+    if arrival.size_bytes != info.size_bytes:
+        message = f"{arrival.size_bytes} bytes came, {info.size_bytes} were listed"
         where = object_url(store.url, info.key)
         raise ObjectError("object.changed", message, where=where, hint="run again")
+    arrival.check()
 
 
-def _etag_proves(target: Store, written: ObjectInfo, data: bytes) -> bool:
+def _etag_proves(target: Store, info: ObjectInfo, written: ObjectInfo, data: bytes) -> bool:
     if not (target.features.etag_is_md5 and is_md5(written.etag)):
         return False
-    return hashlib.md5(data, usedforsecurity=False).hexdigest() == written.etag
+    # An etag that is the source's as well was held against the content as it came.
+    same = written.etag == info.etag
+    return same or hashlib.md5(data, usedforsecurity=False).hexdigest() == written.etag
 
 
 def _read_back(target: Store, written: ObjectInfo, crc: int) -> ObjectInfo:

@@ -15,18 +15,16 @@ yes        equal            anything else proves nothing               changed
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 from larder.store.base import ObjectInfo
+from larder.store.etags import is_md5
 
-__all__ = ["KnownCopy", "Verdict", "compare", "is_md5", "judge"]
+__all__ = ["KnownCopy", "Verdict", "compare", "judge"]
 
 Verdict = Literal["missing", "changed", "same"]
-
-_MD5 = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +35,6 @@ class KnownCopy:
     source_etag: str
     etag: str
     checksum: str | None
-
-
-def is_md5(etag: str) -> bool:
-    """Whether an etag has the form of an md5 (a multipart etag has not)."""
-    return _MD5.fullmatch(etag) is not None
 
 
 def judge(

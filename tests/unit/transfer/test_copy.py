@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import google_crc32c
 import pytest
@@ -14,7 +14,7 @@ from larder.errors import ObjectError
 from larder.limits import ByteBudget
 from larder.progress import NullProgress
 from larder.store import open_store
-from larder.store.base import Buffer, ObjectInfo, Store
+from larder.store.base import Buffer, ObjectInfo, Reader, Store
 from larder.store.recording import RecordingStore
 from larder.testing.faults import FaultyStore, FlipBit
 from larder.transfer.copy import WHOLE_BYTES, copy_object, format_crc32c
@@ -123,3 +123,43 @@ def test_a_copy_with_a_wrong_bit_is_removed(source: Store, tmp_path: Path) -> No
         copy_object(source, source.put("k", b"right"), target, "k", BUDGET)
     assert caught.value.code == "object.mismatch"
     assert list(target.list()) == []
+
+
+def test_a_bit_flipped_on_the_way_from_the_source_is_found(source: Store, target: Store) -> None:
+    info = source.put("k", b"x" * 1000)
+    flipping = FaultyStore(source)
+    flipping.add("get", FlipBit())
+    with pytest.raises(ObjectError) as caught:
+        copy_object(flipping, info, target, "k", BUDGET)
+    assert caught.value.code == "object.mismatch"
+    assert list(target.list()) == []
+
+
+def test_a_bit_flipped_in_a_stream_from_the_source_is_found(source: Store, target: Store) -> None:
+    info = source.put("k", b"x" * (WHOLE_BYTES + 1))
+    flipping = FaultyStore(source)
+    flipping.add("open", FlipBit(), nth=1)
+    with pytest.raises(ObjectError) as caught:
+        copy_object(flipping, info, target, "k", BUDGET)
+    assert caught.value.code == "object.mismatch"
+    assert list(target.list()) == []
+
+
+def test_an_etag_that_is_no_md5_of_the_content_proves_nothing(source: Store, target: Store) -> None:
+    info = source.put("k", b"encrypted at rest")
+
+    class Encrypted:
+        """As S3 with KMS: etags of the form of an md5 that are none."""
+
+        url, features = source.url, source.features
+
+        def get(self, key: str, *, if_match: str | None = None) -> bytes:
+            return source.get(key)
+
+        def open(self, key: str, *, if_match: str | None = None) -> Reader:
+            return source.open(key)
+
+    listed = ObjectInfo("k", info.size_bytes, "0" * 32, 0)
+    copied = copy_object(cast("Store", Encrypted()), listed, target, "k", BUDGET)
+    assert target.get("k") == b"encrypted at rest"
+    assert copied.checksum == format_crc32c(google_crc32c.value(b"encrypted at rest"))
