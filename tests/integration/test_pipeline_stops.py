@@ -121,7 +121,7 @@ def test_a_new_version_stopped_at_any_write_leaves_the_old_one(
     old, first, writes = undisturbed
     changed = {"a/00.png": png(91), "d/00.png": png(92)}
     second = None
-    for after in range(writes, 0, -2):
+    for after in range(writes, 0, -3):
         bucket = Bucket(tmp_path)
         bucket.copy(old)
         write(bucket.source, changed)
@@ -191,7 +191,7 @@ def test_what_was_lost_of_unfinished_work_is_made_again(
 
 def test_any_history_leads_to_the_same_content(tmp_path: Path) -> None:
     """Whatever changed, and wherever runs were stopped: as if prepared for the first time."""
-    for seed in range(8):
+    for seed in range(5):
         dice = random.Random(seed)
         objects = dict(OBJECTS)
         bucket = Bucket(tmp_path, objects)
