@@ -64,5 +64,5 @@ lock: ## resolve the locks anew (needs uv)
 	uv pip compile --group dev --constraint requirements.lock --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-annotate --no-header --upgrade --output-file requirements-dev.lock
 
-clean: ## remove what the targets made, data included
-	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build data out
+clean: ## remove what the targets made, but for data/ and out/
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build

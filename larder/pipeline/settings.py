@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from larder.config.load import load_cluster, load_dataset, load_template
 from larder.config.location import resolve_url
 from larder.config.models import Cluster, Dataset, Location
+from larder.errors import ConfigError
 
 __all__ = ["Settings", "load_settings"]
 
@@ -57,18 +59,60 @@ def load_settings(
     Raises:
         ConfigError: Anything that is wrong with the files or the pairs.
     """
-    described = load_dataset(config_dir, dataset, settings, environ)
-    target = load_cluster(config_dir, cluster, settings, environ)
+    variables = os.environ if environ is None else environ
+    described, target = _load_both(config_dir, dataset, cluster, settings, variables)
     template_name = described.experiment.template or DEFAULT_TEMPLATE
     where = output or Path("out") / target.name / described.name
     return Settings(
-        dataset=described.model_copy(update={"source": _absolute(described.source)}),
-        cluster=target.model_copy(update={"local": _absolute(target.local)}),
+        dataset=described.model_copy(update={"source": _located(described.source, variables)}),
+        cluster=target.model_copy(update={"local": _located(target.local, variables)}),
         template=load_template(config_dir, template_name),
         template_name=template_name,
         output=Path.cwd() / where,
     )
 
 
-def _absolute(location: Location) -> Location:
-    return location.model_copy(update={"url": resolve_url(location.url, Path.cwd())})
+def _load_both(
+    config_dir: Path,
+    dataset: str,
+    cluster: str,
+    settings: Sequence[str],
+    environ: Mapping[str, str],
+) -> tuple[Dataset, Cluster]:
+    """Both files; variables that are missing are named for both at once."""
+    try:
+        described = load_dataset(config_dir, dataset, settings, environ)
+    except ConfigError as error:
+        if error.code == "config.missing_variable":
+            _add_missing(error, config_dir, cluster, settings, environ)
+        raise
+    return described, load_cluster(config_dir, cluster, settings, environ)
+
+
+def _add_missing(
+    error: ConfigError,
+    config_dir: Path,
+    cluster: str,
+    settings: Sequence[str],
+    environ: Mapping[str, str],
+) -> None:
+    try:
+        load_cluster(config_dir, cluster, settings, environ)
+    except ConfigError as other:
+        if other.code == error.code:
+            message = f"{error.message}; {other.where}: {other.message}"
+            raise ConfigError(error.code, message, where=error.where, hint=error.hint) from None
+
+
+def _located(location: Location, environ: Mapping[str, str]) -> Location:
+    """A path made absolute; a bucket with the endpoint that the AWS chain would choose.
+
+    So two ways of naming one server are seen to be one, and a server that is not AWS's own is not
+    priced as if it were.
+    """
+    endpoint = location.endpoint
+    if location.url.startswith("s3://") and not endpoint and not location.profile:
+        endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or None
+    return location.model_copy(
+        update={"url": resolve_url(location.url, Path.cwd()), "endpoint": endpoint}
+    )
