@@ -1,0 +1,117 @@
+"""Runs that are killed by SIGKILL, in processes of their own, and runs beside each other."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from larder.store import open_store
+from larder.testing.checker import Published, check_all
+
+RUN = """
+import json, os, signal, sys
+from pathlib import Path
+from larder.pipeline.inline import prepare
+from larder.testing.runs import between, run_settings
+from larder.testing.stops import Stop, StoppingStore
+
+class Kill(Stop):
+    def write(self, method, key, call):
+        with self._lock:
+            self.writes.append((method, key))
+            if len(self.writes) == self.after:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return call()
+
+folder, after = Path(sys.argv[1]), int(sys.argv[2])
+settings = run_settings(
+    folder / "source", folder / "local", folder / "out",
+    labels={"from": "folder"}, shards={"bytes": 8_000}, cache={"records": "decoded"},
+    cluster={"runner": {"workers": 2, "batch_bytes": 12_000}},
+)
+stop = Kill(after)
+with between(lambda store: StoppingStore(store, stop)):
+    document = prepare(settings)
+print(json.dumps({**document, "writes": [key for _, key in stop.writes]}))
+"""
+
+
+def start(folder: Path, after: int = 0) -> subprocess.Popen[str]:
+    """A run that is killed at a write, counted from 1."""
+    command = [sys.executable, "-c", RUN, str(folder), str(after)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finished(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, errors = process.communicate()
+    assert process.returncode == 0, errors
+    document: dict[str, Any] = json.loads(out)
+    return document
+
+
+def fill(folder: Path) -> None:
+    for number in range(12):
+        pixels = random.Random(number).randbytes(3 * 9 * 7)
+        target = io.BytesIO()
+        Image.frombytes("RGB", (9, 7), pixels).save(target, "PNG")
+        path = folder / "source" / "abc"[number % 3] / f"{number:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(target.getvalue())
+
+
+def published(folder: Path) -> dict[str, Published]:
+    return check_all(open_store(str(folder / "local" / "larder" / "d")))
+
+
+def shards(found: Published) -> dict[str, str]:
+    return {path.rpartition("/")[2]: digest for path, digest in found.shards.items()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, str]]:
+    """The document of a run that nobody disturbed, and the sha256 of its shards."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    fill(folder)
+    document = finished(start(folder))
+    (found,) = published(folder).values()
+    return document, shards(found)
+
+
+@pytest.mark.parametrize("at", ["mirror/c/", "/shards/train/", "/index/", "version.json"])
+def test_a_run_that_was_killed_is_finished_by_the_next(
+    tmp_path: Path, undisturbed: tuple[dict[str, Any], dict[str, str]], at: str
+) -> None:
+    document, expected = undisturbed
+    fill(tmp_path)
+    place = next(number for number, key in enumerate(document["writes"], 1) if at in key)
+    killed = start(tmp_path, after=place)
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    assert published(tmp_path) == {}
+    again = finished(start(tmp_path))
+    assert again["digest"] == document["digest"]
+    (found,) = published(tmp_path).values()
+    assert shards(found) == expected
+    if at in ("/index/", "version.json"):
+        assert again["copied"]["count"] == 0
+        assert again["shards"]["reused"] == len(expected)
+
+
+def test_two_processes_at_once_end_with_one_version(
+    tmp_path: Path, undisturbed: tuple[dict[str, Any], dict[str, str]]
+) -> None:
+    document, expected = undisturbed
+    fill(tmp_path)
+    both = [start(tmp_path), start(tmp_path)]
+    assert {finished(process)["digest"] for process in both} == {document["digest"]}
+    (found,) = published(tmp_path).values()
+    assert shards(found) == expected
