@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from larder.config.suggest import nearest
 from larder.errors import ConfigError, Failure, FatalError, LarderError
-from larder.pipeline.results import RunError
+from larder.pipeline.results import BadKeysError, RunError
 
 __all__ = ["DEBUG", "Options", "Parser", "command", "options", "print_json", "run"]
 
@@ -217,7 +217,7 @@ def _terminable() -> Iterator[None]:
 def _report(error: LarderError, status: int, as_json: bool) -> int:
     if os.environ.get(DEBUG, "") not in ("", "0"):
         traceback.print_exc()
-    report = error.report if isinstance(error, RunError) else None
+    report = error.report if isinstance(error, BadKeysError | RunError) else None
     if report:
         _list_failures(report.failures, report.failed)
     print(f"error[{error.code}]: {error}", file=sys.stderr)
@@ -233,7 +233,7 @@ def _report(error: LarderError, status: int, as_json: bool) -> int:
 
 def _list_failures(failures: Sequence[Failure], count: int) -> None:
     for failure in failures[:SHOWN_LINES]:
-        print(f"failed[{failure.code}]: {failure.message}", file=sys.stderr)
+        print(f"failed[{failure.code}]: {failure.line}", file=sys.stderr)
     more = count - len(failures[:SHOWN_LINES])
     if more:
         print(f"and {more:,} more (--json lists them)", file=sys.stderr)

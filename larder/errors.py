@@ -178,6 +178,11 @@ class Failure:
     code: str
     message: str
 
+    @property
+    def line(self) -> str:
+        """The message, with the key in front unless it names it."""
+        return self.message if self.key in self.message else f"{self.key}: {self.message}"
+
     @classmethod
     def of(cls, key: str, error: LarderError) -> Failure:
         """The failure of ``key`` by ``error``."""

@@ -104,7 +104,7 @@ SHARDS = pa.schema(
         pa.field("sha256", pa.string(), nullable=False),
     ]
 )
-"""One row per shard, ordered by split and name."""
+"""One row per shard, in the order of the dataset file's splits, then by name."""
 
 RECORDS = pa.schema(
     [
@@ -114,4 +114,4 @@ RECORDS = pa.schema(
         pa.field("crc32c", pa.uint32(), nullable=False),
     ]
 )
-"""One row per record of one cache part, ordered by id."""
+"""One row per record of one cache part, ordered by id. Reserved: nothing writes it yet."""

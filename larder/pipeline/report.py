@@ -69,7 +69,7 @@ def reused_document(
         copied=Count(),
         new_segments=0,
         reused_shards=Count(sum(split.shards for split in found.published.splits.values())),
-        skipped=0,
+        skipped=found.published.skipped,
         failures=(),
         seconds=seconds,
     )
@@ -243,14 +243,9 @@ SHOWN_LINES = 10
 
 
 def _failure_lines(failures: Sequence[Mapping[str, str]]) -> list[str]:
-    lines = [f"           {_named(failure)}" for failure in failures[:SHOWN_LINES]]
+    lines = [f"           {Failure(**failure).line}" for failure in failures[:SHOWN_LINES]]
     more = len(failures) - SHOWN_LINES
     return [*lines, f"           and {more:,} more (--json lists them)"] if more > 0 else lines
-
-
-def _named(failure: Mapping[str, str]) -> str:
-    key, message = failure["key"], failure["message"]
-    return message if key in message else f"{key}: {message}"
 
 
 def _amount(count: Mapping[str, int], noun: str) -> str:

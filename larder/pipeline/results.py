@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from larder.errors import Failure, FatalError
+from larder.errors import ConfigError, Failure, FatalError
+from larder.units import format_count
 
-__all__ = ["BatchReport", "Count", "RunError", "merge_reports"]
+__all__ = ["BadKeysError", "BatchReport", "Count", "RunError", "merge_reports"]
 
 SHOWN_FAILURES = 1000
 """How many failures are kept by name; the rest are counted."""
@@ -47,6 +48,25 @@ def merge_reports(reports: Iterable[BatchReport]) -> BatchReport:
         failed += report.failed
         failures += report.failures[: SHOWN_FAILURES - len(failures)]
     return BatchReport(done=done, failures=tuple(failures), failed=failed)
+
+
+class BadKeysError(ConfigError):
+    """Keys at the source that no sample can have, and the dataset file does not say to skip them.
+
+    Attributes:
+        report: Those keys, by name as far as they were kept.
+    """
+
+    def __init__(self, report: BatchReport) -> None:
+        first = report.failures[0]
+        count = format_count(report.failed, "key")
+        message = f"{count} that WebDataset's readers skip or merge: {first.message}"
+        hint = "rename or exclude them, or set on_bad_key: skip"
+        super().__init__("config.bad_key", message, where=first.key, hint=hint)
+        self.report = report
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (BadKeysError, (self.report,))
 
 
 class RunError(FatalError):

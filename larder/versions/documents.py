@@ -127,6 +127,7 @@ class VersionDocument:
         id: 32 hex digits, a function of the segments.
         digest: The content digest.
         inputs: The inputs digest of the run that published it.
+        skipped: Keys and samples that were left out, as the dataset file allows.
     """
 
     dataset: str
@@ -138,6 +139,7 @@ class VersionDocument:
     classes: tuple[str, ...]
     files: tuple[FileFacts, ...]
     cache: CacheFacts | None
+    skipped: int = 0
     format: str = VERSION_FORMAT
 
     def file(self, role: str) -> FileFacts:

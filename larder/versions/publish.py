@@ -147,8 +147,8 @@ def move_tag(store: Store, tag: str, version: str, inventory_us: int) -> bool:
 
     It is not moved to an inventory older than its own. If it names the version already nothing is
     written, so that a run with nothing changed writes nothing: its inventory is that of the run
-    that moved it. The document is replaced by compare-and-swap where the store has it; another's move in between is
-    looked at and the decision made again.
+    that moved it. The document is replaced by compare-and-swap where the store has it; another's
+    move in between is looked at and the decision made again.
 
     Args:
         store: The dataset's root.
