@@ -9,10 +9,47 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["ByteBudget", "map_ahead"]
+__all__ = [
+    "STREAM_BYTES",
+    "WRITER_BYTES",
+    "ByteBudget",
+    "batches_at_once",
+    "map_ahead",
+    "read_ahead_bytes",
+]
+
+WRITER_BYTES = 48 * 1024**2
+"""What a stream into an object store holds: a part of 16 MiB being filled, and two being sent."""
+
+STREAM_BYTES = 64 * 1024**2
+"""What an object on its way from a store to another holds: `WRITER_BYTES`, and what is read."""
+
+_LEAST_READ_AHEAD_BYTES = 8 * 1024**2
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def batches_at_once(workers: int, memory_bytes: int) -> int:
+    """How many batches may run at once, so that each has the memory that a stream takes.
+
+    Args:
+        workers: How many are allowed.
+        memory_bytes: Shared by all of them; one batch runs however little it is.
+    """
+    return min(workers, max(1, memory_bytes // STREAM_BYTES))
+
+
+def read_ahead_bytes(share_bytes: int, *, local: bool) -> int:
+    """What a batch of shards may read ahead, of its share of the memory.
+
+    Args:
+        share_bytes: All that the batch may hold.
+        local: The shards are written to a directory, else to an object store.
+    """
+    if local:
+        return max(1, share_bytes)
+    return max(_LEAST_READ_AHEAD_BYTES, share_bytes - WRITER_BYTES)
 
 
 class ByteBudget:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prefect import task
 
 from larder.pipeline import mirror
-from larder.pipeline.job import Job, Ref, RowRange
+from larder.pipeline.job import Job, MirrorRefs, RowRange
 from larder.pipeline.results import BatchReport
 from tasks._options import RETRIED
 from tasks._progress import current_progress
@@ -19,7 +19,7 @@ def mirror_batch(job: Job, batch: RowRange, beside: int) -> BatchReport:
     return mirror.mirror_batch(job, batch, progress=current_progress(), beside=beside)
 
 
-@task(name="seal mirror", task_run_name="manifest of the mirror", **RETRIED)
-def seal_mirror(job: Job) -> Ref | None:
-    """One manifest of everything mirrored."""
+@task(name="seal mirror", task_run_name="manifests of the mirror", **RETRIED)
+def seal_mirror(job: Job) -> MirrorRefs | None:
+    """The manifests of everything mirrored."""
     return mirror.seal_mirror(job, progress=current_progress())

@@ -79,15 +79,16 @@ def build(job: Job, runner: Runner) -> Built:
     copied = _mirror(job, runner)
     mirror = runner.run(seal_mirror, job)
     job = replace(job, mirror=mirror)
+    copies = mirror.copies if mirror else None
     standing = _shard(job, runner)
-    index = runner.run(index_shards, job, mirror)
+    index = runner.run(index_shards, job, copies)
     if not any(split.samples for split in index.splits.values()):
         raise RunError("shard", BatchReport(failures=index.omitted, failed=index.omitted_count))
     parts = _cache(job, index, runner)
     with opened_root(job) as root:
         seal_segment(job, root, index, parts)
     return Built(
-        version=runner.run(publish, job, index.objects, mirror),
+        version=runner.run(publish, job, index.objects, copies),
         status="built",
         copied=copied.done,
         reused_shards=standing,

@@ -13,10 +13,10 @@ import pyarrow as pa
 from larder.cache.records import Samples, build_samples
 from larder.cache.scratch import workshop
 from larder.errors import NotFoundError
-from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline.index import Index
-from larder.pipeline.job import Job, Ref, fetch_manifest, opened_root
+from larder.pipeline.job import Job, Ref, opened_root
+from larder.pipeline.manifests import read_ref
 from larder.progress import Progress
 from larder.store import local_path, object_url
 from larder.store.base import Store
@@ -122,10 +122,9 @@ def _budget(job: Job, folder: Path) -> int:
 
 
 def _samples(job: Job, root: Store, batch: CacheBatch) -> Samples:
-    path = fetch_manifest(root, batch.samples)
-
     def rows() -> Iterator[pa.RecordBatch]:
-        return read_manifest(path, SAMPLES, first_row=batch.first_row, rows=batch.rows)
+        first_row, rows = batch.first_row, batch.rows
+        return read_ref(root, batch.samples, SAMPLES, first_row=first_row, rows=rows)
 
     def shard_key(name: str) -> str:
         return layout.shard_key(job.segment, batch.split, name)

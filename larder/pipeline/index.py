@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import Failure, FatalError
-from larder.manifest.files import read_manifest, write_manifest
+from larder.manifest.files import write_manifest
 from larder.manifest.schemas import SAMPLES, SHARDS
 from larder.manifest.sort import sort_batches
-from larder.pipeline.job import Job, Ref, fetch_manifest, opened_root, put_named, scratch
+from larder.pipeline.job import Job, Ref, opened_root, put_named, scratch
+from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.objects import SUMS, write_objects
 from larder.pipeline.plan import planned_shards
 from larder.pipeline.results import SHOWN_FAILURES
@@ -57,7 +58,7 @@ def index_shards(job: Job, mirror: Ref | None, *, progress: Progress) -> Index:
 
     Args:
         job: The run.
-        mirror: What `seal_mirror` returned.
+        mirror: Ref of schema COPIED: all that is mirrored; None without a mirror.
         progress: Told of stage ``index``.
 
     Raises:
@@ -103,7 +104,8 @@ def _planned(root: Store, job: Job) -> list[_Entry]:
         for shard in receipt.shards:
             entries[shard.split, shard.name] = _Entry(shard, receipt, first_row)
             first_row += shard.samples
-    plans = list(planned_shards(fetch_manifest(root, job.shard_plan)))
+    with fetched(root, job.shard_plan) as path:
+        plans = list(planned_shards(path))
     missing = [plan.name for plan in plans if (plan.split, plan.name) not in entries]
     if missing:
         message = f"{format_count(len(missing), 'shard')} without a receipt, first {missing[0]}"
@@ -117,8 +119,8 @@ def _omitted(planned: Iterable[_Entry]) -> tuple[Failure, ...]:
 
 
 def _rows_of(root: Store, entry: _Entry) -> Iterator[pa.RecordBatch]:
-    path = fetch_manifest(root, entry.receipt.rows)
-    return read_manifest(path, ROWS, first_row=entry.first_row, rows=entry.shard.samples)
+    rows = entry.shard.samples
+    return read_ref(root, entry.receipt.rows, ROWS, first_row=entry.first_row, rows=rows)
 
 
 def _samples(root: Store, job: Job, standing: Iterable[_Entry]) -> Iterator[pa.RecordBatch]:

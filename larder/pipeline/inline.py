@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from larder.limits import map_ahead
+from larder.limits import batches_at_once, map_ahead
 from larder.pipeline.begin import begin
 from larder.pipeline.build import build
 from larder.pipeline.emit import check_configs, emit_configs
@@ -24,8 +24,13 @@ __all__ = ["InlineRunner", "checked_plan", "plan", "prepare", "reuse", "workers"
 
 
 def workers(settings: Settings) -> int:
-    """Batches that run at once: ``runner.workers``, or one per core."""
-    return settings.cluster.runner.workers or os.cpu_count() or 1
+    """Batches that run at once: ``runner.workers``, or one per core, as far as memory allows.
+
+    See `larder.limits.batches_at_once`.
+    """
+    cluster = settings.cluster
+    allowed = cluster.runner.workers or os.cpu_count() or 1
+    return batches_at_once(allowed, cluster.copy_.memory_bytes)
 
 
 class InlineRunner:

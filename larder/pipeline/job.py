@@ -5,10 +5,7 @@ Manifests pass between steps by reference: their key below the dataset's root, a
 
 from __future__ import annotations
 
-import atexit
-import shutil
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,19 +14,18 @@ from pathlib import Path
 
 from larder.config.location import is_path
 from larder.config.models import Cluster, Dataset, Location
-from larder.errors import DamageError, StoreError
-from larder.manifest.files import ManifestFile, sha256_file
+from larder.errors import StoreError
+from larder.manifest.files import ManifestFile
 from larder.store import object_url, open_store
 from larder.store.base import ObjectInfo, Store
 from larder.versions import layout
-from larder.versions.documents import MAKE_ANEW
 from larder.versions.publish import our_own
 
 __all__ = [
     "Job",
+    "MirrorRefs",
     "Ref",
     "RowRange",
-    "fetch_manifest",
     "listed",
     "opened",
     "opened_root",
@@ -61,6 +57,19 @@ class RowRange:
 
 
 @dataclass(frozen=True, slots=True)
+class MirrorRefs:
+    """Everything that is mirrored, in two orders.
+
+    Attributes:
+        copies: Of schema COPIED, by key: what is published.
+        parts: Of schema MIRRORED, row by row as the arrangement: what batches of shards read.
+    """
+
+    copies: Ref
+    parts: Ref
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """Everything that the steps of one run share.
 
@@ -80,7 +89,7 @@ class Job:
         kept: Ref of schema COPIED: what is mirrored already; None without a mirror.
         arrangement: Ref of schema ARRANGEMENT.
         shard_plan: Ref of schema SHARD_PLAN.
-        mirror: Ref of schema COPIED: all that is mirrored; None until that is known.
+        mirror: All that is mirrored; None without a mirror, or until that is known.
     """
 
     dataset: Dataset
@@ -98,7 +107,7 @@ class Job:
     shard_plan: Ref
     copies: Ref | None = None
     kept: Ref | None = None
-    mirror: Ref | None = None
+    mirror: MirrorRefs | None = None
 
     @property
     def root(self) -> str:
@@ -171,33 +180,3 @@ def put_named(store: Store, key: str, file: ManifestFile) -> Ref:
     with our_own():
         store.upload(key, file.path)
     return Ref(key=key, sha256=file.sha256, bytes=file.bytes, rows=file.rows)
-
-
-_fetched: dict[str, Path] = {}
-_fetching = threading.Lock()
-
-
-def fetch_manifest(store: Store, ref: Ref) -> Path:
-    """A local copy of a manifest, verified; fetched once in a process.
-
-    Raises:
-        NotFoundError: It is not there.
-        DamageError: ``damage.digest``: its bytes are not those that the reference names.
-    """
-    with _fetching:
-        if ref.sha256 not in _fetched:
-            _fetched[ref.sha256] = _fetch(store, ref)
-        return _fetched[ref.sha256]
-
-
-def _fetch(store: Store, ref: Ref) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="larder-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = folder / Path(ref.key).name
-    with our_own(), store.open(ref.key) as reader, path.open("wb") as file:
-        for buffer in reader:
-            file.write(buffer)
-    if sha256_file(path) != ref.sha256:
-        message, where = "not the bytes that were written", object_url(store.url, ref.key)
-        raise DamageError("damage.digest", message, where=where, hint=MAKE_ANEW)
-    return path

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain, groupby
-from typing import Any
+from itertools import chain
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from larder.errors import FatalError
 from larder.limits import ByteBudget
-from larder.manifest.files import ManifestWriter, read_manifest, write_manifest
-from larder.manifest.schemas import OBJECTS
+from larder.manifest.files import ManifestFile, read_manifest, write_manifest
+from larder.manifest.match import match_rows, take_rows
+from larder.manifest.schemas import ARRANGEMENT, OBJECTS
 from larder.manifest.sort import sort_batches
 from larder.pipeline.job import (
     Job,
-    Ref,
+    MirrorRefs,
     RowRange,
-    fetch_manifest,
     opened_root,
     opened_source,
     put_named,
+    put_work,
     scratch,
 )
+from larder.pipeline.manifests import read_ref
 from larder.pipeline.plan import mirror_receipts
 from larder.pipeline.results import BatchReport, Count
 from larder.progress import Progress
-from larder.store.base import ObjectInfo
+from larder.store.base import Store
+from larder.transfer.align import MIRRORED, align_copies
 from larder.transfer.mirror import copy_batch
 from larder.transfer.receipts import COPIED, copied_batch, object_rows
 from larder.versions import layout
@@ -42,12 +45,9 @@ def mirror_batches(job: Job) -> list[RowRange]:
     if job.copies is None:
         return []
     with opened_root(job) as root:
-        path = fetch_manifest(root, job.copies)
-    sizes = chain.from_iterable(
-        batch.column("size_bytes").to_pylist()
-        for batch in read_manifest(path, OBJECTS, columns=["size_bytes"])
-    )
-    return list(_cut(sizes, job.cluster.runner.batch_bytes))
+        batches = read_ref(root, job.copies, OBJECTS, columns=["size_bytes"])
+        sizes = chain.from_iterable(batch.column("size_bytes").to_pylist() for batch in batches)
+        return list(_cut(sizes, job.cluster.runner.batch_bytes))
 
 
 def _cut(sizes: Iterable[int], batch_bytes: int) -> Iterator[RowRange]:
@@ -78,13 +78,12 @@ def mirror_batch(job: Job, batch: RowRange, *, progress: Progress, beside: int =
     assert job.copies is not None, "there is nothing to mirror"
     limits = job.cluster.copy_
     with opened_root(job) as root, opened_source(job) as source, scratch() as folder:
-        rows = read_manifest(
-            fetch_manifest(root, job.copies), OBJECTS, first_row=batch.first_row, rows=batch.rows
-        )
+        first_row, rows = batch.first_row, batch.rows
+        objects = read_ref(root, job.copies, OBJECTS, first_row=first_row, rows=rows)
         result = copy_batch(
             source,
             root,
-            object_rows(rows),
+            object_rows(objects),
             prefix=layout.mirror_prefix(),
             concurrency=max(1, limits.concurrency // beside),
             budget=ByteBudget(max(1, limits.memory_bytes // beside)),
@@ -98,50 +97,58 @@ def mirror_batch(job: Job, batch: RowRange, *, progress: Progress, beside: int =
     return BatchReport(done=done, failures=result.failures, failed=len(result.failures))
 
 
-def seal_mirror(job: Job, *, progress: Progress) -> Ref | None:
-    """One manifest of all mirrored objects, from what was there and the receipts.
+def seal_mirror(job: Job, *, progress: Progress) -> MirrorRefs | None:
+    """Two manifests of all mirrored objects, from what was there and the receipts.
 
     Args:
         job: The run.
         progress: Not told: it takes no time to speak of.
 
     Returns:
-        Ref of schema COPIED, ordered by key; None without a mirror.
+        Their refs; None without a mirror.
     """
     if job.copies is None or job.kept is None:
         return None
     with opened_root(job) as root, scratch() as folder:
         refs = chain([job.kept], mirror_receipts(root, job.segment))
-        batches = chain.from_iterable(
-            read_manifest(fetch_manifest(root, ref), COPIED) for ref in refs
+        receipts = chain.from_iterable(read_ref(root, ref, COPIED) for ref in refs)
+        ordered = sort_batches(receipts, COPIED, ["key", "modified"], work_dir=folder)
+        inventory = read_ref(root, job.inventory, OBJECTS)
+        copies = write_manifest(folder / "mirror.parquet", COPIED, _current(inventory, ordered))
+        _check_all(job.copies.rows + job.kept.rows, root, copies)
+        parts = align_copies(
+            lambda: read_ref(root, job.arrangement, ARRANGEMENT, columns=["parts"]),
+            read_manifest(copies.path, COPIED),
+            work_dir=folder,
         )
-        ordered = sort_batches(batches, COPIED, ["key", "modified"], work_dir=folder)
-        inventory = read_manifest(fetch_manifest(root, job.inventory), OBJECTS)
-        with ManifestWriter(folder / "mirror.parquet", COPIED) as writer:
-            writer.append(_current(object_rows(inventory), _rows(ordered)))
-        missing = job.copies.rows + job.kept.rows - writer.file.rows
-        if missing:
-            message = f"{missing} objects were to be mirrored and have no receipt"
-            raise FatalError("run.internal", message, where=root.url, hint="run again")
-        key = layout.manifest_key(job.version, "mirror", writer.file.sha256)
-        return put_named(root, key, writer.file)
+        aligned = write_manifest(folder / "parts.parquet", MIRRORED, parts)
+        key = layout.manifest_key(job.version, "mirror", copies.sha256)
+        return MirrorRefs(
+            copies=put_named(root, key, copies),
+            parts=put_work(root, job.segment, "mirrored", aligned),
+        )
 
 
-Row = tuple[Any, ...]
+def _check_all(wanted: int, root: Store, copies: ManifestFile) -> None:
+    missing = wanted - copies.rows
+    if missing:
+        message = f"{missing} objects were to be mirrored and have no receipt"
+        raise FatalError("run.internal", message, where=root.url, hint="run again")
 
 
-def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
-    for batch in batches:
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
-def _current(inventory: Iterable[ObjectInfo], copied: Iterable[Row]) -> Iterator[Row]:
+def _current(
+    inventory: Iterable[pa.RecordBatch], copied: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """For each object the last copy of the etag that the inventory has; both ordered by key."""
-    wanted = iter(inventory)
-    info = next(wanted, None)
-    for key, rows in groupby(copied, key=lambda row: row[0]):
-        while info is not None and info.key.encode() < key.encode():
-            info = next(wanted, None)
-        if info is not None and info.key == key:
-            fitting = [row for row in rows if row[2] == info.etag]
-            yield from fitting[-1:]
+    for objects, copies in match_rows(inventory, copied, COPIED):
+        keys = copies.column("key").combine_chunks()
+        listed = take_rows(keys, pa.Table.from_batches([objects])).column("etag")
+        fitting = copies.filter(pc.equal(copies.column("source_etag"), listed))
+        yield from _last_of_each(fitting).to_batches()
+
+
+def _last_of_each(copies: pa.Table) -> pa.Table:
+    keys = copies.column("key").combine_chunks()
+    others_follow = pc.not_equal(keys[:-1], keys[1:])
+    last = [True] if copies.num_rows else []
+    return copies.filter(pa.concat_arrays([others_follow, pa.array(last, pa.bool_())]))

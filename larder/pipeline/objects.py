@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
+from larder.manifest.files import ManifestFile, ManifestWriter
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.job import Job, Ref, fetch_manifest
+from larder.pipeline.job import Job, Ref
+from larder.pipeline.manifests import read_ref
 from larder.store.base import Store
 from larder.transfer.copy import format_crc32c
 from larder.transfer.receipts import COPIED
@@ -39,7 +40,7 @@ def write_objects(
         sums: Rows of `SUMS`, ordered by key.
         path: The manifest to write.
     """
-    inventory = read_manifest(fetch_manifest(root, job.inventory), OBJECTS)
+    inventory = read_ref(root, job.inventory, OBJECTS)
     copied = _Ahead(_copied(root, mirror))
     read = _Ahead(_read(sums))
     with ManifestWriter(path, OBJECTS) as writer:
@@ -66,8 +67,7 @@ def _copied(root: Store, mirror: Ref | None) -> Iterator[tuple[str, str]]:
     """The checksums of what was copied, by key; those of copies known by their etag are not."""
     if mirror is None:
         return
-    path = fetch_manifest(root, mirror)
-    for batch in read_manifest(path, COPIED, columns=["key", "checksum"]):
+    for batch in read_ref(root, mirror, COPIED, columns=["key", "checksum"]):
         pairs = zip(*(column.to_pylist() for column in batch.columns), strict=True)
         yield from ((key, checksum) for key, checksum in pairs if checksum is not None)
 

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from larder.errors import ConfigError, Failure, NotFoundError
+from larder.errors import ConfigError, NotFoundError
 from larder.experiments.delivery import Advice, choose
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import ARRANGEMENT, OBJECTS
 from larder.manifest.sort import sort_batches
-from larder.pipeline.job import Ref, fetch_manifest, listed, opened, root_url
-from larder.pipeline.results import Count
+from larder.pipeline.job import Ref, listed, opened, root_url
+from larder.pipeline.manifests import read_ref
+from larder.pipeline.results import BadKeysError, BatchReport, Count
 from larder.pipeline.survey import Survey
 from larder.progress import Progress
 from larder.samples.arrange import Arrangement, arrange
@@ -196,12 +197,12 @@ def _of_latest(root: Store) -> Iterator[pa.RecordBatch]:
         if file.role == "mirror":
             ref = Ref(file.path, file.sha256, file.bytes, rows=-1)
             with suppress(NotFoundError):  # nothing is known then, and all is copied again
-                yield from read_manifest(fetch_manifest(root, ref), COPIED)
+                yield from read_ref(root, ref, COPIED)
 
 
 def _of_work(root: Store, segment: str) -> Iterator[pa.RecordBatch]:
     for ref in _unfinished_receipts(root, segment):
-        yield from read_manifest(fetch_manifest(root, ref), COPIED)
+        yield from read_ref(root, ref, COPIED)
 
 
 def mirror_receipts(root: Store, segment: str) -> Iterator[Ref]:
@@ -254,11 +255,13 @@ def check_plan(plan: Plan) -> None:
     """Refuse a plan that must not be carried out.
 
     Raises:
-        ConfigError: ``config.bad_key``, ``config.empty_source`` or ``config.cost_limit``.
+        BadKeysError: ``config.bad_key``, with all of them.
+        ConfigError: ``config.empty_source`` or ``config.cost_limit``.
     """
     arrangement, dataset = plan.arrangement, plan.survey.dataset
     if arrangement.bad_key_count and dataset.on_bad_key == "fail":
-        raise _bad_keys(arrangement.bad_keys[0], arrangement.bad_key_count)
+        report = BatchReport(failures=arrangement.bad_keys, failed=arrangement.bad_key_count)
+        raise BadKeysError(report)
     if not arrangement.samples:
         objects = format_count(plan.survey.inventory.objects, "object")
         message = f"no sample: {objects}, all of them folder markers, label files or bad keys"
@@ -276,9 +279,3 @@ def check_plan(plan: Plan) -> None:
 
 def _read_bytes(plan: Plan) -> int:
     return plan.copies.bytes if plan.copies else plan.survey.inventory.bytes
-
-
-def _bad_keys(first: Failure, count: int) -> ConfigError:
-    message = f"{format_count(count, 'key')} that WebDataset's readers skip or merge: "
-    hint = "rename or exclude them, or set on_bad_key: skip"
-    return ConfigError("config.bad_key", message + first.message, where=first.key, hint=hint)

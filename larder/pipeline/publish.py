@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from larder.errors import DamageError
-from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SHARDS
 from larder.pipeline.index import Index
-from larder.pipeline.job import Job, Ref, fetch_manifest, opened_root
+from larder.pipeline.job import Job, Ref, opened_root
+from larder.pipeline.manifests import read_ref
 from larder.progress import Progress
 from larder.store.base import Store
 from larder.versions.documents import (
@@ -127,6 +127,7 @@ def _version(
         classes=segment.classes,
         files=(*segment.files, *sources),
         cache=segment.cache,
+        skipped=job.skipped_keys + segment.skipped,
     )
 
 
@@ -138,6 +139,6 @@ def _shard_rows(root: Store, segment: SegmentDocument) -> Iterator[tuple[str, st
     for file in segment.files:
         if file.role == "shards":
             ref = Ref(file.path, file.sha256, file.bytes, rows=-1)
-            for batch in read_manifest(fetch_manifest(root, ref), SHARDS):
+            for batch in read_ref(root, ref, SHARDS):
                 names = ("split", "name", "bytes", "sha256")
                 yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)

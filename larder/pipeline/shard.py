@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, cast
 
-import pyarrow as pa
-
 from larder.errors import Failure
-from larder.manifest.files import ManifestWriter, read_manifest
+from larder.limits import read_ahead_bytes
+from larder.manifest.files import ManifestWriter
 from larder.manifest.schemas import ARRANGEMENT
 from larder.pipeline.job import (
     Job,
     Ref,
-    fetch_manifest,
     listed,
     opened,
     opened_root,
@@ -28,21 +26,25 @@ from larder.pipeline.job import (
     put_named,
     scratch,
 )
+from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.plan import planned_shards
 from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Count
 from larder.progress import Progress
 from larder.shards.build import build_shard
 from larder.shards.model import ROWS, Sample, ShardBatch, ShardResult, read_samples
 from larder.shards.packing import batch_shards
-from larder.shards.readahead import open_reads
+from larder.shards.readahead import open_reads, suited_concurrency
 from larder.store import object_url
 from larder.store.base import Store
+from larder.transfer.align import MIRRORED
 from larder.transfer.mirrored import Mirror, mirrored_objects
-from larder.transfer.receipts import COPIED
 from larder.versions import layout
 from larder.versions.documents import seal, unseal
 
-__all__ = ["Receipt", "read_receipts", "shard_batch", "shard_batches"]
+__all__ = ["BATCH_ROWS", "Receipt", "read_receipts", "shard_batch", "shard_batches"]
+
+BATCH_ROWS = 100_000
+"""A batch ends at so many samples too: a task holds some 600 bytes of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +96,11 @@ def shard_batches(job: Job) -> tuple[list[ShardBatch], Count]:
     """The shards to make, in batches of about ``runner.batch_bytes``, and those that stand."""
     with opened_root(job) as root:
         done = _standing(root, job)
-        path = fetch_manifest(root, job.shard_plan)
-    missing = (plan for plan in planned_shards(path) if (plan.split, plan.name) not in done)
+        with fetched(root, job.shard_plan) as path:
+            plans = planned_shards(path)
+            missing = [plan for plan in plans if (plan.split, plan.name) not in done]
     standing = sum((Count(1, size_bytes) for size_bytes in done.values() if size_bytes), Count())
-    return batch_shards(missing, job.cluster.runner.batch_bytes), standing
+    return batch_shards(missing, job.cluster.runner.batch_bytes, batch_rows=BATCH_ROWS), standing
 
 
 def _standing(root: Store, job: Job) -> dict[tuple[str, str], int]:
@@ -129,13 +132,15 @@ def shard_batch(job: Job, batch: ShardBatch, *, progress: Progress, beside: int 
         RetryableError: A store went on failing.
     """
     limits = job.cluster.copy_
-    concurrency = max(1, limits.concurrency // beside)
-    memory_bytes = max(1, limits.memory_bytes // beside)
+    allowed = max(1, limits.concurrency // beside)
     results: list[ShardResult] = []
     with (
         opened_root(job) as root,
         _reading(job, root, batch) as source,
-        open_reads(concurrency, memory_bytes) as reads,
+        open_reads(
+            suited_concurrency(source, job.dataset.validation, allowed),
+            read_ahead_bytes(limits.memory_bytes // beside, local=root.features.local_path),
+        ) as reads,
     ):
         samples = _samples(job, root, batch)
         for plan in batch.shards:
@@ -168,22 +173,17 @@ def _reading(job: Job, root: Store, batch: ShardBatch) -> Iterator[Store]:
         with opened_source(job) as source:
             yield source
         return
-    keys = pa.concat_arrays(
-        [rows.column("parts").flatten().field("key") for rows in _arranged(job, root, batch)]
-    )
-    copies = read_manifest(fetch_manifest(root, job.mirror), COPIED)
+    parts = read_ref(root, job.mirror.parts, MIRRORED, first_row=batch.first_row, rows=batch.rows)
     with opened(job.cluster.local, object_url(job.root, layout.mirror_prefix())) as store:
         # A mirror has what shards are made with, and no more: head, get and open.
-        yield cast("Store", Mirror(store, mirrored_objects(copies, keys)))
+        yield cast("Store", Mirror(store, mirrored_objects(parts)))
 
 
 def _samples(job: Job, root: Store, batch: ShardBatch) -> Iterator[Sample]:
-    return read_samples(_arranged(job, root, batch))
-
-
-def _arranged(job: Job, root: Store, batch: ShardBatch) -> Iterator[pa.RecordBatch]:
-    path = fetch_manifest(root, job.arrangement)
-    return read_manifest(path, ARRANGEMENT, first_row=batch.first_row, rows=batch.rows)
+    first_row, rows = batch.first_row, batch.rows
+    return read_samples(
+        read_ref(root, job.arrangement, ARRANGEMENT, first_row=first_row, rows=rows)
+    )
 
 
 def _leave_receipt(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from larder.limits import map_ahead
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.job import Ref, fetch_manifest
+from larder.pipeline.job import Ref
+from larder.pipeline.manifests import fetched
 from larder.samples.grouping import may_be_part
 from larder.store.base import Store
 from larder.transfer.copy import format_crc32c
@@ -55,16 +57,14 @@ def unchanged_version(
         return None
     recorded = version.file("objects")
     ref = Ref(recorded.path, recorded.sha256, recorded.bytes, rows=-1)
-    try:
-        before = fetch_manifest(root, ref)
-    except NotFoundError:  # lost: then it cannot be told
-        return None
-    if not _same_keys_and_sizes(before, inventory.file.path):
-        return None
-    if to_inputs(_inventory_digest(before)) != version.inputs:
-        return None
-    touched = _touched(before, inventory.file.path, label_files)
-    return version if _same_contents(source, touched) else None
+    with suppress(NotFoundError), fetched(root, ref) as before:  # if lost, it cannot be told
+        if not _same_keys_and_sizes(before, inventory.file.path):
+            return None
+        if to_inputs(_inventory_digest(before)) != version.inputs:
+            return None
+        touched = _touched(before, inventory.file.path, label_files)
+        return version if _same_contents(source, touched) else None
+    return None
 
 
 def _rows(path: Path, *columns: str) -> Iterator[tuple[Any, ...]]:

@@ -43,23 +43,27 @@ def plan_shards(
             row += rows
 
 
-def batch_shards(plans: Iterable[ShardPlan], batch_bytes: int) -> list[ShardBatch]:
+def batch_shards(
+    plans: Iterable[ShardPlan], batch_bytes: int, *, batch_rows: int | None = None
+) -> list[ShardBatch]:
     """Group neighbouring shards into batches of about ``batch_bytes``.
 
-    No batch is longer, unless it holds one shard that alone is. A batch may hold shards of more
+    No batch is longer, or has more than ``batch_rows`` samples, unless it holds one shard that
+    alone is or has. A batch may hold shards of more
     than one split, and its rows are contiguous: where shards between two others are not to be
     made, a new batch begins.
     """
     batches: list[ShardBatch] = []
     shards: list[ShardPlan] = []
-    total_bytes = 0
+    rows = total_bytes = 0
     for plan in plans:
+        rows, total_bytes = rows + plan.rows, total_bytes + plan.bytes
         neighbours = bool(shards) and plan.first_row == shards[-1].first_row + shards[-1].rows
-        if shards and not (neighbours and total_bytes + plan.bytes <= batch_bytes):
+        fits = total_bytes <= batch_bytes and (batch_rows is None or rows <= batch_rows)
+        if shards and not (neighbours and fits):
             batches.append(ShardBatch(len(batches), tuple(shards)))
-            shards, total_bytes = [], 0
+            shards, rows, total_bytes = [], plan.rows, plan.bytes
         shards.append(plan)
-        total_bytes += plan.bytes
     if shards:
         batches.append(ShardBatch(len(batches), tuple(shards)))
     return batches

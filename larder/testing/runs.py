@@ -17,7 +17,7 @@ from typing import Any
 from unittest import mock
 
 from larder.config.models import Cluster, Dataset
-from larder.pipeline import job
+from larder.pipeline import job, manifests
 from larder.pipeline.settings import Settings
 from larder.store import open_store
 from larder.store.base import Store
@@ -63,8 +63,7 @@ def run_settings(
 
 def forget_manifests() -> None:
     """Let the next run fetch every manifest, as a new process does."""
-    with job._fetching:
-        job._fetched.clear()
+    manifests.forget()
 
 
 def _location(where: str | Path | Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import google_crc32c
 
 from larder.errors import ObjectError
-from larder.limits import ByteBudget
+from larder.limits import STREAM_BYTES, ByteBudget
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
 from larder.store.etags import Arrival, is_md5
@@ -16,8 +16,6 @@ from larder.store.etags import Arrival, is_md5
 __all__ = ["Copied", "copy_object", "format_crc32c"]
 
 WHOLE_BYTES = 8 * 1024**2
-STREAM_BYTES = 64 * 1024**2
-"""What one streamed copy may hold: a part being filled, two being sent, and what is read."""
 
 
 @dataclass(frozen=True, slots=True)

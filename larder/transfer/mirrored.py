@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import google_crc32c
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from larder.errors import NotFoundError, ObjectError, PreconditionError
 from larder.store import object_url
-from larder.store.base import Buffer, ObjectInfo, Reader, Store
+from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store
 from larder.transfer.copy import format_crc32c
 
 __all__ = ["Mirror", "MirroredObject", "mirrored_objects"]
@@ -32,21 +31,17 @@ class MirroredObject(NamedTuple):
     checksum: str | None
 
 
-def mirrored_objects(
-    batches: Iterable[pa.RecordBatch], keys: pa.Array
-) -> dict[str, MirroredObject]:
-    """The copies of some objects.
-
-    Args:
-        batches: Rows of `larder.transfer.receipts.COPIED`.
-        keys: The objects wanted.
-    """
+def mirrored_objects(batches: Iterable[pa.RecordBatch]) -> dict[str, MirroredObject]:
+    """The copies that rows of `larder.transfer.align.MIRRORED` name, by key."""
     found: dict[str, MirroredObject] = {}
-    names = ("key", *MirroredObject._fields)
     for batch in batches:
-        rows = batch.filter(pc.is_in(batch.column("key"), keys))
-        columns = (rows.column(name).to_pylist() for name in names)
-        found |= {row[0]: MirroredObject(*row[1:]) for row in zip(*columns, strict=True)}
+        parts = batch.column("parts").flatten()
+        # By way of numpy: ten times as fast as to_pylist().
+        keys, *columns = (
+            parts.field(name).to_numpy(zero_copy_only=False).tolist()
+            for name in ("key", *MirroredObject._fields)
+        )
+        found |= zip(keys, map(MirroredObject, *columns), strict=True)
     return found
 
 
@@ -65,6 +60,16 @@ class Mirror:
     def __init__(self, store: Store, objects: dict[str, MirroredObject]) -> None:
         self._store = store
         self._objects = objects
+
+    @property
+    def url(self) -> str:
+        """That of the store."""
+        return self._store.url
+
+    @property
+    def features(self) -> Features:
+        """Those of the store, but that the etags are those of the sources."""
+        return replace(self._store.features, etag_is_md5=False)
 
     def head(self, key: str) -> ObjectInfo:
         """The copy, with the etag of its source.

@@ -45,7 +45,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 CONCURRENCY = {
     "runner": {"workers": 3, "batch_bytes": 9_000},
-    "copy": {"concurrency": 2, "memory_bytes": 1024**2},
+    "copy": {"concurrency": 2, "memory_bytes": 3 * 64 * 1024**2},
 }
 
 

@@ -9,7 +9,42 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from larder.limits import ByteBudget, map_ahead
+from larder.limits import (
+    STREAM_BYTES,
+    WRITER_BYTES,
+    ByteBudget,
+    batches_at_once,
+    map_ahead,
+    read_ahead_bytes,
+)
+from larder.store import s3
+
+MIB = 1024**2
+
+
+def test_a_writer_holds_three_parts() -> None:
+    assert WRITER_BYTES == 3 * s3._PART_BYTES
+    assert WRITER_BYTES < STREAM_BYTES
+
+
+@pytest.mark.parametrize(
+    ("workers", "memory_mib", "batches"),
+    [(1, 1, 1), (8, 1, 1), (8, 127, 1), (8, 128, 2), (2, 1024, 2), (100, 1024, 16)],
+)
+def test_every_batch_has_the_memory_of_a_stream(
+    workers: int, memory_mib: int, batches: int
+) -> None:
+    assert batches_at_once(workers, memory_mib * MIB) == batches
+
+
+@pytest.mark.parametrize(
+    ("share_mib", "local", "read_ahead_mib"),
+    [(64, False, 16), (128, False, 80), (1, False, 8), (64, True, 64)],
+)
+def test_what_is_read_ahead_is_what_a_writer_leaves(
+    share_mib: int, local: bool, read_ahead_mib: int
+) -> None:
+    assert read_ahead_bytes(share_mib * MIB, local=local) == read_ahead_mib * MIB
 
 
 @settings(deadline=None, max_examples=25)

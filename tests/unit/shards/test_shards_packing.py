@@ -39,6 +39,17 @@ def test_no_shards_make_no_batches() -> None:
 
 
 @pytest.mark.parametrize(
+    ("batch_rows", "shards"), [(None, [6]), (20, [2, 2, 2]), (29, [2, 2, 2]), (9, [1] * 6)]
+)
+def test_a_batch_ends_at_its_rows_too(batch_rows: int | None, shards: list[int]) -> None:
+    plans = list(plan_shards([("train", [1024] * 60)], 11 * 1024, "x"))
+    assert [plan.rows for plan in plans] == [10] * 6
+    batches = batch_shards(plans, 10**9, batch_rows=batch_rows)
+    assert [len(batch.shards) for batch in batches] == shards
+    assert [plan for batch in batches for plan in batch.shards] == plans
+
+
+@pytest.mark.parametrize(
     ("numbers", "pattern"),
     [
         ([0], "d-train-000000.tar"),

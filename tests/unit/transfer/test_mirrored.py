@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
 
 from larder.errors import LarderError
 from larder.limits import ByteBudget
+from larder.manifest.schemas import ARRANGEMENT
 from larder.store import open_store
 from larder.store.base import Store
-from larder.transfer.copy import copy_object
-from larder.transfer.mirrored import Mirror, MirroredObject, mirrored_objects
+from larder.transfer.align import align_copies
+from larder.transfer.copy import Copied, copy_object
+from larder.transfer.mirrored import Mirror, mirrored_objects
 from larder.transfer.receipts import copied_batch
 
 DATA = bytes(range(256)) * 5
@@ -26,6 +31,15 @@ def store() -> Iterator[Store]:
     opened.close()
 
 
+def aligned(keys: list[str], rows: list[Copied]) -> Iterator[pa.RecordBatch]:
+    """Rows of MIRRORED: one sample of one part for each key."""
+    parts = [{"ext": "bin", "key": key, "size_bytes": len(DATA), "etag": ""} for key in keys]
+    samples = [{"split": "", "key": part["key"], "label": None, "parts": [part]} for part in parts]
+    batch = pa.RecordBatch.from_pylist(samples, schema=ARRANGEMENT)
+    with TemporaryDirectory() as name:
+        yield from align_copies(lambda: [batch], [copied_batch(rows)], work_dir=Path(name))
+
+
 @pytest.fixture
 def mirror(store: Store) -> Mirror:
     """Of one object ``k`` with a checksum, and one ``e`` that is known by its etag alone."""
@@ -34,8 +48,7 @@ def mirror(store: Store) -> Mirror:
         copy_object(source, source.put(key, DATA), store, key, ByteBudget(2**20))
         for key in ("e", "k", "other")
     ]
-    batches = [copied_batch(rows[:1]), copied_batch(rows[1:])]
-    found = mirrored_objects(batches, pa.array(["k", "e"]))
+    found = mirrored_objects(aligned(["k", "e"], rows))
     assert set(found) == {"e", "k"}
     found["e"] = found["e"]._replace(checksum=None)
     found["k"] = found["k"]._replace(source_etag="as listed")
@@ -81,14 +94,6 @@ def test_other_bytes_are_told_from_the_copy(mirror: Mirror, store: Store) -> Non
     assert code_of(lambda: mirror.open("e")) == "object.changed"
 
 
-def test_the_last_copy_of_a_key_counts() -> None:
-    source = open_store(f"memory://{uuid.uuid4().hex}/")
-    target = open_store(f"memory://{uuid.uuid4().hex}/")
-    rows = [
-        copy_object(source, source.put("k", data), target, "k", ByteBudget(2**20))
-        for data in (b"1", b"22")
-    ]
-    found = mirrored_objects([copied_batch(rows)], pa.array(["k"]))
-    assert found == {
-        "k": MirroredObject(2, rows[1].source.etag, rows[1].info.etag, rows[1].checksum)
-    }
+def test_it_has_the_features_of_its_store_but_for_the_etags(mirror: Mirror, store: Store) -> None:
+    assert mirror.url == store.url
+    assert mirror.features == replace(store.features, etag_is_md5=False)

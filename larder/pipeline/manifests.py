@@ -1,0 +1,184 @@
+"""Manifests of the dataset's store, read by reference.
+
+In a directory they are read where they are. From an object store they are fetched to the local
+disk, where the last few stay, as one batch after the other reads the same ones.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from larder.errors import DamageError
+from larder.manifest.disk import disk_errors
+from larder.manifest.files import read_manifest
+from larder.pipeline.job import Ref
+from larder.store import local_path, object_url
+from larder.store.base import Store
+from larder.versions.documents import MAKE_ANEW
+from larder.versions.publish import our_own
+
+__all__ = ["KEPT", "Manifests", "fetched", "forget", "read_ref"]
+
+KEPT = 8
+"""Manifests that nobody reads at the moment and that stay on the disk: a job has seven."""
+
+
+class _Entry:
+    """One manifest: where it is once it is verified, and how many read it."""
+
+    def __init__(self) -> None:
+        self.filling = threading.Lock()
+        self.users = 0
+        self.own: Path | None = None
+        """The copy on the local disk, of an object store's."""
+        self.verified_etag = ""
+        """Of the file that was verified, in a directory."""
+
+
+class Manifests:
+    """The manifests that a process has at hand. All methods may be called from many threads.
+
+    Args:
+        kept: How many stay on the disk while nobody reads them.
+    """
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        # Reentrant: a reader that is collected as garbage leaves in whatever thread that happens.
+        self._lock = threading.RLock()
+        self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
+        self._folder: Path | None = None
+
+    @contextmanager
+    def fetched(self, store: Store, ref: Ref) -> Iterator[Path]:
+        """A manifest as a local file, which stays for the length of a ``with`` block.
+
+        Raises:
+            DamageError: ``damage.digest``: its bytes are not those that the reference names.
+            NotFoundError: It is gone.
+            StoreError: ``store.full``: no space is left on the local disk.
+        """
+        name = object_url(store.url, ref.key), ref.sha256
+        entry = self._enter(name)
+        try:
+            with entry.filling:
+                path = self._fill(entry, store, ref)
+            yield path
+        finally:
+            self._leave(name)
+
+    def forget(self) -> None:
+        """Let go of all that nobody reads, as if the process had begun anew."""
+        with self._lock:
+            self._let_go(0)
+
+    def _let_go(self, kept: int) -> None:
+        """All but the ``kept`` that were read last."""
+        idle = [name for name, entry in list(self._entries.items()) if not entry.users]
+        for name in idle[: max(0, len(idle) - kept)]:
+            entry = self._entries.pop(name, None)
+            if entry and entry.own:
+                entry.own.unlink(missing_ok=True)
+
+    def _enter(self, name: tuple[str, str]) -> _Entry:
+        with self._lock:
+            entry = self._entries.setdefault(name, _Entry())
+            entry.users += 1
+            return entry
+
+    def _leave(self, name: tuple[str, str]) -> None:
+        with self._lock:
+            self._entries[name].users -= 1
+            self._entries.move_to_end(name)
+            self._let_go(self._kept)
+
+    def _fill(self, entry: _Entry, store: Store, ref: Ref) -> Path:
+        if not store.features.local_path:
+            entry.own = entry.own or self._download(store, ref)
+            return entry.own
+        with our_own():
+            etag = store.head(ref.key).etag
+        if etag != entry.verified_etag:
+            _verify(store, ref, etag)
+            entry.verified_etag = etag
+        return local_path(store, ref.key)
+
+    def _download(self, store: Store, ref: Ref) -> Path:
+        folder = self._made_folder()
+        with disk_errors(folder):
+            handle, name = tempfile.mkstemp(dir=folder, suffix=".parquet")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    _verify(store, ref, None, file)
+            except BaseException:
+                os.unlink(name)
+                raise
+        return Path(name)
+
+    def _made_folder(self) -> Path:
+        with self._lock:
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="larder-"))
+                atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+            return self._folder
+
+
+def _verify(store: Store, ref: Ref, etag: str | None, copy: BinaryIO | None = None) -> None:
+    """Hold the bytes of a manifest against its reference; they go into ``copy`` too."""
+    hasher = hashlib.sha256()
+    with our_own(), store.open(ref.key, if_match=etag) as reader:
+        for buffer in reader:
+            hasher.update(buffer)
+            if copy:
+                copy.write(buffer)
+    if hasher.hexdigest() != ref.sha256:
+        where = object_url(store.url, ref.key)
+        message = "not the bytes that were written"
+        raise DamageError("damage.digest", message, where=where, hint=MAKE_ANEW)
+
+
+_manifests = Manifests()
+
+
+@contextmanager
+def fetched(store: Store, ref: Ref) -> Iterator[Path]:
+    """A manifest as a local file, verified; see `Manifests.fetched`."""
+    with _manifests.fetched(store, ref) as path:
+        yield path
+
+
+def forget() -> None:
+    """Let go of all manifests that nobody reads; see `Manifests.forget`."""
+    _manifests.forget()
+
+
+def read_ref(
+    store: Store,
+    ref: Ref,
+    schema: pa.Schema,
+    *,
+    columns: Sequence[str] | None = None,
+    first_row: int = 0,
+    rows: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Read a manifest, or a range of its rows; see `larder.manifest.files.read_manifest`.
+
+    Raises:
+        DamageError: ``damage.digest`` or ``damage.manifest``.
+        NotFoundError: It is gone.
+        StoreError: ``store.full``: no space is left on the local disk.
+    """
+    with fetched(store, ref) as path:
+        yield from read_manifest(path, schema, columns=columns, first_row=first_row, rows=rows)

@@ -1,0 +1,133 @@
+"""Manifests by reference: verified, fetched once, and let go of only when nobody reads them."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from larder.errors import DamageError, NotFoundError
+from larder.manifest.files import read_manifest, write_manifest
+from larder.pipeline.job import Ref, put_named
+from larder.pipeline.manifests import Manifests, read_ref
+from larder.store import local_path, open_store
+from larder.store.base import Store
+from larder.store.recording import RecordingStore
+
+SCHEMA = pa.schema([("row", pa.int64())])
+
+
+@pytest.fixture(params=["memory", "directory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordingStore]:
+    url = f"memory://{uuid.uuid4().hex}/" if request.param == "memory" else str(tmp_path / "store")
+    opened = RecordingStore(open_store(url))
+    yield opened
+    opened.close()
+
+
+def put(store: Store, folder: Path, number: int) -> Ref:
+    batch = pa.record_batch([[number, number + 1]], schema=SCHEMA)
+    return put_named(
+        store, f"m-{number}", write_manifest(folder / f"{number}.parquet", SCHEMA, [batch])
+    )
+
+
+def rows(path: Path) -> list[int]:
+    return [row for batch in read_manifest(path, SCHEMA) for row in batch.column(0).to_pylist()]
+
+
+def test_a_manifest_is_read_from_the_store_once(store: RecordingStore, tmp_path: Path) -> None:
+    ref, manifests = put(store, tmp_path, 1), Manifests()
+
+    def read(_: int) -> list[int]:
+        with manifests.fetched(store, ref) as path:
+            return rows(path)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(read, range(8))) == [[1, 2]] * 8
+    assert store.count("open") == 1
+    manifests.forget()
+    assert read(0) == [1, 2]
+    assert store.count("open") == 2
+
+
+def test_one_that_is_fetched_does_not_hold_up_another(
+    store: RecordingStore, tmp_path: Path
+) -> None:
+    slow, other = put(store, tmp_path, 1), put(store, tmp_path, 2)
+    manifests, begun, done = Manifests(), threading.Event(), threading.Event()
+
+    class Waiting(RecordingStore):
+        def note(self, method: str, key: str, size_bytes: int = 0) -> None:
+            if method == "open" and key == slow.key:
+                begun.set()
+                assert done.wait(60)
+
+    def read(ref: Ref) -> list[int]:
+        with manifests.fetched(waiting, ref) as path:
+            return rows(path)
+
+    waiting = Waiting(store)
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(read, slow)
+        assert begun.wait(60)
+        assert read(other) == [2, 3]
+        assert not future.done()
+        done.set()
+        assert future.result() == [1, 2]
+
+
+def test_what_nobody_reads_makes_room(store: RecordingStore, tmp_path: Path) -> None:
+    refs = [put(store, tmp_path, number) for number in range(4)]
+    manifests, paths = Manifests(kept=2), []
+    with manifests.fetched(store, refs[0]) as held:
+        for ref in refs[1:]:
+            with manifests.fetched(store, ref) as path:
+                paths.append(path)
+        assert rows(held) == [0, 1]
+        in_place = store.features.local_path
+        assert [path.exists() for path in paths] == [in_place, True, True]
+    assert [path.exists() for path in (held, *paths)] == [True, in_place, in_place, True]
+    manifests.forget()
+    assert [path.exists() for path in (held, *paths)] == [in_place] * 4
+
+
+def test_in_a_directory_it_is_read_where_it_is(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "store"))
+    ref = put(store, tmp_path, 1)
+    with Manifests().fetched(store, ref) as path:
+        assert path == local_path(store, ref.key)
+
+
+def test_damage_is_found(store: RecordingStore, tmp_path: Path) -> None:
+    ref, manifests = put(store, tmp_path, 1), Manifests()
+    with manifests.fetched(store, ref):
+        pass
+    store.put(ref.key, bytes(ref.bytes))
+    if not store.features.local_path:
+        manifests.forget()  # a copy stays what it was
+    for _ in range(2):
+        with pytest.raises(DamageError) as caught, manifests.fetched(store, ref):
+            pass
+        assert caught.value.code == "damage.digest"
+
+
+def test_one_that_is_not_there(store: RecordingStore, tmp_path: Path) -> None:
+    ref, manifests = put(store, tmp_path, 1), Manifests()
+    store.delete(ref.key)
+    with pytest.raises(NotFoundError), manifests.fetched(store, ref):
+        pass
+    put(store, tmp_path, 1)
+    with manifests.fetched(store, ref) as path:
+        assert rows(path) == [1, 2]
+
+
+def test_rows_are_read_by_reference(store: RecordingStore, tmp_path: Path) -> None:
+    ref = put(store, tmp_path, 1)
+    batches = list(read_ref(store, ref, SCHEMA, first_row=1, rows=1))
+    assert [batch.column(0).to_pylist() for batch in batches] == [[2]]
