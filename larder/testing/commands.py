@@ -80,7 +80,8 @@ class Running:
             seen.append(line)
             if line.startswith(beginning):
                 return
-        raise EOFError(f"no line began with {beginning!r}: {seen}")
+        status = self.wait().status
+        raise EOFError(f"no line began with {beginning!r}; ended with {status}: {seen}")
 
     def send(self, number: int) -> None:
         """Send a signal to the process group, as the terminal does at Ctrl-C."""

@@ -111,6 +111,12 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect
         process.wait(60)
 
 
+@pytest.fixture(scope="session")
+def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """PREFECT_HOME of runs that start a server themselves: its database takes seconds to make."""
+    return tmp_path_factory.mktemp("home")
+
+
 def _wait_for_server(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     for _ in range(int(START_SECONDS / POLL_SECONDS)):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_SECONDS)

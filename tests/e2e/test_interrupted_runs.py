@@ -1,0 +1,149 @@
+"""Runs that are interrupted or killed with a Prefect server of their own, and what stays behind."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from larder.testing.commands import Workplace
+
+FEW = ("--dataset", "imagenet", "--set", "cluster.runner.workers=1", "--set", "shards.bytes=100 kB")
+FEW += ("--set", "cluster.runner.batch_bytes=200 kB")
+STOPPING = "stopping after the objects under way"
+HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
+
+
+@pytest.fixture
+def place(place: Workplace, prefect_home: Path) -> Workplace:
+    """Where no Prefect server is named; the database that temporary ones share is there already."""
+    place.environment["PREFECT_HOME"] = str(prefect_home)
+    return place
+
+
+def processes(place: Workplace) -> list[str]:
+    """The processes that have the workplace's temporary directory in their environment."""
+    mark = f"TMPDIR={place.temporary}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+def wait_until(true: Callable[[], bool]) -> bool:
+    """Poll for a minute at most."""
+    for _ in range(600):
+        if true():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.slow
+def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place: Workplace) -> None:
+    running = place.start(*FEW, "--json")
+    running.read_until("mirror: started")
+    running.send(signal.SIGINT)
+    done = running.wait()
+    assert done.status == 130
+    assert done.document["error"]["code"] == "run.interrupted"
+    assert "Traceback" not in done.err
+    assert done.err.splitlines()[-1].startswith("error[run.interrupted]: interrupted; run the same")
+    assert done.err.count(STOPPING) == 1
+    assert processes(place) == []
+    assert list(place.temporary.iterdir()) == []
+    assert not list(place.local.glob("larder/imagenet/versions/*/version.json"))
+
+    # With a server of its own, as nobody named one.
+    done = place.run(*FEW, "--json")
+    assert done.status == 0, done.err
+    assert done.document["status"] == "built"
+    assert processes(place) == []
+    assert list(place.temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_interrupted_before_it_needs_prefect(place: Workplace, number: int) -> None:
+    running = place.start(*FEW, "--json")
+    running.read_until("starting Prefect")
+    running.send(number)
+    done = running.wait()
+    assert (done.status, done.document["error"]["code"]) == (130, "run.interrupted")
+    assert done.err.splitlines() == [
+        "error[run.interrupted]: interrupted; run the same command again to carry on"
+    ]
+    assert wait_until(lambda: not processes(place))
+
+
+@pytest.mark.slow
+def test_sigterm_while_it_copies(place: Workplace) -> None:
+    running = place.start(*FEW)
+    running.read_until("mirror: started")
+    os.kill(running.process.pid, signal.SIGTERM)
+    done = running.wait()
+    assert (done.status, done.out) == (130, "")
+    assert done.err.splitlines()[-1].startswith("error[run.interrupted]")
+    assert processes(place) == []
+
+
+@pytest.mark.slow
+def test_a_killed_run_takes_its_prefect_server_along(place: Workplace) -> None:
+    running = place.start(*FEW)
+    running.read_until("mirror: started")
+    assert len(processes(place)) == 2
+    os.kill(running.process.pid, signal.SIGKILL)
+    assert running.wait().status == -signal.SIGKILL
+    assert wait_until(lambda: not processes(place))
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_rows_and_gets_its_cursor_back(place: Workplace) -> None:
+    master, slave = pty.openpty()
+    seen = bytearray()
+
+    def read() -> None:
+        while True:
+            try:
+                data = os.read(master, 65536)
+            except OSError:  # the other end is closed
+                return
+            seen.extend(data)
+            if b"mirror" in seen and not interrupted.is_set():
+                interrupted.set()
+                os.killpg(process.pid, signal.SIGINT)
+
+    interrupted = threading.Event()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flows.prepare", *FEW],
+        cwd=place.folder,
+        env={**place.environment, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=slave,
+        start_new_session=True,
+    )
+    os.close(slave)
+    reader = threading.Thread(target=read)
+    reader.start()
+    out, _ = process.communicate(timeout=240)
+    reader.join()
+    os.close(master)
+    assert (process.returncode, out) == (130, b"")
+    assert seen.count(HIDE) == 1
+    assert seen.rindex(SHOW) > seen.index(HIDE)
+    for text in (b"inventory", b"60 objects", b"done in", STOPPING.encode()):
+        assert text in seen
+    assert b"Traceback" not in seen
+    assert b"error[run.interrupted]" in seen[seen.rindex(SHOW) :]
