@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
+from larder.cache.part import open_part
 from larder.cache.records import Samples, build_samples
 from larder.cache.scratch import workshop
 from larder.errors import NotFoundError
@@ -71,7 +73,7 @@ def cache_split(job: Job, batch: CacheBatch, *, progress: Progress, beside: int 
 
     Raises:
         ObjectError: ``sample.undecodable``.
-        DamageError: A shard is not what was written.
+        DamageError: A shard is not what was written, or the part does not read back as built.
         FatalError: ``run.endless``: the part passes its budget of disk.
         StoreError: ``store.full``: no space is left.
     """
@@ -92,6 +94,8 @@ def cache_split(job: Job, batch: CacheBatch, *, progress: Progress, beside: int 
                 window_bytes=max(1, job.cluster.copy_.memory_bytes // beside),
                 progress=progress,
             )
+            with closing(open_part(path, facts)) as built:
+                built.verify()
             key = layout.cache_key(job.segment, batch.split, facts.sha256)
             root.upload(key, path)
         part = CachePart(key, facts.bytes, facts.sha256, facts.digest, facts.records)
@@ -100,11 +104,14 @@ def cache_split(job: Job, batch: CacheBatch, *, progress: Progress, beside: int 
 
 
 def _stored(root: Store, note: str) -> CachePart | None:
-    """The part of a receipt, if its file is there in full length."""
+    """The part of a receipt, if its file is there in full length.
+
+    A receipt that another Larder wrote in another way is none.
+    """
     try:
         part = CachePart(**unseal(bytes(root.get(note)), object_url(root.url, note)))
         return part if root.head(part.path).size_bytes == part.bytes else None
-    except NotFoundError:
+    except (NotFoundError, TypeError):
         return None
 
 

@@ -77,15 +77,25 @@ class Receipt:
 
 
 def read_receipts(root: Store, segment: str) -> Iterator[Receipt]:
-    """The receipts of a segment's finished batches, but for those whose rows are gone."""
+    """The receipts of a segment's finished batches.
+
+    One whose rows are gone is left out, and one that another Larder wrote in another way.
+    """
     infos = listed(root, f"{layout.work_prefix(segment)}shards/")
     sizes = {info.key: info.size_bytes for info in infos}
     for key in sizes:
         if key.endswith(".json"):
-            plain = unseal(bytes(root.get(key)), object_url(root.url, key))
-            rows = Ref(**plain["rows"])
-            if sizes.get(rows.key) == rows.bytes:
-                yield Receipt(tuple(_shard(**shard) for shard in plain["shards"]), rows)
+            receipt = _receipt(unseal(bytes(root.get(key)), object_url(root.url, key)))
+            if receipt is not None and sizes.get(receipt.rows.key) == receipt.rows.bytes:
+                yield receipt
+
+
+def _receipt(plain: dict[str, Any]) -> Receipt | None:
+    try:
+        shards = tuple(_shard(**shard) for shard in plain["shards"])
+        return Receipt(shards, Ref(**plain["rows"]))
+    except (KeyError, TypeError):
+        return None
 
 
 def _shard(*, omitted: Iterable[dict[str, str]], **fields: Any) -> Shard:

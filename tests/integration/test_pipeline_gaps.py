@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from pipeline_lab import directory_lab, images, listing, opened
 
+from larder.versions.documents import seal, unseal
+
 SHARDS = 6
 
 
@@ -35,4 +37,22 @@ def test_the_shards_that_are_gone_are_made_again_from_their_own_samples(
     again = lab.prepare()
     assert again["digest"] == first["digest"]
     assert again["shards"]["reused"] == SHARDS - len(gone)
+    lab.check()
+
+
+def test_receipts_that_another_larder_wrote_are_none(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    first = lab.prepare()
+    local = tmp_path / "local"
+    with opened(local) as store:
+        keys = [info.key for page in store.list() for info in page]
+        for key in keys:
+            if "/versions/" in key or "/inputs/" in key or key.endswith("segment.json"):
+                store.delete(key)
+            elif "/work/" in key and key.endswith(".json"):
+                plain = {**unseal(store.get(key), key), "new": 1}
+                store.put(key, seal({**plain, "shards": [{"new": 1}]}))
+    again = lab.prepare()
+    assert again["digest"] == first["digest"]
+    assert again["shards"]["reused"] == 0
     lab.check()
