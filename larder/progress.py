@@ -6,9 +6,12 @@ the command line has one that draws.
 
 from __future__ import annotations
 
+from threading import Event
 from typing import Protocol
 
-__all__ = ["NullProgress", "Progress"]
+from larder.errors import FatalError
+
+__all__ = ["NullProgress", "Progress", "Stoppable"]
 
 
 class Progress(Protocol):
@@ -35,3 +38,36 @@ class NullProgress:
 
     def finish(self, stage: str) -> None:
         """Ignored."""
+
+
+class Stoppable:
+    """Passes on what it is told, until an event is set: so a stage stops between two objects.
+
+    Args:
+        listener: Who listens.
+        stop: From when it is set, every call but `finish` raises `FatalError`
+            ``run.interrupted``, as does making one.
+    """
+
+    def __init__(self, listener: Progress, stop: Event) -> None:
+        self._listener = listener
+        self._stop = stop
+        self._check()
+
+    def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
+        """See `Progress.start`."""
+        self._check()
+        self._listener.start(stage, objects=objects, bytes=bytes)
+
+    def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
+        """See `Progress.advance`."""
+        self._check()
+        self._listener.advance(stage, objects=objects, bytes=bytes)
+
+    def finish(self, stage: str) -> None:
+        """See `Progress.finish`."""
+        self._listener.finish(stage)
+
+    def _check(self) -> None:
+        if self._stop.is_set():
+            raise FatalError("run.interrupted", "stopped: another batch failed, or the user did")

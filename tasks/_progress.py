@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Event
 
-from larder.errors import FatalError
-from larder.progress import NullProgress, Progress
+from larder.progress import NullProgress, Progress, Stoppable
 
 __all__ = ["current_progress", "listening", "stoppable"]
 
@@ -27,7 +26,7 @@ def current_progress() -> Progress:
         FatalError: ``run.interrupted``: they are to stop already.
     """
     stop = _stop.get()
-    return _Stoppable(_listener.get(), stop) if stop else _listener.get()
+    return Stoppable(_listener.get(), stop) if stop else _listener.get()
 
 
 @contextmanager
@@ -52,27 +51,3 @@ def stoppable() -> Iterator[Event]:
         yield event
     finally:
         _stop.reset(token)
-
-
-class _Stoppable:
-    """Passes on what it is told, until the event is set: between two objects a step can stop."""
-
-    def __init__(self, listener: Progress, stop: Event) -> None:
-        self._listener = listener
-        self._stop = stop
-        self._check()
-
-    def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
-        self._check()
-        self._listener.start(stage, objects=objects, bytes=bytes)
-
-    def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
-        self._check()
-        self._listener.advance(stage, objects=objects, bytes=bytes)
-
-    def finish(self, stage: str) -> None:
-        self._listener.finish(stage)
-
-    def _check(self) -> None:
-        if self._stop.is_set():
-            raise FatalError("run.interrupted", "stopped: another batch failed, or the user did")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from larder.pipeline.plan import Plan, check_plan, make_plan
 from larder.pipeline.report import built_document, plan_document, reused_document
 from larder.pipeline.settings import Settings
 from larder.pipeline.survey import Survey, note_inputs, survey
-from larder.progress import NullProgress, Progress
+from larder.progress import NullProgress, Progress, Stoppable
 
 __all__ = ["InlineRunner", "checked_plan", "plan", "prepare", "reuse", "workers"]
 
@@ -45,14 +46,24 @@ class InlineRunner:
         return step(job, *arguments, progress=self.progress)
 
     def map(self, step: Callable[..., Any], job: Job, batches: Sequence[Any]) -> list[Any]:
-        """The results of a step for each batch; the first error stops those not yet begun."""
+        """The results of a step for each batch.
+
+        The first error, or an interrupt, cancels those not yet begun; those under way stop after
+        the objects that they are at, and are waited for.
+        """
         beside = max(1, min(self._workers, len(batches)))
+        stop = threading.Event()
 
         def one(batch: Any) -> Any:
-            return step(job, batch, progress=self.progress, beside=beside)
+            progress = Stoppable(self.progress, stop)
+            return step(job, batch, progress=progress, beside=beside)
 
         with ThreadPoolExecutor(beside, thread_name_prefix="batch") as pool:
-            return list(map_ahead(pool, one, batches, window=beside))
+            try:
+                return list(map_ahead(pool, one, batches, window=beside))
+            except BaseException:
+                stop.set()
+                raise
 
 
 def plan(settings: Settings, progress: Progress) -> dict[str, Any]:

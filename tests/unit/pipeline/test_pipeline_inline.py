@@ -1,0 +1,68 @@
+"""Batches in threads: the first error, or Ctrl-C, stops those that run beside it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, cast
+
+import pytest
+
+from larder.config.models import Cluster
+from larder.errors import FatalError
+from larder.pipeline.inline import InlineRunner, workers
+from larder.pipeline.job import Job
+from larder.progress import NullProgress, Progress
+
+JOB = cast(Job, None)
+"""The runner hands it on, and looks at nothing in it."""
+
+
+def advance_for_ever(progress: Progress) -> None:
+    while True:
+        progress.advance("copy", objects=1)
+
+
+def test_results_come_in_the_order_of_the_batches() -> None:
+    def step(job: Job, batch: int, *, progress: Progress, beside: int) -> tuple[int, int]:
+        return batch, beside
+
+    assert InlineRunner(3, NullProgress()).map(step, JOB, range(5)) == [(n, 3) for n in range(5)]
+    assert InlineRunner(3, NullProgress()).map(step, JOB, []) == []
+
+
+@pytest.mark.parametrize("error", [FatalError("run.internal", "x"), KeyboardInterrupt()])
+def test_an_error_or_an_interrupt_stops_the_batches_beside(error: BaseException) -> None:
+    begun, ran, ended = threading.Barrier(2), [], []
+
+    def step(job: Job, batch: int, *, progress: Progress, beside: int) -> None:
+        ran.append(batch)
+        begun.wait(60)
+        if not batch:
+            raise error
+        try:
+            advance_for_ever(progress)
+        except FatalError as stopped:
+            ended.append(stopped.code)
+            raise
+
+    with pytest.raises(type(error)) as caught:
+        InlineRunner(2, NullProgress()).map(step, JOB, range(9))
+    assert caught.value is error
+    assert sorted(ran) == [0, 1]
+    assert ended == ["run.interrupted"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"runner": {"workers": 3}, "copy": {"memory_bytes": "1 GiB"}}, 3),
+        ({"runner": {"workers": 3}}, 2),
+        ({"runner": {"workers": 3}, "copy": {"memory_bytes": "16 MiB"}}, 1),
+        ({"copy": {"memory_bytes": "1 TiB"}}, os.cpu_count()),
+    ],
+)
+def test_memory_bounds_the_batches_at_once(fields: dict[str, Any], expected: int) -> None:
+    cluster = Cluster.model_validate({"name": "c", "local": {"url": "/x"}, **fields})
+    settings = cast(Any, type("Settings", (), {"cluster": cluster}))
+    assert workers(settings) == expected
