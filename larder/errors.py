@@ -121,9 +121,7 @@ class LarderError(Exception):
         return (_rebuild, (type(self), self.code, self.message, self.where, self.hint))
 
 
-def _rebuild(
-    cls: type[LarderError], code: str, message: str, where: str, hint: str
-) -> LarderError:
+def _rebuild(cls: type[LarderError], code: str, message: str, where: str, hint: str) -> LarderError:
     return cls(code, message, where=where, hint=hint)
 
 
