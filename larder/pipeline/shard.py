@@ -6,8 +6,8 @@ reads the receipts, sees which shards stand, and makes the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, cast
@@ -151,8 +151,8 @@ def shard_batch(job: Job, batch: ShardBatch, *, progress: Progress, beside: int 
             suited_concurrency(source, job.dataset.validation, allowed),
             read_ahead_bytes(limits.memory_bytes // beside, local=root.features.local_path),
         ) as reads,
+        closing(_samples(job, root, batch)) as samples,
     ):
-        samples = _samples(job, root, batch)
         for plan in batch.shards:
             writer = root.writer(layout.shard_key(job.segment, plan.split, plan.name))
             # A failed shard may leave samples unread; each shard takes exactly its own.
@@ -189,9 +189,9 @@ def _reading(job: Job, root: Store, batch: ShardBatch) -> Iterator[Store]:
         yield cast("Store", Mirror(store, mirrored_objects(parts)))
 
 
-def _samples(job: Job, root: Store, batch: ShardBatch) -> Iterator[Sample]:
+def _samples(job: Job, root: Store, batch: ShardBatch) -> Generator[Sample]:
     first_row, rows = batch.first_row, batch.rows
-    return read_samples(
+    yield from read_samples(
         read_ref(root, job.arrangement, ARRANGEMENT, first_row=first_row, rows=rows)
     )
 
