@@ -14,13 +14,8 @@ from larder.store import Store, open_store
 from larder.testing.servers import S3Server
 
 BUCKET = "contract"
-KINDS = [
-    "file",
-    "memory",
-    "moto",
-    "rclone",
-    pytest.param("radosgw", marks=pytest.mark.radosgw),
-]
+SERVERS = ["moto", "rclone", pytest.param("radosgw", marks=pytest.mark.radosgw)]
+KINDS = ["file", "memory", *SERVERS]
 
 
 @dataclass(frozen=True)
