@@ -87,15 +87,14 @@ def test_a_run_interrupted_before_it_needs_prefect(place: Workplace, number: int
     assert wait_until(lambda: not processes(place))
 
 
-@pytest.mark.slow
-def test_sigterm_while_it_copies(place: Workplace) -> None:
-    running = place.start(*FEW)
+def test_sigterm_while_it_copies(reporting: Workplace) -> None:
+    running = reporting.start(*FEW)
     running.read_until("mirror: started")
     os.kill(running.process.pid, signal.SIGTERM)
     done = running.wait()
     assert (done.status, done.out) == (130, "")
     assert done.err.splitlines()[-1].startswith("error[run.interrupted]")
-    assert processes(place) == []
+    assert list(reporting.temporary.iterdir()) == []
 
 
 @pytest.mark.slow
@@ -108,8 +107,7 @@ def test_a_killed_run_takes_its_prefect_server_along(place: Workplace) -> None:
     assert wait_until(lambda: not processes(place))
 
 
-@pytest.mark.slow
-def test_a_terminal_shows_rows_and_gets_its_cursor_back(place: Workplace) -> None:
+def test_a_terminal_shows_rows_and_gets_its_cursor_back(reporting: Workplace) -> None:
     master, slave = pty.openpty()
     seen = bytearray()
 
@@ -127,8 +125,8 @@ def test_a_terminal_shows_rows_and_gets_its_cursor_back(place: Workplace) -> Non
     interrupted = threading.Event()
     process = subprocess.Popen(
         [sys.executable, "-m", "flows.prepare", *FEW],
-        cwd=place.folder,
-        env={**place.environment, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"},
+        cwd=reporting.folder,
+        env={**reporting.environment, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=slave,

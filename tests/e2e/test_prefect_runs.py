@@ -19,7 +19,7 @@ NAMES = {
     "inventory": r"inventory of NAME",
     "plan": r"plan NAME",
     "mirror": r"mirror \d+ objects from \d+",
-    "seal mirror": r"manifest of the mirror",
+    "seal mirror": r"manifests of the mirror",
     "shard": r"shards from NAME-(train|validation)-\d{6}\.tar",
     "index": r"index of the shards",
     "cache": r"cache of (train|validation)",
@@ -168,20 +168,20 @@ def step(job, batch, *, progress, beside):
     return "worked"
 
 @flow(task_runner=ThreadPoolTaskRunner(max_workers=2))
-def one(kind: str, failures: int):
-    return TaskRunner(2).map(shard.shard_batch, (kind, failures), [Batch("a.tar")])
-
-soon = shard_tasks.shard_batch.with_options(retry_delay_seconds=0, retry_jitter_factor=None)
-answers = []
-with mock.patch.object(shard, "shard_batch", step), \\
-        mock.patch.dict(runner._TASKS, {step: soon}):
-    for kind, failures in json.loads(sys.argv[1]):
-        calls = []
+def all_of(cases: list):
+    for kind, failures in cases:
+        calls.clear()
         try:
-            result = one(kind, failures)
+            result = TaskRunner(2).map(shard.shard_batch, (kind, failures), [Batch("a.tar")])
         except Exception as error:
             result = type(error).__name__
         answers.append([kind, failures, len(calls), result])
+
+soon = shard_tasks.shard_batch.with_options(retry_delay_seconds=0, retry_jitter_factor=None)
+calls, answers = [], []
+with mock.patch.object(shard, "shard_batch", step), \\
+        mock.patch.dict(runner._TASKS, {step: soon}):
+    all_of(json.loads(sys.argv[1]))
 print(json.dumps(answers))
 """
 

@@ -1,0 +1,174 @@
+"""ImageNet's official layout, 3,000 JPEGs, from one bucket to another on a real S3 server."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from webdataset import tariterators
+
+import larder
+from larder.store import open_store
+from larder.store.base import Store
+from larder.testing.checker import check_all
+from larder.testing.commands import Finished, Workplace
+from larder.testing.datasets import write_imagenet
+from larder.testing.demo import demo_environment
+from larder.testing.servers import S3Server
+
+pytestmark = pytest.mark.slow
+
+IMAGES, VALIDATION, CLASSES = 3000, 300, 20
+ASKED = ("--dataset", "imagenet", "--cluster", "aws-us-west-2", "--json")
+ASKED += ("--set", "shards.bytes=10 MB", "--set", "cluster.runner.batch_bytes=40 MB")
+
+
+@pytest.fixture(scope="module")
+def variables(s3_server: S3Server) -> dict[str, str]:
+    """The variables of the command; both buckets exist, the source is filled."""
+    found = demo_environment(s3_server, s3_server)
+    mark = uuid.uuid4().hex[:8]
+    found["IMAGENET_SOURCE"] = f"s3://source-{mark}/imagenet"
+    found["LARDER_LOCAL"] = f"s3://local-{mark}/data"
+    for bucket in (f"source-{mark}", f"local-{mark}"):
+        s3_server.create_bucket(bucket)
+    store = opened(found["IMAGENET_SOURCE"], s3_server)
+    assert write_imagenet(store, IMAGES, CLASSES)[0] == IMAGES + 1
+    store.close()
+    return found
+
+
+def opened(url: str, server: S3Server) -> Store:
+    return open_store(url, endpoint=server.endpoint, region=server.region)
+
+
+@pytest.fixture(scope="module")
+def built(
+    tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str], prefect_server: Any
+) -> tuple[Workplace, Finished]:
+    """A workplace where the command was run once, and what it said."""
+    place = Workplace(tmp_path_factory.mktemp("imagenet"), **variables)
+    place.environment["PREFECT_API_URL"] = prefect_server.url
+    done = place.run(*ASKED)
+    del place.environment["PREFECT_API_URL"]
+    assert done.status == 0, done.err
+    return place, done
+
+
+@pytest.fixture(scope="module")
+def source(s3_server: S3Server, variables: dict[str, str]) -> Iterator[Store]:
+    store = opened(variables["IMAGENET_SOURCE"], s3_server)
+    yield store
+    store.close()
+
+
+def test_what_it_says(built: tuple[Workplace, Finished], source: Store) -> None:
+    document = built[1].document
+    images = [
+        info.size_bytes for page in source.list() for info in page if info.key.endswith(".JPEG")
+    ]
+    assert document["status"] == "built"
+    assert document["objects"] == {"count": IMAGES, "bytes": sum(images)}
+    assert document["copied"]["count"] in (IMAGES, IMAGES + 1)
+    assert document["shards"]["samples"] == document["cache"]["records"] == IMAGES
+    assert document["shards"]["count"] > 10
+    assert document["segments"] == {"total": 1, "new": 1}
+    assert document["failures"] == []
+
+
+def read_shard(path: Path) -> Iterator[dict[str, Any]]:
+    """The samples of a shard as webdataset's reader groups them."""
+    with path.open("rb") as stream:
+        files = tariterators.tar_file_expander([{"url": str(path), "stream": stream}])
+        yield from tariterators.group_by_keys(files)
+
+
+def test_samples_and_labels_as_webdataset_reads_them(
+    built: tuple[Workplace, Finished],
+    source: Store,
+    s3_server: S3Server,
+    variables: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    local = opened(variables["LARDER_LOCAL"], s3_server)
+    document = built[1].document
+    data = larder.open(
+        f"{variables['LARDER_LOCAL']}/larder/imagenet",
+        endpoint=s3_server.endpoint,
+        region=s3_server.region,
+    )
+    assert (data.version, data.digest) == (document["version"], document["digest"])
+    assert len(data.classes) == CLASSES
+    text = bytes(source.get("val.txt")).decode()
+    of_validation = dict(line.split() for line in text.splitlines())
+    for split, count in (("train", IMAGES - VALIDATION), ("validation", VALIDATION)):
+        seen = 0
+        for url in data.shards(split):
+            path = tmp_path / url.rpartition("/")[2]
+            path.write_bytes(local.get(url.removeprefix(f"{variables['LARDER_LOCAL']}/")))
+            assert path.stat().st_size < 10_500_000
+            for sample in read_shard(path):
+                key = f"{sample['__key__']}.JPEG"
+                name = key.rpartition("/")[2]
+                label = data.classes[int(sample["cls"])]
+                assert label == (
+                    of_validation[name] if split == "validation" else key.split("/")[1]
+                )
+                if seen % 50 == 0:
+                    assert sample["jpg"] == bytes(source.get(key))
+                seen += 1
+        assert seen == count
+    local.close()
+
+
+def test_everything_published_is_whole(
+    built: tuple[Workplace, Finished], s3_server: S3Server, variables: dict[str, str]
+) -> None:
+    store = opened(f"{variables['LARDER_LOCAL']}/larder/imagenet", s3_server)
+    assert list(check_all(store)) == [built[1].document["version"]]
+    store.close()
+
+
+def test_the_config_leads_to_the_bucket(
+    built: tuple[Workplace, Finished], variables: dict[str, str]
+) -> None:
+    (path,) = built[1].document["configs"]
+    data = yaml.safe_load(Path(path).read_text())["data"]
+    assert data["bucket"] == variables["LARDER_LOCAL"].split("/")[2]
+    assert data["version"] == built[1].document["version"]
+    assert built[1].document["digest"] in Path(path).read_text()
+
+
+def test_the_second_run_reuses_all_of_it(built: tuple[Workplace, Finished]) -> None:
+    place, first = built
+    done = place.run(*ASKED)
+    assert done.status == 0, done.err
+    assert "Prefect" not in done.err
+    assert done.document["status"] == "reused"
+    assert done.document["copied"] == {"count": 0, "bytes": 0}
+    for field in ("version", "digest", "objects", "configs", "location"):
+        assert done.document[field] == first.document[field]
+
+
+def test_the_variable_of_aws_leads_to_the_server_too(
+    built: tuple[Workplace, Finished], s3_server: S3Server
+) -> None:
+    place, first = built
+    nothing = {"IMAGENET_SOURCE_ENDPOINT": "", "LARDER_LOCAL_ENDPOINT": ""}
+    other = ("--plan", "--set", "shards.shuffle=8")
+    done = place.run(*ASKED, *other, **nothing, AWS_ENDPOINT_URL=s3_server.endpoint)
+    assert done.status == 0, done.err
+    plan = done.document
+    assert (plan["status"], plan["objects"]) == ("planned", first.document["objects"])
+    assert (plan["copied"]["count"], plan["cost"]["total_usd"]) == (0, 0)
+
+
+def test_no_secret_is_shown(built: tuple[Workplace, Finished], s3_server: S3Server) -> None:
+    place, done = built
+    assert s3_server.secret_key not in done.out + done.err
+    for path in place.folder.rglob("*"):
+        assert not path.is_file() or s3_server.secret_key.encode() not in path.read_bytes()
