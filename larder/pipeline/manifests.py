@@ -111,8 +111,8 @@ class Manifests:
         with our_own():
             etag = store.head(ref.key).etag
         if etag != entry.verified_etag:
-            _verify(store, ref, etag)
-            entry.verified_etag = etag
+            # Not on the condition of that etag: another run may put the same bytes there now.
+            entry.verified_etag = _verify(store, ref)
         return local_path(store, ref.key)
 
     def _download(self, store: Store, ref: Ref) -> Path:
@@ -121,7 +121,7 @@ class Manifests:
             handle, name = tempfile.mkstemp(dir=folder, suffix=".parquet")
             try:
                 with os.fdopen(handle, "wb") as file:
-                    _verify(store, ref, None, file)
+                    _verify(store, ref, file)
             except BaseException:
                 os.unlink(name)
                 raise
@@ -135,10 +135,14 @@ class Manifests:
             return self._folder
 
 
-def _verify(store: Store, ref: Ref, etag: str | None, copy: BinaryIO | None = None) -> None:
-    """Hold the bytes of a manifest against its reference; they go into ``copy`` too."""
+def _verify(store: Store, ref: Ref, copy: BinaryIO | None = None) -> str:
+    """Hold the bytes of a manifest against its reference; they go into ``copy`` too.
+
+    Returns:
+        The etag of the object that was read.
+    """
     hasher = hashlib.sha256()
-    with our_own(), store.open(ref.key, if_match=etag) as reader:
+    with our_own(), store.open(ref.key) as reader:
         for buffer in reader:
             hasher.update(buffer)
             if copy:
@@ -147,6 +151,7 @@ def _verify(store: Store, ref: Ref, etag: str | None, copy: BinaryIO | None = No
         where = object_url(store.url, ref.key)
         message = "not the bytes that were written"
         raise DamageError("damage.digest", message, where=where, hint=MAKE_ANEW)
+    return reader.info.etag
 
 
 _manifests = Manifests()
