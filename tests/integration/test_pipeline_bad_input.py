@@ -395,7 +395,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("a file system can be mounted by root alone")
     yield place
     gc.collect()  # an error may hold what it passed through
-    subprocess.run(["umount", str(place)], check=True)
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 @pytest.mark.parametrize("filled", range(0, 250, 25))
