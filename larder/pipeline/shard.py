@@ -44,7 +44,7 @@ from larder.versions.documents import seal, unseal
 __all__ = ["BATCH_ROWS", "Receipt", "read_receipts", "shard_batch", "shard_batches"]
 
 BATCH_ROWS = 100_000
-"""A batch ends at so many samples too: a task holds some 600 bytes of each."""
+"""A batch ends at so many samples too: a task holds some 1,200 bytes of each."""
 
 
 @dataclass(frozen=True, slots=True)

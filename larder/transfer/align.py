@@ -30,6 +30,9 @@ _WANTED = pa.schema(
 )
 _FOUND = pa.schema([*_PART, _WANTED.field("position")])
 
+_RUN_ROWS = 100_000
+"""Less than other sorts take: two of them are at work at once."""
+
 
 def align_copies(
     arranged: Callable[[], Iterable[pa.RecordBatch]],
@@ -54,10 +57,16 @@ def align_copies(
         FatalError: ``run.internal``: a part was not copied.
         StoreError: ``store.full``: no space is left in ``work_dir``.
     """
-    wanted = sort_batches(_wanted(arranged()), _WANTED, ["key"], work_dir=work_dir)
+    wanted = _sorted(_wanted(arranged()), _WANTED, "key", work_dir)
     found = (_found(batch, copies) for batch, copies in match_rows(wanted, copied, COPIED))
-    in_order = sort_batches(found, _FOUND, ["position"], work_dir=work_dir)
+    in_order = _sorted(found, _FOUND, "position", work_dir)
     return _by_sample(arranged(), in_order)
+
+
+def _sorted(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, by: str, work_dir: Path
+) -> Iterator[pa.RecordBatch]:
+    return sort_batches(batches, schema, [by], work_dir=work_dir, run_rows=_RUN_ROWS)
 
 
 def _wanted(arranged: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
