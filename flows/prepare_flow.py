@@ -104,7 +104,7 @@ def run_prepare(
     """
     _check_server()
     runner: Any = ThreadPoolTaskRunner(max_workers=workers(settings))
-    _plans[:] = [plan] if plan else []
+    _plans[:] = [plan] if plan else []  # also what a run before this one left
     with (
         listening(display),
         stoppable() as stop,

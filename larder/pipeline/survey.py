@@ -96,6 +96,7 @@ def survey(dataset: Dataset, cluster: Cluster, folder: Path, progress: Progress)
                     inventory,
                     lambda digest: inputs_digest(dataset, digest, _digests(label_files)),
                     label_files={file.key for file in label_files.values()},
+                    progress=progress,
                 )
     return Survey(
         dataset=dataset,

@@ -6,9 +6,10 @@ are read and their CRC32C compared with the recorded one, before they count as c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.job import Ref
 from larder.pipeline.manifests import fetched
+from larder.progress import Progress
 from larder.samples.grouping import may_be_part
 from larder.store.base import Store
 from larder.transfer.copy import format_crc32c
@@ -40,6 +42,7 @@ def unchanged_version(
     to_inputs: Callable[[str], str],
     *,
     label_files: Collection[str],
+    progress: Progress,
 ) -> VersionDocument | None:
     """The latest version if the source still has the contents that it was made from.
 
@@ -50,6 +53,7 @@ def unchanged_version(
         inventory: What stands at the source now.
         to_inputs: The inputs digest for an inventory digest, everything else as it is now.
         label_files: Keys of label files, whose contents are part of the inputs as they are.
+        progress: Told of stage ``compare``, if there is anything to read.
     """
     tag = None if source.features.etag_is_md5 else read_tag(root, TAG)
     version = read_version(root, tag["version"]) if tag else None
@@ -63,7 +67,7 @@ def unchanged_version(
         if to_inputs(_inventory_digest(before)) != version.inputs:
             return None
         touched = _touched(before, inventory.file.path, label_files)
-        return version if _same_contents(source, touched) else None
+        return version if _same_contents(source, touched, progress) else None
     return None
 
 
@@ -101,16 +105,24 @@ def _touched(before: Path, now: Path, label_files: Collection[str]) -> Iterator[
             yield key, new, checksum
 
 
-def _same_contents(source: Store, touched: Iterable[_Touched]) -> bool:
+def _same_contents(source: Store, touched: Iterator[_Touched], progress: Progress) -> bool:
     def same(row: _Touched) -> bool:
         key, etag, checksum = row
         try:
             return checksum is not None and _crc32c(source, key, etag) == checksum
         except ObjectError:
             return False
+        finally:
+            progress.advance("compare", objects=1)
 
+    first = next(touched, None)
+    if first is None:
+        return True
+    progress.start("compare")
     with ThreadPoolExecutor(READERS, thread_name_prefix="check") as pool:
-        return all(map_ahead(pool, same, touched, window=4 * READERS))
+        alike = all(map_ahead(pool, same, chain([first], touched), window=4 * READERS))
+    progress.finish("compare")
+    return alike
 
 
 def _crc32c(source: Store, key: str, etag: str) -> str:
