@@ -22,6 +22,8 @@ __all__ = ["Display", "LiveView", "PlainView"]
 
 INTERVAL_SECONDS = 5.0
 _REFRESHES_PER_SECOND = 4
+_WIDE = 110
+"""Columns that the rows of ImageNet need, with bars."""
 
 
 class View(Protocol):
@@ -187,6 +189,7 @@ class LiveView:
         from rich.live import Live
 
         self._clock = clock
+        self._console = console
         self._stages: Callable[[], list[Stage]] = list
         self._live = Live(
             console=console,
@@ -212,19 +215,19 @@ class LiveView:
 
     def say(self, line: str) -> None:
         """A line above the rows."""
-        self._live.console.out(line, highlight=False)
+        self._console.out(line, highlight=False)
 
     def close(self) -> None:
         """Draw the rows once more and give the cursor back."""
         self._live.stop()
 
     def table(self) -> Table:
-        """The rows as they are now."""
+        """The rows as they are now; in a narrow terminal without bars."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
-        now = self._clock()
-        table = Table.grid(padding=(0, 2))
+        now, wide = self._clock(), self._console.width >= _WIDE
+        table = Table.grid(padding=(0, 2 if wide else 1))
         for justify in ("left", "left", "right", "right", "right", "left"):
             table.add_column(justify=justify, no_wrap=True)
         for stage in self._stages():
@@ -232,12 +235,22 @@ class LiveView:
             bar = ProgressBar(
                 total=None if fraction is None else 1.0, completed=fraction or 0.0, width=16
             )
-            objects = stage.objects_text() if stage.objects or stage.total_objects else ""
-            rest = stage.left_text(now)
-            if stage.ended is not None:
-                rest = f"done in {format_seconds(stage.seconds(now))}"
-            table.add_row(stage.name, bar, objects, stage.bytes_text(), stage.rate_text(now), rest)
+            objects, size, rate, rest = _cells(stage, now)
+            if wide:
+                table.add_row(stage.name, bar, objects, size, rate, rest)
+            else:  # "1,040 of 3,000 objects" without its last word
+                table.add_row(stage.name, "", objects.rpartition(" ")[0], size, rate, rest)
         return table
+
+
+def _cells(stage: Stage, now: float) -> tuple[str, str, str, str]:
+    """Objects, bytes, rate, and the time left or taken."""
+    known = stage.objects or (stage.total_objects and stage.ended is None)
+    rest = stage.left_text(now)
+    if stage.ended is not None:
+        rest = f"done in {format_seconds(stage.seconds(now))}"
+    objects = stage.objects_text() if known else ""
+    return objects, stage.bytes_text(), stage.rate_text(now), rest
 
 
 def _far(stage: Stage, now: float) -> str:

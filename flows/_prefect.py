@@ -44,7 +44,7 @@ def has_server() -> bool:
         profiles = tomllib.loads(path.read_text(encoding="utf-8"))
         name = os.environ.get("PREFECT_PROFILE", profiles.get("active"))
         return bool(profiles.get("profiles", {}).get(name, {}).get(_API_URL))
-    except (OSError, ValueError, AttributeError):  # none, or one that Prefect has to complain about
+    except (OSError, ValueError, AttributeError, TypeError):  # none, or nonsense: Prefect complains
         return False
 
 

@@ -7,6 +7,7 @@ result goes. This one starts while the run imports Prefect, and ends with the ru
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import os
 import re
@@ -15,6 +16,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from larder.errors import FatalError
 
@@ -91,10 +95,17 @@ def _serve(listener: socket.socket) -> None:
     run.start()
     import uvicorn  # Prefect brings it
     from prefect.server.api.server import create_app
+    from prefect.settings import get_current_settings
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            # The first server makes the database's tables; two at once would fail.
+            with _locked(get_current_settings().home):
+                await super().startup(sockets)
 
     app = create_app(ephemeral=True, final=True)
     config = uvicorn.Config(app, log_level="error", lifespan="on", timeout_graceful_shutdown=2)
-    server = uvicorn.Server(config)
+    server = Server(config)
 
     def end_with_run() -> None:
         run.join()
@@ -104,6 +115,14 @@ def _serve(listener: socket.socket) -> None:
 
     threading.Thread(target=end_with_run, daemon=True).start()
     server.run(sockets=[listener])
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "larder.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 if __name__ == "__main__":

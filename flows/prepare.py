@@ -94,13 +94,13 @@ def _prepare(settings: Settings, parameters: dict[str, Any], display: Display) -
         if found.published is not None:
             return reuse(settings, found, started)
         plan = checked_plan(settings, found, folder, display)
-        display.say("starting Prefect")
         return _run_flow(settings, parameters, plan, display)
 
 
 def _run_flow(
     settings: Settings, parameters: dict[str, Any], plan: Plan | None, display: Display
 ) -> dict[str, Any]:
+    display.start("prefect")
     configure_prefect()
     wait = None if has_server() else start_server()
     from flows.prepare_flow import run_prepare
@@ -108,6 +108,7 @@ def _run_flow(
     show_logs(display.say)
     if wait:
         wait()
+    display.finish("prefect")
     return run_prepare(settings, parameters, plan, display)
 
 

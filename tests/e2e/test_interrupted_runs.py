@@ -77,7 +77,7 @@ def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place: Workpl
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_interrupted_before_it_needs_prefect(place: Workplace, number: int) -> None:
     running = place.start(*FEW, "--json")
-    running.read_until("starting Prefect")
+    running.read_until("prefect: started")
     running.send(number)
     done = running.wait()
     assert (done.status, done.document["error"]["code"]) == (130, "run.interrupted")

@@ -18,7 +18,7 @@ HEAD += ["segments", "shards", "cache"]
 IMPORTED = re.compile(r"import time:.*\| +(\S+)")
 SMALL = ("--set", "shards.bytes=400 kB", "--set", "cluster.runner.batch_bytes=800 kB")
 PROGRESS = re.compile(
-    r"(inventory|plan|mirror|shard|index|cache|publish): (started|done|[\d,]+ )|starting Prefect$"
+    r"(inventory|plan|prefect|mirror|shard|index|cache|publish): (started|done|[\d,]+ )"
 )
 SECRET = "verysecretvalue0123456789"
 
@@ -305,5 +305,5 @@ class TestFailures:
         done = place.run("--dataset", "imagenet", "--json", *SMALL)
         assert done.status == 1
         assert done.document["error"]["code"] == "run.timeout"
-        assert "unable to open database file" in done.document["error"]["message"]
+        assert "File exists" in done.document["error"]["message"]
         assert "Traceback" not in done.err

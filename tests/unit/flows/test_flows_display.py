@@ -118,17 +118,18 @@ def test_a_reader_of_stderr_that_has_gone_does_not_stop_the_work(clock: Clock) -
         display.finish("mirror")
 
 
-def live(clock: Clock) -> tuple[Display, LiveView, Terminal, Console]:
+def live(clock: Clock, width: int = 110) -> tuple[Display, LiveView, Terminal, Console]:
     stream = Terminal()
     console = Console(
-        file=stream, force_terminal=True, width=110, height=30, color_system=None, _environ={}
+        file=stream, force_terminal=True, width=width, height=30, color_system=None, _environ={}
     )
     view = LiveView(console, clock)
     return Display(view=view, clock=clock), view, stream, console
 
 
 def rows(view: LiveView) -> list[str]:
-    console = Console(file=io.StringIO(), width=110, color_system=None, _environ={})
+    width = view._console.width
+    console = Console(file=io.StringIO(), width=width, color_system=None, _environ={})
     with console.capture() as capture:
         console.print(view.table())
     return [" ".join(line.split()) for line in capture.get().splitlines()]
@@ -151,6 +152,32 @@ def test_a_row_for_each_stage(clock: Clock) -> None:
     assert second.startswith("mirror ")
     assert second.endswith("1,000 of 3,000 objects 100 MB of 300 MB 10.0 MB/s 20 s left")
     assert third.startswith("shard ")
+
+
+def test_the_rows_of_imagenet_fit_into_80_columns(clock: Clock) -> None:
+    display, view, _, _ = live(clock, width=80)
+    with display:
+        display.start("inventory")
+        display.advance("inventory", objects=1_331_168, bytes=148_000_000_000)
+        clock.now += 100
+        display.finish("inventory")
+        display.start("mirror", objects=1_331_168, bytes=148_000_000_000)
+        clock.now += 900
+        display.advance("mirror", objects=1_040_123, bytes=123_456_000_000)
+        assert rows(view) == [
+            "inventory 1,331,168 148 GB 1.5 GB/s done in 1 min 40 s",
+            "mirror 1,040,123 of 1,331,168 123 GB of 148 GB 137 MB/s 2 min 59 s left",
+        ]
+
+
+def test_a_stage_that_counts_nothing_shows_no_count_when_it_is_done(clock: Clock) -> None:
+    display, view, _, _ = live(clock)
+    with display:
+        display.start("plan", objects=1500)
+        assert "0 of 1,500 objects" in rows(view)[0]
+        clock.now += 2
+        display.finish("plan")
+        assert rows(view)[0].endswith("━ done in 2.0 s")
 
 
 def test_the_terminal_is_left_clean_after_an_error(clock: Clock) -> None:
