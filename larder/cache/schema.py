@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from larder.errors import FatalError
+from larder.manifest.digest import canonical_json
 
 __all__ = ["DTYPES", "FORMAT", "LMDB_LINE", "Field", "Schema"]
 
@@ -103,11 +104,11 @@ class Schema:
 
     def content(self) -> bytes:
         """Canonical JSON of format and fields: what the content digest covers."""
-        return _canonical(self._plain())
+        return canonical_json(self._plain())
 
     def document(self) -> bytes:
         """Canonical JSON as it is stored in the file."""
-        return _canonical({**self._plain(), "lmdb": LMDB_LINE})
+        return canonical_json({**self._plain(), "lmdb": LMDB_LINE})
 
     def _plain(self) -> dict[str, Any]:
         fields = [
@@ -149,11 +150,6 @@ class Schema:
 
 def _field(plain: Mapping[str, Any]) -> Field:
     return Field(plain["name"], plain["dtype"], tuple(plain["shape"]), plain["optional"])
-
-
-def _canonical(value: Any) -> bytes:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode()
 
 
 def _is_name(name: object) -> bool:
