@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows._cli import command, options, print_json, run
-from flows._display import Display
 from flows._prefect import configure_prefect, has_server, show_logs, start_server
+from larder.cli.command import command, options, print_json, run
+from larder.cli.display import Display
 
 if TYPE_CHECKING:
     from larder.pipeline.plan import Plan

@@ -11,8 +11,8 @@ from prefect import flow, get_client
 from prefect.settings import get_current_settings
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows._display import Display
 from flows._interrupt import hear_signals, interruptible
+from larder.cli.display import Display
 from larder.errors import FatalError
 from larder.pipeline.begin import begin
 from larder.pipeline.build import build

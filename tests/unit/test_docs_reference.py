@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from flows._cli import command
+from larder.cli.command import command
 from larder.config.models import Cluster, Dataset, HashSplits
 from larder.config.yaml import parse
 from larder.errors import CODES

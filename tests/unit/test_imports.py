@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     **dict.fromkeys(STAGES, BELOW_STAGES),
     "pipeline": BELOW_STAGES | STAGES,
     "readers": BELOW_STAGES | STAGES,
+    "cli": BELOW_STAGES | STAGES | {"pipeline", "readers"},
     "testing": BELOW_STAGES | STAGES | {"pipeline", "readers"},
     "__init__": {"pipeline", "readers"},
 }

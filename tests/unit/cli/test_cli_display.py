@@ -6,8 +6,8 @@ import threading
 import pytest
 from rich.console import Console
 
-from flows._display import Display, LiveView, PlainView
-from flows._stage import Stage
+from larder.cli.display import Display, LiveView, PlainView
+from larder.cli.stage import Stage
 
 
 class Clock:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
-from flows._stage import Stage, joined
+from larder.cli.stage import Stage, joined
 from larder.units import format_seconds
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows._cli import Parser, command, options, print_json, run
+from larder.cli.command import Parser, command, options, print_json, run
 from larder.errors import (
     ConfigError,
     DamageError,
@@ -22,7 +22,7 @@ from larder.errors import (
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import sys
-from flows._cli import command, options, run
+from larder.cli.command import command, options, run
 sys.exit(run(lambda: print(options(command("flows.x", "Do x.").parse_args())) or 0))
 """
 
@@ -153,7 +153,7 @@ def test_help_tells_the_exit_statuses_and_loads_nothing_heavy() -> None:
     for status in ("0 ", "1 ", "2 ", "3 ", "4 ", "130 "):
         assert f"\n  {status}" in done.stdout
     modules = set(done.stdout.splitlines()[-1].split())
-    assert "flows._cli" in modules
+    assert "larder.cli.command" in modules
     assert modules.isdisjoint({"prefect", "pyarrow", "boto3", "pydantic", "yaml", "numpy", "rich"})
 
 
