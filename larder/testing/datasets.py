@@ -5,12 +5,16 @@
     python -m larder.testing.datasets digits data/source/digits
     python -m larder.testing.datasets imagenet --url s3://bucket/prefix --count 3000
 
-Needs the extras ``demo`` (digits) or ``flows`` (imagenet).
+The digits lie beside this module, in digits.txt.gz; imagenet needs the extra ``prepare``.
+
+E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning
+Repository, 1998, https://doi.org/10.24432/C50P49, licensed under CC BY 4.0.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import io
 import os
 import struct
@@ -18,6 +22,7 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,7 +48,7 @@ _BATCH = 64
 
 
 def write_digits(directory: Path) -> int:
-    """Write scikit-learn's 1,797 handwritten digits as ``CLASS/digit-0000.png``.
+    """Write the 1,797 handwritten digits of UCI's test set as ``CLASS/digit-0000.png``.
 
     The files are 8 by 8 pixels, 8-bit greyscale (values 0..16 scaled to 0..255), and the same
     bytes on every machine. What is there already is left alone, so that a second call does
@@ -56,29 +61,29 @@ def write_digits(directory: Path) -> int:
         How many files were written.
 
     Raises:
-        ConfigError: ``config.missing_package``: scikit-learn is not installed;
-            ``config.path``: the directory cannot be written.
+        ConfigError: ``config.path``: the directory cannot be written.
     """
     if _digits_there(directory) == DIGITS:
         return 0
     try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        hint = "pip install 'larder[demo]'"
-        raise ConfigError(
-            "config.missing_package", "the digits need scikit-learn", hint=hint
-        ) from None
-    images, classes = load_digits(return_X_y=True)
-    try:
         return sum(
-            _write_digit(directory / str(label) / f"digit-{index:04d}.png", _png(image), directory)
-            for index, (image, label) in enumerate(zip(images, classes, strict=True))
+            _write_digit(directory / label / f"digit-{index:04d}.png", _png(pixels), directory)
+            for index, (label, pixels) in enumerate(_digits())
         )
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise ConfigError(
             "config.path", f"cannot be written: {reason}", where=str(error.filename or directory)
         ) from None
+
+
+def _digits() -> Iterator[tuple[str, list[int]]]:
+    """The class of each digit and its 64 pixels, 0 to 16, by rows."""
+    packed = resources.files(__package__).joinpath("digits.txt.gz").read_bytes()
+    for line in gzip.decompress(packed).decode("ascii").splitlines():
+        if not line.startswith("#"):
+            label, pixels = line.split()
+            yield label, [int(pixel, _WHITE + 1) for pixel in pixels]
 
 
 def _digits_there(directory: Path) -> int:
@@ -98,7 +103,7 @@ def _write_digit(path: Path, content: bytes, directory: Path) -> bool:
     return True
 
 
-def _png(pixels: Sequence[float] | np.ndarray) -> bytes:
+def _png(pixels: Sequence[int]) -> bytes:
     """A PNG of 64 values 0..16, uncompressed: its bytes depend on no library's version.
 
     Format: https://www.w3.org/TR/png-3/ and, for the stored block, RFC 1951 section 3.2.4.

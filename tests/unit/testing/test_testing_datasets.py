@@ -1,5 +1,6 @@
 """The data that demos and tests are made with."""
 
+import gzip
 import hashlib
 import io
 import re
@@ -8,30 +9,49 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from larder.store import open_store
+from larder.testing import datasets
 from larder.testing.datasets import DIGITS, imagenet_like, main, write_digits, write_imagenet
 
+# In the order of the classes, as UCI states them.
+COUNTS = [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+FIRST = """\
+0   0   5  13   9   1   0   0
+0   0  13  15  10  15   5   0
+0   3  15   2   0  11   8   0
+0   4  12   0   0   8   8   0
+0   5   8   0   0   9   8   0
+0   4  11   0   1  12   7   0
+0   2  14   5  10  12   0   0
+0   0   6  13  10   0   0   0"""
 
-def test_digits_are_those_of_scikit_learn(tmp_path: Path) -> None:
+
+def test_digits_are_those_of_uci(tmp_path: Path) -> None:
     source = tmp_path / "source"
     assert write_digits(source) == DIGITS
     files = sorted(source.rglob("*"), key=lambda path: path.name)
     assert sorted(path.name for path in files if path.is_dir()) == [str(n) for n in range(10)]
     pngs = [path for path in files if path.is_file()]
     assert len(pngs) == DIGITS
+    assert [len(list((source / str(n)).iterdir())) for n in range(10)] == COUNTS
     assert list(tmp_path.iterdir()) == [source]
-    bunch = load_digits()
-    for index in (0, 7, 1796):
-        path = source / str(bunch.target[index]) / f"digit-{index:04d}.png"
-        with Image.open(path) as image:
-            assert (image.format, image.mode, image.size) == ("PNG", "L", (8, 8))
-            values = np.asarray(image, dtype=np.float64)
-        assert np.array_equal(values, np.round(bunch.images[index] * 255 / 16))
-    # The same on every machine: the bytes depend on scikit-learn's data alone.
+    with Image.open(source / "0/digit-0000.png") as image:
+        assert (image.format, image.mode, image.size) == ("PNG", "L", (8, 8))
+        values = np.asarray(image, dtype=np.float64)
+    first = np.array([line.split() for line in FIRST.splitlines()], dtype=np.float64)
+    assert np.array_equal(values, np.round(first * 255 / 16))
+    # The same on every machine, whatever is installed there.
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in pngs)).hexdigest()
     assert digest == "82be77aa2939271dc94b902b92ae6b4a97fb35c81a82d06c5b7da467be0b10b3"
+
+
+def test_digits_carry_their_citation() -> None:
+    packed = Path(datasets.__file__).with_name("digits.txt.gz").read_bytes()
+    assert len(packed) < 60_000
+    head = gzip.decompress(packed)[:400].decode()
+    assert "E. Alpaydin and C. Kaynak" in head
+    assert "https://creativecommons.org/licenses/by/4.0/" in head
 
 
 def test_digits_are_written_once_and_completed_after_a_kill(tmp_path: Path) -> None:
