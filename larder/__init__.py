@@ -67,7 +67,7 @@ def prepare(
     settings: Sequence[str] = (),
     output: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Prepare a dataset in this process, without an orchestrator. Needs ``larder[flows]``.
+    """Prepare a dataset in this process, without an orchestrator. Needs the extra ``prepare``.
 
     Args:
         dataset: Name of a file in ``config_dir/datasets``.

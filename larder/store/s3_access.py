@@ -272,7 +272,7 @@ def import_boto3(purpose: str) -> Any:
         raise ConfigError(
             "config.missing_package",
             f"boto3 is not installed, which {purpose} need on S3",
-            hint="pip install 'larder[flows]'",
+            hint="pip install 'larder-data[prepare]'",
         ) from error
     return boto3
 

@@ -27,13 +27,20 @@ def test_the_wheel_is_larder_alone_and_light(tmp_path: Path) -> None:
         names = archive.namelist()
         metadata = next(name for name in names if name.endswith(".dist-info/METADATA"))
         fields = email.message_from_bytes(archive.read(metadata))
+        programs = archive.read(metadata.replace("METADATA", "entry_points.txt")).decode()
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"larder"}
     assert "larder/py.typed" in names
-    assert fields["License-Expression"] == "Apache-2.0"
+    assert "larder/testing/digits.txt.gz" in names
+    assert fields["Name"] == "larder-data"  # "larder" is somebody else's on the package index
+    assert fields["License-Expression"] == "Apache-2.0 AND CC-BY-4.0"
+    assert any(name.endswith("licenses/larder/testing/digits-LICENSE.txt") for name in names)
+    assert programs == "[console_scripts]\nlarder = larder.cli.main:main\n"
     required = fields.get_all("Requires-Dist") or []
     always = {line.split(";")[0] for line in required if "extra ==" not in line}
     assert {line.split(">")[0].split("<")[0].strip() for line in always} == LIGHT
     extras = set(fields.get_all("Provides-Extra") or [])
-    assert {"flows", "tensorflow", "torch", "dask", "ray"} <= extras
-    assert "skyplane" not in extras
+    assert extras == {"prepare", "flows", "gcs", "demo", "tensorflow", "torch", "dask", "ray"}
+    for extra, package in (("prepare", "pyarrow"), ("flows", "prefect"), ("gcs", "gcsfs")):
+        assert any(line.startswith(package) and extra in line for line in required)
+    assert not any("prefect" in line and '"prepare"' in line for line in required)

