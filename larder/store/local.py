@@ -29,6 +29,7 @@ __all__ = ["LocalReader", "LocalStore"]
 
 _PAGE_KEYS = 1000
 _CHUNK_BYTES = 1 << 20
+_READ_BYTES = 1 << 30  # Linux gives less than 2 GiB at once, and macOS refuses to be asked for more
 # Without O_NONBLOCK, opening a named pipe would wait for its writer.
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -185,9 +186,9 @@ class LocalStore:
         wanted = size_bytes - offset
         if length is not None:
             wanted = min(wanted, length)
-        data = os.pread(handle, wanted, offset)
-        while len(data) < wanted:  # the system gives less than 2 GiB at once
-            more = os.pread(handle, wanted - len(data), offset + len(data))
+        data = os.pread(handle, min(wanted, _READ_BYTES), offset)
+        while len(data) < wanted:
+            more = os.pread(handle, min(wanted - len(data), _READ_BYTES), offset + len(data))
             if not more:
                 raise self._truncated(key, f"{wanted - len(data)} bytes are missing")
             data += more

@@ -24,7 +24,7 @@ _CHUNK_BYTES = 1 << 20
 # Measured with Linux 6.18 on ext4: 3.6 GB/s in writes of 256 KiB, 0.7 GB/s in writes of 1 MiB.
 _WRITE_BYTES = 1 << 18
 _MOST_TRIES = 100
-_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _NO_FAST_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF}
 
 
@@ -68,12 +68,7 @@ class LocalWriter:
         """Append a file, opened at its beginning; the file system copies by reference if it can."""
         handle = self._opened()
         with local_errors(self._url, self._key, writing=True):
-            try:
-                while os.copy_file_range(source.fileno(), handle, 1 << 30):
-                    pass
-            except OSError as error:
-                if error.errno not in _NO_FAST_COPY:
-                    raise
+            if not _copy_by_reference(source, handle):
                 source.seek(os.lseek(handle, 0, os.SEEK_CUR))
                 with open(handle, "wb", closefd=False) as target:
                     shutil.copyfileobj(source, target, _CHUNK_BYTES)
@@ -167,3 +162,18 @@ class LocalWriter:
         traceback: TracebackType | None,
     ) -> None:
         self.abort()
+
+
+def _copy_by_reference(source: IO[bytes], handle: int) -> bool:
+    """Let the file system copy; False where it does not, which may be after some of the bytes."""
+    copy = getattr(os, "copy_file_range", None)  # Linux has it
+    if copy is None:
+        return False
+    try:
+        while copy(source.fileno(), handle, 1 << 30):
+            pass
+    except OSError as error:
+        if error.errno not in _NO_FAST_COPY:
+            raise
+        return False
+    return True

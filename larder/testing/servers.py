@@ -322,8 +322,17 @@ def _alive(pid: int) -> bool:
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return not Path("/proc/self").exists() and _is_known(pid)
     return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def _is_known(pid: int) -> bool:
+    """Whether the system knows a process: all that can be asked for where there is no /proc."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _free_port() -> int:
