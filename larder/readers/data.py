@@ -196,8 +196,15 @@ def _tagged(store: Store, address: Address) -> str:
 
 
 def _missing(store: Store, address: Address, message: str) -> ConfigError:
-    names = _names(store, "tags/", ".json") or _names(store, "versions/", "/version.json")
-    hint = f"there are {_listed(names)}" if names else "nothing was published there"
+    hint = "nothing was published there"
+    try:
+        names = _names(store, "tags/", ".json") or _names(store, "versions/", "/version.json")
+        if names:
+            hint = f"there are {_listed(names)}"
+    except ConfigError as error:
+        if error.code != "config.missing_package":
+            raise
+        hint = "check the name and the address"  # a light install reads, and cannot list
     return ConfigError("version.missing", message, where=address.root, hint=hint)
 
 

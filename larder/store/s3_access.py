@@ -1,14 +1,13 @@
 """Credentials, region and endpoint of a bucket, and the clients that use them.
 
 Two clients share the work. obstore (Rust) moves the bytes. boto3 does what obstore cannot:
-keys that obstore alters (see `is_plain`), multipart uploads whose parts grow, and the standard
-chain of credentials. boto3 is imported only where it is needed, so that a training container
-with two keys in its environment reads with obstore alone.
+keys that obstore alters (see `is_plain`), multipart uploads whose parts grow, and credentials that
+are not in the environment. Where it is not installed, as in a training container, obstore finds
+those of a role or an instance itself (`larder.store.s3_chain`).
 """
 
 from __future__ import annotations
 
-import importlib.util
 import ipaddress
 import os
 import threading
@@ -18,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from larder.errors import ConfigError, StoreError
+from larder.errors import StoreError
+from larder.store.s3_chain import Chain, asks_metadata, find_chain, no_credentials, without_boto3
 from larder.store.s3_errors import CREDENTIALS_HINT
 
 if TYPE_CHECKING:
@@ -52,12 +52,14 @@ class _Settings:
         region: What requests are signed for.
         keys: Access key, secret and session token ("" if none) from the environment, or None.
         session: boto3's session, if that was asked.
+        chain: Who gives obstore the credentials, without either.
     """
 
     endpoint: str
     region: str
     keys: tuple[str, str, str] | None
-    session: Any
+    session: Any = None
+    chain: Chain | None = None
 
 
 class S3Access:
@@ -94,7 +96,7 @@ class S3Access:
 
         Raises:
             StoreError: ``store.denied``: no credentials were found.
-            ConfigError: ``config.missing_package``: they are not in the environment.
+            ConfigError: ``config.missing_package``: they are in a profile, and boto3 is missing.
         """
         return self._once("settings", self._look_up)  # type: ignore[no-any-return]
 
@@ -138,8 +140,10 @@ class S3Access:
         keys = None if self._profile or _has_configuration() else _environment_keys()
         if keys:
             region = region or "us-east-1"
-            return _Settings(endpoint or _aws_endpoint(region), region, keys, None)
-        boto3 = import_boto3("credentials from profiles and roles")
+            return _Settings(endpoint or _aws_endpoint(region), region, keys)
+        boto3 = _boto3()
+        if boto3 is None:
+            return self._by_obstore(endpoint, region)
         from botocore.exceptions import BotoCoreError
 
         try:
@@ -150,18 +154,17 @@ class S3Access:
                 "store.denied", message, where=self.store_url, hint=CREDENTIALS_HINT
             ) from error
 
+    def _by_obstore(self, endpoint: str, region: str) -> _Settings:
+        local = is_loopback(endpoint)
+        chain = find_chain(self._profile, region, self.store_url, local_server=local)
+        region = region or chain.region or "us-east-1"
+        return _Settings(endpoint or _aws_endpoint(region), region, None, chain=chain)
+
     def _ask(self, session: Any, endpoint: str, region: str) -> _Settings:
-        if is_loopback(endpoint):
-            # A server of this machine has nothing to do with the instance's role, and outside
-            # a cloud the look-up waits for an address that nobody answers.
+        if not asks_metadata(is_loopback(endpoint)):
             session._session.get_component("credential_provider").remove("iam-role")
         if session.get_credentials() is None:
-            raise StoreError(
-                "store.denied",
-                "no AWS credentials in the environment, the profile or the role of this machine",
-                where=self.store_url,
-                hint=CREDENTIALS_HINT,
-            )
+            raise no_credentials(self.store_url)
         region = region or session.region_name or "us-east-1"
         if not endpoint:
             client = session.client("s3", region_name=region)
@@ -174,9 +177,9 @@ class S3Access:
         settings = self.settings
         if settings.session is not None:
             return settings.session
+        boto3 = import_boto3("listing, streamed uploads and unusual keys")
         assert settings.keys is not None
         key, secret, token = settings.keys
-        boto3 = import_boto3("listing, streamed uploads and unusual keys")
         return self._once(
             "session",
             lambda: boto3.Session(
@@ -224,6 +227,8 @@ class S3Access:
             config["access_key_id"], config["secret_access_key"], token = settings.keys
             if token:
                 config["session_token"] = token
+        elif settings.chain:
+            config.update(settings.chain.options)
         else:
             provider = _Provider(settings.session.get_credentials())
         return S3Store(
@@ -266,14 +271,9 @@ def import_boto3(purpose: str) -> Any:
     Raises:
         ConfigError: ``config.missing_package``.
     """
-    try:
-        import boto3
-    except ImportError as error:
-        raise ConfigError(
-            "config.missing_package",
-            f"boto3 is not installed, which {purpose} need on S3",
-            hint="pip install 'larder-data[prepare]'",
-        ) from error
+    boto3 = _boto3()
+    if boto3 is None:
+        raise without_boto3(f"{purpose} on S3 need")
     return boto3
 
 
@@ -284,6 +284,15 @@ def is_loopback(endpoint: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _boto3() -> Any:
+    """boto3, or None where it is not installed."""
+    try:
+        import boto3
+    except ImportError:
+        return None
+    return boto3
 
 
 def _environment(*names: str) -> str:
@@ -299,7 +308,7 @@ def _has_configuration() -> bool:
     """Whether there are AWS profiles, and the means to read them."""
     path = os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config"
     there = bool(os.environ.get("AWS_PROFILE")) or Path(path).expanduser().exists()
-    return there and importlib.util.find_spec("boto3") is not None
+    return there and _boto3() is not None
 
 
 def _aws_endpoint(region: str) -> str:

@@ -40,7 +40,7 @@ class ObstoreObjects:
 
     def head(self, full_key: str, call: Call) -> ObjectInfo:
         """Describe an object."""
-        with _errors(call):
+        with self._errors(call):
             meta = obstore.head(self._access.obstore, full_key)
         return _info(call.key, meta["size"], meta["e_tag"], meta["last_modified"])
 
@@ -57,12 +57,12 @@ class ObstoreObjects:
             options["range"] = (span.offset, span.offset + span.length)
         elif span.offset:
             options["range"] = {"offset": span.offset}
-        with _errors(call):
+        with self._errors(call):
             result = obstore.get(self._access.obstore, full_key, options=options)
             meta = result.meta
             stream = result.stream(min_chunk_size=_CHUNK_BYTES)
         info = _info(call.key, meta["size"], meta["e_tag"], meta["last_modified"])
-        return Found(info, _chunks(stream, call), lambda: None)
+        return Found(info, self._chunks(stream, call), lambda: None)
 
     def put(self, full_key: str, call: Call, data: Buffer, if_match: str | None) -> str:
         """Write an object in one request and return its etag.
@@ -76,7 +76,7 @@ class ObstoreObjects:
         mode: PutMode = "create" if call.if_absent else "overwrite"
         if if_match is not None:
             mode = {"e_tag": if_match}
-        with _errors(call):
+        with self._errors(call):
             result = obstore.put(
                 self._access.obstore, full_key, data, mode=mode, use_multipart=False
             )
@@ -84,35 +84,35 @@ class ObstoreObjects:
 
     def delete(self, full_key: str, call: Call) -> None:
         """Remove an object."""
-        with _errors(call):
+        with self._errors(call):
             obstore.delete(self._access.obstore, full_key)
 
+    def _chunks(self, stream: Iterator[bytes], call: Call) -> Iterator[bytes]:
+        with self._errors(call):
+            yield from stream
 
-def _chunks(stream: Iterator[bytes], call: Call) -> Iterator[bytes]:
-    with _errors(call):
-        yield from stream
+    @contextmanager
+    def _errors(self, call: Call) -> Iterator[None]:
+        """Raise what obstore's errors mean, told apart by their text: it has the answer."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise self._meaning(str(error), call) from error
+        except BaseError as error:
+            text = str(error)
+            if "non-partial" in text or "NotPartial" in text:
+                raise NoRangesError from error
+            raise self._meaning(text, call) from error
+        except ValueError as error:
+            raise ObjectError("object.bad_key", "the key is refused", where=call.where) from error
+
+    def _meaning(self, text: str, call: Call) -> LarderError:
+        chain = self._access.settings.chain
+        if chain and (refusal := chain.refusal(text, call)):
+            return refusal
+        answer = answer_of_text(text)
+        return s3_error(answer, call) if answer else unanswered(text, call)
 
 
 def _info(key: str, size_bytes: int, etag: str | None, modified: datetime) -> ObjectInfo:
     return ObjectInfo(key, size_bytes, (etag or "").strip('"'), round(modified.timestamp() * 1e6))
-
-
-@contextmanager
-def _errors(call: Call) -> Iterator[None]:
-    """Raise what obstore's errors mean. They are told apart by their text: it has the answer."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise _meaning(str(error), call) from error
-    except BaseError as error:
-        text = str(error)
-        if "non-partial" in text or "NotPartial" in text:
-            raise NoRangesError from error
-        raise _meaning(text, call) from error
-    except ValueError as error:
-        raise ObjectError("object.bad_key", "the key is refused", where=call.where) from error
-
-
-def _meaning(text: str, call: Call) -> LarderError:
-    answer = answer_of_text(text)
-    return s3_error(answer, call) if answer else unanswered(text, call)

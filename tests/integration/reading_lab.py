@@ -1,0 +1,60 @@
+"""A version in a bucket, and a Python that has the base packages alone to read it with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from larder.cache.build import build_part
+from larder.cache.schema import Field, Schema
+from larder.store import open_store
+from larder.versions import layout
+from larder.versions.documents import (
+    CacheFacts,
+    CachePart,
+    SegmentUse,
+    SplitFacts,
+    VersionDocument,
+    seal,
+)
+
+ID = "ab" * 16
+
+LIGHT = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        heavy = ("prefect", "pyarrow", "pydantic", "yaml", "boto3", "botocore", "PIL", "tensorflow")
+        if name.partition(".")[0] in heavy:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Blocker())
+"""
+"""Begins a program that cannot import what a light install lacks."""
+
+
+def publish_toy(url: str, folder: Path) -> str:
+    """Publish a version of three records as `ID` and ``latest``; returns the cache's sha256."""
+    rows = ({"x": number} for number in range(3))
+    path = folder / "a.mdb"
+    facts = build_part(rows, Schema((Field("x", "int64"),)), path, limit_bytes=1 << 20)
+    part = CachePart("segments/s/cache/a.mdb", facts.bytes, facts.sha256, facts.digest, 3)
+    version = VersionDocument(
+        dataset="toy",
+        id=ID,
+        digest="d" * 64,
+        inputs="1" * 64,
+        segments=(SegmentUse("s"),),
+        splits={"train": SplitFacts(3, 1, 10, ("segments/s/shards/train/t-000000.tar",))},
+        classes=(),
+        files=(),
+        cache=CacheFacts("encoded", {"train": (part,)}),
+    )
+    store = open_store(url)
+    try:
+        store.upload(part.path, path)
+        store.put(layout.version_key(ID), seal(version))
+        store.put(layout.tag_key("latest"), seal({"version": ID}))
+    finally:
+        store.close()
+    return facts.sha256

@@ -1,0 +1,275 @@
+"""The light install reads a bucket on a role: real servers give the credentials, and check them."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+import os
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from reading_lab import LIGHT, publish_toy
+
+from larder.testing.servers import S3Server
+
+TOKEN = "token-of-this-pod"
+ROLE = "arn:aws:iam::123456789012:role/reader"
+
+READ = """
+import larder
+from larder.errors import LarderError
+try:
+    data = larder.open(sys.argv[1])
+    print(data.cache("train", verify=True).batch([2, 0])["x"].tolist())
+except LarderError as error:
+    print(f"{error.code}: {error.message}; {error.hint}")
+"""
+
+Answer = tuple[int, str]
+Answers = Callable[[str, str, dict[str, str]], Answer]
+"""Method, path and headers in lower case to status and body."""
+
+
+@contextmanager
+def serving(answers: Answers, tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+            path = f"{self.path}&{body}" if body else self.path
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            status, text = answers(self.command, path, headers)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        do_GET = do_PUT = do_POST = answer  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def credentials(server: S3Server) -> str:
+    return json.dumps(
+        {
+            "Code": "Success",
+            "Type": "AWS-HMAC",
+            "AccessKeyId": server.access_key,
+            "SecretAccessKey": server.secret_key,
+            "Token": "session",
+            "LastUpdated": "2020-01-01T00:00:00Z",
+            "Expiration": "2099-01-01T00:00:00Z",
+        }
+    )
+
+
+def imds(server: S3Server) -> Answers:
+    """An instance's metadata, second version alone."""
+    roles = "/latest/meta-data/iam/security-credentials/"
+
+    def answers(method: str, path: str, headers: dict[str, str]) -> Answer:
+        if (method, path) == ("PUT", "/latest/api/token"):
+            return 200, "of-metadata"
+        if headers.get("x-aws-ec2-metadata-token") != "of-metadata":
+            return 401, ""
+        if path in (roles, roles[:-1]):
+            return 200, "reader"
+        return (200, credentials(server)) if path == f"{roles}reader" else (404, "")
+
+    return answers
+
+
+def agent(server: S3Server) -> Answers:
+    """The credentials endpoint beside a container."""
+
+    def answers(method: str, path: str, headers: dict[str, str]) -> Answer:
+        right = (method, path, headers.get("authorization")) == ("GET", "/v1/credentials", TOKEN)
+        return (200, credentials(server)) if right else (403, "")
+
+    return answers
+
+
+def sts(server: S3Server) -> Answers:
+    def answers(method: str, path: str, _headers: dict[str, str]) -> Answer:
+        asked = {name: values[0] for name, values in parse_qs(urlsplit(path).query).items()}
+        wanted = ("AssumeRoleWithWebIdentity", ROLE, TOKEN)
+        if (asked.get("Action"), asked.get("RoleArn"), asked.get("WebIdentityToken")) != wanted:
+            return 403, "<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>"
+        return 200, (
+            "<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>"
+            f"<AccessKeyId>{server.access_key}</AccessKeyId>"
+            f"<SecretAccessKey>{server.secret_key}</SecretAccessKey>"
+            "<SessionToken>session</SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration>"
+            "</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"
+        )
+
+    return answers
+
+
+@pytest.fixture(scope="module")
+def published(rclone_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = "s3://roles/larder/toy"
+    rclone_server.create_bucket("roles")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in rclone_server.environment.items():
+            patch.setenv(name, value)
+        publish_toy(url, tmp_path_factory.mktemp("toy"))
+    return url
+
+
+@pytest.fixture
+def environment(rclone_server: S3Server, published: str, tmp_path: Path) -> dict[str, str]:
+    """Of a container without keys: it knows where the bucket is, and no more."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    return {
+        **kept,
+        "HOME": str(tmp_path),
+        "LARDER_CACHE_DIR": str(tmp_path / "downloads"),
+        "AWS_ENDPOINT_URL_S3": rclone_server.endpoint,
+        "AWS_REGION": "eu-central-1",
+        "NO_PROXY": "127.0.0.1",
+    }
+
+
+def read(url: str, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT + READ, url],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.strip()
+
+
+def test_the_role_of_an_instance(
+    rclone_server: S3Server, published: str, environment: dict[str, str]
+) -> None:
+    with serving(imds(rclone_server)) as url:
+        environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = f"{url}/"
+        assert read(published, environment) == "[2, 0]"
+        # A light install cannot list what is there instead.
+        said = read(f"{published}@absent", environment)
+        assert said == "version.missing: there is no tag 'absent'; check the name and the address"
+
+
+def test_the_role_of_a_container(
+    rclone_server: S3Server, published: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    with serving(agent(rclone_server)) as url:
+        environment["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = f"{url}/v1/credentials"
+        environment["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"] = str(tmp_path / "token")
+        assert read(published, environment) == "[2, 0]"
+        (tmp_path / "token").write_text("of another pod")
+        said = read(published, environment)
+        assert said.startswith(
+            "store.denied: no AWS credentials: the container's agent answers 403"
+        )
+        (tmp_path / "token").unlink()
+        assert read(published, environment).startswith("store.denied: the token file")
+
+
+def test_a_web_identity(
+    rclone_server: S3Server, published: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    with serving(sts(rclone_server), certified(tmp_path)) as url:
+        environment["AWS_ENDPOINT_URL_STS"] = url
+        environment["AWS_WEB_IDENTITY_TOKEN_FILE"] = str(tmp_path / "token")
+        environment["AWS_ROLE_ARN"] = ROLE
+        environment["SSL_CERT_FILE"] = str(tmp_path / "certificate.pem")
+        assert read(published, environment) == "[2, 0]"
+        environment["AWS_ROLE_ARN"] = f"{ROLE}-of-others"
+        said = read(published, environment)
+        assert said.startswith("store.denied: no AWS credentials: STS answers 403; ")
+        assert TOKEN not in said
+
+
+def certified(folder: Path) -> ssl.SSLContext:
+    """TLS for 127.0.0.1, with a certificate of its own in ``certificate.pem``."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a test")])
+    now = datetime.datetime.now(datetime.UTC)
+    here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(here, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "certificate.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
+    return context
+
+
+def test_metadata_that_knows_no_role_is_not_a_missing_version(
+    published: str, environment: dict[str, str]
+) -> None:
+    with serving(lambda *_: (404, "<Code>NoSuchKey</Code>")) as url:
+        environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = url
+        said = read(published, environment)
+    assert said.startswith("store.denied: no AWS credentials: the instance's metadata service")
+    assert "answers 404" in said
+    said = read(published, environment)  # nobody listens there any more
+    assert "metadata service does not answer" in said
+
+
+def test_nobody_gives_credentials(published: str, environment: dict[str, str]) -> None:
+    said = read(published, environment)  # the metadata is not asked for a server of this machine
+    assert said.startswith("store.denied: no AWS credentials in the environment")
+
+
+@pytest.mark.parametrize("named", ["by the environment", "as the default"])
+def test_a_profile_needs_botocore_and_says_so(
+    published: str, environment: dict[str, str], tmp_path: Path, named: str
+) -> None:
+    (tmp_path / ".aws").mkdir()
+    section = "[profile team]" if named == "by the environment" else "[default]"
+    (tmp_path / ".aws/config").write_text(f"{section}\nregion = eu-central-1\nrole_arn = {ROLE}\n")
+    if named == "by the environment":
+        environment["AWS_PROFILE"] = "team"
+    said = read(published, environment)
+    assert said.startswith("config.missing_package: the ")
+    assert said.endswith("boto3, which is not installed; pip install 'larder-data[prepare]'")
