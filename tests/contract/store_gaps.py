@@ -24,3 +24,14 @@ GAPS: dict[tuple[str, str], str] = {
     ("moto", "key with a newline"): "404 to the PUT",
     ("moto", "wrong secret"): "checks no signatures",
 }
+
+RACES: dict[tuple[str, str], str] = {
+    (
+        "rclone",
+        "new folder",
+    ): "of PUTs that make the same new folder at once, some are answered 500",
+}
+"""What a server fails at now and then, and a test therefore does for it beforehand.
+
+No test can find that such a server keeps the promise after all.
+"""

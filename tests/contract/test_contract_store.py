@@ -142,8 +142,9 @@ def test_a_listing_starts_after_any_text(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_a_listing_goes_past_a_page(store: Store) -> None:
+def test_a_listing_goes_past_a_page(place: Place, store: Store) -> None:
     keys = [f"{n % 7}/{n:05}" for n in range(1203)]
+    place.before_threads(store, *keys[:7])
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda key: store.put(key, b"x"), keys))
     pages = list(store.list())
@@ -387,7 +388,9 @@ def test_a_wrong_secret(place: Place, store: Store, monkeypatch: pytest.MonkeyPa
         assert store.get("k") == b"1"
 
 
-def test_many_threads_use_one_store(store: Store) -> None:
+def test_many_threads_use_one_store(place: Place, store: Store) -> None:
+    place.before_threads(store, "t/0")
+
     def work(n: int) -> bool:
         data = f"{n}".encode() * 1000
         store.put(f"t/{n}", data)
