@@ -1,18 +1,26 @@
 """The ImageNet demo: two local S3 servers as two regions, and the real command between them.
 
 ``python -m larder.testing.demo`` fills a bucket of one server with an ImageNet-like dataset of
-generated JPEGs in the official layout, and prepares it into a bucket of the other.
+generated JPEGs in the official layout, and prepares it into a bucket of the other. What they serve
+stays in data/demo-imagenet; with ``--serve`` it starts the servers again and does nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
+import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
+from larder.errors import LarderError
 from larder.store import open_store
 from larder.testing.datasets import write_imagenet
 from larder.testing.servers import S3Server, rclone_s3
@@ -20,13 +28,21 @@ from larder.units import format_bytes, format_seconds
 
 __all__ = ["demo_environment", "main"]
 
+_FOLDER = Path("data/demo-imagenet")
+_PORTS = (28411, 28412)
+_OUTPUT = Path("out/aws-us-west-2/imagenet")
+_SOURCE = "s3://us-east-1-bucket/imagenet"
+_LOCAL = "s3://us-west-2-bucket/data"
+_COMMAND = ("--dataset", "imagenet", "--cluster", "aws-us-west-2")
+_SMALL = ("--set", "shards.bytes=25 MB", "--set", "cluster.runner.batch_bytes=50 MB")
+
 
 def demo_environment(source: S3Server, local: S3Server) -> dict[str, str]:
     """The variables of `imagenet` and `aws-us-west-2` for two servers with the same credentials."""
     return {
-        "IMAGENET_SOURCE": "s3://us-east-1-bucket/imagenet",
+        "IMAGENET_SOURCE": _SOURCE,
         "IMAGENET_SOURCE_ENDPOINT": source.endpoint,
-        "LARDER_LOCAL": "s3://us-west-2-bucket/data",
+        "LARDER_LOCAL": _LOCAL,
         "LARDER_LOCAL_ENDPOINT": local.endpoint,
         "AWS_ACCESS_KEY_ID": local.access_key,
         "AWS_SECRET_ACCESS_KEY": local.secret_key,
@@ -37,39 +53,113 @@ def demo_environment(source: S3Server, local: S3Server) -> dict[str, str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; further arguments go to ``python -m flows.prepare``."""
     parser = argparse.ArgumentParser(prog="python -m larder.testing.demo", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--count", type=int, default=3000, help="JPEGs to generate")
+    parser.add_argument("--serve", action="store_true", help="start the servers, until Ctrl-C")
     known, further = parser.parse_known_args(arguments)
-    with rclone_s3() as source, rclone_s3() as local:
-        variables = demo_environment(source, local)
-        os.environ.update(variables)
-        source.create_bucket("us-east-1-bucket")
-        local.create_bucket("us-west-2-bucket")
-        _say(f"two S3 servers: us-east-1 at {source.endpoint}, us-west-2 at {local.endpoint}")
-        _fill(source, variables["IMAGENET_SOURCE"], known.count)
-        command = ["--dataset", "imagenet", "--cluster", "aws-us-west-2"]
-        command += ["--set", "shards.bytes=25 MB", "--set", "cluster.runner.batch_bytes=50 MB"]
-        status = _prepare([*command, *further])
-        if status == 0:
-            _say("the same again: nothing changed")
-            status = _prepare(command)
+    try:
+        with _servers() as (source, local):
+            _say(f"two S3 servers: us-east-1 at {source.endpoint}, us-west-2 at {local.endpoint}")
+            variables = demo_environment(source, local)
+            if known.serve:
+                return _serve(variables)
+            os.environ.update(variables)
+            _fill(source, known.count)
+            status = _run([*_COMMAND, *_SMALL, *further])
+    except LarderError as error:
+        _say(f"error[{error.code}]: {error}")
+        return error.exit_status
+    except KeyboardInterrupt:
+        return 130
+    if status == 0:
+        _show(variables, further)
     return status
 
 
-def _prepare(arguments: Sequence[str]) -> int:
-    _say("$ python -m flows.prepare " + " ".join(arguments))
-    command = [sys.executable, "-m", "flows.prepare", *arguments]
-    return subprocess.run(command, check=False).returncode  # noqa: S603 - our own command
+@contextmanager
+def _servers() -> Iterator[tuple[S3Server, S3Server]]:
+    """Two servers on ports of their own, if those are free, each with its bucket."""
+    east, west = (_FOLDER / name for name in ("us-east-1", "us-west-2"))
+    with rclone_s3(east, _PORTS[0]) as source, rclone_s3(west, _PORTS[1]) as local:
+        source.create_bucket("us-east-1-bucket")
+        local.create_bucket("us-west-2-bucket")
+        yield source, local
 
 
-def _fill(server: S3Server, url: str, count: int) -> None:
+def _fill(server: S3Server, count: int) -> None:
+    """Write the dataset, unless an earlier demo of the same size has."""
+    mark = _FOLDER / "filled"
+    if mark.exists() and mark.read_text() == str(count):
+        _say(f"the dataset lies in {_SOURCE} since an earlier demo")
+        return
+    mark.unlink(missing_ok=True)
+    shutil.rmtree(_FOLDER / "us-east-1/us-east-1-bucket/imagenet", ignore_errors=True)
     started = time.monotonic()
-    store = open_store(url, endpoint=server.endpoint, region=server.region)
+    store = open_store(_SOURCE, endpoint=server.endpoint, region=server.region)
     try:
         objects, size_bytes = write_imagenet(store, count)
     finally:
         store.close()
+    mark.write_text(str(count))
     seconds = format_seconds(time.monotonic() - started)
-    _say(f"wrote {objects:,} objects, {format_bytes(size_bytes)}, to {url} in {seconds}")
+    _say(f"wrote {objects:,} objects, {format_bytes(size_bytes)}, to {_SOURCE} in {seconds}")
+
+
+def _run(arguments: list[str]) -> int:
+    """Prepare it, and once more."""
+    status = _prepare(arguments)
+    if status == 0:
+        _say("the same again: nothing changed")
+        status = _prepare(arguments)
+    return status
+
+
+def _prepare(arguments: list[str]) -> int:
+    _say(f"$ {shlex.join(['python', '-m', 'flows.prepare', *arguments])}")
+    command = [sys.executable, "-m", "flows.prepare", *arguments]
+    return subprocess.run(command, check=False).returncode  # noqa: S603 - our own command
+
+
+def _show(variables: Mapping[str, str], further: Sequence[str]) -> None:
+    """The config, and what to type to go on."""
+    config = _OUTPUT / "experiment.yaml"
+    if config.exists():
+        _say(f"\nthe config, {config}:\n")
+        sys.stdout.write(config.read_text())
+        sys.stdout.flush()
+    _say(f"\nThe two servers are gone; their buckets stay in {_FOLDER}. To start them again:\n")
+    _say(f"  {_python('-m', 'larder.testing.demo', '--serve')}")
+    _say("\nand to go on, in another terminal:\n")
+    _say_exports(variables)
+    _say(f"  {_python('-m', 'flows.prepare', *_COMMAND, *_SMALL, *further)}")
+    url = f"{_LOCAL}/larder/imagenet@latest"
+    endpoint = variables["LARDER_LOCAL_ENDPOINT"]
+    program = f"import larder; print(larder.open({url!r}, endpoint={endpoint!r}))"
+    _say(f"  {_python('-c', program)}")
+
+
+def _serve(variables: Mapping[str, str]) -> int:
+    """Say where they are, and wait for Ctrl-C or a SIGTERM."""
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    _say_exports(variables)
+    _say("serving until Ctrl-C")
+    ended.wait()
+    return 0
+
+
+def _say_exports(variables: Mapping[str, str]) -> None:
+    for name, value in variables.items():
+        _say(f"  export {name}={shlex.quote(value)}")
+
+
+def _python(*arguments: str) -> str:
+    """A line for a shell in this directory."""
+    program = Path(sys.executable)
+    here = Path.cwd()
+    shown = program.relative_to(here) if program.is_relative_to(here) else program
+    return shlex.join([str(shown), *arguments])
 
 
 def _say(line: str) -> None:

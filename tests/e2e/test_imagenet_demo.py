@@ -1,0 +1,60 @@
+"""``make demo-imagenet``: what it prints can be pasted, and its servers can be started again."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+import pytest
+
+from larder.testing.commands import Workplace
+
+pytestmark = pytest.mark.slow
+
+DEMO = ("-m", "larder.testing.demo")
+
+
+def test_what_the_demo_prints_goes_on_where_it_ended(reporting: Workplace) -> None:
+    done = reporting.run("--count", "40", python=DEMO)
+    assert done.status == 0, done.err
+    config = reporting.folder / "out/aws-us-west-2/imagenet/experiment.yaml"
+    assert done.out.endswith(config.read_text())
+    asked = [line[2:] for line in done.err.splitlines() if line.startswith("$ ")]
+    assert len(asked) == 2
+    for line in asked:  # a shell takes it as it stands
+        words = subprocess.run(
+            ["bash", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        assert "shards.bytes=25 MB" in words
+    _, _, rest = done.err.partition("The two servers are gone")
+    serve, *lines = [line.strip() for line in rest.splitlines() if line.startswith("  ")]
+    assert serve.endswith("-m larder.testing.demo --serve")
+
+    servers = reporting.start("--serve", python=DEMO)
+    try:
+        servers.read_until("serving until Ctrl-C")
+        again = shell(reporting, "\n".join(lines))
+    finally:
+        servers.process.send_signal(signal.SIGTERM)
+    assert servers.wait().status == 0
+    assert "imagenet reused: version" in again
+    assert "<larder.Data imagenet@" in again
+
+
+def shell(place: Workplace, script: str) -> str:
+    done = subprocess.run(
+        ["bash", "-e", "-c", script],
+        cwd=place.folder,
+        env=place.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_second_demo_finds_the_dataset_of_the_first(reporting: Workplace) -> None:
+    for expected in ("imagenet built", "imagenet reused"):
+        done = reporting.run("--count", "20", python=DEMO)
+        assert (done.status, expected in done.out + done.err) == (0, True), done.err
