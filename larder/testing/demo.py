@@ -134,7 +134,7 @@ def _show(variables: Mapping[str, str], further: Sequence[str]) -> None:
     _say(f"  {_python('-m', 'flows.prepare', *_COMMAND, *_SMALL, *further)}")
     url = f"{_LOCAL}/larder/imagenet@latest"
     endpoint = variables["LARDER_LOCAL_ENDPOINT"]
-    program = f"import larder; print(larder.open({url!r}, endpoint={endpoint!r}))"
+    program = f'import larder; print(larder.open("{url}", endpoint="{endpoint}"))'
     _say(f"  {_python('-c', program)}")
 
 
