@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from larder.manifest.schemas import SAMPLES
 from larder.pipeline.index import Index
 from larder.pipeline.job import Job, Ref, opened_root
 from larder.pipeline.manifests import read_ref
+from larder.pipeline.standing import has_sha256
 from larder.progress import Progress
 from larder.store import local_path, object_url
 from larder.store.base import Store
@@ -97,22 +98,36 @@ def cache_split(job: Job, batch: CacheBatch, *, progress: Progress, beside: int 
             with closing(open_part(path, facts)) as built:
                 built.verify()
             key = layout.cache_key(job.segment, batch.split, facts.sha256)
-            root.upload(key, path)
+            stored = root.upload(key, path)
         part = CachePart(key, facts.bytes, facts.sha256, facts.digest, facts.records)
-        root.put(note, seal(part))
+        _leave_receipt(root, note, part, stored.etag)
     return part
 
 
 def _stored(root: Store, note: str) -> CachePart | None:
-    """The part of a receipt, if its file is there in full length.
+    """The part of a receipt, if its file is what the receipt says.
 
-    A receipt that another Larder wrote in another way is none.
+    A file whose etag is not that of the receipt is read, as `larder.pipeline.standing` does with a
+    shard. A receipt that another Larder wrote in another way is none.
     """
     try:
-        part = CachePart(**unseal(bytes(root.get(note)), object_url(root.url, note)))
-        return part if root.head(part.path).size_bytes == part.bytes else None
+        plain = unseal(bytes(root.get(note)), object_url(root.url, note))
+        etag = plain.pop("etag", "")
+        part = CachePart(**plain)
+        info = root.head(part.path)
     except (NotFoundError, TypeError):
         return None
+    if info.size_bytes != part.bytes:
+        return None
+    if info.etag != etag:
+        if not has_sha256(root, info, part.sha256):
+            return None
+        _leave_receipt(root, note, part, info.etag)
+    return part
+
+
+def _leave_receipt(root: Store, note: str, part: CachePart, etag: str) -> None:
+    root.put(note, seal({**asdict(part), "etag": etag}))
 
 
 def _workshop_place(root: Store, job: Job) -> Path:

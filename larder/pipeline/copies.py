@@ -11,6 +11,7 @@ from types import TracebackType
 
 from larder.errors import LarderError
 from larder.manifest.files import write_manifest
+from larder.pipeline.due import Due
 from larder.pipeline.job import put_named
 from larder.pipeline.results import Count
 from larder.store.base import Store
@@ -18,13 +19,7 @@ from larder.transfer.copy import Copied
 from larder.transfer.receipts import COPIED, copied_batch
 from larder.versions import layout
 
-__all__ = ["RECEIPT_BYTES", "RECEIPT_SECONDS", "CopyReceipts"]
-
-RECEIPT_BYTES = 192_000_000
-RECEIPT_SECONDS = 8.0
-"""What may be copied, over all batches that run at once, until a receipt is due. With what is under
-way meanwhile a run that is killed has 256 MB or ten seconds of copying to repeat, but for a single
-object that takes longer."""
+__all__ = ["CopyReceipts"]
 
 
 class CopyReceipts:
@@ -39,7 +34,7 @@ class CopyReceipts:
         root: The dataset's root.
         segment: ID of the segment that is being built.
         folder: A private directory for temporary files.
-        beside: Batches that run at once and share ``RECEIPT_BYTES``.
+        beside: Batches that run at once.
         clock: Seconds from any fixed moment; for tests.
     """
 
@@ -56,13 +51,10 @@ class CopyReceipts:
         self._prefix = layout.copies_prefix(segment)
         self._partial_prefix = layout.partial_copies_prefix(segment)
         self._folder = folder
-        self._limit_bytes = max(1, RECEIPT_BYTES // beside)
-        self._clock = clock
+        self._due = Due(beside, clock)
         self._lock = threading.Lock()
         self._rows: list[Copied] = []
         self._noted = 0
-        self._unnoted_bytes = 0
-        self._since_seconds = 0.0
 
     @property
     def done(self) -> Count:
@@ -74,17 +66,14 @@ class CopyReceipts:
         """Note an object; may be called from any thread."""
         with self._lock:
             if len(self._rows) == self._noted:
-                self._since_seconds = self._clock()
+                self._due.begin()
             self._rows.append(row)
-            self._unnoted_bytes += row.source.size_bytes
+            self._due.add(row.source.size_bytes)
 
     def leave_if_due(self) -> None:
         """Leave a partial receipt if enough was copied, or some of it long enough ago."""
         with self._lock:
-            if len(self._rows) == self._noted:
-                return
-            waited_seconds = self._clock() - self._since_seconds
-            if self._unnoted_bytes < self._limit_bytes and waited_seconds < RECEIPT_SECONDS:
+            if len(self._rows) == self._noted or not self._due.now:
                 return
         self._leave_partial()
 
@@ -92,7 +81,7 @@ class CopyReceipts:
         with self._lock:
             rows = self._rows[self._noted :]
             self._noted = len(self._rows)
-            self._unnoted_bytes = 0
+            self._due.begin()
         self._leave(self._partial_prefix, rows)
 
     def _leave(self, prefix: str, rows: Sequence[Copied]) -> None:

@@ -14,7 +14,7 @@ from pipeline_lab import directory_lab, opened, png
 
 from larder.errors import FatalError
 from larder.limits import ByteBudget
-from larder.pipeline import copies, inline
+from larder.pipeline import due, inline
 from larder.pipeline.copies import CopyReceipts
 from larder.progress import NullProgress, Stoppable
 from larder.store import open_store
@@ -74,7 +74,7 @@ def test_a_killed_mirror_repeats_no_more_than_a_receipt_stands_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size_bytes = sum(map(len, OBJECTS.values())) / len(OBJECTS)
-    monkeypatch.setattr(copies, "RECEIPT_BYTES", int(5 * size_bytes))
+    monkeypatch.setattr(due, "RECEIPT_BYTES", int(5 * size_bytes))
     for after in (25, 40, 60):
         lab = directory_lab(tmp_path / str(after), OBJECTS, **ONE_BATCH)
         stop = Stop(after)
