@@ -80,7 +80,7 @@ CODES: dict[str, str] = {
     "cache.format": "a cache written by another, unreadable format",
     "cache.missing": "the version has no cache for that split",
     "damage.digest": "bytes are not those that the digest names",
-    "damage.size": "a file is shorter or longer than recorded",
+    "damage.size": "a file is missing, or shorter or longer than recorded",
     "damage.record": "a record's checksum does not match",
     "damage.manifest": "a manifest or a version document cannot be understood",
     "version.missing": "no such version or tag",

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "ByteBudget",
     "batches_at_once",
     "map_ahead",
+    "map_done",
     "read_ahead_bytes",
 ]
 
@@ -122,6 +124,44 @@ def map_ahead(
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+def map_done(
+    executor: Executor,
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    window: int,
+    wake_seconds: float,
+) -> Iterator[Result | None]:
+    """``map(function, items)`` as calls end, with at most ``window`` under way or waiting.
+
+    Yields None whenever no call has ended for ``wake_seconds``. The first exception of a call is
+    raised at once; what has not begun by then is cancelled.
+    """
+    ended: SimpleQueue[Future[Result]] = SimpleQueue()
+    pending: set[Future[Result]] = set()
+
+    def next_result() -> Result | None:
+        try:
+            future = ended.get(timeout=wake_seconds)
+        except Empty:
+            return None
+        pending.discard(future)
+        return future.result()
+
+    try:
+        for item in items:
+            while len(pending) >= window:
+                yield next_result()
+            future = executor.submit(function, item)
+            pending.add(future)
+            future.add_done_callback(ended.put)
+        while pending:
+            yield next_result()
     finally:
         for future in pending:
             future.cancel()

@@ -36,7 +36,8 @@ def build_part(
     schema: Schema,
     path: Path,
     *,
-    limit_bytes: int,
+    limit_bytes: int | None,
+    reserve_bytes: int = 0,
     transaction_bytes: int = TRANSACTION_BYTES,
     map_bytes: int = MAP_BYTES,
     on_record: Callable[[int, int, int], None] | None = None,
@@ -50,8 +51,10 @@ def build_part(
         records: Their values, in order; see `Codec.encode`.
         schema: Their fields.
         path: The file; its directory is made if needed, and a file that is there is replaced.
-        limit_bytes: The budget of the file. A dataset that does not end stops here, not at the
-            end of the disk.
+        limit_bytes: The budget of the file; None sets none. A dataset that does not end stops here,
+            not at the end of the disk.
+        reserve_bytes: What the disk must have left. It is asked after every transaction, so that
+            files that are built at the same time share what is free.
         transaction_bytes: Bytes of records between two commits.
         map_bytes: The first size of the memory map; it doubles when it is full. Part of the
             file's bytes, so leave it as it is.
@@ -65,7 +68,9 @@ def build_part(
     """
     codec, digest = Codec(schema), ContentDigest(schema)
     with draft(path) as file:
-        with _Writer(file.path, path, limit_bytes, transaction_bytes, map_bytes) as writer:
+        with _Writer(
+            file.path, path, limit_bytes, reserve_bytes, transaction_bytes, map_bytes
+        ) as writer:
             count = 0
             for values in records:
                 record = codec.encode(values)
@@ -86,10 +91,17 @@ class _Writer:
     """An LMDB file being filled in the order of its keys, within a budget."""
 
     def __init__(
-        self, path: Path, where: Path, limit_bytes: int, transaction_bytes: int, map_bytes: int
+        self,
+        path: Path,
+        where: Path,
+        limit_bytes: int | None,
+        reserve_bytes: int,
+        transaction_bytes: int,
+        map_bytes: int,
     ) -> None:
         self._where = str(where.absolute())
         self._limit_bytes = limit_bytes
+        self._reserve_bytes = reserve_bytes
         self._transaction_bytes = transaction_bytes
         self._map_bytes = map_bytes
         self._batch: list[tuple[bytes, bytes]] = []
@@ -102,6 +114,7 @@ class _Writer:
         )
         self._page_bytes = int(self._env.stat()["psize"])
         self._file_bytes = self._used_bytes()
+        self._room_bytes = self._free_bytes() - reserve_bytes
 
     def __enter__(self) -> _Writer:
         return self
@@ -135,6 +148,7 @@ class _Writer:
         self._batch.clear()
         self._batch_bytes = self._pending_bytes = 0
         self._file_bytes = self._used_bytes()
+        self._room_bytes = self._free_bytes() - self._reserve_bytes
         self._within_budget(self._file_bytes)
 
     def _try_commit(self) -> bool:
@@ -154,8 +168,16 @@ class _Writer:
             return len(value)
         return -(-(len(value) + 16) // self._page_bytes) * self._page_bytes
 
+    def _free_bytes(self) -> int:
+        return shutil.disk_usage(os.path.dirname(self._where)).free
+
     def _within_budget(self, bytes_: int) -> None:
-        if bytes_ > self._limit_bytes:
+        if self._reserve_bytes and self._pending_bytes > self._room_bytes:
+            count = format_count(self._added, "record")
+            reserve = format_bytes(self._reserve_bytes)
+            message = f"the cache would leave less than {reserve} of the disk after {count}"
+            raise StoreError("store.full", message, where=self._where, hint="make room there")
+        if self._limit_bytes is not None and bytes_ > self._limit_bytes:
             count = format_count(self._added, "record")
             budget = format_bytes(self._limit_bytes)
             raise FatalError(

@@ -83,7 +83,8 @@ def build_samples(
     kind: Kind,
     path: Path,
     *,
-    limit_bytes: int,
+    limit_bytes: int | None,
+    reserve_bytes: int = 0,
     threads: int | None = None,
     window_bytes: int = WINDOW_BYTES,
     progress: Progress | None = None,
@@ -95,6 +96,7 @@ def build_samples(
         kind: Whether images are decoded.
         path: The file: see `build_part`.
         limit_bytes: The budget of the file: see `build_part`.
+        reserve_bytes: What the disk must have left: see `build_part`.
         threads: Images decoded at once; one per core if None.
         window_bytes: Bytes of images, encoded and decoded, under way at once.
         progress: Told what advances in `STAGE`; its start and finish are for who knows all splits.
@@ -114,7 +116,9 @@ def build_samples(
         )
         try:
             with closing(made) as records:
-                return build_part(records, schema, path, limit_bytes=limit_bytes)
+                return build_part(
+                    records, schema, path, limit_bytes=limit_bytes, reserve_bytes=reserve_bytes
+                )
         except Misfit as misfit:
             schema = misfit.schema
             told.begin_again()

@@ -103,7 +103,7 @@ def _mirror(job: Job, runner: Runner) -> BatchReport:
 
 
 def _shard(job: Job, runner: Runner) -> Count:
-    batches, standing = shard_batches(job)
+    batches, standing = shard_batches(job, runner.progress)
     _all("shard", shard_batch, job, batches, runner)
     return standing
 

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from larder.manifest.schemas import SAMPLES
 from larder.pipeline.index import Index
 from larder.pipeline.job import Job, Ref, opened_root
 from larder.pipeline.manifests import read_ref
+from larder.pipeline.standing import has_sha256
 from larder.progress import Progress
 from larder.store import local_path, object_url
 from larder.store.base import Store
@@ -27,8 +28,8 @@ from larder.versions.documents import CachePart, seal, unseal
 
 __all__ = ["CacheBatch", "cache_split", "cache_splits"]
 
-DISK_SHARE = 0.95
-"""Of the free disk that a part may fill, where the cluster file sets no budget."""
+DISK_RESERVE = 0.05
+"""Of what is free on the builder's disk when a part is begun: so much of it stays free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,8 @@ def cache_split(job: Job, batch: CacheBatch, *, progress: Progress, beside: int 
     Raises:
         ObjectError: ``sample.undecodable``.
         DamageError: A shard is not what was written, or the part does not read back as built.
-        FatalError: ``run.endless``: the part passes its budget of disk.
-        StoreError: ``store.full``: no space is left.
+        StoreError: ``store.full``: no space is left on the disk that it is built on, or next to
+            none; parts that are built at once share it.
     """
     assert job.dataset.cache is not None, "there is no cache to build"
     with opened_root(job) as root:
@@ -84,48 +85,64 @@ def cache_split(job: Job, batch: CacheBatch, *, progress: Progress, beside: int 
         if part is not None:
             progress.advance("cache", objects=batch.rows, bytes=batch.bytes)
             return part
-        with workshop(_workshop_place(root, job)) as folder:
+        with workshop(_workshop_place(root)) as folder:
             path = folder / f"{batch.split}.mdb"
             facts = build_samples(
                 _samples(job, root, batch),
                 job.dataset.cache.records,
                 path,
-                limit_bytes=_budget(job, folder),
+                limit_bytes=None,  # samples come to an end
+                reserve_bytes=_reserve_bytes(folder),
                 window_bytes=max(1, job.cluster.copy_.memory_bytes // beside),
                 progress=progress,
             )
             with closing(open_part(path, facts)) as built:
                 built.verify()
             key = layout.cache_key(job.segment, batch.split, facts.sha256)
-            root.upload(key, path)
+            stored = root.upload(key, path)
         part = CachePart(key, facts.bytes, facts.sha256, facts.digest, facts.records)
-        root.put(note, seal(part))
+        _leave_receipt(root, note, part, stored.etag)
     return part
 
 
 def _stored(root: Store, note: str) -> CachePart | None:
-    """The part of a receipt, if its file is there in full length.
+    """The part of a receipt, if its file is what the receipt says.
 
-    A receipt that another Larder wrote in another way is none.
+    A file whose etag is not that of the receipt is read, as `larder.pipeline.standing` does with a
+    shard. A receipt that another Larder wrote in another way is none.
     """
     try:
-        part = CachePart(**unseal(bytes(root.get(note)), object_url(root.url, note)))
-        return part if root.head(part.path).size_bytes == part.bytes else None
+        plain = unseal(bytes(root.get(note)), object_url(root.url, note))
+        etag = plain.pop("etag", "")
+        part = CachePart(**plain)
+        info = root.head(part.path)
     except (NotFoundError, TypeError):
         return None
+    if info.size_bytes != part.bytes:
+        return None
+    if info.etag != etag:
+        if not has_sha256(root, info, part.sha256):
+            return None
+        _leave_receipt(root, note, part, info.etag)
+    return part
 
 
-def _workshop_place(root: Store, job: Job) -> Path:
-    """Where to build: on the local side's own disk where that is a directory."""
+def _leave_receipt(root: Store, note: str, part: CachePart, etag: str) -> None:
+    root.put(note, seal({**asdict(part), "etag": etag}))
+
+
+def _workshop_place(root: Store) -> Path:
+    """Where to build: on the local side's own disk where that is a directory.
+
+    One place for all segments, so that what a killed run left is found by a run of another.
+    """
     if root.features.local_path:
-        return local_path(root, f"{layout.work_prefix(job.segment)}cache/x").parent
+        return local_path(root, "x").parent
     return Path(tempfile.gettempdir())
 
 
-def _budget(job: Job, folder: Path) -> int:
-    free_bytes = int(shutil.disk_usage(folder).free * DISK_SHARE)
-    disk_bytes = job.cluster.nodes.disk_bytes
-    return free_bytes if disk_bytes is None else min(free_bytes, disk_bytes)
+def _reserve_bytes(folder: Path) -> int:
+    return max(1, int(shutil.disk_usage(folder).free * DISK_RESERVE))
 
 
 def _samples(job: Job, root: Store, batch: CacheBatch) -> Samples:

@@ -18,8 +18,8 @@ from larder.pipeline.job import Job, Ref, opened_root, put_named, scratch
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.objects import SUMS, write_objects
 from larder.pipeline.plan import planned_shards
+from larder.pipeline.receipts import Receipt, Shard, read_receipts
 from larder.pipeline.results import SHOWN_FAILURES
-from larder.pipeline.shard import Receipt, Shard, read_receipts
 from larder.progress import Progress
 from larder.shards.index import sample_rows
 from larder.shards.model import ROWS, ShardResult
@@ -98,14 +98,17 @@ class _Entry:
 
 def _planned(root: Store, job: Job) -> list[_Entry]:
     """All shards in the order of the plan, those that nothing was left for too."""
+    with fetched(root, job.shard_plan) as path:
+        plans = list(planned_shards(path))
     entries: dict[tuple[str, str], _Entry] = {}
+    wanted = {(plan.split, plan.name) for plan in plans}
     for receipt in read_receipts(root, job.segment):
+        if wanted <= entries.keys():
+            break  # the others are of the same shards
         first_row = 0
         for shard in receipt.shards:
             entries[shard.split, shard.name] = _Entry(shard, receipt, first_row)
             first_row += shard.samples
-    with fetched(root, job.shard_plan) as path:
-        plans = list(planned_shards(path))
     missing = [plan.name for plan in plans if (plan.split, plan.name) not in entries]
     if missing:
         message = f"{format_count(len(missing), 'shard')} without a receipt, first {missing[0]}"

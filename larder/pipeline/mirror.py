@@ -14,6 +14,7 @@ from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.match import match_rows, take_rows
 from larder.manifest.schemas import ARRANGEMENT, OBJECTS
 from larder.manifest.sort import sort_batches
+from larder.pipeline.copies import CopyReceipts
 from larder.pipeline.job import (
     Job,
     MirrorRefs,
@@ -26,12 +27,12 @@ from larder.pipeline.job import (
 )
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.plan import mirror_receipts
-from larder.pipeline.results import BatchReport, Count
+from larder.pipeline.results import BatchReport
 from larder.progress import Progress
 from larder.store.base import Store
 from larder.transfer.align import MIRRORED, align_copies
 from larder.transfer.mirror import copy_batch
-from larder.transfer.receipts import COPIED, copied_batch, object_rows
+from larder.transfer.receipts import COPIED, object_rows
 from larder.versions import layout
 
 __all__ = ["mirror_batch", "mirror_batches", "seal_mirror"]
@@ -63,7 +64,7 @@ def _cut(sizes: Iterable[int], batch_bytes: int) -> Iterator[RowRange]:
 
 
 def mirror_batch(job: Job, batch: RowRange, *, progress: Progress, beside: int = 1) -> BatchReport:
-    """Copy one batch and leave a receipt of what was copied.
+    """Copy one batch and leave a receipt of what was copied; if it is stopped, of what was by then.
 
     Args:
         job: The run.
@@ -80,21 +81,19 @@ def mirror_batch(job: Job, batch: RowRange, *, progress: Progress, beside: int =
     with opened_root(job) as root, opened_source(job) as source, scratch() as folder:
         first_row, rows = batch.first_row, batch.rows
         objects = read_ref(root, job.copies, OBJECTS, first_row=first_row, rows=rows)
-        result = copy_batch(
-            source,
-            root,
-            object_rows(objects),
-            prefix=layout.mirror_prefix(),
-            concurrency=max(1, limits.concurrency // beside),
-            budget=ByteBudget(max(1, limits.memory_bytes // beside)),
-            progress=progress,
-        )
-        if result.copied:
-            receipt = [copied_batch(result.copied)]
-            file = write_manifest(folder / "receipt.parquet", COPIED, receipt)
-            put_named(root, f"{layout.copies_prefix(job.segment)}{file.sha256}.parquet", file)
-    done = Count(len(result.copied), result.bytes)
-    return BatchReport(done=done, failures=result.failures, failed=len(result.failures))
+        with CopyReceipts(root, job.segment, folder, beside=beside) as receipts:
+            failures = copy_batch(
+                source,
+                root,
+                object_rows(objects),
+                prefix=layout.mirror_prefix(),
+                concurrency=max(1, limits.concurrency // beside),
+                budget=ByteBudget(max(1, limits.memory_bytes // beside)),
+                progress=progress,
+                copied=receipts.add,
+                awake=receipts.leave_if_due,
+            )
+    return BatchReport(done=receipts.done, failures=failures, failed=len(failures))
 
 
 def seal_mirror(job: Job, *, progress: Progress) -> MirrorRefs | None:
@@ -110,7 +109,12 @@ def seal_mirror(job: Job, *, progress: Progress) -> MirrorRefs | None:
     if job.copies is None or job.kept is None:
         return None
     with opened_root(job) as root, scratch() as folder:
-        refs = chain([job.kept], mirror_receipts(root, job.segment))
+        # The batches of this job are done: their partial receipts say nothing new, and those of
+        # earlier runs are in ``kept``.
+        partial = layout.partial_copies_prefix(job.segment)
+        receipts_left = mirror_receipts(root, job.segment)
+        whole = (ref for ref in receipts_left if not ref.key.startswith(partial))
+        refs = chain([job.kept], whole)
         receipts = chain.from_iterable(read_ref(root, ref, COPIED) for ref in refs)
         ordered = sort_batches(receipts, COPIED, ["key", "modified"], work_dir=folder)
         inventory = read_ref(root, job.inventory, OBJECTS)

@@ -9,6 +9,7 @@ from larder.manifest.schemas import SHARDS
 from larder.pipeline.index import Index
 from larder.pipeline.job import Job, Ref, opened_root
 from larder.pipeline.manifests import read_ref
+from larder.pipeline.whole import check_whole
 from larder.progress import Progress
 from larder.store.base import Store
 from larder.versions.documents import (
@@ -95,13 +96,14 @@ def republish(job: Job, *, progress: Progress) -> VersionDocument:
     Only the inputs differ: an object that makes no sample came or went.
 
     Raises:
-        DamageError: The version is not there any more, or cannot be trusted.
+        DamageError: The version is not there any more, nor all of it, or cannot be trusted.
     """
     progress.start("publish")
     with opened_root(job) as root:
         version = read_version(root, job.version)
         if version is None:
             raise DamageError("damage.manifest", "the version is gone", where=root.url)
+        check_whole(root, version)
         _point_at(root, job, version)
     progress.finish("publish")
     return version

@@ -13,6 +13,7 @@ from larder.config.models import Cluster, Dataset
 from larder.errors import ConfigError, NotFoundError
 from larder.pipeline.job import opened, root_url
 from larder.pipeline.unchanged import unchanged_version
+from larder.pipeline.whole import check_whole
 from larder.progress import Progress
 from larder.store import object_url
 from larder.store.base import Store
@@ -73,6 +74,8 @@ def survey(dataset: Dataset, cluster: Cluster, folder: Path, progress: Progress)
     Raises:
         ConfigError: The source is empty, overlaps the local URL, or lacks a label file.
         StoreError: A store refuses or cannot be reached.
+        DamageError: These inputs were prepared before, and not all of that is there any more; see
+            `larder.pipeline.whole.check_whole`.
     """
     check_overlap(dataset.source, cluster.local.url, local_endpoint=cluster.local.endpoint)
     inventory_us = time.time_ns() // 1000
@@ -98,6 +101,8 @@ def survey(dataset: Dataset, cluster: Cluster, folder: Path, progress: Progress)
                     label_files={file.key for file in label_files.values()},
                     progress=progress,
                 )
+            if published is not None:
+                check_whole(root, published)
     return Survey(
         dataset=dataset,
         cluster=cluster,

@@ -78,8 +78,8 @@ def _finish(
         return ShardResult(plan.split, plan.name, 0, "", NO_ROWS, omitted, failures)
     rows, sha256 = building.shard.finish()
     assert omitted or output.bytes == plan.bytes, "a shard is as long as planned"
-    writer.commit()
-    return ShardResult(plan.split, plan.name, output.bytes, sha256, rows, omitted)
+    info = writer.commit()
+    return ShardResult(plan.split, plan.name, output.bytes, sha256, rows, omitted, etag=info.etag)
 
 
 class _Building:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -160,6 +160,8 @@ class ShardResult:
         samples: The samples in it, by `ROWS`; none if it was not written.
         omitted: Samples left out because ``on_bad_sample`` is ``skip``.
         failures: What kept the shard from being written.
+        etag: Of the object that it was written to; empty if it was not written. It says where the
+            shard stands, not what it is: two results are equal without it.
     """
 
     split: str
@@ -169,6 +171,7 @@ class ShardResult:
     samples: pa.RecordBatch
     omitted: tuple[Failure, ...] = ()
     failures: tuple[Failure, ...] = ()
+    etag: str = field(default="", compare=False)
 
     @property
     def written(self) -> bool:

@@ -17,10 +17,13 @@ Every call raises the errors of `larder.errors` and no others:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from larder.store.etags import EtagTrust
 
 __all__ = ["Buffer", "Features", "ObjectInfo", "Reader", "Store", "Writer"]
 
@@ -54,12 +57,15 @@ class Features:
         replace_if_match: ``put(if_match=...)`` is atomic.
         etag_is_md5: An etag of 32 hex digits is the content's md5, unless KMS or the like is used.
         local_path: Objects are files that can be opened by path.
+        etag_trust: What this process has learned of the etags, where ``etag_is_md5``; None learns
+            nothing.
     """
 
     create_if_absent: bool
     replace_if_match: bool
     etag_is_md5: bool
     local_path: bool = False
+    etag_trust: EtagTrust | None = field(default=None, compare=False, repr=False)
 
 
 class Reader(Protocol):

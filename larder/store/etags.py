@@ -3,12 +3,20 @@
 S3's etag of an object that was written in one PUT is the md5 of its content, unless it is
 encrypted with SSE-KMS or SSE-C; then it has the same form and proves nothing.
 https://docs.aws.amazon.com/AmazonS3/latest/API/API_Object.html
+
+That an etag is no md5 cannot be told from the object alone, so the first that differs is read
+twice. What comes twice alike is what the store has; from then on this process takes etags of that
+store that differ for what they are there. Then a damaged transfer is found by its length and by
+what the connection checks itself (TLS), as with every object that was written in parts; etags that
+do agree go on proving what they prove.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import threading
+from collections.abc import Callable
 
 import google_crc32c
 
@@ -16,7 +24,7 @@ from larder.errors import ObjectError
 from larder.store.base import Store
 from larder.store.keys import object_url
 
-__all__ = ["Arrival", "is_md5"]
+__all__ = ["Arrival", "EtagTrust", "etag_trust", "is_md5"]
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
@@ -24,6 +32,40 @@ _MD5 = re.compile(r"[0-9a-f]{32}")
 def is_md5(etag: str) -> bool:
     """Whether an etag has the form of an md5 (a multipart etag has not)."""
     return _MD5.fullmatch(etag) is not None
+
+
+class EtagTrust:
+    """What a process has learned of the etags of a store."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._misleading = False
+
+    def explain(self, read_again: Callable[[], None]) -> None:
+        """An etag with the form of an md5 was not that of the bytes that came: see why.
+
+        Of objects that arrive at the same time one is read again, and the others wait for what
+        comes of it.
+
+        Args:
+            read_again: Reads the object once more, and raises if other bytes come.
+        """
+        if self._misleading:
+            return
+        with self._lock:
+            if not self._misleading:
+                read_again()
+                self._misleading = True
+
+
+_TRUSTS: dict[tuple[str | None, ...], EtagTrust] = {}
+_TRUSTS_LOCK = threading.Lock()
+
+
+def etag_trust(*place: str | None) -> EtagTrust:
+    """That of a place, such as a bucket of an endpoint: the same one for the whole process."""
+    with _TRUSTS_LOCK:
+        return _TRUSTS.setdefault(place, EtagTrust())
 
 
 class Arrival:
@@ -56,8 +98,8 @@ class Arrival:
     def check(self) -> bool:
         """Hold all that came against the etag; whether the etag proved it.
 
-        If the md5 differs, the object is read once more: bytes that come twice alike are what the
-        store has, and the etag is no md5.
+        If the md5 differs, the object is read once more, unless etags of this store are known to
+        be no md5: bytes that come twice alike are what the store has.
 
         Raises:
             ObjectError: ``object.mismatch``: two reads gave different bytes.
@@ -67,6 +109,11 @@ class Arrival:
             return False
         if self._md5.hexdigest() == self._etag:
             return True
+        trust = self._store.features.etag_trust or EtagTrust()
+        trust.explain(self._read_again)
+        return False
+
+    def _read_again(self) -> None:
         again = 0
         with self._store.open(self._key, if_match=self._etag) as reader:
             for buffer in reader:
@@ -78,4 +125,3 @@ class Arrival:
                 where=object_url(self._store.url, self._key),
                 hint="the network or the store damages data; run again",
             )
-        return False

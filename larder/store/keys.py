@@ -24,20 +24,28 @@ def folder_prefix(path: str) -> str:
     return f"{path}/" if path else ""
 
 
-def check_key(key: str, store_url: str) -> bytes:
+def check_key(key: str, store_url: str, *, prefix: str = "") -> bytes:
     """Return the key's UTF-8 bytes if an object store can have such a key.
+
+    Args:
+        key: Relative to the store.
+        store_url: The store's URL, for messages.
+        prefix: What the store puts before the key; it counts.
 
     Raises:
         ObjectError: ``object.bad_key``: empty, over 1,024 bytes, or not Unicode.
     """
     try:
         raw = key.encode()
+        size_bytes = len(prefix.encode()) + len(raw)
     except UnicodeEncodeError:
         raise _bad(key, store_url, "the key is not valid Unicode") from None
     if not raw:
         raise _bad(key, store_url, "the key is empty")
-    if len(raw) > _MOST_KEY_BYTES:
-        raise _bad(key, store_url, f"the key has {len(raw)} bytes, of 1,024 at most")
+    if size_bytes > _MOST_KEY_BYTES:
+        counted = f" with the prefix {prefix}" if prefix else ""
+        reason = f"the key has {size_bytes:,} bytes{counted}, of 1,024 at most"
+        raise _bad(key, store_url, reason)
     return raw
 
 

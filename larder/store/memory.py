@@ -16,6 +16,7 @@ from types import TracebackType
 
 from larder.errors import ConfigError, NotFoundError, ObjectError, PreconditionError
 from larder.store.base import Buffer, Features, ObjectInfo
+from larder.store.etags import EtagTrust
 from larder.store.keys import check_key, folder_prefix, object_url
 
 __all__ = ["MemoryStore", "forget"]
@@ -35,6 +36,7 @@ class _Object:
 class _Bucket:
     objects: dict[str, _Object] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    etag_trust: EtagTrust = field(default_factory=EtagTrust)
 
     def after(self, first: str, last: str) -> list[tuple[str, _Object]]:
         """A page of the keys that begin with ``first`` and come after ``last``."""
@@ -75,7 +77,12 @@ class MemoryStore:
     @property
     def features(self) -> Features:
         """All that a store can do, except to be a path."""
-        return Features(create_if_absent=True, replace_if_match=True, etag_is_md5=True)
+        return Features(
+            create_if_absent=True,
+            replace_if_match=True,
+            etag_is_md5=True,
+            etag_trust=self._bucket.etag_trust,
+        )
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """See `larder.store.base.Store.list`; each page is looked up afresh."""

@@ -23,6 +23,7 @@ from larder.errors import (
     StoreError,
 )
 from larder.store.base import Buffer, Features, ObjectInfo
+from larder.store.etags import etag_trust
 from larder.store.keys import check_key, folder_prefix
 from larder.store.s3_access import S3Access, is_plain
 from larder.store.s3_boto import BotoObjects
@@ -71,6 +72,12 @@ class S3Store:
         self._plain = ObstoreObjects(self._access)
         self._odd = BotoObjects(self._access)
         self._part_bytes = part_bytes
+        self._features = Features(
+            create_if_absent=True,
+            replace_if_match=True,
+            etag_is_md5=True,
+            etag_trust=etag_trust("s3", bucket, endpoint, profile),
+        )
         self._ranges_by_boto = False
 
     @property
@@ -81,7 +88,7 @@ class S3Store:
     @property
     def features(self) -> Features:
         """S3's own. Some servers that speak like it ignore conditions (rclone does)."""
-        return Features(create_if_absent=True, replace_if_match=True, etag_is_md5=True)
+        return self._features
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """See `larder.store.base.Store.list`. Needs boto3.
@@ -207,8 +214,7 @@ class S3Store:
     ) -> tuple[ObstoreObjects | BotoObjects, str, Call]:
         """Who serves a key, the key in the bucket, and the call for messages."""
         full = self._prefix + key
-        check_key(key, self._url)
-        check_key(full, self._url)
+        check_key(key, self._url, prefix=self._prefix)
         return self._plain if is_plain(full) else self._odd, full, Call(self._url, key, writing)
 
     def _writer(self, key: str, parts_in_flight: int) -> S3Writer:

@@ -75,10 +75,10 @@ def _copy_whole(source: Store, info: ObjectInfo, target: Store, key: str) -> Cop
     data = bytes(source.get(info.key, if_match=info.etag))
     arrival = Arrival(source, info.key, info.etag)
     arrival.add(data)
-    _check_arrival(source, info, arrival)
+    proved = _check_arrival(source, info, arrival)
     written = target.put(key, data)
     check = "md5"
-    if not _etag_proves(target, info, written, data):
+    if not _etag_proves(target, info.etag if proved else "", written, data):
         written, check = _read_back(target, written, arrival.crc32c), "crc32c"
     return Copied(info, written, checksum=format_crc32c(arrival.crc32c), check=check)
 
@@ -95,20 +95,22 @@ def _copy_stream(source: Store, info: ObjectInfo, target: Store, key: str) -> Co
     return Copied(info, written, checksum=format_crc32c(arrival.crc32c), check="crc32c")
 
 
-def _check_arrival(store: Store, info: ObjectInfo, arrival: Arrival) -> None:
+def _check_arrival(store: Store, info: ObjectInfo, arrival: Arrival) -> bool:
+    """Whether the object's etag proved what came."""
     if arrival.size_bytes != info.size_bytes:
         message = f"{arrival.size_bytes} bytes came, {info.size_bytes} were listed"
         where = object_url(store.url, info.key)
         raise ObjectError("object.changed", message, where=where, hint="run again")
-    arrival.check()
+    return arrival.check()
 
 
-def _etag_proves(target: Store, info: ObjectInfo, written: ObjectInfo, data: bytes) -> bool:
+def _etag_proves(target: Store, md5: str, written: ObjectInfo, data: bytes) -> bool:
+    """Whether the etag of the copy does; ``md5`` is that of the content where it is known."""
     if not (target.features.etag_is_md5 and is_md5(written.etag)):
         return False
-    # An etag that is the source's as well was held against the content as it came.
-    same = written.etag == info.etag
-    return same or hashlib.md5(data, usedforsecurity=False).hexdigest() == written.etag
+    return (
+        written.etag == md5 or hashlib.md5(data, usedforsecurity=False).hexdigest() == written.etag
+    )
 
 
 def _read_back(target: Store, written: ObjectInfo, crc: int) -> ObjectInfo:

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from larder.errors import Failure, ObjectError
-from larder.limits import ByteBudget, map_ahead
+from larder.limits import ByteBudget, map_done
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
 from larder.transfer.copy import Copied, copy_object
 
-__all__ = ["BatchOfCopies", "copy_batch"]
+__all__ = ["WAKE_SECONDS", "copy_batch"]
 
-
-@dataclass(frozen=True, slots=True)
-class BatchOfCopies:
-    """What was copied and verified, in the order given, and what could not be."""
-
-    copied: tuple[Copied, ...]
-    failures: tuple[Failure, ...]
-
-    @property
-    def bytes(self) -> int:
-        """Bytes copied."""
-        return sum(row.source.size_bytes for row in self.copied)
+WAKE_SECONDS = 1.0
 
 
 def copy_batch(
@@ -37,7 +25,10 @@ def copy_batch(
     concurrency: int,
     budget: ByteBudget,
     progress: Progress,
-) -> BatchOfCopies:
+    copied: Callable[[Copied], None],
+    awake: Callable[[], None] = lambda: None,
+    wake_seconds: float = WAKE_SECONDS,
+) -> tuple[Failure, ...]:
     """Copy objects, several at a time.
 
     An object that cannot be copied is reported and the others go on.
@@ -50,23 +41,35 @@ def copy_batch(
         concurrency: Objects under way at once.
         budget: Bytes in memory at once.
         progress: Told of every object of stage ``mirror``.
+        copied: Told of every object that was copied and verified, by the thread that did so and
+            before anything else: of those under way when the batch is stopped too.
+        awake: Called by this thread whenever an object is done, and otherwise every
+            ``wake_seconds``.
+        wake_seconds: See there.
+
+    Returns:
+        The objects that could not be copied, ordered by key.
 
     Raises:
         StoreError: A store refuses everything; copies under way are waited for.
         RetryableError: A store went on failing.
+        LarderError: What ``progress`` or ``awake`` raises.
     """
 
-    def attempt(info: ObjectInfo) -> Copied | Failure:
+    def attempt(info: ObjectInfo) -> Failure | None:
         try:
-            copied = copy_object(source, info, target, prefix + info.key, budget)
+            done = copy_object(source, info, target, prefix + info.key, budget)
         except ObjectError as error:
             return Failure.of(info.key, error)
+        copied(done)
         progress.advance("mirror", objects=1, bytes=info.size_bytes)
-        return copied
+        return None
 
+    failures = []
     with ThreadPoolExecutor(concurrency, thread_name_prefix="copy") as pool:
-        results = list(map_ahead(pool, attempt, objects, window=4 * concurrency))
-    return BatchOfCopies(
-        copied=tuple(result for result in results if isinstance(result, Copied)),
-        failures=tuple(result for result in results if isinstance(result, Failure)),
-    )
+        window = 4 * concurrency
+        for failure in map_done(pool, attempt, objects, window=window, wake_seconds=wake_seconds):
+            if failure is not None:
+                failures.append(failure)
+            awake()
+    return tuple(sorted(failures, key=lambda failure: failure.key.encode(errors="surrogatepass")))

@@ -27,10 +27,14 @@ __all__ = [
     "inputs_key",
     "manifest_key",
     "mirror_prefix",
+    "partial_copies_prefix",
+    "partial_shards_prefix",
     "segment_key",
     "segment_prefix",
     "segments_prefix",
     "shard_key",
+    "shards_prefix",
+    "shards_work_prefix",
     "tag_key",
     "version_key",
     "version_prefix",
@@ -63,9 +67,14 @@ def segment_key(segment: str) -> str:
     return f"{segment_prefix(segment)}segment.json"
 
 
+def shards_prefix(segment: str) -> str:
+    """Prefix of the shards of a segment, and of nothing else."""
+    return f"{segment_prefix(segment)}shards/"
+
+
 def shard_key(segment: str, split: str, name: str) -> str:
     """Key of one shard."""
-    return f"{segment_prefix(segment)}shards/{split}/{name}"
+    return f"{shards_prefix(segment)}{split}/{name}"
 
 
 def index_key(segment: str, role: str, sha256: str) -> str:
@@ -86,6 +95,21 @@ def work_prefix(segment: str) -> str:
 def copies_prefix(segment: str) -> str:
     """Prefix of the receipts of what was copied to the mirror for a segment."""
     return f"{work_prefix(segment)}mirror/"
+
+
+def partial_copies_prefix(segment: str) -> str:
+    """Prefix of those that were left before their batch was finished."""
+    return f"{copies_prefix(segment)}partial/"
+
+
+def shards_work_prefix(segment: str) -> str:
+    """Prefix of the receipts of a segment's shards."""
+    return f"{work_prefix(segment)}shards/"
+
+
+def partial_shards_prefix(segment: str) -> str:
+    """Prefix of those that were left before their batch was finished."""
+    return f"{shards_work_prefix(segment)}partial/"
 
 
 def version_prefix(version: str) -> str:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +23,7 @@ from larder.cache.layout import PartFacts
 from larder.cache.part import open_part
 from larder.cache.record import Codec
 from larder.cache.schema import Field, Schema
-from larder.errors import DamageError, FatalError
+from larder.errors import DamageError, FatalError, LarderError
 
 SCHEMA = Schema((Field("n", "int64"), Field("x", "uint8", (None,))))
 AMPLE_BYTES = 1 << 30
@@ -166,3 +172,50 @@ def test_a_full_disk_is_said_and_nothing_is_left(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith("larder.errors.StoreError: ")
     assert os.listdir(tmp_path) == []
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 20_000
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(place)]
+    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a file system can be mounted by root alone")
+    yield place
+    gc.collect()  # an error may hold what it passed through
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_files_that_are_built_at_once_share_what_is_free(small_disk: Path) -> None:
+    """Neither ends, and the disk is never full."""
+    reserve_bytes = 2_000_000
+    least_bytes = [shutil.disk_usage(small_disk).free]
+    barrier = threading.Barrier(2)
+
+    def endless() -> Iterator[dict[str, object]]:
+        barrier.wait()
+        for number in itertools.count():
+            least_bytes.append(shutil.disk_usage(small_disk).free)
+            yield values(number)
+
+    def run(name: str) -> LarderError:
+        with pytest.raises(LarderError) as caught:
+            build_part(
+                endless(),
+                SCHEMA,
+                small_disk / name,
+                limit_bytes=None,
+                reserve_bytes=reserve_bytes,
+                transaction_bytes=50_000,
+            )
+        return caught.value
+
+    with ThreadPoolExecutor(2) as pool:
+        errors = list(pool.map(run, ["a.mdb", "b.mdb"]))
+    for error in errors:
+        assert (error.code, error.exit_status) == ("store.full", 3)
+        assert "would leave less than 2.0 MB of the disk" in error.message
+    # What the other one wrote since it was asked: a transaction, in LMDB's pages.
+    assert min(least_bytes) > reserve_bytes - 500_000
+    assert os.listdir(small_disk) == []

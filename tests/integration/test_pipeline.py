@@ -125,6 +125,13 @@ def test_a_shuffle_is_one_order_of_the_same_samples(tmp_path: Path) -> None:
     assert sorted(after) == before
 
 
+def test_the_disk_of_the_training_nodes_bounds_no_cache_that_is_built_here(tmp_path: Path) -> None:
+    lab, _ = lab_of(tmp_path, "as it is")
+    document = lab.prepare(cluster={"nodes": {"disk_bytes": 1}})
+    assert document["cache"]["records"] == 12
+    lab.check()
+
+
 @pytest.mark.parametrize("variant", ["as it is", "bytes as they are in the cache"])
 def test_the_cache_is_what_pillow_makes_of_the_source(tmp_path: Path, variant: str) -> None:
     lab, objects = lab_of(tmp_path, variant, splits=GLOBS)

@@ -10,14 +10,14 @@ from typing import Any, cast
 import google_crc32c
 import pytest
 
-from larder.errors import ObjectError
+from larder.errors import FatalError, ObjectError
 from larder.limits import ByteBudget
 from larder.progress import NullProgress
 from larder.store import open_store
 from larder.store.base import Buffer, ObjectInfo, Reader, Store
 from larder.store.recording import RecordingStore
 from larder.testing.faults import FaultyStore, FlipBit
-from larder.transfer.copy import WHOLE_BYTES, copy_object, format_crc32c
+from larder.transfer.copy import WHOLE_BYTES, Copied, copy_object, format_crc32c
 from larder.transfer.mirror import copy_batch
 
 BUDGET = ByteBudget(256 * 1024**2)
@@ -66,7 +66,8 @@ def test_an_object_that_vanished_is_reported_and_the_others_go_on(
 ) -> None:
     infos = [source.put(key, key.encode()) for key in ("a", "b", "c")]
     source.delete("b")
-    result = copy_batch(
+    copied: list[Copied] = []
+    failures = copy_batch(
         source,
         target,
         infos,
@@ -74,10 +75,39 @@ def test_an_object_that_vanished_is_reported_and_the_others_go_on(
         concurrency=4,
         budget=BUDGET,
         progress=NullProgress(),
+        copied=copied.append,
     )
-    assert [row.source.key for row in result.copied] == ["a", "c"]
-    assert [(failure.key, failure.code) for failure in result.failures] == [("b", "object.missing")]
+    assert sorted(row.source.key for row in copied) == ["a", "c"]
+    assert [(failure.key, failure.code) for failure in failures] == [("b", "object.missing")]
     assert [info.key for page in target.list() for info in page] == ["m/a", "m/c"]
+
+
+class Interrupted(NullProgress):
+    """Raises from the first object on, as `larder.progress.Stoppable` does once it is stopped."""
+
+    def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
+        raise FatalError("run.interrupted", "stopped")
+
+
+def test_what_was_copied_when_the_batch_is_stopped_is_told_all_the_same(
+    source: Store, target: Store
+) -> None:
+    infos = [source.put(f"{number:02}", b"x") for number in range(40)]
+    copied: list[Copied] = []
+    with pytest.raises(FatalError):
+        copy_batch(
+            source,
+            target,
+            infos,
+            prefix="m/",
+            concurrency=3,
+            budget=BUDGET,
+            progress=Interrupted(),
+            copied=copied.append,
+        )
+    there = {info.key for page in target.list() for info in page}
+    assert {row.info.key for row in copied} == there
+    assert len(there) < len(infos)
 
 
 def test_a_size_that_differs_from_the_listing_is_a_change(source: Store, target: Store) -> None:

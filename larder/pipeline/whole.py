@@ -1,0 +1,96 @@
+"""Whether a version that is handed over again is all there: one listing of each of its prefixes.
+
+Lengths are compared, contents are not: no object is asked for by itself, but for the manifest that
+has the lengths of the shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from larder.errors import DamageError
+from larder.manifest.schemas import SHARDS
+from larder.pipeline.job import Ref, listed
+from larder.pipeline.manifests import read_ref
+from larder.store import object_url
+from larder.store.base import Store
+from larder.units import format_count
+from larder.versions import layout
+from larder.versions.documents import VersionDocument
+
+__all__ = ["check_whole"]
+
+
+def check_whole(root: Store, version: VersionDocument) -> None:
+    """Look whether every file of a version is there in its full length.
+
+    Args:
+        root: The dataset's root.
+        version: As published.
+
+    Raises:
+        DamageError: ``damage.size``, naming the first that is not, and how many there are;
+            ``damage.digest``: the manifest of the shards is not what was published.
+    """
+    prefixes = _prefixes(version)
+    there = {info.key: info.size_bytes for prefix in prefixes for info in listed(root, prefix)}
+    wanted = dict(_named(version))
+    damaged = _damaged(there, wanted)
+    if not damaged:  # so the manifest of the shards can be read
+        wanted = dict(_shards(root, version))
+        damaged = _damaged(there, wanted)
+    if damaged:
+        raise _damage(root, version, damaged, there.get(damaged[0]), wanted[damaged[0]])
+
+
+def _damaged(there: Mapping[str, int], wanted: Mapping[str, int | None]) -> list[str]:
+    return [
+        key
+        for key, size_bytes in wanted.items()
+        if key not in there or size_bytes not in (None, there[key])
+    ]
+
+
+def _prefixes(version: VersionDocument) -> Iterator[str]:
+    yield from (layout.segment_prefix(use.id) for use in version.segments)
+    yield layout.version_prefix(version.id)
+
+
+def _named(version: VersionDocument) -> Iterator[tuple[str, int | None]]:
+    """The files that version.json names, and the documents; of these the length is not known."""
+    yield from ((layout.segment_key(use.id), None) for use in version.segments)
+    yield from ((file.path, file.bytes) for file in version.files)
+    for parts in version.cache.splits.values() if version.cache else ():
+        yield from ((part.path, part.bytes) for part in parts)
+
+
+def _shards(root: Store, version: VersionDocument) -> Iterator[tuple[str, int | None]]:
+    for file in version.files:
+        if file.role == "shards":
+            ref = Ref(file.path, file.sha256, file.bytes, rows=-1)
+            for batch in read_ref(root, ref, SHARDS, columns=["segment", "split", "name", "bytes"]):
+                segments, splits, names, sizes = (c.to_pylist() for c in batch.columns)
+                yield from zip(map(layout.shard_key, segments, splits, names), sizes, strict=True)
+
+
+def _damage(
+    root: Store,
+    version: VersionDocument,
+    damaged: Sequence[str],
+    found_bytes: int | None,
+    wanted_bytes: int | None,
+) -> DamageError:
+    first = "it is missing"
+    if found_bytes is not None and wanted_bytes is not None:
+        first = f"it has {found_bytes:,} bytes, {wanted_bytes:,} were published"
+    others = len(damaged) - 1
+    more = f"; {format_count(others, 'more file')} of this version likewise" if others else ""
+    documents = [layout.segment_key(use.id) for use in version.segments]
+    documents.append(layout.version_key(version.id))
+    return DamageError(
+        "damage.size",
+        f"{first}{more}",
+        where=object_url(root.url, damaged[0]),
+        hint=f"restore it, or delete {' and '.join(documents)} below {root.url} and prepare the"
+        " dataset again: what is missing is made anew",
+    )

@@ -1,0 +1,174 @@
+"""Finished work that something altered, at the same size, before a cut-off run is carried on."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import DOCUMENT, Lab, directory_lab, images, write
+
+from larder.store.base import Store
+from larder.store.recording import RecordingStore
+from larder.testing.runs import between
+from larder.testing.servers import S3Server
+from larder.testing.stops import Stop, Stopped, StoppingStore
+
+FIELDS: dict[str, Any] = {
+    "labels": {"from": "folder"},
+    "splits": {"train": ["a/**", "b/**"], "validation": "c/**"},
+    "shards": {"bytes": 8_000},
+    "cache": {"records": "decoded"},
+    "cluster": {"runner": {"workers": 2, "batch_bytes": 12_000}},
+}
+SHARD = "shards/train/d-train-000001.tar"
+CACHE = "cache/train-"
+SERVERS = ["rclone", "moto", pytest.param("radosgw", marks=pytest.mark.radosgw)]
+
+
+def cut_off(lab: Lab, key: str = "segment.json") -> None:
+    """A run that is killed when it is about to write a key that ends so."""
+    stop = KeyStop(key)
+    with between(partial(StoppingStore, stop=stop)), pytest.raises(Stopped):
+        lab.prepare()
+
+
+class KeyStop(Stop):
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
+
+    def write(self, method: str, key: str, call: Callable[[], Any]) -> Any:
+        if key.endswith(self.key) and self.after is None:
+            self.after = len(self.writes)
+        return super().write(method, key, call)
+
+
+def path_of(lab: Lab, part: str) -> Path:
+    (path,) = [
+        path
+        for path in Path(str(lab.local)).rglob("*")
+        if part in str(path) and path.is_file() and "work" not in path.parts
+    ]
+    return path
+
+
+def in_place(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def replaced_with_its_time(path: Path) -> None:
+    """As a tool does that copies files with their times: only the inode tells."""
+    before = path.stat()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    other = path.with_name(".other")
+    other.write_bytes(data)
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(path)
+
+
+def carried_on(lab: Lab) -> tuple[DOCUMENT, list[RecordingStore]]:
+    stores: list[RecordingStore] = []
+
+    def recorded(store: Store) -> Store:
+        stores.append(RecordingStore(store))
+        return stores[-1]
+
+    with between(recorded):
+        return lab.prepare(), stores
+
+
+def keys(stores: list[RecordingStore], *methods: str) -> list[str]:
+    return [call.key for store in stores for call in store.calls if call.method in methods]
+
+
+@pytest.mark.parametrize("alter", [in_place, replaced_with_its_time])
+@pytest.mark.parametrize("part", [SHARD, CACHE])
+@pytest.mark.parametrize("killed_at", ["segment.json", "version.json"])
+def test_what_was_altered_in_a_directory_is_made_again(
+    tmp_path: Path, part: str, alter: Callable[[Path], None], killed_at: str
+) -> None:
+    expected = directory_lab(tmp_path / "1", **FIELDS).prepare()
+    lab = directory_lab(tmp_path / "2", **FIELDS)
+    cut_off(lab, killed_at)
+    alter(path_of(lab, part))
+    document, stores = carried_on(lab)
+    assert document["digest"] == expected["digest"]
+    lab.check()
+    assert document["shards"]["reused"] == expected["shards"]["count"] - (part == SHARD)
+    made = [key for key in keys(stores, "writer", "upload") if key.endswith((".tar", ".mdb"))]
+    assert [part in key for key in made] == [True], "and nothing else"
+
+
+def test_what_was_only_touched_is_read_once_and_kept(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, **FIELDS)
+    cut_off(lab)
+    made = [path for end in ("tar", "mdb") for path in Path(str(lab.local)).rglob(f"*.{end}")]
+    for path in made:
+        os.utime(path, ns=(1, path.stat().st_mtime_ns + 1_000_000))
+    touched = {path.relative_to(lab.root.removeprefix("file://")).as_posix() for path in made}
+    stop, stores = KeyStop("segment.json"), list[RecordingStore]()
+
+    def recorded(store: Store) -> Store:
+        stores.append(RecordingStore(StoppingStore(store, stop)))
+        return stores[-1]
+
+    with between(recorded), pytest.raises(Stopped):
+        lab.prepare()
+    read = [key for key in keys(stores, "open", "get") if key in touched]
+    assert sorted(read) == sorted(touched), "each once"
+    assert not touched & set(keys(stores, "writer", "upload"))
+    document, stores = carried_on(lab)
+    assert document["shards"]["reused"] == sum(key.endswith(".tar") for key in touched)
+    assert not touched & set(keys(stores, "open", "get", "writer", "upload")), "known by now"
+    lab.check()
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("part", [SHARD, CACHE])
+def test_what_was_altered_in_a_bucket_is_made_again(
+    tmp_path: Path, request: pytest.FixtureRequest, server: str, part: str
+) -> None:
+    found: S3Server = request.getfixturevalue(f"{server}_server")
+    expected = directory_lab(tmp_path, **FIELDS).prepare()
+    found.create_bucket("altered")
+    local = {
+        "url": f"s3://altered/{uuid.uuid4().hex[:12]}",
+        "endpoint": found.endpoint,
+        "region": found.region,
+    }
+    source = tmp_path / "images"
+    write(source, images())
+    lab = Lab(str(source), local, tmp_path / "out", FIELDS)
+    cut_off(lab)
+    with lab.opened_root() as root:
+        infos = [info for page in root.list("segments/") for info in page]
+        (info,) = [info for info in infos if f"/{part}" in info.key and "/work/" not in info.key]
+        data = bytearray(root.get(info.key))
+        data[len(data) // 2] ^= 1
+        root.put(info.key, data)
+    document = lab.prepare()
+    assert document["digest"] == expected["digest"]
+    assert document["shards"]["reused"] == expected["shards"]["count"] - (part == SHARD)
+    lab.check()
+
+
+def test_shards_of_a_batch_that_was_cut_off_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them are one batch, whose receipt comes at its end."""
+    monkeypatch.setattr("larder.pipeline.due.RECEIPT_BYTES", 1)
+    lab = directory_lab(tmp_path, **{**FIELDS, "cluster": {"runner": {"workers": 1}}})
+    cut_off(lab, "-000002.tar")
+    document, stores = carried_on(lab)
+    assert document["shards"]["reused"] == 2
+    made = [key.rpartition("-")[2] for key in keys(stores, "commit") if "/train/" in key]
+    assert made == ["000002.tar", "000003.tar"]
+    lab.check()

@@ -1,0 +1,49 @@
+"""A bucket whose etags look like an md5 and are none: SSE-KMS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pipeline_lab import Lab, directory_lab, images, opened, write
+
+from larder.store.base import Store
+from larder.store.memory import forget
+from larder.store.recording import RecordingStore
+from larder.testing.checker import check_all
+from larder.testing.encrypted import EncryptedStore
+from larder.testing.runs import between
+
+FIELDS: dict[str, Any] = {
+    "labels": {"from": "folder"},
+    "shards": {"bytes": 8_000},
+    "cache": {},
+    "cluster": {"runner": {"workers": 2, "batch_bytes": 1_000}, "copy": {"concurrency": 8}},
+}
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_one_object_is_read_twice_and_no_more(tmp_path: Path, mirror: bool) -> None:
+    objects = images()
+    forget("kms-source")
+    forget("kms")
+    write("memory://kms-source", objects)
+    lab = Lab("memory://kms-source", "s3://memory-kms", tmp_path, {**FIELDS, "mirror": mirror})
+    sources: list[RecordingStore] = []
+
+    def wrap(store: Store) -> Store:
+        if "kms-source" not in store.url:
+            return store
+        sources.append(RecordingStore(cast("Store", EncryptedStore(store))))
+        return sources[-1]
+
+    with between(wrap):
+        document = lab.prepare()
+    read_bytes = sum(store.moved_bytes("get") + store.moved_bytes("open") for store in sources)
+    listed_bytes = sum(map(len, objects.values()))
+    largest_bytes = max(map(len, objects.values()))
+    assert listed_bytes < read_bytes <= listed_bytes + largest_bytes
+    assert document["digest"] == directory_lab(tmp_path, **FIELDS).prepare()["digest"]
+    with opened("memory://kms/larder/d") as root:
+        check_all(root)

@@ -1,0 +1,143 @@
+"""A mirror that is cut off: how little of it the next run copies again."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import directory_lab, opened, png
+
+from larder.errors import FatalError
+from larder.limits import ByteBudget
+from larder.pipeline import due, inline
+from larder.pipeline.copies import CopyReceipts
+from larder.progress import NullProgress, Stoppable
+from larder.store import open_store
+from larder.store.base import Store
+from larder.store.recording import RecordingStore
+from larder.testing.runs import between
+from larder.testing.stops import Stop, Stopped, StoppingStore
+from larder.transfer.mirror import copy_batch
+
+OBJECTS = {f"{name}/{number:02}.png": png(number) for name in "ab" for number in range(30)}
+ONE_BATCH: dict[str, Any] = {
+    "cluster": {"runner": {"workers": 1}, "copy": {"concurrency": 2}},
+    "cache": None,
+}
+
+
+def stop_once(monkeypatch: pytest.MonkeyPatch, objects: int) -> None:
+    """Let batches be stopped, as by Ctrl-C, once so many objects of the mirror are done."""
+    stop = threading.Event()
+    done = 0
+
+    class Counting(NullProgress):
+        def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
+            nonlocal done
+            done += objects * (stage == "mirror")
+            if done >= least:
+                stop.set()
+
+    least = objects
+    inner = Counting()
+    monkeypatch.setattr(inline, "Stoppable", lambda *_: Stoppable(inner, stop))
+
+
+def mirrored(root: str) -> set[str]:
+    with opened(root) as store:
+        return {info.key for page in store.list("mirror/") for info in page}
+
+
+def test_an_interrupted_mirror_is_carried_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it is one batch, which leaves its receipt at the end."""
+    lab = directory_lab(tmp_path, OBJECTS, **ONE_BATCH)
+    with monkeypatch.context() as patched:
+        stop_once(patched, 20)
+        with pytest.raises(FatalError) as caught:
+            lab.prepare()
+    assert caught.value.code == "run.interrupted"
+    there = len(mirrored(lab.root))
+    assert 20 <= there < len(OBJECTS)
+    document = lab.prepare()
+    assert document["copied"]["count"] == len(OBJECTS) - there
+    lab.check()
+
+
+def test_a_killed_mirror_repeats_no_more_than_a_receipt_stands_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size_bytes = sum(map(len, OBJECTS.values())) / len(OBJECTS)
+    monkeypatch.setattr(due, "RECEIPT_BYTES", int(5 * size_bytes))
+    for after in (25, 40, 60):
+        lab = directory_lab(tmp_path / str(after), OBJECTS, **ONE_BATCH)
+        stop = Stop(after)
+        with between(partial(StoppingStore, stop=stop)), pytest.raises(Stopped):
+            lab.prepare()
+        there = len(mirrored(lab.root))
+        document = lab.prepare()
+        repeated = document["copied"]["count"] - (len(OBJECTS) - there)
+        # Five and a little, two under way, and eight that were done while a receipt was left.
+        assert 0 <= repeated <= 6 + 2 + 8
+        lab.check()
+
+
+class Waiting(RecordingStore):
+    """A source that keeps the reader of one object waiting until it is told to go on."""
+
+    def __init__(self, inner: Store, key: str) -> None:
+        super().__init__(inner)
+        self.key = key
+        self.go_on = threading.Event()
+
+    def get(self, key: str, **options: Any) -> bytes:
+        if key == self.key:
+            assert self.go_on.wait(60), "no receipt was left meanwhile"
+        return super().get(key, **options)
+
+
+@pytest.fixture
+def stores() -> Iterator[tuple[Store, Store]]:
+    name = uuid.uuid4().hex
+    source, root = open_store(f"memory://{name}-source"), open_store(f"memory://{name}")
+    yield source, root
+    source.close()
+    root.close()
+
+
+def test_a_receipt_falls_due_by_time_while_a_large_object_is_copied(
+    tmp_path: Path, stores: tuple[Store, Store]
+) -> None:
+    inner, root = stores
+    infos = [inner.put(key, key.encode()) for key in ("a", "b", "large")]
+    source = Waiting(inner, "large")
+    now = 0.0
+
+    def awake() -> None:
+        nonlocal now
+        now += 3.0
+        receipts.leave_if_due()
+        if any(root.list("segments/s/work/mirror/partial/")):
+            source.go_on.set()
+
+    with CopyReceipts(root, "s", tmp_path, clock=lambda: now) as receipts:
+        copy_batch(
+            source,
+            root,
+            infos,
+            prefix="mirror/",
+            concurrency=3,
+            budget=ByteBudget(1000),
+            progress=NullProgress(),
+            copied=receipts.add,
+            awake=awake,
+            wake_seconds=0.001,
+        )
+    keys = [info.key for page in root.list("segments/s/work/mirror/") for info in page]
+    assert len(keys) == 2, "one of the two small objects, one of the whole batch"

@@ -1,0 +1,101 @@
+"""Etags as proof of content, where they are an md5 and where they are not."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+import pytest
+
+from larder.errors import ObjectError
+from larder.store import open_store
+from larder.store.base import Store
+from larder.store.etags import Arrival, etag_trust
+from larder.store.recording import RecordingStore
+from larder.store.s3 import S3Store
+from larder.testing.encrypted import EncryptedStore
+from larder.testing.faults import FaultyStore, FlipBit
+
+
+def filled(count: int) -> Store:
+    store = open_store(f"memory://{uuid.uuid4().hex}")
+    for number in range(count):
+        store.put(f"{number:02}", bytes([number]) * 100)
+    return store
+
+
+def encrypted(inner: Store) -> RecordingStore:
+    return RecordingStore(cast("Store", EncryptedStore(inner)))
+
+
+def arrive(store: Store, key: str) -> bool:
+    """Read an object, as whoever reads one does; whether its etag proved it."""
+    info = store.head(key)
+    arrival = Arrival(store, key, info.etag)
+    arrival.add(store.get(key, if_match=info.etag))
+    return arrival.check()
+
+
+def test_that_etags_are_no_md5_is_learned_once() -> None:
+    inner = filled(20)
+    store = encrypted(inner)
+    assert not any(arrive(store, f"{number:02}") for number in range(20))
+    assert store.count("open") == 1
+    again = encrypted(inner)  # as every batch opens a store of its own
+    assert not arrive(again, "00")
+    assert again.count("open") == 0
+
+
+def test_it_is_learned_once_by_many_threads() -> None:
+    store = encrypted(filled(16))
+    barrier = threading.Barrier(16)
+
+    def run(number: int) -> bool:
+        barrier.wait()
+        return arrive(store, f"{number:02}")
+
+    with ThreadPoolExecutor(16) as pool:
+        assert not any(pool.map(run, range(16)))
+    assert store.count("open") == 1
+
+
+def test_a_damaged_transfer_teaches_nothing_and_is_found() -> None:
+    inner = filled(3)
+    faulty = FaultyStore(inner)
+    faulty.add("get", FlipBit(), key="01")
+    assert arrive(faulty, "00")
+    with pytest.raises(ObjectError) as caught:
+        arrive(faulty, "01")
+    assert caught.value.code == "object.mismatch"
+    assert arrive(faulty, "01")
+    faulty.add("get", FlipBit(), key="02")
+    with pytest.raises(ObjectError):
+        arrive(faulty, "02")
+
+
+def test_the_first_of_an_encrypted_store_is_found_if_it_is_damaged() -> None:
+    faulty = FaultyStore(cast("Store", EncryptedStore(filled(2))))
+    faulty.add("get", FlipBit())
+    with pytest.raises(ObjectError):
+        arrive(faulty, "00")
+    store = RecordingStore(faulty)
+    assert not arrive(store, "00")
+    assert store.count("open") == 1, "the damaged one said nothing about etags"
+
+
+def test_etags_that_agree_go_on_proving_where_others_do_not() -> None:
+    store = RecordingStore(
+        cast("Store", EncryptedStore(filled(6), encrypted=lambda key: key in ("01", "03")))
+    )
+    proved = [arrive(store, f"{number:02}") for number in range(6)]
+    assert proved == [True, False, True, False, True, True]
+    assert store.count("open") == 1
+
+
+def test_what_is_learned_is_learned_of_a_bucket_of_an_endpoint() -> None:
+    one, same = (S3Store("bucket", prefix).features.etag_trust for prefix in ("a", "b"))
+    other = S3Store("bucket", endpoint="http://127.0.0.1:1").features.etag_trust
+    assert one is same is etag_trust("s3", "bucket", None, None)
+    assert other is not one

@@ -1,0 +1,30 @@
+"""What a key may be, and how one that may not is reported."""
+
+from __future__ import annotations
+
+import pytest
+
+from larder.errors import ObjectError
+from larder.store.keys import check_key
+from larder.store.s3 import S3Store
+
+
+def test_a_key_that_is_too_long_is_named_once() -> None:
+    store = S3Store("bucket", "team/data")
+    key = "x" * 1_020
+    for call in (store.head, store.delete, store.writer):
+        with pytest.raises(ObjectError) as caught:
+            call(key)
+        assert caught.value.code == "object.bad_key"
+        assert caught.value.where == f"s3://bucket/team/data/{key}"
+        assert caught.value.message == (
+            "the key has 1,030 bytes with the prefix team/data/, of 1,024 at most"
+        )
+
+
+def test_the_prefix_counts() -> None:
+    assert check_key("x" * 1_024, "s3://bucket/") == b"x" * 1_024
+    assert check_key("x" * 1_019, "s3://bucket/team/", prefix="team/") == b"x" * 1_019
+    for key, prefix in (("x" * 1_025, ""), ("x" * 1_020, "team/"), ("\u00e9" * 510, "team/")):
+        with pytest.raises(ObjectError):
+            check_key(key, "s3://bucket/", prefix=prefix)
