@@ -4,6 +4,7 @@
 
     LarderError                 one line: what is wrong, where, what to do
      +-- ConfigError            the user's input is wrong or refused         exit 2
+     |    +-- ProblemsError      all that is wrong with it
      +-- RetryableError         transient; raised when the retries ran out   exit 3
      +-- ObjectError            one object or sample: skip and report        exit 1
      |    +-- NotFoundError     it is not there
@@ -18,6 +19,7 @@ Classes are grouped by what a handler would do. Every error carries a dotted ``c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "NotFoundError",
     "ObjectError",
     "PreconditionError",
+    "ProblemsError",
     "RetryableError",
     "StoreError",
 ]
@@ -129,6 +132,30 @@ class ConfigError(LarderError):
     """The user's input is wrong or refused: flags, files, limits."""
 
     exit_status = 2
+
+
+class ProblemsError(ConfigError):
+    """All that is wrong with the user's input; as one line, the first and how many more.
+
+    Args:
+        problems: One or more, the most telling first.
+        message: Instead of the first one's message and the number of the others.
+    """
+
+    def __init__(self, problems: Sequence[ConfigError], message: str = "") -> None:
+        first, *others = problems
+        more = f" (and {len(others)} more)" if others else ""
+        message = message or f"{first.message}{more}"
+        super().__init__(first.code, message, where=first.where, hint=first.hint)
+        self.problems = tuple(problems)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (ProblemsError, (self.problems, self.message))
+
+    @staticmethod
+    def of(error: ConfigError) -> tuple[ConfigError, ...]:
+        """All the mistakes that an error tells of; itself if it tells of one."""
+        return error.problems if isinstance(error, ProblemsError) else (error,)
 
 
 class RetryableError(LarderError):

@@ -15,7 +15,7 @@ for _power, _letter in enumerate("KMGTP", start=1):
     _UNITS[f"{_letter}B"] = 1000**_power
     _UNITS[f"{_letter}IB"] = 1024**_power
 
-_QUANTITY = re.compile(r"\s*(\d[\d_,]*(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_QUANTITY = re.compile(r"\s*([0-9][0-9_,]{0,99}(?:\.[0-9]{1,99})?)\s*([A-Za-z]*)\s*")
 
 
 def parse_bytes(value: int | str) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from larder.config.suggest import nearest
-from larder.errors import ConfigError, Failure, FatalError, LarderError
+from larder.errors import ConfigError, Failure, FatalError, LarderError, ProblemsError
 from larder.pipeline.results import BadKeysError, RunError
 
 __all__ = ["DEBUG", "Options", "Parser", "command", "options", "print_json", "run"]
@@ -28,6 +28,7 @@ DEBUG = "LARDER_DEBUG"
 
 INTERRUPTED = 130
 SHOWN_LINES = 10
+SHOWN_PROBLEMS = 100
 
 _EPILOG = """\
 exit status:
@@ -150,7 +151,8 @@ def run(main: Callable[[], int], *, json: bool | None = None) -> int:
 
     With --json an error is also the one JSON document on stdout:
     ``{"error": {"code", "message", "where", "hint"}}``, and of a run in which objects failed also
-    ``failed``, their number, and ``failures``, a list of ``{"key", "code", "message"}``. SIGTERM
+    ``failed``, their number, and ``failures``, a list of ``{"key", "code", "message"}``; of wrong
+    configuration files ``problems``, all that is wrong, each like ``error``. SIGTERM
     interrupts as Ctrl-C does.
 
     Args:
@@ -220,10 +222,14 @@ def _report(error: LarderError, status: int, as_json: bool) -> int:
     report = error.report if isinstance(error, BadKeysError | RunError) else None
     if report:
         _list_failures(report.failures, report.failed)
-    print(f"error[{error.code}]: {error}", file=sys.stderr)
+    problems = error.problems if isinstance(error, ProblemsError) else ()
+    for problem in problems[:SHOWN_PROBLEMS] or (error,):
+        print(f"error[{problem.code}]: {problem}", file=sys.stderr)
+    _say_more(len(problems) - SHOWN_PROBLEMS)
     if as_json:
-        fields = {"code": error.code, "message": error.message}
-        document: dict[str, Any] = {"error": {**fields, "where": error.where, "hint": error.hint}}
+        document: dict[str, Any] = {"error": _fields(error)}
+        if problems:
+            document["problems"] = [_fields(problem) for problem in problems]
         if report:
             document["failed"] = report.failed
             document["failures"] = [asdict(failure) for failure in report.failures]
@@ -234,9 +240,21 @@ def _report(error: LarderError, status: int, as_json: bool) -> int:
 def _list_failures(failures: Sequence[Failure], count: int) -> None:
     for failure in failures[:SHOWN_LINES]:
         print(f"failed[{failure.code}]: {failure.line}", file=sys.stderr)
-    more = count - len(failures[:SHOWN_LINES])
-    if more:
-        print(f"and {more:,} more (--json lists them)", file=sys.stderr)
+    _say_more(count - len(failures[:SHOWN_LINES]))
+
+
+def _say_more(count: int) -> None:
+    if count > 0:
+        print(f"and {count:,} more (--json lists them)", file=sys.stderr)
+
+
+def _fields(error: LarderError) -> dict[str, str]:
+    return {
+        "code": error.code,
+        "message": error.message,
+        "where": error.where,
+        "hint": error.hint,
+    }
 
 
 def _discard(stream: Any) -> None:

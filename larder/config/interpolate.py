@@ -15,9 +15,15 @@ from typing import Any
 from larder.config.document import Document, KeyPath, dotted
 from larder.errors import ConfigError
 
-__all__ = ["Expansion", "expand", "interpolate"]
+__all__ = ["Expanded", "Expansion", "FilledText", "expand", "interpolate"]
 
 _TOKEN = re.compile(r"\$\$|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\})?")
+
+
+class FilledText(str):
+    """A text of a file after a ``${VARIABLE}`` in it was filled in: it may stand for a number."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +34,13 @@ class Expansion:
         text: The result; a missing variable leaves nothing behind.
         variables: Those that are set and went into it.
         missing: Those that are not set and have no default.
+        filled: Whether there was any variable or default.
     """
 
     text: str
     variables: tuple[str, ...]
     missing: tuple[str, ...]
+    filled: bool = False
 
 
 def interpolate(text: str, environ: Mapping[str, str]) -> Expansion:
@@ -43,13 +51,16 @@ def interpolate(text: str, environ: Mapping[str, str]) -> Expansion:
     """
     found: list[str] = []
     missing: list[str] = []
+    filled = False
 
     def fill(match: re.Match[str]) -> str:
+        nonlocal filled
         name, default = match["name"], match["default"]
         if match[0] == "$$":
             return "$"
         if name is None:
             raise ValueError("'${' begins no variable such as ${NAME} or ${NAME:-default}")
+        filled = True
         value = environ.get(name)
         if value is None and default is None:
             missing.append(name)
@@ -60,7 +71,7 @@ def interpolate(text: str, environ: Mapping[str, str]) -> Expansion:
         return value or ""
 
     result = _TOKEN.sub(fill, text)
-    return Expansion(result, tuple(dict.fromkeys(found)), tuple(dict.fromkeys(missing)))
+    return Expansion(result, tuple(dict.fromkeys(found)), tuple(dict.fromkeys(missing)), filled)
 
 
 @dataclass(slots=True)
@@ -70,6 +81,8 @@ class _Walk:
     overridden: frozenset[KeyPath]
     variables: dict[KeyPath, tuple[str, ...]] = field(default_factory=dict)
     missing: dict[str, KeyPath] = field(default_factory=dict)
+    unfilled: set[KeyPath] = field(default_factory=set)
+    problems: list[ConfigError] = field(default_factory=list)
 
     def value(self, value: Any, path: KeyPath) -> Any:
         if path in self.overridden:
@@ -84,17 +97,37 @@ class _Walk:
         try:
             expansion = interpolate(text, self.environ)
         except ValueError as error:
-            raise ConfigError(
+            problem = ConfigError(
                 "config.invalid_value",
                 f"{dotted(path)}: {error}",
                 where=self.document.place(path).where,
                 hint="write $$ for a dollar sign",
-            ) from None
+            )
+            self.problems.append(problem)
+            self.unfilled.add(path)
+            return text
         if expansion.variables:
             self.variables[path] = expansion.variables
         for name in expansion.missing:
             self.missing.setdefault(name, path)
-        return expansion.text
+            self.unfilled.add(path)
+        return FilledText(expansion.text) if expansion.filled else expansion.text
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """A document with its variables filled in, as far as they can be.
+
+    Attributes:
+        document: The document.
+        problems: ``config.missing_variable``, naming all that are missing; and
+            ``config.invalid_value`` for each ``${`` that begins no variable.
+        unfilled: The paths that these concern: what stands there says nothing.
+    """
+
+    document: Document
+    problems: tuple[ConfigError, ...]
+    unfilled: frozenset[KeyPath]
 
 
 def expand(
@@ -103,7 +136,7 @@ def expand(
     overridden: Iterable[KeyPath] = (),
     *,
     prefix: str = "",
-) -> Document:
+) -> Expanded:
     """Fill in the variables of every text of a document.
 
     Args:
@@ -111,16 +144,15 @@ def expand(
         environ: The variables.
         overridden: Paths that --set replaces: what stands there needs no variables.
         prefix: What --set puts before the keys of this file, such as ``cluster.``.
-
-    Raises:
-        ConfigError: ``config.missing_variable``, naming all that are missing;
-            ``config.invalid_value`` for a ``${`` that begins no variable.
     """
     walk = _Walk(document, environ, frozenset(overridden))
     value = walk.value(document.value, ())
-    if walk.missing:
-        raise _missing(document, walk.missing, prefix)
-    return replace(document, value=value, variables=walk.variables)
+    missing = [_missing(document, walk.missing, prefix)] if walk.missing else []
+    return Expanded(
+        replace(document, value=value, variables=walk.variables),
+        (*missing, *walk.problems),
+        frozenset(walk.unfilled),
+    )
 
 
 def _missing(document: Document, missing: Mapping[str, KeyPath], prefix: str) -> ConfigError:

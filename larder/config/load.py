@@ -20,10 +20,11 @@ from larder.config import yaml
 from larder.config.document import Document
 from larder.config.interpolate import expand
 from larder.config.models import Cluster, Dataset
-from larder.config.problems import Problem, refusal, translate
+from larder.config.problems import Problem, Schema, instead, refusal, translate
+from larder.config.secrets import shown
 from larder.config.settings import CLUSTER, Setting, apply, parse_settings
 from larder.config.suggest import suggest
-from larder.errors import ConfigError
+from larder.errors import ConfigError, ProblemsError
 
 __all__ = ["load_cluster", "load_dataset", "load_template", "names"]
 
@@ -41,6 +42,10 @@ class _Kind(Generic[M]):
     @property
     def folder(self) -> str:
         return f"{self.noun}s"
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(self.model, self.noun, self.prefix)
 
 
 _DATASET = _Kind(Dataset, "dataset", "")
@@ -97,7 +102,7 @@ def load_template(config_dir: Path, name: str) -> dict[str, Any]:
     if name not in known:
         raise ConfigError(
             "config.template",
-            f"there is no template {name!r}",
+            f"there is no template {shown(name) or 'of that name'}",
             where=str(folder),
             hint=suggest(name, sorted(known), "templates"),
         )
@@ -135,14 +140,24 @@ def _load(
             where=document.place(()).where,
             hint=f"it has to be a {kind.noun}: lines of key: value",
         )
-    document = expand(
+    expanded = expand(
         document,
         os.environ if environ is None else environ,
         overridden=[setting.path for setting in settings],
         prefix=kind.prefix,
     )
-    document = _named(apply(document, settings), name)
-    return _validated(kind, document, name)
+    problems, document = list(expanded.problems), expanded.document
+    for setting in settings:
+        try:
+            document = apply(document, [setting])
+        except ConfigError as error:
+            problems.append(error)
+    model, wrong = _validated(kind, _named(document, name), name)
+    problems += refusal(wrong, document, expanded.unfilled)
+    if problems:
+        raise ProblemsError(problems)
+    assert model is not None, "a value that nothing is wrong with makes a model"
+    return model
 
 
 def _find(kind: _Kind[M], config_dir: Path, name: str) -> Path:
@@ -159,7 +174,7 @@ def _find(kind: _Kind[M], config_dir: Path, name: str) -> Path:
         )
     raise ConfigError(
         f"config.unknown_{kind.noun}",
-        f"there is no {kind.noun} {name!r}",
+        f"there is no {kind.noun} {shown(name) or 'of that name'}",
         where=str(folder),
         hint=suggest(Path(name).stem, known, kind.folder),
     )
@@ -171,14 +186,18 @@ def _named(document: Document, name: str) -> Document:
     return replace(document, value={"name": name, **document.value})
 
 
-def _validated(kind: _Kind[M], document: Document, name: str) -> M:
+def _validated(kind: _Kind[M], document: Document, name: str) -> tuple[M | None, list[Problem]]:
+    """The model, None if the document does not make one, and all that is wrong."""
+    model, problems = None, []
     try:
         model = kind.model.model_validate(document.value, by_alias=True, by_name=False)
     except ValidationError as error:
-        raise refusal(translate(error, kind.model, document), document) from None
-    if model.name != name:
-        message = f"name: expected {name}, the name of the file, not {model.name!r}"
+        problems = translate(error, kind.schema, document)
+    found = document.value["name"]
+    refused = any(problem.path == ("name",) for problem in problems)
+    if found != name and not refused:
+        not_that = instead(found, document, ("name",))
+        message = f"name: expected {name}, the name of the file{not_that}"
         hint = "rename one of the two, or leave name out"
-        problem = Problem(("name",), "config.invalid_value", message, hint)
-        raise refusal([problem], document)
-    return model
+        problems.append(Problem(("name",), "config.invalid_value", message, hint))
+    return model, problems

@@ -30,10 +30,18 @@ def resolve_url(url: str, base: Path) -> str:
 
     Returns:
         A URL of another scheme as it is; a path as an absolute path without ``..``, links kept.
+
+    Raises:
+        ConfigError: ``config.path``: there is no such home directory.
     """
     if not is_path(url):
         return url
-    return os.path.abspath(base / Path(url).expanduser())
+    try:
+        path = Path(url).expanduser()
+    except RuntimeError:
+        hint = "write the whole path, or ./ in front of a name that begins with ~"
+        raise ConfigError("config.path", "there is no such home directory", hint=hint) from None
+    return os.path.abspath(base / path)
 
 
 def check_overlap(

@@ -5,9 +5,32 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
-from larder.units import parse_bytes
+from larder.config.fields import (
+    Bytes,
+    Endpoint,
+    Flag,
+    Globs,
+    Name,
+    Number,
+    RefusedError,
+    Region,
+    SplitName,
+    Text,
+    Texts,
+    Url,
+    Whole,
+)
+from larder.config.shares import hash_form
 
 __all__ = [
     "Cache",
@@ -19,6 +42,7 @@ __all__ = [
     "HashSplits",
     "Labels",
     "Location",
+    "Model",
     "Mount",
     "Nodes",
     "Runner",
@@ -26,48 +50,25 @@ __all__ = [
     "Source",
 ]
 
-Bytes = Annotated[
-    int,
-    BeforeValidator(parse_bytes, json_schema_input_type=int | str),
-    Field(ge=0, description="bytes: a whole number, or text such as 150 MB or 128 MiB"),
-]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
-SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
-
-
-def _one_or_more(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
-Globs = Annotated[
-    tuple[str, ...],
-    BeforeValidator(_one_or_more, json_schema_input_type=str | list[str]),
-    Field(min_length=1, description="one glob or several: * within a segment, ** across them"),
-]
+GLOBS_TAG, HASH_TAG = "(globs)", "(hash)"
+"""The kinds of splits in the locations of pydantic's errors: no key of a file looks so."""
 
 
 class Model(BaseModel):
-    """Base of all models: frozen, and a key that is not declared is an error."""
+    """Base of all models: frozen, strict, and a key that is not declared is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, strict=True)
 
 
 class Location(Model):
     """A bucket prefix or a directory, and how to reach it. Credentials never stand here."""
 
-    url: Annotated[
-        str, Field(min_length=1, description="s3://bucket/prefix, file:///dir or a path")
-    ]
-    region: str | None = Field(None, description="region of the bucket, such as us-west-2")
-    endpoint: str | None = Field(None, description="URL of an S3 server that is not AWS's own")
-    profile: str | None = Field(None, description="profile of the AWS credentials file to use")
-
-    @field_validator("url", "endpoint")
-    @classmethod
-    def _without_credentials(cls, value: str | None) -> str | None:
-        if value and re.match(r"[a-z0-9+.-]+://[^/]*@", value, re.IGNORECASE):
-            raise ValueError("a URL must not hold credentials; use the AWS chain or a profile")
-        return value
+    url: Url = Field(description="s3://bucket/prefix, file:///dir or a path")
+    region: Region | None = Field(None, description="region of the bucket, such as us-west-2")
+    endpoint: Endpoint | None = Field(
+        None, description="URL of an S3 server that is not AWS's own, such as http://127.0.0.1:9000"
+    )
+    profile: Text | None = Field(None, description="profile of the AWS credentials file to use")
 
     @field_validator("region", "endpoint", "profile")
     @classmethod
@@ -78,18 +79,20 @@ class Location(Model):
 class Source(Location):
     """Where the data lives."""
 
-    include: Globs = Field(("**",), description="keys to take")
-    exclude: tuple[str, ...] = Field((), description="keys to leave out, after include")
+    include: Globs = Field(
+        ("**",), description="keys to take: one glob or several; * within a segment, ** across them"
+    )
+    exclude: Texts = Field((), description="keys to leave out, after include: a list of globs")
 
 
 class HashSplits(Model):
     """Splits by a keyed hash of the sample key: stable as the dataset grows."""
 
-    hash: int = Field(description="seed of the hash")
-    parts: dict[SplitName, float] = Field(
-        min_length=1, description="share of each split; shares add up to 1"
+    hash: Whole = Field(description="seed of the hash: any whole number")
+    parts: dict[SplitName, Number] = Field(
+        min_length=1, description="share of each split, above 0; shares add up to 1"
     )
-    group: str | None = Field(
+    group: Text | None = Field(
         None, description="regular expression; samples whose first group agrees stay together"
     )
 
@@ -97,7 +100,7 @@ class HashSplits(Model):
     @classmethod
     def _shares(cls, value: dict[str, float]) -> dict[str, float]:
         if any(share <= 0 for share in value.values()) or abs(sum(value.values()) - 1) > 1e-9:
-            raise ValueError("shares must be above 0 and add up to 1")
+            raise RefusedError("shares must be above 0 and add up to 1")
         return value
 
     @field_validator("group")
@@ -106,10 +109,10 @@ class HashSplits(Model):
         if value is not None:
             try:
                 groups = re.compile(value).groups
-            except re.error as error:
-                raise ValueError(f"not a regular expression: {error}") from None
+            except (re.error, OverflowError, RecursionError) as error:
+                raise RefusedError("not a regular expression", detail=str(error)) from None
             if groups < 1:
-                raise ValueError("the pattern needs one group, such as patient-(\\d+)")
+                raise RefusedError("the pattern needs one group, such as patient-(\\d+)")
         return value
 
 
@@ -119,10 +122,10 @@ class Labels(Model):
     source: Literal["folder"] = Field(
         "folder", alias="from", description="folder: the immediate parent is the class"
     )
-    files: dict[SplitName, str] = Field(
+    files: dict[SplitName, Text] = Field(
         {}, description="for a split: key in the source of a file that maps names to classes"
     )
-    classes: tuple[str, ...] | None = Field(
+    classes: Texts | None = Field(
         None, description="the classes in order, instead of all that occur, sorted by bytes"
     )
 
@@ -130,9 +133,13 @@ class Labels(Model):
 class Shards(Model):
     """The container files that training reads."""
 
-    format: Literal["webdataset"] = "webdataset"
-    bytes: Bytes = Field(150_000_000, ge=1, description="target size of a shard, bytes")
-    shuffle: int | None = Field(None, description="seed of a global shuffle; null keeps key order")
+    format: Literal["webdataset"] = Field("webdataset", description="container of the shards")
+    bytes: Bytes = Field(
+        150_000_000, ge=1, description="target size of a shard: bytes, or text such as 150 MB"
+    )
+    shuffle: Whole | None = Field(
+        None, description="seed of a global shuffle, a whole number; null keeps key order"
+    )
 
 
 class Cache(Model):
@@ -146,51 +153,75 @@ class Cache(Model):
 class Experiment(Model):
     """The config to hand over."""
 
-    template: str | None = Field(None, description="file in configs/experiments")
-    delivery: Literal["auto", "bind_mount", "bucket"] = "auto"
+    template: Text | None = Field(
+        None, description="file in configs/experiments; null: default.yaml"
+    )
+    delivery: Literal["auto", "bind_mount", "bucket"] = Field(
+        "auto", description="how training reaches the data"
+    )
 
 
 def _everything() -> dict[str, tuple[str, ...]]:
     return {"train": ("**",)}
 
 
+def _kind_of_splits(value: Any) -> str:
+    """A hash and parts that are no globs make a keyed hash; splits may have these names too."""
+    if isinstance(value, dict):
+        seed = value.get("hash", "")
+        hashed = isinstance(value.get("parts"), dict) or not isinstance(seed, str | list | tuple)
+        return HASH_TAG if hashed else GLOBS_TAG
+    return HASH_TAG if isinstance(value, HashSplits) else GLOBS_TAG
+
+
 class Dataset(Model):
     """A named body of data: what it is, where it lives, how it is shaped."""
 
-    name: Name
-    description: str = ""
-    source: Source
-    splits: dict[SplitName, Globs] | HashSplits = Field(
+    name: Name = Field(description="name of the dataset: that of the file; may be left out")
+    description: Text = Field("", description="for people")
+    source: Source = Field(description="where the data lives")
+    splits: Annotated[
+        Annotated[dict[SplitName, Globs], Tag(GLOBS_TAG)] | Annotated[HashSplits, Tag(HASH_TAG)],
+        Discriminator(_kind_of_splits),
+    ] = Field(
         default_factory=_everything,
-        description="globs by split, first match wins; or a keyed hash",
+        description="globs by split, first match wins, such as {train: 'train/**'}; or a keyed "
+        "hash: {hash: 7, parts: {train: 0.9, validation: 0.1}}",
     )
-    labels: Labels | None = None
-    mirror: bool = Field(True, description="copy the source's objects to the local side first")
-    shards: Shards = Shards()
+    labels: Labels | None = Field(
+        None, description="where the label of a sample comes from; null: there are none"
+    )
+    mirror: Flag = Field(True, description="copy the source's objects to the local side first")
+    shards: Shards = Field(Shards(), description="the container files that training reads")
     validate_: Literal["none", "header", "decode"] = Field(
         "header", alias="validate", description="how images are checked while they are sharded"
     )
-    on_bad_key: Literal["fail", "skip"] = "fail"
-    on_bad_sample: Literal["fail", "skip"] = "fail"
-    cache: Cache | None = None
-    experiment: Experiment = Experiment()
+    on_bad_key: Literal["fail", "skip"] = Field(
+        "fail", description="what to do about a key that WebDataset's readers would skip or merge"
+    )
+    on_bad_sample: Literal["fail", "skip"] = Field(
+        "fail", description="what to do about an image that cannot be decoded"
+    )
+    cache: Cache | None = Field(None, description="the LMDB cache; null: none")
+    experiment: Experiment = Field(Experiment(), description="the config to hand over")
 
     @field_validator("splits", mode="before")
     @classmethod
-    def _which_splits(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "hash" in value and "parts" in value:
-            return HashSplits.model_validate(value)
+    def _not_shares(cls, value: Any) -> Any:
+        hint = hash_form(value)
+        if hint:
+            raise RefusedError("numbers are shares, which need a seed of the hash", hint=hint)
         return value
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if not isinstance(self.splits, HashSplits) and not self.splits:
-            raise ValueError("splits: at least one is needed")
+            raise RefusedError("splits: at least one is needed")
         if self.labels:
-            names = self.split_names
+            names = set(self.split_names)
             for split in self.labels.files:
                 if split not in names:
-                    raise ValueError(f"labels.files: there is no split {split!r}")
+                    raise RefusedError(f"labels.files: there is no split {split!r}")
         return self
 
     @property
@@ -207,51 +238,69 @@ class Dataset(Model):
 class Mount(Model):
     """A directory of every node, and where training containers see it."""
 
-    host_path: str
-    container_path: str
-    read_only: bool = True
+    host_path: Text = Field(description="absolute path on the node")
+    container_path: Text = Field(description="absolute path in the container")
+    read_only: Flag = Field(True, description="whether containers may not write there")
 
 
 class Nodes(Model):
     """The machines that train."""
 
-    disk_bytes: Bytes | None = None
-    mounts: tuple[Mount, ...] = ()
+    disk_bytes: Bytes | None = Field(
+        None, ge=0, description="disk of a node: bytes, or text such as 500 GB; null: not known"
+    )
+    mounts: Annotated[tuple[Mount, ...], Field(strict=False)] = Field(
+        (), description="directories that every node has, and where containers see them"
+    )
 
 
 class Consumer(Model):
     """What the emitted config is for."""
 
-    kind: Literal["determined"] = "determined"
-    release: str = Field("0.38", pattern=r"^\d+\.\d+(\.\d+)?$")
+    kind: Literal["determined"] = Field("determined", description="what the config is for")
+    release: str = Field(
+        "0.38",
+        pattern=r"^[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4})?$",
+        description='its release, in quotes, such as "0.38"',
+    )
 
 
 class Copy(Model):
     """Limits of the copy."""
 
-    engine: Literal["auto", "native"] = "auto"
-    concurrency: int = Field(32, ge=1, le=1024, description="objects under way at once")
-    memory_bytes: Bytes = Field(
-        128 * 1024**2, ge=1024**2, description="bytes held in memory at once"
+    engine: Literal["auto", "native"] = Field("auto", description="what copies")
+    concurrency: Whole = Field(
+        32, ge=1, le=1024, description="objects under way at once, 1 to 1024"
     )
-    max_cost_usd: float | None = Field(None, ge=0, description="refuse a plan that costs more")
+    memory_bytes: Bytes = Field(
+        128 * 1024**2,
+        ge=1024**2,
+        description="bytes held in memory at once, 1 MiB or more, or text such as 128 MiB",
+    )
+    max_cost_usd: Number | None = Field(
+        None, ge=0, description="refuse a plan that costs more, US dollars; null: no limit"
+    )
 
 
 class Runner(Model):
     """What runs the batches."""
 
-    kind: Literal["local"] = "local"
-    workers: int | None = Field(None, ge=1, description="batches at once; null: one per core")
-    batch_bytes: Bytes = Field(1_000_000_000, ge=1, description="bytes of one batch, one task run")
+    kind: Literal["local"] = Field("local", description="what runs the batches: this machine")
+    workers: Whole | None = Field(
+        None, ge=1, le=1024, description="batches at once, 1 to 1024; null: one per core"
+    )
+    batch_bytes: Bytes = Field(
+        1_000_000_000, ge=1, description="bytes of one batch, one task run, or text such as 1 GB"
+    )
 
 
 class Cluster(Model):
     """Where training runs."""
 
-    name: Name
-    description: str = ""
-    local: Location
-    nodes: Nodes = Nodes()
-    consumer: Consumer = Consumer()
-    copy_: Copy = Field(Copy(), alias="copy")
-    runner: Runner = Runner()
+    name: Name = Field(description="name of the cluster: that of the file; may be left out")
+    description: Text = Field("", description="for people")
+    local: Location = Field(description="where everything is written and training reads")
+    nodes: Nodes = Field(Nodes(), description="the machines that train")
+    consumer: Consumer = Field(Consumer(), description="what the emitted config is for")
+    copy_: Copy = Field(Copy(), alias="copy", description="limits of the copy")
+    runner: Runner = Field(Runner(), description="what runs the batches")

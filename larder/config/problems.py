@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -12,18 +12,22 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from larder.config.document import Document, KeyPath, dotted
+from larder.config.fields import RefusedError
+from larder.config.models import Cluster, Dataset
+from larder.config.secrets import shown
 from larder.config.suggest import nearest, suggest
+from larder.config.yaml import scalar
 from larder.errors import ConfigError
 
-__all__ = ["Problem", "refusal", "translate"]
+__all__ = ["Problem", "Schema", "instead", "refusal", "translate"]
 
-_CREDENTIALS = "a URL must not hold credentials"  # as larder.config.models says it
-_ECHOED = 60
+_ECHOED = 20
 
 _PATTERNS = {
     r"^[a-z0-9][a-z0-9_-]{0,62}$": "a name of lower-case letters, digits, - and _, 63 at most",
     r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$": "a name of letters, digits, - and _, 63 at most",
-    r"^\d+\.\d+(\.\d+)?$": 'a release such as "0.38"',
+    r"^[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4})?$": 'a release such as "0.38"',
+    r"^([A-Za-z0-9][A-Za-z0-9-]{0,62})?$": "a region such as us-west-2",
 }
 
 _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -51,6 +55,8 @@ _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
     "less_than_equal": lambda ctx: f"{ctx['le']:,} or less",
     "too_short": lambda ctx: f"{ctx['min_length']} or more entries",
     "string_too_short": lambda ctx: "a text that is not empty",
+    "unfit_text": lambda ctx: "a text in UTF-8 without NUL",
+    "bytes_type": lambda ctx: "bytes such as 150 MB or 128 MiB",
 }
 
 
@@ -64,50 +70,74 @@ class Problem:
     hint: str = ""
 
 
-def refusal(problems: Sequence[Problem], document: Document) -> ConfigError:
-    """One error: the first problem by its place, and how many more there are.
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What a file may say, and how --set and people name it.
+
+    Attributes:
+        model: Of its content.
+        noun: ``dataset`` or ``cluster``.
+        prefix: What --set puts before its keys: ``cluster.`` or nothing.
+    """
+
+    model: type[BaseModel]
+    noun: str
+    prefix: str
+
+
+_SCHEMAS = (Schema(Dataset, "dataset", ""), Schema(Cluster, "cluster", "cluster."))
+
+
+def refusal(
+    problems: Sequence[Problem], document: Document, unfilled: Collection[KeyPath] = ()
+) -> list[ConfigError]:
+    """The problems as errors, by their place in the file.
 
     Unknown keys come first: a key that is missing is often one that was misspelt.
+
+    Args:
+        problems: All that is wrong.
+        document: Where.
+        unfilled: Paths of variables that are not set: what is said about these, or about what
+            holds them, follows from that.
     """
 
     def order(problem: Problem) -> tuple[bool, int]:
         return problem.code != "config.unknown_key", document.place(problem.path).line
 
-    first = min(problems, key=order)
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return ConfigError(
-        first.code,
-        f"{first.message}{more}",
-        where=document.place(first.path).where,
-        hint=first.hint,
-    )
+    def follows(problem: Problem) -> bool:
+        return any(
+            path[: len(problem.path)] == problem.path or problem.path[: len(path)] == path
+            for path in unfilled
+        )
+
+    return [
+        ConfigError(
+            problem.code,
+            problem.message,
+            where=document.place(problem.path).where,
+            hint=problem.hint,
+        )
+        for problem in sorted(problems, key=order)
+        if not follows(problem)
+    ]
 
 
-def translate(error: ValidationError, model: type[BaseModel], document: Document) -> list[Problem]:
-    """The problems of a document that ``model`` refused.
+def translate(error: ValidationError, schema: Schema, document: Document) -> list[Problem]:
+    """The problems of a document that a model refused.
 
     No value that came from an environment variable is repeated; the variable is named instead.
+    Nor is any text that was given by --set, or that may be a credential.
     """
-    details = _one_branch(error.errors(include_url=False), document.value)
-    return [_problem(detail, model, document) for detail in details]
+    details = error.errors(include_url=False)
+    return [_problem(detail, schema, document) for detail in details]
 
 
-def _one_branch(details: Iterable[ErrorDetails], value: Any) -> Iterator[ErrorDetails]:
-    """Of a splits that is neither globs nor a keyed hash, only the errors of what it was to be."""
-    splits = value.get("splits") if isinstance(value, dict) else None
-    hashed = isinstance(splits, dict) and not {"hash", "parts"}.isdisjoint(splits)
-    for detail in details:
-        branch = str(detail["loc"][1:2]) if detail["loc"][:1] == ("splits",) else ""
-        other = "dict[" in branch if hashed else "HashSplits" in branch
-        if not other:
-            yield detail
-
-
-def _problem(detail: ErrorDetails, model: type[BaseModel], document: Document) -> Problem:
+def _problem(detail: ErrorDetails, schema: Schema, document: Document) -> Problem:
     path = _path(detail, document.value)
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return _unknown(path, model, document)
+        return _unknown(path, schema, document)
     if kind == "missing":
         return Problem(path, "config.invalid_value", f"{dotted(path)} is missing")
     if kind == "value_error":
@@ -115,28 +145,74 @@ def _problem(detail: ErrorDetails, model: type[BaseModel], document: Document) -
     return _unexpected(path, detail, document)
 
 
-def _unknown(path: KeyPath, model: type[BaseModel], document: Document) -> Problem:
-    known = known_keys(model, path[:-1])
-    if len(path) == 1 and document.place(path).line == 0:
-        known.append("cluster")  # as in --set cluster.local.url=...
-    hint = suggest(str(path[-1]), known, "known keys")
-    return Problem(path, "config.unknown_key", f"unknown key {dotted(path)}", hint)
+def _unknown(path: KeyPath, schema: Schema, document: Document) -> Problem:
+    place, key, rest = document.place(path), dotted(path), ""
+    given = place.line == 0
+    if given:  # the whole key of --set, though its first part may be unknown already
+        key = f"{schema.prefix}{key}"
+        whole = place.where.removeprefix("--set ")
+        rest = whole[len(key) :] if whole.startswith(f"{key}.") else ""
+    hint = _meant(path, schema, rest, given=given)
+    name = f" {key}{rest}" if shown(f"{key}{rest}") else ""
+    return Problem(path, "config.unknown_key", f"unknown key{name}", hint)
+
+
+def _meant(path: KeyPath, schema: Schema, rest: str, *, given: bool) -> str:
+    """Which keys an unknown one may have meant: beside it, else elsewhere, else in the other file.
+
+    Args:
+        path: Of the unknown key.
+        schema: Of its file.
+        rest: What follows the unknown key in --set.
+        given: Whether it was given by --set.
+    """
+    last, within = str(path[-1]), dotted(path[:-1])
+    prefix = schema.prefix if given else ""
+    beside = known_keys(schema.model, path[:-1])
+    start = f"{prefix}{within}." if within else prefix
+    near = [f"{start}{key}{rest}" for key in nearest(last, beside, count=3)]
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    for other in sorted(_SCHEMAS, key=lambda each: each.noun != schema.noun):
+        same = [key for key in _all_keys(other.model, len(path) > 1) if _fits(key, last + rest)]
+        if same and (given or other.noun == schema.noun):
+            front = other.prefix if given else ""
+            return f"did you mean {' or '.join(f'{front}{key}' for key in same[:3])}?"
+        if same:
+            return f"{same[0]} belongs in the file of the {other.noun}"
+    return suggest(last, [f"{start}{key}" for key in beside], "known keys")
+
+
+def _fits(key: str, wanted: str) -> bool:
+    return f".{key.lower()}".endswith(f".{wanted.lower()}")
+
+
+def _all_keys(model: type[BaseModel], values_only: bool, prefix: str = "") -> Iterator[str]:
+    """The dotted keys of a file, with or without those of mappings."""
+    for key, annotation in _fields(model).items():
+        listed = str(annotation).startswith("tuple")
+        inner = [] if listed else list(_models(annotation))
+        if not (inner and values_only):
+            yield f"{prefix}{key}"
+        for each in inner:
+            yield from _all_keys(each, values_only, f"{prefix}{key}.")
 
 
 def _refused(path: KeyPath, detail: ErrorDetails, document: Document) -> Problem:
     """A rule of our own models: its message is plain already."""
-    message = str(detail.get("ctx", {}).get("error", detail["msg"]))
-    for at, names in document.variables.items():
-        if at[: len(path)] == path:
-            message = _without(message, _at(document.value, at), names)
+    error = detail.get("ctx", {}).get("error")
+    refused = error if isinstance(error, RefusedError) else RefusedError(str(error))
+    message = str(refused)
+    if refused.detail and _may_repeat(path, document):
+        message = f"{message}: {refused.detail}"
     head, colon, rest = message.partition(": ")
     inner: KeyPath = (*path, *head.split("."))
     if colon and inner in document.places:
         path, message = inner, rest
-    code = "config.secret" if message.startswith(_CREDENTIALS) else "config.invalid_value"
-    message, _, hint = message.partition("; ")
     key = f"{dotted(path)}: " if path else ""
-    return Problem(path, code, f"{key}{message}", hint)
+    variables = document.variables.get(path, ())
+    source = f" (it comes from {' and '.join(variables)})" if variables else ""
+    return Problem(path, refused.code, f"{key}{message}{source}", refused.hint)
 
 
 def _unexpected(path: KeyPath, detail: ErrorDetails, document: Document) -> Problem:
@@ -144,14 +220,24 @@ def _unexpected(path: KeyPath, detail: ErrorDetails, document: Document) -> Prob
     context: dict[str, Any] = detail.get("ctx", {})
     expected = _EXPECTED.get(kind)
     text = f"expected {expected(context)}" if expected else detail["msg"].lower()
-    instead = _instead(value, document.variables.get(path, ()))
-    message = f"{dotted(path)}: {text}{instead}"
-    return Problem(path, "config.invalid_value", message, _advice(kind, value, context))
+    message = f"{dotted(path)}: {text}{instead(value, document, path)}"
+    hint = _advice(kind, value, context)
+    if hint == _QUOTES and document.place(path).line == 0:
+        key = document.place(path).where.removeprefix("--set ")
+        hint = f"put it in quotes of its own: --set '{key}=\"{value}\"'"
+    return Problem(path, "config.invalid_value", message, hint)
+
+
+_QUOTES = "put it in quotes"
 
 
 def _advice(kind: str, value: Any, context: dict[str, Any]) -> str:
     if kind == "string_type" and isinstance(value, int | float):
-        return "put it in quotes"
+        return _QUOTES
+    if kind in ("int_type", "float_type") and isinstance(value, str) and _is_number(value):
+        return "take it out of its quotes"
+    if kind == "int_type" and isinstance(value, float) and value.is_integer():
+        return "write it without a point or an exponent"
     if kind == "model_type" and value in ("none", "None", "no", "off"):
         return "leave the key out, or write null, for none"
     if kind == "literal_error" and isinstance(value, str):
@@ -160,26 +246,28 @@ def _advice(kind: str, value: Any, context: dict[str, Any]) -> str:
     return ""
 
 
-def _instead(value: Any, variables: tuple[str, ...]) -> str:
+def _is_number(text: str) -> bool:
+    return isinstance(scalar(text.strip()), int | float)
+
+
+def instead(value: Any, document: Document, path: KeyPath) -> str:
+    """What a message says of the value that was not expected: ``, not 'x'``; or nothing."""
+    variables = document.variables.get(path, ())
     if variables:
         return f", not what {' and '.join(variables)} holds"
     if isinstance(value, dict | list):
         return f", not a {'mapping' if isinstance(value, dict) else 'list'}"
-    shown = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
-    return f", not {shown}" if 0 < len(shown) <= _ECHOED else ""
+    if isinstance(value, str):
+        text = shown(value) if _may_repeat(path, document) else ""
+    else:
+        text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+    brief = isinstance(value, str) or len(text) <= _ECHOED
+    return f", not {text}" if text and brief else ""
 
 
-def _without(message: str, value: Any, variables: tuple[str, ...]) -> str:
-    """``message`` with the value of an environment variable replaced by the variable's name."""
-    name = f"the value of {' and '.join(variables)}"
-    message = message.replace(repr(value), name)
-    return message.replace(value, name) if isinstance(value, str) and len(value) > 3 else message
-
-
-def _at(value: Any, path: KeyPath) -> Any:
-    for part in path:
-        value = value[part]
-    return value
+def _may_repeat(path: KeyPath, document: Document) -> bool:
+    """Whether a text stands in the file itself: neither in a variable nor in --set."""
+    return document.place(path).line > 0 and path not in document.variables
 
 
 def _path(detail: ErrorDetails, value: Any) -> KeyPath:

@@ -1,6 +1,10 @@
 """JSON Schemas of the dataset and cluster files, for editors.
 
 ``python -m larder.config.schema`` writes them to configs/schema; a test holds them to the models.
+
+Editors show what a schema says of a mistake, so that a mistake has one error, at its own path: no
+``anyOf``, of which a validator can only tell that nothing fitted. A value that is no free text may
+be a text with a ``${VARIABLE}``; any other value is held to the type (``if`` and ``else``).
 """
 
 from __future__ import annotations
@@ -21,18 +25,23 @@ __all__ = ["SCHEMAS", "main", "schema", "text"]
 SCHEMAS: dict[str, type[BaseModel]] = {"dataset.json": Dataset, "cluster.json": Cluster}
 """The files of configs/schema, and the model that each describes."""
 
+Node = dict[str, Any]
+
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _VARIABLE = {"type": "string", "pattern": r"\$\{"}
 _CHECKED = ("enum", "const", "pattern", "minimum", "maximum")
+_QUANTITY = r"^\s*[0-9][0-9_,]*(\.[0-9]+)?\s*([KMGTPkmgtp]?[Bb]|[KMGTPkmgtp][Ii][Bb])?\s*$"
+_SHOWN = ("description", "default")
+_BOUNDS = {"ge": "minimum", "le": "maximum"}
 
 
-def schema(model: type[BaseModel]) -> dict[str, Any]:
+def schema(model: type[BaseModel]) -> Node:
     """The JSON Schema of a file as it is written: ``name`` may be left out, and a value that is
     no free text may be a text with a ``${VARIABLE}`` in it.
     """
     generated = model.model_json_schema(by_alias=True)
     generated["required"].remove("name")
-    return {"$schema": _DRAFT, **_with_variables(generated)}
+    return {"$schema": _DRAFT, **_plain(generated)}
 
 
 def text(model: type[BaseModel]) -> str:
@@ -40,34 +49,66 @@ def text(model: type[BaseModel]) -> str:
     return json.dumps(schema(model), indent=2, ensure_ascii=False) + "\n"
 
 
-def _with_variables(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_with_variables(each) for each in node]
-    if not isinstance(node, dict):
-        return node
-    node = {key: _with_variables(value) for key, value in node.items() if key != "title"}
+def _plain(node: Node) -> Node:
+    """A schema without what only pydantic needs, and without alternatives."""
+    node = {key: value for key, value in node.items() if key != "title"}
+    shown = {key: node.pop(key) for key in _SHOWN if key in node}
+    for names in ("properties", "$defs"):
+        if names in node:
+            node[names] = {name: _plain(each) for name, each in node[names].items()}
+    if "items" in node:
+        node["items"] = _plain(node["items"])
+    if "patternProperties" in node:
+        ((pattern, values),) = node.pop("patternProperties").items()
+        node |= {"propertyNames": {"pattern": pattern}, "additionalProperties": _plain(values)}
+    if "oneOf" in node:
+        return shown | _splits(*map(_plain, node["oneOf"]))
     if "anyOf" in node:
-        node.pop("ge", None)  # of pydantic: no keyword of JSON Schema
-        return {**node, "anyOf": list(_flat(node["anyOf"]))}
-    if node.get("type") in ("integer", "number", "boolean") or (
-        node.get("type") == "string" and any(key in node for key in _CHECKED)
-    ):
-        return _or_variable(node)
+        return shown | _together(node)
+    return shown | _or_variable(node)
+
+
+def _together(node: Node) -> Node:
+    """The alternatives of a node as one schema with several types."""
+    branches = [*_flat(node)]
+    inner = [branch for branch in branches if "$ref" in branch]
+    if inner:
+        return {"if": {"type": "null"}, "else": inner[0]}
+    kinds = [branch["type"] for branch in branches]
+    merged: Node = {"type": kinds}
+    for branch in branches:
+        merged |= {key: value for key, value in branch.items() if key not in ("type", "title")}
+    if kinds[:2] == ["integer", "string"]:
+        merged["pattern"] = _QUANTITY
+    return _or_variable(merged)
+
+
+def _flat(node: Node) -> Iterator[Node]:
+    """The alternatives without nesting, with the bounds that pydantic keeps beside them."""
+    bounds = {_BOUNDS[key]: node[key] for key in _BOUNDS if key in node}
+    for branch in node["anyOf"]:
+        numeric = branch.get("type") in ("integer", "number")
+        within = branch | (bounds if numeric else {})
+        if "anyOf" in branch:
+            yield from _flat(within)
+        else:
+            yield {_BOUNDS.get(key, key): value for key, value in within.items()}
+
+
+def _or_variable(node: Node) -> Node:
+    kinds = node.get("type", ())
+    kinds = {kinds} if isinstance(kinds, str) else {*kinds}
+    typed = kinds & {"integer", "number", "boolean"}
+    if typed or ("string" in kinds and any(key in node for key in _CHECKED)):
+        return {"if": _VARIABLE, "else": node}
     return node
 
 
-def _flat(branches: list[Any]) -> Iterator[Any]:
-    """The branches without nesting, and without a variable where any text may stand."""
-    inner = [each for branch in branches for each in branch.get("anyOf", [branch])]
-    free = {"type": "string"} in inner
-    return (each for each in inner if not (free and each == _VARIABLE))
-
-
-def _or_variable(node: dict[str, Any]) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        key: node.pop(key) for key in ("description", "default") if key in node
-    }
-    return {**shown, "anyOf": [node, _VARIABLE]}
+def _splits(globs: Node, hashed: Node) -> Node:
+    """Globs, or a keyed hash if it is there: as `larder.config.models` tells them apart."""
+    parts = {"required": ["parts"], "properties": {"parts": {"type": "object"}}}
+    seed = {"required": ["hash"], "properties": {"hash": {"not": {"type": ["string", "array"]}}}}
+    return {"if": {"anyOf": [parts, seed]}, "then": hashed, "else": globs}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from larder.config import yaml
-from larder.config.document import Document, KeyPath, Place, dotted
-from larder.errors import ConfigError
+from larder.config.document import Document, KeyPath, Place
+from larder.config.secrets import shown
+from larder.errors import ConfigError, ProblemsError
 
 __all__ = ["CLUSTER", "Setting", "apply", "parse_settings"]
 
@@ -22,6 +23,8 @@ CLUSTER = "cluster"
 """First key of a setting that goes to the cluster's file."""
 
 _KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+
+_KEYLIKE = re.compile(r"[A-Za-z0-9_. -]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +45,17 @@ def parse_settings(arguments: Iterable[str]) -> tuple[list[Setting], list[Settin
     """The settings of the dataset and those of the cluster, in the order given.
 
     Raises:
-        ConfigError: ``config.invalid_setting`` for what is not key.path=value.
+        ProblemsError: ``config.invalid_setting`` for each that is not key.path=value.
     """
-    settings = [_parse(argument) for argument in arguments]
+    settings: list[Setting] = []
+    problems: list[ConfigError] = []
+    for argument in arguments:
+        try:
+            settings.append(_parse(argument))
+        except ConfigError as error:
+            problems.append(error)
+    if problems:
+        raise ProblemsError(problems)
     dataset = [setting for setting in settings if setting.path[0] != CLUSTER]
     cluster = [
         Setting(setting.path[1:], setting.value, setting.key)
@@ -60,7 +71,7 @@ def _parse(argument: str) -> Setting:
     if not equals or not _KEY.fullmatch(key):
         raise ConfigError(
             "config.invalid_setting",
-            f"{key!r} is not followed by =value" if not equals else f"{key!r} is no key path",
+            _no_setting(key, bool(equals)),
             where="--set",
             hint="write --set key.path=value, such as --set source.url=s3://bucket/prefix",
         )
@@ -72,6 +83,15 @@ def _parse(argument: str) -> Setting:
             hint="choose a cluster by --cluster NAME, or set one of its keys: cluster.local.url",
         )
     return Setting(tuple(key.split(".")), _value(text, key), key)
+
+
+def _no_setting(key: str, has_value: bool) -> str:
+    """What is wrong with an argument; a text that is no key may be a secret, and is not shown."""
+    is_path = _KEY.fullmatch(key) is not None and "." in key
+    shown_key = shown(key) if is_path or (has_value and _KEYLIKE.fullmatch(key)) else ""
+    if not has_value:
+        return f"{shown_key or 'the argument'} is not followed by =value"
+    return f"{shown_key or 'what stands before ='} is no key path"
 
 
 def _value(text: str, key: str) -> Any:
@@ -117,7 +137,7 @@ def _replaced(value: Any, setting: Setting, depth: int) -> Any:
     if value is None:
         value = {}
     if not isinstance(value, dict):
-        within = dotted(setting.path[:depth])
+        within = setting.key.removesuffix("." + ".".join(setting.path[depth:]))
         listed = isinstance(value, list)
         raise ConfigError(
             "config.unknown_key",

@@ -20,6 +20,12 @@ from larder.errors import ConfigError
 
 __all__ = ["parse", "read", "scalar"]
 
+MAX_FILE_BYTES = 16_000_000
+"""The longest file that is read: some 700,000 pinned classes."""
+
+_MAX_COPIED = 100_000
+"""What aliases may repeat: values, and characters of texts by the hundred."""
+
 _TAG = "tag:yaml.org,2002:"
 _MERGE = f"{_TAG}merge"
 
@@ -77,6 +83,8 @@ class _Build:
         self.name = name
         self.places: dict[KeyPath, Place] = {(): Place(f"{name}:1", 1)}
         self.open: set[int] = set()
+        self.seen: set[int] = set()
+        self.copied = 0
 
     def where(self, node: yaml.Node) -> str:
         return f"{self.name}:{node.start_mark.line + 1}"
@@ -88,6 +96,7 @@ class _Build:
         self.places[path] = Place(self.where(node), node.start_mark.line + 1)
 
     def value(self, node: yaml.Node, path: KeyPath) -> Any:
+        self.count(node)
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node)
         if id(node) in self.open:
@@ -100,6 +109,20 @@ class _Build:
             return self.mapping(node, path)
         finally:
             self.open.discard(id(node))
+
+    def count(self, node: yaml.Node) -> None:
+        """Refuse aliases of aliases, of which a few lines stand for more than memory holds."""
+        if id(node) not in self.seen:
+            self.seen.add(id(node))
+            return
+        self.copied += 1 + len(node.value) // 100
+        if self.copied > _MAX_COPIED:
+            raise ConfigError(
+                "config.invalid_yaml",
+                f"aliases repeat more than {_MAX_COPIED:,} values",
+                where=self.where(node),
+                hint="write the values out, or fewer of them",
+            )
 
     def scalar(self, node: yaml.ScalarNode) -> Any:
         kind = node.tag.removeprefix(_TAG)
@@ -211,10 +234,15 @@ def read(path: Path) -> Document:
         ConfigError: ``config.unreadable``, ``config.invalid_yaml`` or ``config.duplicate_key``.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        text = "" if len(data) > MAX_FILE_BYTES else data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError("config.unreadable", "not UTF-8 text", where=str(path)) from None
     except OSError as error:
         message = f"cannot be read: {(error.strerror or type(error).__name__).lower()}"
         raise ConfigError("config.unreadable", message, where=str(path)) from None
+    if len(data) > MAX_FILE_BYTES:
+        message = f"larger than {MAX_FILE_BYTES:,} bytes"
+        raise ConfigError("config.unreadable", message, where=str(path))
     return parse(text, str(path))

@@ -6,16 +6,22 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from larder.config.load import load_cluster, load_dataset, load_template
 from larder.config.location import resolve_url
-from larder.config.models import Cluster, Dataset, Location
-from larder.errors import ConfigError
+from larder.config.models import Cluster, Dataset, Location, Model
+from larder.config.urls import check_endpoint
+from larder.errors import ConfigError, ProblemsError
 
 __all__ = ["Settings", "load_settings"]
 
 DEFAULT_TEMPLATE = "default.yaml"
+ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+"""Where the AWS chain looks for the URL of a server that is not AWS's own, in this order."""
+
+M = TypeVar("M", bound=Model)
+L = TypeVar("L", bound=Location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +63,18 @@ def load_settings(
         environ: Instead of the process's environment.
 
     Raises:
-        ConfigError: Anything that is wrong with the files or the pairs.
+        ConfigError: Anything that is wrong with the files or the pairs; where that are several
+            mistakes, a `ProblemsError` with all of them.
     """
     variables = os.environ if environ is None else environ
     described, target = _load_both(config_dir, dataset, cluster, settings, variables)
     template_name = described.experiment.template or DEFAULT_TEMPLATE
     where = output or Path("out") / target.name / described.name
+    source = _located(described.source, variables, "source.url")
+    local = _located(target.local, variables, "cluster.local.url")
     return Settings(
-        dataset=described.model_copy(update={"source": _located(described.source, variables)}),
-        cluster=target.model_copy(update={"local": _located(target.local, variables)}),
+        dataset=_with(described, source=source),
+        cluster=_with(target, local=local),
         template=load_template(config_dir, template_name),
         template_name=template_name,
         output=Path.cwd() / where,
@@ -79,40 +88,55 @@ def _load_both(
     settings: Sequence[str],
     environ: Mapping[str, str],
 ) -> tuple[Dataset, Cluster]:
-    """Both files; variables that are missing are named for both at once."""
+    """Both files; whatever is wrong with either is named at once."""
     try:
         described = load_dataset(config_dir, dataset, settings, environ)
     except ConfigError as error:
-        if error.code == "config.missing_variable":
-            _add_missing(error, config_dir, cluster, settings, environ)
+        try:
+            load_cluster(config_dir, cluster, settings, environ)
+        except ConfigError as other:
+            raise _both(error, other) from None
         raise
     return described, load_cluster(config_dir, cluster, settings, environ)
 
 
-def _add_missing(
-    error: ConfigError,
-    config_dir: Path,
-    cluster: str,
-    settings: Sequence[str],
-    environ: Mapping[str, str],
-) -> None:
-    try:
-        load_cluster(config_dir, cluster, settings, environ)
-    except ConfigError as other:
-        if other.code == error.code:
-            message = f"{error.message}; {other.where}: {other.message}"
-            raise ConfigError(error.code, message, where=error.where, hint=error.hint) from None
+def _both(error: ConfigError, other: ConfigError) -> ConfigError:
+    """The mistakes of both files; those of what both take, such as --set, once."""
+    problems = {_same(each): each for each in ProblemsError.of(error)}
+    problems |= {_same(each): each for each in ProblemsError.of(other)}
+    if error.code == other.code == "config.unreadable":
+        return error  # there is no such directory
+    codes = {each.code for each in problems.values()}
+    message = ""
+    if codes == {"config.missing_variable"} and error.where != other.where:
+        message = f"{error.message}; {other.where}: {other.message}"
+    return ProblemsError(list(problems.values()), message)
 
 
-def _located(location: Location, environ: Mapping[str, str]) -> Location:
+def _same(error: ConfigError) -> tuple[str, str, str]:
+    return error.code, error.where, error.message
+
+
+def _located(location: L, environ: Mapping[str, str], key: str) -> L:
     """A path made absolute; a bucket with the endpoint that the AWS chain would choose.
 
     So two ways of naming one server are seen to be one, and a server that is not AWS's own is not
     priced as if it were.
     """
+    try:
+        url = resolve_url(location.url, Path.cwd())
+    except ConfigError as error:
+        raise ConfigError(error.code, error.message, where=key, hint=error.hint) from None
     endpoint = location.endpoint
     if location.url.startswith("s3://") and not endpoint and not location.profile:
-        endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or None
-    return location.model_copy(
-        update={"url": resolve_url(location.url, Path.cwd()), "endpoint": endpoint}
-    )
+        name = next(filter(environ.get, ENDPOINT_VARIABLES), "")
+        if name:
+            endpoint = environ[name]
+            check_endpoint(endpoint, where=f"environment variable {name}")
+    return _with(location, url=url, endpoint=endpoint)
+
+
+def _with(model: M, **changes: Any) -> M:
+    """A model with other values, which are checked as those of a file are."""
+    fields = {name: getattr(model, name) for name in type(model).model_fields}
+    return type(model).model_validate(fields | changes)

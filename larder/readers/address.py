@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from larder.config.urls import check_url
 from larder.errors import ConfigError
 
 __all__ = ["Address", "parse_address"]
@@ -43,8 +44,10 @@ def parse_address(url: str) -> Address:
     Without a name, the tag is ``latest``.
 
     Raises:
-        ConfigError: ``config.invalid_value``: it has another form.
+        ConfigError: ``config.invalid_value``: it has another form; or what is wrong with a URL.
     """
+    if url:
+        check_url(url)
     match = _ADDRESS.fullmatch(url)
     if match is None:
         raise ConfigError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -60,11 +61,9 @@ class ClassTable:
         self._pinned = pinned
         self._codes: dict[tuple[str, bool], int] = {}
         self._seen: list[_Seen] = []
-        twice = [name for name in pinned or () if pinned and pinned.count(name) > 1]
-        if twice:
-            raise ConfigError(
-                "config.label", f"{twice[0]!r} is named twice", where="labels.classes"
-            )
+        twice = next((name for name, count in Counter(pinned or ()).items() if count > 1), None)
+        if twice is not None:
+            raise ConfigError("config.label", f"{twice!r} is named twice", where="labels.classes")
 
     def code(self, text: str, *, sample_key: str, file: str = "") -> int:
         """The code of a class.

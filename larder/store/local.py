@@ -41,14 +41,18 @@ class LocalStore:
         root: The directory; relative ones are resolved now.
 
     Raises:
-        ConfigError: ``config.path``: the root is there and no directory.
+        ConfigError: ``config.path``: the root, or what it would be made in, is there and no
+            directory.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         path = os.path.abspath(root)
-        if os.path.lexists(path) and not os.path.isdir(path):
+        there = path
+        while not os.path.lexists(there) and there != os.path.dirname(there):
+            there = os.path.dirname(there)
+        if os.path.lexists(there) and not os.path.isdir(there):
             hint = "name a directory, or a path where one can be made"
-            raise ConfigError("config.path", "it is not a directory", where=path, hint=hint)
+            raise ConfigError("config.path", "it is not a directory", where=there, hint=hint)
         self._url = "file://" + path.rstrip("/") + "/"
         self._root = os.fsencode(path.rstrip("/") + "/")
 

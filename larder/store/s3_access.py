@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from larder.errors import StoreError
+from larder.config.urls import check_endpoint
+from larder.errors import ConfigError, StoreError
 from larder.store.s3_chain import Chain, asks_metadata, find_chain, no_credentials, without_boto3
 from larder.store.s3_errors import CREDENTIALS_HINT
 
@@ -96,7 +97,8 @@ class S3Access:
 
         Raises:
             StoreError: ``store.denied``: no credentials were found.
-            ConfigError: ``config.missing_package``: they are in a profile, and boto3 is missing.
+            ConfigError: ``config.missing_package``: they are in a profile, and boto3 is missing;
+                or the environment or the profile names a server that cannot be one.
         """
         return self._once("settings", self._look_up)  # type: ignore[no-any-return]
 
@@ -135,7 +137,7 @@ class S3Access:
             return self._made[name]
 
     def _look_up(self) -> _Settings:
-        endpoint = self._endpoint or _environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+        endpoint = self._endpoint or _environment_endpoint()
         region = self._region or _environment("AWS_REGION", "AWS_DEFAULT_REGION")
         keys = None if self._profile or _has_configuration() else _environment_keys()
         if keys:
@@ -167,9 +169,7 @@ class S3Access:
             raise no_credentials(self.store_url)
         region = region or session.region_name or "us-east-1"
         if not endpoint:
-            client = session.client("s3", region_name=region)
-            endpoint = client.meta.endpoint_url
-            client.close()
+            endpoint = _configured_endpoint(session, region)
         return _Settings(endpoint, region, None, session)
 
     def _session(self) -> Any:
@@ -297,6 +297,36 @@ def _boto3() -> Any:
 
 def _environment(*names: str) -> str:
     return next((value for name in names if (value := os.environ.get(name))), "")
+
+
+def _environment_endpoint() -> str:
+    """The server that the environment names.
+
+    Raises:
+        ConfigError: It is no URL of a server, or holds credentials.
+    """
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        if endpoint := os.environ.get(name, ""):
+            check_endpoint(endpoint, where=f"environment variable {name}")
+            return endpoint
+    return ""
+
+
+def _configured_endpoint(session: Any, region: str) -> str:
+    """The server that the profile names, else AWS's own.
+
+    Raises:
+        ConfigError: It is no URL of a server, or holds credentials.
+    """
+    where = f"endpoint_url of AWS profile {session.profile_name}"
+    try:
+        client = session.client("s3", region_name=region)
+    except ValueError:  # whose message is the URL
+        raise ConfigError("config.invalid_value", "no URL of a server", where=where) from None
+    endpoint: str = client.meta.endpoint_url
+    client.close()
+    check_endpoint(endpoint, where=where)
+    return endpoint
 
 
 def _environment_keys() -> tuple[str, str, str] | None:

@@ -48,7 +48,7 @@ def test_every_variable_is_filled_in_once_or_missing(parts: list[tuple[str, str]
 def test_expansion_keeps_the_shape(tree: Any, environ: dict[str, str]) -> None:
     escaped = json.loads(json.dumps(tree).replace("$", "$$"))
     document = parse(json.dumps(escaped), "x")
-    expanded = expand(document, environ).value
+    expanded = expand(document, environ).document.value
     assert _unkeyed(expanded) == _unkeyed(tree)
 
 

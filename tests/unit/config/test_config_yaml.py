@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.config.yaml import parse, read, scalar
+from larder.config.yaml import MAX_FILE_BYTES, parse, read, scalar
 from larder.errors import ConfigError
 
 
@@ -106,3 +106,42 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
     (tmp_path / "bom.yaml").write_bytes(b"\xef\xbb\xbfa: 1")
     assert read(tmp_path / "bom.yaml").value == {"a": 1}
+
+
+def _bomb(levels: int, width: int) -> str:
+    """Aliases of aliases: ``width`` to the power of ``levels`` values in a few hundred bytes."""
+    lines = [f"a0: &a0 [{', '.join(['lol'] * width)}]"]
+    for level in range(1, levels):
+        lines.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * width)}]")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _bomb(40, 9),
+        "a0: &a0 {x: 1}\n"
+        + "".join(f"a{i}: &a{i}\n  <<: [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 60)),
+        "a: &a '" + "x" * 100_000 + "'\nb: [" + ", ".join(["*a"] * 1000) + "]\n",
+    ],
+    ids=["lists", "merges", "texts"],
+)
+def test_aliases_of_aliases_are_refused_before_they_fill_the_memory(text: str) -> None:
+    with pytest.raises(ConfigError, match="aliases repeat more than") as caught:
+        parse(text, "x.yaml")
+    assert caught.value.code == "config.invalid_yaml"
+    assert caught.value.where.startswith("x.yaml:")
+
+
+def test_many_values_and_a_few_aliases_are_fine() -> None:
+    text = "a: &a [" + ", ".join(["x"] * 20_000) + "]\nb: *a\nc: *a\n"
+    assert [len(part) for part in parse(text, "x").value.values()] == [20_000] * 3
+
+
+def test_an_endless_file_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    with path.open("wb") as file:
+        file.truncate(MAX_FILE_BYTES + 1)
+    with pytest.raises(ConfigError, match="larger than") as caught:
+        read(path)
+    assert caught.value.code == "config.unreadable"

@@ -136,6 +136,28 @@ def test_a_class_pinned_twice_is_named() -> None:
         ClassTable(("a", "b", "a"))
 
 
+class _Counted(str):
+    """A class name that counts how often it is compared with another."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        _Counted.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_each_pinned_class_is_compared_with_few_others() -> None:
+    names = [_Counted(f"class {number}") for number in range(2000)]
+    _Counted.compared = 0
+    table = ClassTable(names)
+    for name in names:
+        table.code(str(name), sample_key="x")
+    assert len(table.number().classes) == 2000
+    assert _Counted.compared < 10 * len(names)  # of each with each: four million
+
+
 def test_no_samples_no_classes() -> None:
     assert ClassTable(None).number().classes == ()
 

@@ -42,7 +42,7 @@ def test_stores_repeat_their_calls_unless_told_otherwise() -> None:
         ("s3:///key", "config.unsupported_url"),
         ("s3://b_/key", "config.unsupported_url"),
         ("s3://key:secret@bucket/x", "config.secret"),
-        ("ftp://me:secret@host/x", "config.unsupported_url"),
+        ("ftp://me:secret@host/x", "config.secret"),
         ("", "config.path"),
         ("file://", "config.path"),
     ],

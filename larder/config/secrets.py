@@ -1,0 +1,95 @@
+"""Which texts may be credentials, so that nothing records or shows them. Pure."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+__all__ = ["holds_credentials", "is_signed", "shown", "signs"]
+
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,40}")
+
+_SIGNED = re.compile(
+    r"(?i:x-(?:amz|goog)-(?:signature|credential|security-token)\s*(?:=|%3d))"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
+)
+"""Parameters of presigned URLs, and access keys: nothing else looks so, not even a path."""
+
+_SIGNING_PARAMETERS = {
+    "access_key",
+    "access_token",
+    "accesskeyid",
+    "api_key",
+    "apikey",
+    "auth",
+    "auth_token",
+    "authorization",
+    "aws_access_key_id",
+    "aws_secret_access_key",
+    "awsaccesskeyid",
+    "client_secret",
+    "credential",
+    "credentials",
+    "googleaccessid",
+    "key-pair-id",
+    "ossaccesskeyid",
+    "passwd",
+    "password",
+    "pwd",
+    "sas",
+    "secret",
+    "secret_key",
+    "security-token",
+    "session_token",
+    "sig",
+    "signature",
+    "token",
+}
+
+_CREDENTIALS = re.compile(
+    r"(?:AKIA|ASIA)[A-Z0-9]{8}"  # AWS access keys
+    r"|[A-Za-z0-9+/]{30}"  # AWS secrets, and whatever else is long and without a break
+    r"|://[^/\s]*[@:][^/\s]*@|://[^/\s]*@"
+    r"|(?:secret|password|passwd|token|signature|credential|api_?key)"
+    r"|\b(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|sk-|eyJ[A-Za-z0-9_-]{6})"
+    r"|-----BEGIN",
+    re.IGNORECASE,
+)
+
+
+def is_signed(url: str) -> bool:
+    """Whether a URL or a path holds what only presigned URLs and access keys look like."""
+    return _SIGNED.search(url) is not None
+
+
+def holds_credentials(scheme: str, rest: str) -> bool:
+    """Whether there are a user, a password, or signing parameters.
+
+    An AWS secret may hold a slash, so that ``s3://KEY:SEC/RET@bucket`` seems to have the bucket
+    ``KEY:SEC``: no name of a host or a bucket has a colon but in front of a port.
+    """
+    authority = rest.partition("/")[0]
+    port = re.search(r":[0-9]{0,5}\Z", authority)
+    host = authority[: port.start()] if port else authority
+    if "@" in authority or (":" in host and not host.startswith("[")):
+        return True
+    return scheme != "file" and signs(rest)
+
+
+def signs(rest: str) -> bool:
+    """Whether a query holds a parameter that is a credential by its name."""
+    _, mark, query = rest.partition("?")
+    if not mark:
+        return False
+    for parameter in re.split(r"[&;?#]", query):
+        name, equals, value = parameter.partition("=")
+        if equals and value and unquote(name).strip().lower() in _SIGNING_PARAMETERS:
+            return True
+    return False
+
+
+def shown(text: str) -> str:
+    """``text`` in quotes for a message; empty if it is long or may be a credential."""
+    if not _PLAIN.fullmatch(text) or _CREDENTIALS.search(text):
+        return ""
+    return repr(text)

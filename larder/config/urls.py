@@ -1,0 +1,176 @@
+"""Which URLs of stores and servers serve, and which may not be used or recorded. Pure.
+
+The rules hold wherever a URL comes in: files, flags, environment variables, profiles, arguments.
+No message repeats any part of what may be a credential.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from larder.config.secrets import holds_credentials, is_signed, shown, signs
+from larder.errors import ConfigError
+
+__all__ = ["Fault", "check_endpoint", "check_url", "endpoint_fault", "text_fault", "url_fault"]
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_ONE_SLASH = re.compile(r"(?:s3|gs|gcs|file|memory|https?|ftp):", re.IGNORECASE)
+_BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?", re.IGNORECASE)
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_NOWHERE_IN_A_URL = re.compile(r"[\s\\?#\"<>^`{|}]")
+
+_NO_CREDENTIALS = "a URL must not hold credentials"
+_CHAIN = "use the AWS chain or a profile"
+_STORES = "use s3://, file:// or a path"
+_SERVERS = "write http://HOST:PORT or https://HOST"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a text is refused: code and message of an error, and what to do."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+def check_url(url: str, *, where: str = "") -> None:
+    """Refuse a URL that has a fault.
+
+    Args:
+        url: As for `url_fault`.
+        where: Names it in the error; never the URL itself.
+
+    Raises:
+        ConfigError: With the code, message and hint of the fault.
+    """
+    _refuse(url_fault(url), where)
+
+
+def check_endpoint(endpoint: str, *, where: str = "") -> None:
+    """Refuse an endpoint that has a fault; see `check_url` and `endpoint_fault`."""
+    _refuse(endpoint_fault(endpoint), where)
+
+
+def _refuse(fault: Fault | None, where: str) -> None:
+    if fault:
+        raise ConfigError(fault.code, fault.message, where=where, hint=fault.hint)
+
+
+def text_fault(text: str) -> Fault | None:
+    """What is wrong with a text that has to fit on a line of every file, or None."""
+    if _CONTROL.search(text):
+        return Fault("config.invalid_value", "it holds a control character")
+    if _SURROGATE.search(text):
+        return Fault("config.invalid_value", "it is not valid UTF-8")
+    return None
+
+
+def url_fault(url: str) -> Fault | None:
+    """What is wrong with the URL of a store, or None.
+
+    Args:
+        url: ``s3://bucket/prefix``, ``file:///dir``, ``memory://name`` or a path. Prefixes and
+            paths are literal: a ``?`` in them is a character like any other, unless what follows
+            is a credential by its name.
+    """
+    if not url.strip():
+        return Fault("config.path", "a store needs a directory", _STORES)
+    match = _URL.fullmatch(url.lstrip())
+    scheme, rest = (match[1].lower(), match[2]) if match else ("", url)
+    if is_signed(url) or (match and holds_credentials(scheme, rest)):
+        return Fault("config.secret", _NO_CREDENTIALS, _CHAIN)
+    return text_fault(url) or (_url_fault(scheme, rest, url) if match else _path_fault(url))
+
+
+def _path_fault(path: str) -> Fault | None:
+    if _ONE_SLASH.match(path):
+        return _unsupported("no // follows the scheme", "write s3://bucket/prefix")
+    return None
+
+
+def _url_fault(scheme: str, rest: str, url: str) -> Fault | None:
+    faults = {"s3": _s3_fault, "file": _file_fault, "memory": _memory_fault}
+    if url != url.lstrip():
+        return Fault("config.invalid_value", "the URL begins with a space")
+    if scheme in faults:
+        return faults[scheme](rest)
+    served = scheme not in ("gs", "gcs")
+    message = f"no store serves {scheme}://" if served else "Google Cloud Storage is not served yet"
+    return _unsupported(message, _STORES)
+
+
+def _s3_fault(rest: str) -> Fault | None:
+    bucket = rest.partition("/")[0]
+    if _BUCKET.fullmatch(bucket):
+        return None
+    message = f"{bucket!r} is no bucket name" if shown(bucket) else "it names no bucket"
+    return _unsupported(message, "write s3://bucket/prefix")
+
+
+def _file_fault(rest: str) -> Fault | None:
+    if not rest:
+        return Fault("config.path", "a store needs a directory", "write file:///dir")
+    if not rest.startswith("/"):
+        hint = "write file:///dir, or the path alone"
+        return _unsupported("a file URL needs an absolute path and no host", hint)
+    return None
+
+
+def _memory_fault(rest: str) -> Fault | None:
+    if rest.partition("/")[0]:
+        return None
+    return _unsupported("a memory store needs a name", "write memory://name/prefix")
+
+
+def _unsupported(message: str, hint: str) -> Fault:
+    return Fault("config.unsupported_url", message, hint)
+
+
+def endpoint_fault(endpoint: str) -> Fault | None:
+    """What is wrong with the URL of an S3 server, or None.
+
+    Args:
+        endpoint: ``http`` or ``https``, a host, perhaps a port and a path; nothing else.
+    """
+    match = _URL.fullmatch(endpoint.strip())
+    scheme, rest = (match[1].lower(), match[2]) if match else ("", endpoint)
+    if "@" in rest or is_signed(rest) or signs(rest):
+        return Fault("config.secret", _NO_CREDENTIALS, _CHAIN)
+    if text_fault(endpoint):
+        return text_fault(endpoint)
+    if match and scheme not in ("http", "https"):
+        return _unsupported(f"no S3 server is reached by {scheme}://", _SERVERS)
+    reason = _address_reason(f"{scheme}://{rest}") if match else "no http:// or https:// in front"
+    if endpoint != endpoint.strip():
+        reason = "a space around it"
+    return Fault("config.invalid_value", f"the endpoint has {reason}", _SERVERS) if reason else None
+
+
+def _address_reason(endpoint: str) -> str:
+    """What an http URL has that it may not, or lacks; empty if it is fine."""
+    if _NOWHERE_IN_A_URL.search(endpoint):
+        return "a character that no endpoint has"
+    try:
+        parts = urlsplit(endpoint)
+        port, host = parts.port, parts.hostname or ""
+    except ValueError:
+        return "no valid host" if "[" in endpoint else "no valid port: 1 to 65535"
+    if port == 0 or parts.netloc.endswith(":"):
+        return "no valid port: 1 to 65535"
+    return "" if _is_host(host, bracketed=parts.netloc.startswith("[")) else "no valid host"
+
+
+def _is_host(host: str, *, bracketed: bool) -> bool:
+    if bracketed:
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            return False
+        return True
+    return _HOST.fullmatch(host) is not None and ".." not in host and len(host) < 254
