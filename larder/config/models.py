@@ -132,6 +132,9 @@ class Shards(Model):
 
     format: Literal["webdataset"] = "webdataset"
     bytes: Bytes = Field(150_000_000, ge=1, description="target size of a shard, bytes")
+    count_min: int | None = Field(
+        None, ge=1, description="least number of shards of a split: they become smaller until then"
+    )
     shuffle: int | None = Field(None, description="seed of a global shuffle; null keeps key order")
 
 

@@ -27,7 +27,7 @@ from larder.pipeline.job import (
     scratch,
 )
 from larder.pipeline.manifests import fetched, read_ref
-from larder.pipeline.plan import planned_shards
+from larder.pipeline.pack import planned_shards
 from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Count
 from larder.progress import Progress
 from larder.shards.build import build_shard
