@@ -53,7 +53,7 @@ CODES: dict[str, str] = {
     "config.unsupported_url": "a URL scheme that no store serves",
     "config.empty_source": "the source holds no object that is included",
     "config.unmatched_split": "an object or sample that no split, or more than one, takes",
-    "config.bad_key": "a key that WebDataset's readers would skip or merge",
+    "config.bad_key": "a key that WebDataset's readers skip or merge, or the storage cannot have",
     "config.label": "a sample without a label, or a label file that cannot be understood",
     "config.cost_limit": "the plan costs more than max_cost_usd",
     "config.template": "the experiment template cannot be read or is not a mapping",

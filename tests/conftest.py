@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from larder.testing.servers import S3Server, moto_s3, radosgw, radosgw_available, rclone_s3
 
 NO_RADOSGW = "Ceph's radosgw is not installed (.ci/install-radosgw installs it)"
+
+settings.register_profile("larder", deadline=None)  # no test asserts a time
+settings.load_profile("larder")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -137,6 +137,9 @@ class Shards(Model):
     bytes: Bytes = Field(
         150_000_000, ge=1, description="target size of a shard: bytes, or text such as 150 MB"
     )
+    count_min: Whole | None = Field(
+        None, ge=1, description="least number of shards of a split: they become smaller until then"
+    )
     shuffle: Whole | None = Field(
         None, description="seed of a global shuffle, a whole number; null keeps key order"
     )

@@ -17,7 +17,7 @@ from larder.manifest.sort import sort_batches
 from larder.pipeline.job import Job, Ref, opened_root, put_named, scratch
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.objects import SUMS, write_objects
-from larder.pipeline.plan import planned_shards
+from larder.pipeline.pack import planned_shards
 from larder.pipeline.receipts import Receipt, Shard, read_receipts
 from larder.pipeline.results import SHOWN_FAILURES
 from larder.progress import Progress

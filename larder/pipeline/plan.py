@@ -10,45 +10,35 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from larder.errors import ConfigError, NotFoundError
+from larder.errors import ConfigError, Failure, NotFoundError
 from larder.experiments.delivery import Advice, choose
-from larder.manifest.files import ManifestFile, read_manifest, write_manifest
-from larder.manifest.schemas import ARRANGEMENT, OBJECTS
+from larder.manifest.files import ManifestFile, read_manifest
+from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import sort_batches
 from larder.pipeline.job import Ref, listed, opened, root_url
 from larder.pipeline.manifests import read_ref
+from larder.pipeline.pack import pack
+from larder.pipeline.refusals import ClashError, StorageKeysError
 from larder.pipeline.results import BadKeysError, BatchReport, Count
 from larder.pipeline.survey import Survey
 from larder.progress import Progress
 from larder.samples.arrange import Arrangement, arrange
+from larder.samples.contents import Found
 from larder.samples.grouping import may_be_part
-from larder.shards.model import ShardPlan
-from larder.shards.packing import plan_shards
-from larder.shards.sizes import split_sizes
+from larder.shards.packing import shard_name
 from larder.store.base import ObjectInfo, Store
 from larder.transfer.cost import Cost, estimate_cost
 from larder.transfer.difference import KnownCopy
 from larder.transfer.plan import CopyPlan, plan_copies
 from larder.transfer.receipts import COPIED, known_copies, object_rows
+from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.units import format_bytes, format_count
 from larder.versions import layout
 from larder.versions.documents import SegmentUse
 from larder.versions.identity import segment_id, version_id
 from larder.versions.publish import TAG, read_segment, read_tag, read_version
 
-__all__ = ["SHARD_PLAN", "Plan", "check_plan", "make_plan", "mirror_receipts", "planned_shards"]
-
-SHARD_PLAN = pa.schema(
-    [
-        pa.field("split", pa.string(), nullable=False),
-        pa.field("index", pa.int64(), nullable=False),
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("first_row", pa.int64(), nullable=False),
-        pa.field("rows", pa.int64(), nullable=False),
-        pa.field("bytes", pa.int64(), nullable=False),
-    ]
-)
-"""One row per planned shard: which rows of the arrangement it takes."""
+__all__ = ["Plan", "check_plan", "make_plan", "mirror_receipts"]
 
 BYTES_PER_SECOND = 100e6
 OBJECTS_PER_SECOND = 1000.0
@@ -66,7 +56,9 @@ class Plan:
         shard_plan: The shards, in a local manifest of schema SHARD_PLAN.
         shards: How many shards, and their bytes.
         shards_of_split: The same by split.
+        oversized: Shards of one sample that is larger than ``shards.bytes``.
         copies: What the mirror lacks; None if nothing is mirrored.
+        unfit: Keys that would be mirrored and that the local side cannot have.
         segment: ID of the segment.
         whole: The segment is there already.
         version: ID of the version.
@@ -81,7 +73,9 @@ class Plan:
     shard_plan: ManifestFile
     shards: Count
     shards_of_split: Mapping[str, Count]
+    oversized: int
     copies: CopyPlan | None
+    unfit: Unfit
     segment: str
     whole: bool
     version: str
@@ -106,23 +100,27 @@ def make_plan(found: Survey, folder: Path, progress: Progress) -> Plan:
     progress.start("plan", objects=found.inventory.objects)
     dataset, cluster = found.dataset, found.cluster
     arrangement = _arrange(found, folder)
-    shard_plan, shards_of_split = _pack(found, arrangement, folder)
-    shards = sum(shards_of_split.values(), Count())
+    packed = pack(dataset, arrangement.file.path, folder)
+    shards = sum(packed.splits.values(), Count())
     segment = segment_id(dataset, arrangement.digest, arrangement.classes)
     version = version_id(dataset.name, [SegmentUse(segment)])
     with opened(cluster.local, root_url(dataset, cluster)) as root:
         whole = read_segment(root, segment) is not None
         published = whole and read_version(root, version) is not None
-        copies = _plan_mirror(found, root, segment, folder) if dataset.mirror else None
+        unfit = _unfit(found, root, segment)
+        mirrored = dataset.mirror and not unfit.count
+        copies = _plan_mirror(found, root, segment, folder) if mirrored else None
     cost = _cost(found, copies, shards, whole=whole)
     progress.finish("plan")
     return Plan(
         survey=found,
         arrangement=arrangement,
-        shard_plan=shard_plan,
+        shard_plan=packed.file,
         shards=shards,
-        shards_of_split=shards_of_split,
+        shards_of_split=packed.splits,
+        oversized=packed.oversized,
         copies=copies,
+        unfit=unfit,
         segment=segment,
         whole=whole,
         version=version,
@@ -143,26 +141,26 @@ def _arrange(found: Survey, folder: Path) -> Arrangement:
     )
 
 
-def _pack(
-    found: Survey, arrangement: Arrangement, folder: Path
-) -> tuple[ManifestFile, dict[str, Count]]:
-    shards = found.dataset.shards
-    sizes = split_sizes(read_manifest(arrangement.file.path, ARRANGEMENT))
-    counts = {split: Count() for split in found.dataset.split_names}
+def _unfit(found: Survey, root: Store, segment: str) -> Unfit:
+    """Keys that the local side cannot have.
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        for plan in plan_shards(sizes, shards.bytes, found.dataset.name):
-            counts[plan.split] += Count(1, plan.bytes)
-            row = [plan.split, plan.index, plan.name, plan.first_row, plan.rows, plan.bytes]
-            yield pa.record_batch([[value] for value in row], schema=SHARD_PLAN)
-
-    return write_manifest(folder / "shards.parquet", SHARD_PLAN, batches()), counts
-
-
-def planned_shards(path: Path) -> Iterator[ShardPlan]:
-    """The shards of a manifest of schema SHARD_PLAN."""
-    for batch in read_manifest(path, SHARD_PLAN):
-        yield from map(ShardPlan, *(column.to_pylist() for column in batch.columns))
+    Raises:
+        ConfigError: ``config.path``: not even the shards can have theirs.
+    """
+    storage = Storage.of(root)
+    longest = max(found.dataset.split_names, key=len)
+    name = shard_name(found.dataset.name, longest, 0)
+    reason = storage.reason(layout.shard_key(segment, longest, name))
+    if reason:
+        where = found.cluster.local.url
+        raise ConfigError("config.path", f"of a shard, {reason}", where=where, hint="shorten it")
+    if not found.dataset.mirror:
+        return Unfit()
+    columns = ("key", "size_bytes")
+    path = found.inventory.file.path
+    return unfit_keys(
+        lambda: read_manifest(path, OBJECTS, columns=columns), storage, layout.mirror_prefix()
+    )
 
 
 def _plan_mirror(found: Survey, root: Store, segment: str, folder: Path) -> CopyPlan:
@@ -255,13 +253,18 @@ def check_plan(plan: Plan) -> None:
     """Refuse a plan that must not be carried out.
 
     Raises:
-        BadKeysError: ``config.bad_key``, with all of them.
+        BadKeysError: ``config.bad_key``: keys that no sample, or not the storage, can have;
+            ``cache.schema``: samples that the cache cannot hold. With all of them.
         ConfigError: ``config.empty_source`` or ``config.cost_limit``.
     """
     arrangement, dataset = plan.arrangement, plan.survey.dataset
     if arrangement.bad_key_count and dataset.on_bad_key == "fail":
         report = BatchReport(failures=arrangement.bad_keys, failed=arrangement.bad_key_count)
         raise BadKeysError(report)
+    if plan.unfit.count:
+        raise StorageKeysError(BatchReport(failures=plan.unfit.failures, failed=plan.unfit.count))
+    if dataset.cache and dataset.cache.records == "decoded":
+        _check_clashes(arrangement.contents.clashing)
     if not arrangement.samples:
         objects = format_count(plan.survey.inventory.objects, "object")
         message = f"no sample: {objects}, all of them folder markers, label files or bad keys"
@@ -275,6 +278,15 @@ def check_plan(plan: Plan) -> None:
         )
         hint = "raise max_cost_usd, or take less with source.include"
         raise ConfigError("config.cost_limit", message, where="cluster.copy", hint=hint)
+
+
+def _check_clashes(clashing: Found) -> None:
+    if clashing.samples:
+        failures = tuple(
+            Failure(key, "cache.schema", f"its parts {' and '.join(exts)} would be one image")
+            for key, exts in clashing.examples
+        )
+        raise ClashError(BatchReport(failures=failures, failed=clashing.samples))
 
 
 def _read_bytes(plan: Plan) -> int:

@@ -12,6 +12,8 @@ from larder.pipeline.build import Built
 from larder.pipeline.emit import location
 from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
+from larder.pipeline.planned import amount as _amount
+from larder.pipeline.planned import plan_document, plan_lines
 from larder.pipeline.results import SHOWN_FAILURES, Count
 from larder.pipeline.settings import Settings
 from larder.pipeline.survey import Survey
@@ -147,70 +149,6 @@ def _cache(version: VersionDocument) -> dict[str, int] | None:
     return {"records": cache.records, "bytes": cache.bytes} if cache else None
 
 
-def plan_document(settings: Settings, plan: Plan) -> dict[str, Any]:
-    """The JSON document of a plan for a dataset that has to be built."""
-    found, arrangement = plan.survey, plan.arrangement
-    copies = Count(plan.copies.objects, plan.copies.bytes) if plan.copies else Count()
-    return {
-        "dataset": settings.dataset.name,
-        "version": plan.version,
-        "digest": None,
-        "status": "planned",
-        "location": location(settings, plan.version),
-        "objects": asdict(Count(found.inventory.objects, found.inventory.bytes)),
-        "copied": asdict(Count() if plan.published else copies),
-        "inputs": found.inputs,
-        "segments": {"total": 1, "new": 0 if plan.whole else 1},
-        "shards": {
-            **asdict(plan.shards),
-            "samples": arrangement.samples,
-            "format": settings.dataset.shards.format,
-            "splits": {
-                name: {**asdict(plan.shards_of_split[name]), "samples": facts.samples}
-                for name, facts in arrangement.splits.items()
-            },
-        },
-        "cache": settings.dataset.cache.records if settings.dataset.cache else None,
-        "delivery": {"kind": plan.delivery.delivery, "reason": plan.delivery.sentence},
-        "cost": {
-            "total_usd": round(plan.cost.total_usd, 4),
-            "egress_usd": round(plan.cost.egress_usd, 4),
-            "requests_usd": round(plan.cost.requests_usd, 4),
-        },
-        "seconds": round(plan.seconds, 1),
-        "skipped": arrangement.bad_key_count,
-        "failures": [asdict(failure) for failure in arrangement.bad_keys],
-    }
-
-
-def plan_lines(document: Mapping[str, Any]) -> list[str]:
-    """A plan as lines for people."""
-    if document["status"] == "reused":
-        return [f"{document['dataset']}: nothing to do, version {document['version']} is current"]
-    objects, copied, shards = document["objects"], document["copied"], document["shards"]
-    cost = document["cost"]
-    lines = [
-        f"plan for {document['dataset']}, version {document['version']}",
-        f"  source   {_amount(objects, 'object')}",
-        f"  mirror   {_amount(copied, 'object')} to copy",
-        f"  shards   {_amount(shards, 'shard')}, {format_count(shards['samples'], 'sample')}",
-    ]
-    for name, split in shards["splits"].items():
-        lines.append(
-            f"           {name}: {_amount(split, 'shard')},"
-            f" {format_count(split['samples'], 'sample')}"
-        )
-    lines += [
-        f"  cache    {document['cache'] or 'none'}",
-        f"  delivery {document['delivery']['kind']}: {document['delivery']['reason']}",
-        f"  cost     {cost['total_usd']:,.2f} USD, estimated from list prices",
-        f"  time     about {format_seconds(document['seconds'])}",
-    ]
-    if document["skipped"]:
-        lines.append(f"  bad keys {format_count(document['skipped'], 'key')}")
-    return lines + _failure_lines(document["failures"])
-
-
 def run_lines(document: Mapping[str, Any]) -> list[str]:
     """A run as lines for people."""
     shards, cache = document["shards"], document["cache"]
@@ -246,7 +184,3 @@ def _failure_lines(failures: Sequence[Mapping[str, str]]) -> list[str]:
     lines = [f"           {Failure(**failure).line}" for failure in failures[:SHOWN_LINES]]
     more = len(failures) - SHOWN_LINES
     return [*lines, f"           and {more:,} more (--json lists them)"] if more > 0 else lines
-
-
-def _amount(count: Mapping[str, int], noun: str) -> str:
-    return f"{format_count(count['count'], noun)}, {format_bytes(count['bytes'])}"

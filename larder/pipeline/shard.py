@@ -14,7 +14,7 @@ from larder.limits import read_ahead_bytes
 from larder.manifest.schemas import ARRANGEMENT
 from larder.pipeline.job import Job, opened, opened_root, opened_source
 from larder.pipeline.manifests import fetched, read_ref
-from larder.pipeline.plan import planned_shards
+from larder.pipeline.pack import planned_shards
 from larder.pipeline.receipts import ShardReceipts
 from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Count
 from larder.pipeline.standing import standing_shards

@@ -17,6 +17,7 @@ from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.schemas import ARRANGEMENT
 from larder.manifest.sort import RUN_ROWS, sort_batches
 from larder.samples.bundles import bundle
+from larder.samples.contents import Contents, ContentsTally
 from larder.samples.images import is_image
 from larder.samples.parts import PARTS, BadKeys, Intake
 from larder.samples.planner import ORDER, PLANNED, Planner
@@ -48,6 +49,8 @@ class Arrangement:
         bad_key_count: How many of those there are.
         ignored_count: Directory markers and label files, which are no samples either.
         digest: sha256 hex over the ordered rows: split, key, label, parts.
+        contents: What the samples are made of.
+        class_samples: Samples of each class.
     """
 
     file: ManifestFile
@@ -61,6 +64,8 @@ class Arrangement:
     bad_key_count: int
     ignored_count: int
     digest: str
+    contents: Contents
+    class_samples: tuple[int, ...]
 
 
 def arrange(
@@ -125,6 +130,8 @@ def arrange(
         bad_key_count=bad_keys.count,
         ignored_count=intake.ignored,
         digest=tally.digest.hexdigest(),
+        contents=tally.contents.contents(),
+        class_samples=tuple(tally.class_samples.tolist()),
     )
 
 
@@ -139,7 +146,9 @@ class _Tally:
         self.objects = self.image_objects = 0
         self.splits = dict.fromkeys(planner.split_names, SplitCount())
         self.classes: tuple[str, ...] = ()
+        self.class_samples = np.zeros(0, np.int64)
         self.digest = RowDigest()
+        self.contents = ContentsTally()
         self._planner = planner
 
     def rows(self, planned: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -152,6 +161,8 @@ class _Tally:
             self._count(batch)
             splits = pa.array(self._planner.split_names).take(batch.column("split"))
             labels = numbers.take(batch.column("label"))
+            if self.classes:
+                self.class_samples += np.bincount(labels.to_numpy(), minlength=len(self.classes))
             columns = [splits, batch.column("key"), labels, batch.column("parts")]
             rows = pa.RecordBatch.from_arrays(columns, schema=ARRANGEMENT)
             self.digest.update_batch(rows)
@@ -163,9 +174,11 @@ class _Tally:
             return pa.array([], pa.int32())
         numbering = self._planner.labeller.number()
         self.classes = numbering.classes
+        self.class_samples = np.zeros(len(self.classes), np.int64)
         return pa.array(numbering.labels)
 
     def _count(self, batch: pa.RecordBatch) -> None:
+        self.contents.add(batch.column("key"), batch.column("parts"))
         parts = batch.column("parts").flatten()
         self.objects += len(parts)
         self.image_objects += _images(parts.field("ext"))

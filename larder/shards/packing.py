@@ -6,19 +6,23 @@ depends on the sizes before it in its split and on nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from larder.shards import tar
 from larder.shards.model import ShardBatch, ShardPlan
 
-__all__ = ["batch_shards", "brace_pattern", "plan_shards"]
+__all__ = ["batch_shards", "brace_pattern", "plan_shards", "shard_name"]
 
 _DIGITS = 6
 
 
 def plan_shards(
-    sizes: Iterable[tuple[str, Iterable[int]]], target_bytes: int, dataset: str
+    sizes: Iterable[tuple[str, Iterable[int]]],
+    target_bytes: int,
+    dataset: str,
+    *,
+    targets: Mapping[str, int] | None = None,
 ) -> Iterator[ShardPlan]:
     """Fill shards greedily with samples, in order.
 
@@ -30,6 +34,8 @@ def plan_shards(
             the other; a split may come in several pairs. `larder.shards.sizes` makes them.
         target_bytes: Length that a shard should not pass, bytes, the archive's end included.
         dataset: What the shards' names begin with.
+        targets: Instead of ``target_bytes``, for splits with a target of their own; see
+            `larder.shards.totals.target_for`.
 
     Yields:
         The shards, each as soon as it is full, so that no size is held for longer.
@@ -37,10 +43,16 @@ def plan_shards(
     row = 0
     for split, group in groupby(sizes, key=lambda pair: pair[0]):
         all_sizes = (size for _, part in group for size in part)
-        for index, (rows, total_bytes) in enumerate(_fill(all_sizes, target_bytes)):
-            name = f"{dataset}-{split}-{index:0{_DIGITS}d}.tar"
+        target = (targets or {}).get(split, target_bytes)
+        for index, (rows, total_bytes) in enumerate(_fill(all_sizes, target)):
+            name = shard_name(dataset, split, index)
             yield ShardPlan(split, index, name, row, rows, total_bytes)
             row += rows
+
+
+def shard_name(dataset: str, split: str, index: int) -> str:
+    """``imagenet-train-000000.tar``."""
+    return f"{dataset}-{split}-{index:0{_DIGITS}d}.tar"
 
 
 def batch_shards(

@@ -17,12 +17,28 @@ from larder.samples.globs import Selection
 from larder.store.base import ObjectInfo, Store
 from larder.units import format_count
 
-__all__ = ["IDENTITY", "Inventory", "object_batch", "take_inventory"]
+__all__ = ["IDENTITY", "Inventory", "LeftOut", "object_batch", "take_inventory"]
 
 BATCH_ROWS = 10_000
 
+SHOWN_KEYS = 5
+"""How many keys that were left out are kept by name."""
+
 IDENTITY = ["key", "size_bytes", "etag"]
 """The columns of OBJECTS that the digest of an inventory covers."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Objects that were listed and not taken: how many, and the first of their keys."""
+
+    count: int = 0
+    keys: tuple[str, ...] = ()
+
+    def and_more(self, keys: Sequence[str]) -> LeftOut:
+        """The same with the objects of these keys besides."""
+        room = SHOWN_KEYS - len(self.keys)
+        return LeftOut(self.count + len(keys), (*self.keys, *keys[:room]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +51,8 @@ class Inventory:
         bytes: Their sizes together.
         listed: How many the listing showed, taken or not.
         digest: sha256 hex over the ordered keys, sizes and etags; knows nothing of times.
+        not_included: Those that no glob of ``source.include`` matches.
+        excluded: Those that one does, and one of ``source.exclude`` too.
     """
 
     file: ManifestFile
@@ -42,6 +60,8 @@ class Inventory:
     bytes: int
     listed: int
     digest: str
+    not_included: LeftOut
+    excluded: LeftOut
 
 
 def take_inventory(
@@ -67,6 +87,8 @@ def take_inventory(
         bytes=tally.bytes,
         listed=tally.listed,
         digest=tally.digest.hexdigest(),
+        not_included=tally.not_included,
+        excluded=tally.excluded,
     )
 
 
@@ -76,7 +98,7 @@ class _Tally:
     def __init__(self, include: Sequence[str], exclude: Sequence[str], progress: Progress) -> None:
         self.objects = self.bytes = self.listed = 0
         self.digest = RowDigest()
-        self._matched = 0
+        self.not_included = self.excluded = LeftOut()
         self._globs = (", ".join(include), ", ".join(exclude))
         self._included = Selection(include)
         self._excluded = Selection(exclude)
@@ -85,15 +107,24 @@ class _Tally:
     def batches(self, pages: Iterator[list[ObjectInfo]]) -> Iterator[pa.RecordBatch]:
         rows: list[ObjectInfo] = []
         for page in pages:
-            matched = [info for info in page if self._included(info.key)]
             self.listed += len(page)
-            self._matched += len(matched)
-            rows += [info for info in matched if not self._excluded(info.key)]
+            rows += self._taken(page)
             if len(rows) >= BATCH_ROWS:
                 yield self._count(rows)
                 rows = []
         if rows:
             yield self._count(rows)
+
+    def _taken(self, page: list[ObjectInfo]) -> list[ObjectInfo]:
+        matched = [info for info in page if self._included(info.key)]
+        if len(matched) < len(page):
+            others = [info.key for info in page if not self._included(info.key)]
+            self.not_included = self.not_included.and_more(others)
+        taken = [info for info in matched if not self._excluded(info.key)]
+        if len(taken) < len(matched):
+            others = [info.key for info in matched if self._excluded(info.key)]
+            self.excluded = self.excluded.and_more(others)
+        return taken
 
     def _count(self, rows: list[ObjectInfo]) -> pa.RecordBatch:
         size_bytes = sum(info.size_bytes for info in rows)
@@ -111,11 +142,11 @@ class _Tally:
         hint = "check source.include and source.exclude; globs match keys below source.url"
         if not self.listed:
             message, hint = "the source is empty", "check source.url and its prefix"
-        elif not self._matched:
+        elif self.not_included.count == self.listed:
             message = f"{listed}, none matches include {include}"
         else:
             message = (
-                f"{listed}, {self._matched:,} match include {include}, and exclude {exclude}"
+                f"{listed}, {self.excluded.count:,} match include {include}, and exclude {exclude}"
                 " takes all of them away"
             )
         return ConfigError("config.empty_source", message, where=store.url, hint=hint)

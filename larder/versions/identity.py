@@ -33,6 +33,8 @@ def _shape(dataset: Dataset) -> dict[str, Any]:
     shape = dataset.model_dump(
         mode="json", include={"name", "splits", "labels", "shards", "on_bad_key", "on_bad_sample"}
     )
+    if dataset.shards.count_min is None:  # then it shapes nothing
+        del shape["shards"]["count_min"]
     splits = dataset.splits
     if isinstance(splits, HashSplits):
         shape["splits"] = ["hash", splits.hash, list(splits.parts.items()), splits.group]

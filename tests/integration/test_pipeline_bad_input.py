@@ -15,9 +15,9 @@ from pipeline_lab import Lab, directory_lab, images, listing, png, write
 
 import larder
 from larder.config.location import resolve_url
-from larder.errors import CODES, LarderError
+from larder.errors import CODES, ConfigError, LarderError
 from larder.pipeline.inline import plan
-from larder.pipeline.results import RunError
+from larder.pipeline.results import BadKeysError, RunError
 from larder.pipeline.settings import load_settings
 from larder.progress import NullProgress
 from larder.store.base import ObjectInfo, Store
@@ -536,15 +536,64 @@ def test_odd_keys_are_refused_by_name(tmp_path: Path) -> None:
 def test_a_key_that_no_file_can_have(tmp_path: Path) -> None:
     long = "k" * 996 + ".txt"
     write("memory://long", {long: b"1", "a/b.txt": b"2", "a/b.txt/c.txt": b"3"})
-    lab = directory_lab_of("memory://long", tmp_path, labels=None, cache=None)
-    found = failures(lab)
-    assert found.pop(long) == "object.bad_key"
-    assert set(found.values()) == {"object.bad_key"}
-    assert len(found) == 1
+    lab = directory_lab_of("memory://long", tmp_path, labels=None, cache=None, on_bad_key="skip")
+    error = refused(lab)
+    assert status(error) == ("config.bad_key", 2)
+    assert isinstance(error, BadKeysError)
+    found = {failure.key: failure.code for failure in error.report.failures}
+    assert found == dict.fromkeys([long, "a/b.txt/c.txt"], "object.bad_key")
+    assert error.report.failed == 2
+    assert not (tmp_path / "local").exists(), "it was refused before anything was copied"
+    with pytest.raises(BadKeysError) as caught:
+        lab.plan()
+    assert str(caught.value) == str(error)
     write("memory://longer", {long: b"1"})
     lab = directory_lab_of("memory://longer", tmp_path / "2", labels=None, cache=None, mirror=False)
     lab.prepare()
     assert lab.only().samples["train"][0].key == "k" * 996
+
+
+def test_a_key_that_the_bucket_cannot_have(tmp_path: Path) -> None:
+    """The mirror's prefix makes it longer than at the source."""
+    longest = 1_024 - len("deep/larder/d/mirror/")
+    fits, long = (f"{'k' * (longest - 4 + more)}.txt" for more in (0, 1))
+    source, local = "memory://prefixed", "s3://memory-prefixed-local/deep"
+    fields = {"labels": None, "cache": None}
+    with between():
+        write(source, {fits: b"1", long: b"2"})
+        with pytest.raises(BadKeysError) as caught:
+            Lab(source, local, tmp_path / "out", fields).prepare()
+        assert status(caught.value) == ("config.bad_key", 2)
+        assert caught.value.where == long
+        without = Lab(source, local, tmp_path / "out", {**fields, "mirror": False})
+        assert without.plan()["shards"]["samples"] == 2
+        lab = Lab({"url": source, "exclude": [long]}, local, tmp_path / "out", fields)
+        assert lab.prepare()["copied"]["count"] == 1
+
+
+def test_shards_that_the_bucket_cannot_have(tmp_path: Path) -> None:
+    write("memory://far", {"a/1.txt": b"1"})
+    local = f"s3://memory-far-local/{'d' * 990}"
+    with between(), pytest.raises(ConfigError, match="1,024 is the most") as caught:
+        Lab("memory://far", local, tmp_path / "out", {"mirror": False}).prepare()
+    assert status(caught.value) == ("config.path", 2)
+
+
+def test_two_images_of_a_sample_that_would_be_one_field_of_the_cache(tmp_path: Path) -> None:
+    objects = images() | {"a/00.jpg": png(7), "b/01.jpg": png(8), "b/01.seg.png": png(9)}
+    lab = directory_lab(tmp_path, objects)
+    error = refused(lab)
+    assert status(error) == ("cache.schema", 2)
+    assert isinstance(error, BadKeysError)
+    assert [failure.key for failure in error.report.failures] == ["a/00", "b/01"]
+    assert "a/00: its parts jpg and png would be one image" in error.report.failures[0].line
+    assert not (tmp_path / "local").exists(), "it was refused before anything was copied"
+    with pytest.raises(BadKeysError):
+        lab.plan()
+    assert lab.prepare(cache={"records": "encoded"})["shards"]["samples"] == 12
+    write(lab.source, {"c/02.seg.png": png(10)})
+    excluded = {"url": lab.source, "exclude": ["**/*.jpg"]}
+    assert Lab(excluded, lab.local, lab.output, lab.fields).prepare()["cache"]["records"] == 12
 
 
 def test_two_objects_that_are_one_part(tmp_path: Path) -> None:

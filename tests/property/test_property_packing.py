@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from itertools import pairwise
+from pathlib import Path
 
 import pyarrow as pa
 from braceexpand import braceexpand
@@ -14,6 +16,7 @@ from larder.shards import tar
 from larder.shards.model import Sample, ShardPlan, label_bytes, read_samples
 from larder.shards.packing import batch_shards, brace_pattern, plan_shards
 from larder.shards.sizes import sample_sizes, split_sizes
+from larder.shards.totals import RunningTotals, target_for
 
 sizes = st.lists(st.integers(512, 5000), max_size=40)
 split_names = st.sampled_from(["train", "validation", "test"])
@@ -84,6 +87,75 @@ def test_plans_do_not_depend_on_how_the_sizes_arrive(
     ]
     plans = list(plan_shards(content, target_bytes, "digits"))
     assert list(plan_shards(iter(pieces), target_bytes, "digits")) == plans
+
+
+def _filled(group: list[int], target_bytes: int) -> list[ShardPlan]:
+    return list(plan_shards([("train", group)], target_bytes, "d"))
+
+
+def _fitted(content: list[tuple[str, list[int]]], target_bytes: int, least: int) -> dict[str, int]:
+    with tempfile.TemporaryDirectory() as folder:
+        totals = RunningTotals(content, Path(folder) / "totals")
+        assert list(totals.sizes()) == [(split, group) for split, group in content if group]
+        return {
+            split: target_for(ends, target_bytes, least) for split, ends in totals.of_split.items()
+        }
+
+
+@given(splits, targets, st.integers(1, 50))
+@example([("train", [4000] + [512] * 9), ("validation", [512])], 20_000, 5)
+@example([("train", [512] * 39)], 20_000, 20)
+def test_every_split_gets_as_many_shards_as_it_should(
+    content: list[tuple[str, list[int]]], target_bytes: int, least: int
+) -> None:
+    targets = _fitted(content, target_bytes, least)
+    plans = list(plan_shards(content, target_bytes, "d", targets=targets))
+    row = 0
+    for split, group in content:
+        own = [plan for plan in plans if plan.split == split]
+        wanted = min(least, len(group))
+        without = _filled(group, target_bytes)
+        assert len(own) >= max(wanted, len(without))
+        if len(without) >= wanted:
+            assert [plan.rows for plan in own] == [plan.rows for plan in without]
+        else:
+            # A target of a byte more gives too few; so no target gives a number in between.
+            assert len(_filled(group, targets[split] + 1)) < wanted
+            assert len(own) <= max(1, 2 * (wanted - 1))
+        for plan in own:
+            assert plan.first_row == row
+            assert plan.bytes <= target_bytes or plan.rows == 1
+            row += plan.rows
+    assert row == sum(len(group) for _, group in content)
+
+
+@given(st.lists(st.integers(512, 5000), min_size=1, max_size=40), targets, st.integers(1, 50))
+def test_no_target_gives_a_number_of_shards_nearer_to_the_least(
+    group: list[int], target_bytes: int, least: int
+) -> None:
+    fitted = len(_filled(group, _fitted([("train", group)], target_bytes, least)["train"]))
+    wanted = min(least, len(group))
+    for other in range(1, target_bytes + 1, 97):
+        count = len(_filled(group, other))
+        assert count < wanted or count >= fitted
+
+
+@given(splits, targets, st.integers(1, 50), st.integers(1, 7))
+def test_the_size_does_not_depend_on_how_the_sizes_arrive(
+    content: list[tuple[str, list[int]]], target_bytes: int, least: int, step: int
+) -> None:
+    content = [(split, group) for split, group in content if group]
+    pieces = [
+        (split, group[start : start + step])
+        for split, group in content
+        for start in range(0, len(group), step)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        totals = RunningTotals(pieces, Path(folder) / "totals")
+        found = {
+            split: target_for(ends, target_bytes, least) for split, ends in totals.of_split.items()
+        }
+    assert found == _fitted(content, target_bytes, least)
 
 
 @given(splits, targets, st.integers(1, 60_000))

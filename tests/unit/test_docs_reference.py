@@ -12,6 +12,7 @@ from larder.cli.command import command
 from larder.config.models import Cluster, Dataset, HashSplits
 from larder.config.yaml import parse
 from larder.errors import CODES
+from larder.pipeline.cautions import CODES as WARNINGS
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 REQUIRED = "required"
@@ -111,6 +112,11 @@ def test_every_error_code_is_there_with_its_meaning_and_status() -> None:
     for _, _, advice, status in table:
         assert advice
         assert status in ("1", "2", "3", "4", "130")
+
+
+def test_every_warning_of_a_plan_is_there_with_its_meaning() -> None:
+    table = rows("cli.md", "A warning has one of these codes:")
+    assert {code.strip("`"): meaning for code, meaning in table} == WARNINGS
 
 
 def test_every_flag_is_there_and_the_exit_statuses_agree_with_help() -> None:

@@ -1,0 +1,176 @@
+"""What a plan warns of: it can be carried out, but may not be what was meant. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from larder.pipeline.plan import Plan
+from larder.pipeline.settings import Settings
+from larder.samples.contents import MOST_EXTENSIONS, RoleCount
+from larder.units import format_bytes, format_count
+
+__all__ = ["CODES", "Caution", "cautions", "readers"]
+
+CODES = {
+    "merged_samples": "objects of one kind become one sample, as `img.v1.jpg` and `img.v2.jpg` do",
+    "uneven_samples": "some samples lack a part that others have",
+    "many_extensions": "there are so many extensions that names seem to have dots of their own",
+    "empty_split": "no sample falls into a split",
+    "unseen_classes": "no sample has a class that `labels.classes` names",
+    "large_samples": "most samples are larger than `shards.bytes`, so each has a shard of its own",
+    "few_shards": "a split has fewer shards than readers, or only one",
+}
+"""Every code that a warning may have, and what it means."""
+
+_NAMES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """One warning: a code of `CODES`, and a line that says what is so and what to do."""
+
+    code: str
+    message: str
+
+
+def cautions(settings: Settings, plan: Plan) -> tuple[Caution, ...]:
+    """Everything that a plan warns of, in the order of `CODES`."""
+    found = (
+        *_merged(plan),
+        *_uneven(plan),
+        *_many_extensions(plan),
+        *_empty_splits(plan),
+        *_unseen_classes(settings, plan),
+        *_large_samples(settings, plan),
+        *_few_shards(settings, plan),
+    )
+    return tuple(Caution(code, message) for code, message in found)
+
+
+def readers(template: Mapping[str, Any]) -> int:
+    """How many processes of a trial read shards at once, as far as its template tells.
+
+    ``resources.slots_per_trial`` times ``hyperparameters.workers`` (or ``num_workers``), the loader
+    processes of each slot; 1 for either that is not given, is 0, or is not one whole number.
+    """
+    hyperparameters = _mapping(template.get("hyperparameters"))
+    workers = hyperparameters.get("workers", hyperparameters.get("num_workers"))
+    if isinstance(workers, Mapping):  # {type: const, val: 8}
+        workers = workers.get("val")
+    slots = _mapping(template.get("resources")).get("slots_per_trial")
+    return _count(slots) * _count(workers)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 1
+
+
+_Found = Iterator[tuple[str, str]]
+
+
+def _merged(plan: Plan) -> _Found:
+    merged = plan.arrangement.contents.merged
+    if merged.samples:
+        (key, exts), *_ = merged.examples
+        names = " and ".join(f"{key}.{ext}" for ext in exts)
+        count = format_count(merged.samples, "sample")
+        verb = "has" if merged.samples == 1 else "have"
+        yield (
+            "merged_samples",
+            f"{count} {verb} several parts of one kind, such as {names}: what a name has before its"
+            " first dot is the sample; rename them if they are samples of their own",
+        )
+
+
+def _uneven(plan: Plan) -> _Found:
+    """Only where samples have several parts: else they are just of several kinds."""
+    samples, contents = plan.arrangement.samples, plan.arrangement.contents
+    lacking = [role for role in contents.roles if role.samples < samples]
+    if contents.most_parts > 1 and lacking:
+        named = "; ".join(_lack(role, samples) for role in lacking[:_NAMES])
+        more = len(lacking) - _NAMES
+        others = f"; and so for {format_count(more, 'other part')}" if more > 0 else ""
+        yield "uneven_samples", f"{named}{others}"
+
+
+def _lack(role: RoleCount, samples: int) -> str:
+    exts = " or ".join(role.exts[:_NAMES])
+    without = samples - role.samples
+    if without <= role.samples:
+        return f"{without:,} of {format_count(samples, 'sample')} {_have(without)} no {exts}"
+    return (
+        f"only {role.samples:,} of {format_count(samples, 'sample')} {_have(role.samples)} {exts}"
+    )
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+def _many_extensions(plan: Plan) -> _Found:
+    if plan.arrangement.contents.other_parts.objects:
+        yield (
+            "many_extensions",
+            f"more than {MOST_EXTENSIONS:,} different extensions: all that follows the first dot of"
+            " a name is its extension, so names such as 2024.01.02.jpg all belong to sample 2024",
+        )
+
+
+def _empty_splits(plan: Plan) -> _Found:
+    empty = [name for name, split in plan.arrangement.splits.items() if not split.samples]
+    if empty:
+        yield "empty_split", f"no sample falls into {_names(empty)}: check splits"
+
+
+def _unseen_classes(settings: Settings, plan: Plan) -> _Found:
+    labels, arrangement = settings.dataset.labels, plan.arrangement
+    if labels is None or labels.classes is None:
+        return
+    counted = zip(arrangement.classes, arrangement.class_samples, strict=True)
+    unseen = [name for name, samples in counted if not samples]
+    if unseen:
+        count = f"{len(unseen):,} of {format_count(len(arrangement.classes), 'class')}"
+        yield (
+            "unseen_classes",
+            f"{count} in labels.classes {_have(len(unseen))} no sample: {_names(unseen)}",
+        )
+
+
+def _large_samples(settings: Settings, plan: Plan) -> _Found:
+    samples = plan.arrangement.samples
+    if 2 * plan.oversized > samples:
+        target = format_bytes(settings.dataset.shards.bytes)
+        yield (
+            "large_samples",
+            f"{plan.oversized:,} of {format_count(samples, 'sample')}, larger than shards.bytes"
+            f" ({target}), {_have(plan.oversized)} a shard each: raise shards.bytes",
+        )
+
+
+def _few_shards(settings: Settings, plan: Plan) -> _Found:
+    wanted = readers(settings.template)
+    for name, shards in plan.shards_of_split.items():
+        samples = plan.arrangement.splits[name].samples
+        if samples and (shards.count < wanted or shards.count == 1):
+            count = format_count(shards.count, "shard")
+            reason = (
+                f"{settings.template_name} has {wanted:,} readers, and each needs one"
+                if shards.count < wanted
+                else "a loader with 2 workers needs two"
+            )
+            least = max(wanted, 2)
+            advice = f"set shards.count_min: {least}"
+            if samples < least:
+                advice = f"it has only {format_count(samples, 'sample')}"
+            yield "few_shards", f"{name} has {count}; {reason}: {advice}"
+
+
+def _names(names: list[str]) -> str:
+    more = len(names) - _NAMES
+    return ", ".join(names[:_NAMES]) + (f" and {more:,} more" if more > 0 else "")

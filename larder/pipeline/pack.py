@@ -1,0 +1,84 @@
+"""The shards of a plan: which rows of the arrangement go into which of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from larder.config.models import Dataset
+from larder.manifest.files import ManifestFile, read_manifest, write_manifest
+from larder.manifest.schemas import ARRANGEMENT
+from larder.pipeline.results import Count
+from larder.shards.model import ShardPlan
+from larder.shards.packing import plan_shards
+from larder.shards.sizes import split_sizes
+from larder.shards.totals import RunningTotals, target_for
+
+__all__ = ["SHARD_PLAN", "Packed", "pack", "planned_shards"]
+
+SHARD_PLAN = pa.schema(
+    [
+        pa.field("split", pa.string(), nullable=False),
+        pa.field("index", pa.int64(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("first_row", pa.int64(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+    ]
+)
+"""One row per planned shard: which rows of the arrangement it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Planned shards.
+
+    Attributes:
+        file: Local manifest of schema SHARD_PLAN.
+        splits: How many shards each split of the dataset has, and their bytes.
+        oversized: Shards of one sample that is larger than ``shards.bytes``.
+    """
+
+    file: ManifestFile
+    splits: Mapping[str, Count]
+    oversized: int
+
+
+def pack(dataset: Dataset, arrangement: Path, folder: Path) -> Packed:
+    """Fill shards with the samples of an arrangement. Memory does not grow with their number.
+
+    Args:
+        dataset: As configured.
+        arrangement: Manifest of schema `larder.manifest.schemas.ARRANGEMENT`.
+        folder: A private directory, for the manifest.
+    """
+    shards = dataset.shards
+    sizes = split_sizes(read_manifest(arrangement, ARRANGEMENT))
+    targets: dict[str, int] = {}
+    if shards.count_min is not None:
+        totals = RunningTotals(sizes, folder / "totals")
+        for split, ends in totals.of_split.items():
+            targets[split] = target_for(ends, shards.bytes, shards.count_min)
+        sizes = totals.sizes()
+    counts = {split: Count() for split in dataset.split_names}
+    oversized = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal oversized
+        for plan in plan_shards(sizes, shards.bytes, dataset.name, targets=targets):
+            oversized += plan.bytes > shards.bytes
+            counts[plan.split] += Count(1, plan.bytes)
+            row = [plan.split, plan.index, plan.name, plan.first_row, plan.rows, plan.bytes]
+            yield pa.record_batch([[value] for value in row], schema=SHARD_PLAN)
+
+    file = write_manifest(folder / "shards.parquet", SHARD_PLAN, batches())
+    return Packed(file, counts, oversized)
+
+
+def planned_shards(path: Path) -> Iterator[ShardPlan]:
+    """The shards of a manifest of schema SHARD_PLAN."""
+    for batch in read_manifest(path, SHARD_PLAN):
+        yield from map(ShardPlan, *(column.to_pylist() for column in batch.columns))

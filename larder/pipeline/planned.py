@@ -1,0 +1,202 @@
+"""What a plan says: its JSON document, and the lines for people, which fit 80 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from larder.errors import Failure
+from larder.pipeline.cautions import cautions
+from larder.pipeline.emit import location
+from larder.pipeline.plan import Plan
+from larder.pipeline.results import Count
+from larder.pipeline.settings import Settings
+from larder.units import format_bytes, format_count, format_seconds
+
+__all__ = ["amount", "plan_document", "plan_lines"]
+
+WIDTH = 80
+SHOWN_LINES = 10
+SHOWN_CLASSES = 5
+
+
+def plan_document(settings: Settings, plan: Plan) -> dict[str, Any]:
+    """The JSON document of a plan for a dataset that has to be built."""
+    found, arrangement = plan.survey, plan.arrangement
+    copies = Count(plan.copies.objects, plan.copies.bytes) if plan.copies else Count()
+    return {
+        "dataset": settings.dataset.name,
+        "version": plan.version,
+        "digest": None,
+        "status": "planned",
+        "location": location(settings, plan.version),
+        "objects": asdict(Count(found.inventory.objects, found.inventory.bytes)),
+        "copied": asdict(Count() if plan.published else copies),
+        "inputs": found.inputs,
+        "segments": {"total": 1, "new": 0 if plan.whole else 1},
+        "shards": {
+            **asdict(plan.shards),
+            "samples": arrangement.samples,
+            "format": settings.dataset.shards.format,
+            "splits": {
+                name: {**asdict(plan.shards_of_split[name]), "samples": facts.samples}
+                for name, facts in arrangement.splits.items()
+            },
+        },
+        "excluded": _excluded(plan),
+        "parts": [*map(asdict, arrangement.contents.parts), *_other_parts(plan)],
+        "classes": _classes(plan) if settings.dataset.labels else None,
+        "cache": settings.dataset.cache.records if settings.dataset.cache else None,
+        "delivery": {"kind": plan.delivery.delivery, "reason": plan.delivery.sentence},
+        "cost": {
+            "total_usd": round(plan.cost.total_usd, 4),
+            "egress_usd": round(plan.cost.egress_usd, 4),
+            "requests_usd": round(plan.cost.requests_usd, 4),
+        },
+        "seconds": round(plan.seconds, 1),
+        "skipped": arrangement.bad_key_count,
+        "failures": [asdict(failure) for failure in arrangement.bad_keys],
+        "warnings": [asdict(caution) for caution in cautions(settings, plan)],
+    }
+
+
+def _excluded(plan: Plan) -> dict[str, Any]:
+    inventory = plan.survey.inventory
+    return {
+        "listed": inventory.listed,
+        "not_included": asdict(inventory.not_included),
+        "excluded": asdict(inventory.excluded),
+        "ignored": plan.arrangement.ignored_count,
+    }
+
+
+def _other_parts(plan: Plan) -> list[dict[str, Any]]:
+    other = plan.arrangement.contents.other_parts
+    return [{**asdict(other), "ext": None}] if other.objects else []
+
+
+def _classes(plan: Plan) -> dict[str, Any]:
+    names, samples = plan.arrangement.classes, plan.arrangement.class_samples
+    smallest, largest = samples.index(min(samples)), samples.index(max(samples))
+    return {
+        "count": len(names),
+        "names": list(names[:SHOWN_CLASSES]),
+        "smallest": {"name": names[smallest], "samples": samples[smallest]},
+        "largest": {"name": names[largest], "samples": samples[largest]},
+    }
+
+
+def plan_lines(document: Mapping[str, Any]) -> list[str]:
+    """A plan as lines for people."""
+    if document["status"] == "reused":
+        return [f"{document['dataset']}: nothing to do, version {document['version']} is current"]
+    shards, delivery = document["shards"], document["delivery"]
+    rows = {
+        "source": [amount(document["objects"], "object"), *_excluded_lines(document["excluded"])],
+        "parts": _part_lines(document["parts"]),
+        "classes": _class_lines(document["classes"]),
+        "mirror": [f"{amount(document['copied'], 'object')} to copy"],
+        "shards": [
+            _shard_line(shards),
+            *(f"{name}: {_shard_line(split)}" for name, split in shards["splits"].items()),
+        ],
+        "cache": [document["cache"] or "none"],
+        "delivery": [f"{delivery['kind']}: {delivery['reason']}"],
+        "cost": [f"{document['cost']['total_usd']:,.2f} USD, estimated from list prices"],
+        "time": [f"about {format_seconds(document['seconds'])}"],
+        "skipped": _skipped_lines(document),
+    }
+    lines = _wrapped(f"plan for {document['dataset']}, version {document['version']}")
+    for name, texts in rows.items():
+        lines += _row(name, texts)
+    for warning in document["warnings"]:
+        lines += _row("warning", [warning["message"]])
+    return lines
+
+
+def _wrapped(text: str, first: str = "", indent: str = "") -> list[str]:
+    """Text as lines of a terminal of 80 columns; only a longer word makes a longer line."""
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _row(name: str, texts: Sequence[str]) -> list[str]:
+    """A name, and beside it each text on lines of its own."""
+    lines: list[str] = []
+    for text in texts:
+        lines += _wrapped(text, f"  {'' if lines else name:<8} ", " " * 13)
+    return lines
+
+
+def _excluded_lines(excluded: Mapping[str, Any]) -> list[str]:
+    reasons = {"not_included": "not in source.include", "excluded": "in source.exclude"}
+    listed = format_count(excluded["listed"], "object")
+    lines = [
+        f"{excluded[name]['count']:,} of {listed} {reason}: {_some(excluded[name])}"
+        for name, reason in reasons.items()
+        if excluded[name]["count"]
+    ]
+    if excluded["ignored"]:
+        lines.append(f"{excluded['ignored']:,} of them folder markers or label files, no parts")
+    return lines
+
+
+def _some(left_out: Mapping[str, Any]) -> str:
+    more = left_out["count"] - len(left_out["keys"])
+    return ", ".join(map(_printable, left_out["keys"])) + (", ..." if more else "")
+
+
+def _printable(key: str) -> str:
+    return key if key.isprintable() else repr(key)[1:-1]
+
+
+def _part_lines(parts: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = [
+        f"{part['ext'] or 'others'} {format_count(part['objects'], 'object')},"
+        f" {format_bytes(part['bytes'])}"
+        for part in parts[:SHOWN_LINES]
+    ]
+    more = len(parts) - len(lines)
+    return [*lines, f"and {format_count(more, 'extension')} more"] if more else lines
+
+
+def _class_lines(classes: Mapping[str, Any] | None) -> list[str]:
+    if classes is None:
+        return ["none"]
+    names = ", ".join(classes["names"]) + (", ..." if classes["count"] > SHOWN_CLASSES else "")
+    least, most = classes["smallest"], classes["largest"]
+    ends = f"{format_count(most['samples'], 'sample')} each"
+    if least["samples"] < most["samples"]:
+        ends = f"{_class_line('smallest', least)}, {_class_line('largest', most)}"
+    return [f"{classes['count']:,}: {names}", ends]
+
+
+def _class_line(end: str, found: Mapping[str, Any]) -> str:
+    return f"{end} {found['name']} with {format_count(found['samples'], 'sample')}"
+
+
+def _shard_line(shards: Mapping[str, Any]) -> str:
+    return f"{amount(shards, 'shard')}, {format_count(shards['samples'], 'sample')}"
+
+
+def _skipped_lines(document: Mapping[str, Any]) -> list[str]:
+    if not document["skipped"]:
+        return []
+    failures = document["failures"][:SHOWN_LINES]
+    lines = [format_count(document["skipped"], "object")]
+    lines += [Failure(**failure).line for failure in failures]
+    more = document["skipped"] - len(failures)
+    return [*lines, f"and {more:,} more (--json lists them)"] if more else lines
+
+
+def amount(count: Mapping[str, int], noun: str) -> str:
+    """``12 objects, 3.4 MB``: a count and its bytes."""
+    return f"{format_count(count['count'], noun)}, {format_bytes(count['bytes'])}"

@@ -1,0 +1,215 @@
+"""What the samples of a dataset are made of: counted for the plan as they pass.
+
+Two oddities are looked for. Objects *merge* where one sample has several of one kind, such as
+``img.v1.jpg`` and ``img.v2.jpg``: often they were meant to be two samples. They *clash* where they
+would have one role, such as ``img.jpg`` and ``img.png``: a cache of decoded records cannot hold
+both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.samples.images import Role, role
+
+__all__ = ["MOST_EXTENSIONS", "Contents", "ContentsTally", "Found", "PartCount", "RoleCount"]
+
+MOST_EXTENSIONS = 1_000
+"""Extensions that are told apart; the parts of all others are counted together."""
+
+_EXAMPLES = 3
+_SHOWN_CLASHES = 1_000
+_SHOWN_EXTENSIONS = 4
+_Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PartCount:
+    """The parts with one extension, and the sizes of their objects."""
+
+    ext: str
+    objects: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoleCount:
+    """Samples that have a part of one role, and the extensions that it has there."""
+
+    exts: tuple[str, ...]
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Samples that are odd in some way: how many, and the first with the parts in question."""
+
+    samples: int = 0
+    examples: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What the samples are made of.
+
+    Attributes:
+        parts: By extension, the most frequent first; at most `MOST_EXTENSIONS`.
+        other_parts: The parts of all other extensions.
+        roles: Samples by role, the most frequent first; none if there are other extensions.
+        most_parts: Parts of the sample that has the most.
+        merged: Samples with several parts of one kind.
+        clashing: Samples with several parts of one role; up to 1,000 of them by name.
+    """
+
+    parts: tuple[PartCount, ...] = ()
+    other_parts: PartCount = PartCount("", 0, 0)
+    roles: tuple[RoleCount, ...] = ()
+    most_parts: int = 0
+    merged: Found = Found()
+    clashing: Found = Found()
+
+
+class ContentsTally:
+    """Counts what passes. Memory is bounded, whatever the samples are."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, PartCount] = {}
+        self._other = PartCount("", 0, 0)
+        self._roles: dict[Role, RoleCount] = {}
+        self._most_parts = 0
+        self._merged = self._clashing = Found()
+
+    def add(self, keys: pa.Array, parts: pa.Array) -> None:
+        """Count samples.
+
+        Args:
+            keys: Sample keys.
+            parts: Their parts, as in `larder.manifest.schemas.ARRANGEMENT`.
+        """
+        batch = _Batch(keys, parts)
+        self._most_parts = max(self._most_parts, int(batch.lengths.max(initial=0)))
+        self._count(batch)
+        self._count_roles(batch)
+        clashing = batch.sharing(batch.roles)
+        merged = np.union1d(clashing, batch.sharing(batch.kinds))
+        self._clashing = batch.and_more(self._clashing, clashing, _SHOWN_CLASHES, [batch.roles])
+        both = [batch.roles, batch.kinds]
+        self._merged = batch.and_more(self._merged, merged, _EXAMPLES, both)
+
+    def contents(self) -> Contents:
+        """All that was counted."""
+        return Contents(
+            parts=tuple(sorted(self._parts.values(), key=lambda part: (-part.objects, part.ext))),
+            other_parts=self._other,
+            roles=() if self._other.objects else self._sorted_roles(),
+            most_parts=self._most_parts,
+            merged=self._merged,
+            clashing=self._clashing,
+        )
+
+    def _sorted_roles(self) -> tuple[RoleCount, ...]:
+        return tuple(sorted(self._roles.values(), key=lambda found: (-found.samples, found.exts)))
+
+    def _count(self, batch: _Batch) -> None:
+        counts = np.bincount(batch.codes, minlength=len(batch.exts)).tolist()
+        # Exact: sizes of one batch add up to less than 2**53.
+        sizes = np.bincount(batch.codes, batch.sizes, minlength=len(batch.exts)).tolist()
+        for ext, count, size_bytes in zip(batch.exts, counts, sizes, strict=True):
+            known = ext in self._parts or len(self._parts) < MOST_EXTENSIONS
+            before = self._parts.get(ext, PartCount(ext, 0, 0)) if known else self._other
+            after = PartCount(before.ext, before.objects + count, before.bytes + int(size_bytes))
+            if known:
+                self._parts[ext] = after
+            else:
+                self._other = after
+
+    def _count_roles(self, batch: _Batch) -> None:
+        if self._other.objects:
+            return
+        for ext, found in zip(batch.exts, batch.roles, strict=True):
+            before = self._roles.get(found, RoleCount((), 0))
+            if ext not in before.exts:
+                self._roles[found] = replace(before, exts=tuple(sorted((*before.exts, ext))))
+        for found, samples in batch.holders().items():
+            before = self._roles[found]
+            self._roles[found] = replace(before, samples=before.samples + samples)
+
+
+class _Batch:
+    """A few thousand samples, by column.
+
+    Attributes:
+        exts: The extensions that occur.
+        roles: The role of each extension.
+        kinds: What follows the last dot of each.
+        codes: The place in ``exts`` of each part's extension; shape (parts,).
+        sizes: Bytes of each part; shape (parts,).
+        lengths: Parts of each sample; shape (samples,).
+    """
+
+    def __init__(self, keys: pa.Array, parts: pa.Array) -> None:
+        self._keys = keys
+        flat = parts.flatten()
+        encoded = flat.field("ext").dictionary_encode()
+        self.exts: list[str] = encoded.dictionary.to_pylist()
+        self.roles = [role(ext) for ext in self.exts]
+        self.kinds = [ext.rpartition(".")[2] for ext in self.exts]
+        self.codes: _Numbers = encoded.indices.to_numpy().astype(np.int64)
+        self.sizes: _Numbers = flat.field("size_bytes").to_numpy()
+        self.lengths: _Numbers = pc.list_value_length(parts).to_numpy().astype(np.int64)
+
+    def holders(self) -> dict[Role, int]:
+        """In how many samples each role occurs."""
+        distinct = list(dict.fromkeys(self.roles))
+        if len(distinct) == len(self.exts):  # no sample has an extension twice
+            places = self.codes
+        else:
+            places = np.unique(self._pairs(self.roles, distinct)) % len(distinct)
+        counts = np.bincount(places, minlength=len(distinct)).tolist()
+        return dict(zip(distinct, counts, strict=True))
+
+    def sharing(self, values: Sequence[object]) -> _Numbers:
+        """The samples with two parts whose extensions have one of ``values``, one for each."""
+        distinct = list(dict.fromkeys(values))
+        if len(distinct) == len(self.exts):
+            return np.empty(0, np.int64)
+        pairs = np.sort(self._pairs(values, distinct))
+        return np.unique(pairs[1:][pairs[1:] == pairs[:-1]] // len(distinct))
+
+    def _pairs(self, values: Sequence[object], distinct: Sequence[object]) -> _Numbers:
+        """A number for the sample and the value of each part."""
+        place = {value: at for at, value in enumerate(distinct)}
+        places = np.array([place[value] for value in values], np.int64)
+        owners = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        return owners * len(distinct) + places[self.codes]
+
+    def and_more(
+        self, before: Found, samples: _Numbers, most: int, shared: Sequence[Sequence[object]]
+    ) -> Found:
+        """What was found before and these samples, the first of them by name.
+
+        Args:
+            before: What was found.
+            samples: Rows of this batch.
+            most: How many are kept by name.
+            shared: The values that their parts share.
+        """
+        room = samples[: most - len(before.examples)].tolist()
+        examples = [(self._keys[row].as_py(), self._sharing_exts(row, shared)) for row in room]
+        return Found(before.samples + len(samples), (*before.examples, *examples))
+
+    def _sharing_exts(self, row: int, shared: Sequence[Sequence[object]]) -> tuple[str, ...]:
+        start = int(self.lengths[:row].sum())
+        codes = self.codes[start : start + int(self.lengths[row])].tolist()
+        found: set[int] = set()
+        for values in shared:
+            counts = Counter(values[code] for code in codes)
+            found |= {code for code in codes if counts[values[code]] > 1}
+        return tuple(sorted(self.exts[code] for code in found)[:_SHOWN_EXTENSIONS])

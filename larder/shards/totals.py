@@ -1,0 +1,98 @@
+"""The sizes of all samples, added up in a file, so that many ways to fill shards can be tried.
+
+A target is tried in as many steps as there are shards, each a binary search in the file. So the
+search for a target costs next to nothing beside reading the sizes once, and memory does not grow
+with the number of samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from larder.manifest.disk import disk_errors
+from larder.shards import tar
+
+__all__ = ["RunningTotals", "count_shards", "target_for"]
+
+_CHUNK = 65_536
+_Totals = npt.NDArray[np.int64]
+
+
+class RunningTotals:
+    """What the samples of each split take in shards, from its first one up to each of them.
+
+    Args:
+        sizes: As `larder.shards.packing.plan_shards` takes them.
+        path: The file to write: eight bytes for each sample.
+
+    Raises:
+        StoreError: ``store.full``: no space is left.
+    """
+
+    def __init__(self, sizes: Iterable[tuple[str, Iterable[int]]], path: Path) -> None:
+        rows: dict[str, int] = {}
+        before = 0
+        with disk_errors(path), path.open("wb") as file:
+            for split, part in sizes:
+                if split not in rows:
+                    rows[split] = before = 0
+                ends = np.cumsum(np.fromiter(part, np.int64)) + before
+                ends.tofile(file)
+                rows[split] += len(ends)
+                before = int(ends[-1]) if len(ends) else before
+        total = sum(rows.values())
+        ends = np.memmap(path, np.int64, "r") if total else np.zeros(0, np.int64)
+        starts = np.cumsum([0, *rows.values()]).tolist()
+        self.of_split: Mapping[str, _Totals] = {
+            split: ends[start : start + count]
+            for (split, count), start in zip(rows.items(), starts, strict=False)
+        }
+
+    def sizes(self) -> Iterator[tuple[str, list[int]]]:
+        """The sizes once more."""
+        for split, ends in self.of_split.items():
+            for start in range(0, len(ends), _CHUNK):
+                before = ends[start - 1] if start else 0
+                yield split, np.diff(ends[start : start + _CHUNK], prepend=before).tolist()
+
+
+def target_for(ends: _Totals, target_bytes: int, count_min: int) -> int:
+    """The largest target, of ``target_bytes`` at most, that gives a split enough shards.
+
+    Enough are ``count_min``, or one for each sample where there are fewer samples. A smaller
+    target never gives fewer shards, so no target gives a number of shards between ``count_min``
+    and that of the one returned. That number is less than twice ``count_min``, unless
+    ``target_bytes`` itself gives more: a shard that is a byte too long becomes two.
+
+    Args:
+        ends: Running totals of the samples' sizes in the order of the samples.
+        target_bytes: As for `larder.shards.packing.plan_shards`.
+        count_min: Shards that there should be.
+    """
+    wanted = min(count_min, len(ends))
+    enough, too_large = 1, target_bytes + 1
+    if count_shards(ends, target_bytes, wanted) >= wanted:
+        return target_bytes
+    while too_large - enough > 1:
+        middle = (enough + too_large) // 2
+        if count_shards(ends, middle, wanted) >= wanted:
+            enough = middle
+        else:
+            too_large = middle
+    return enough
+
+
+def count_shards(ends: _Totals, target_bytes: int, most: int) -> int:
+    """How many shards `larder.shards.packing.plan_shards` fills; counted up to ``most``."""
+    room = target_bytes - len(tar.END)
+    row = count = filled = 0
+    while row < len(ends) and count < most:
+        fitting = int(np.searchsorted(ends, filled + room, side="right"))
+        row = max(row + 1, fitting)
+        filled = int(ends[row - 1])
+        count += 1
+    return count

@@ -1,0 +1,157 @@
+"""Which of the source's keys the mirror could not have: known before anything is copied.
+
+An object store takes keys of up to 1,024 bytes, its prefix included. Below a directory a key is a
+path: no segment has more than 255 bytes, the whole not more than 4,095, and nothing is a file and a
+folder at once, as ``a.d`` would be beside ``a.d/1.jpg``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.errors import Failure, ObjectError
+from larder.samples.columns import column_texts
+from larder.samples.grouping import may_be_part
+from larder.store.base import Store
+from larder.store.keys import TEMPORARY_PREFIX, check_path_key
+
+__all__ = ["Storage", "Unfit", "unfit_keys"]
+
+_MOST_SHOWN = 1_000
+_MOST_KEY_BYTES = 1024
+_MOST_PATH_BYTES = 4095
+"""Linux' PATH_MAX, less the zero at the end."""
+_MOST_NAME_BYTES = 255
+_DRAFT_BYTES = 48
+"""More than the name under which a file is written until it is whole."""
+
+_DOTTED_FOLDER = r"\.[^/]*/"
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """Keys that a storage cannot have: the first 1,000 by name, and how many there are."""
+
+    failures: tuple[Failure, ...] = ()
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What limits the keys of a store.
+
+    Attributes:
+        url: The store's.
+        prefix_bytes: What stands before each key: in the bucket, or of the path.
+        path: Keys are paths below a directory.
+    """
+
+    url: str
+    prefix_bytes: int
+    path: bool
+
+    @staticmethod
+    def of(store: Store) -> Storage:
+        """That of a store."""
+        path = store.features.local_path
+        _, _, rest = store.url.partition("://")
+        prefix = rest if path else rest.partition("/")[2]
+        return Storage(store.url, len(prefix.encode(errors="surrogateescape")), path)
+
+    def reason(self, key: str) -> str | None:
+        """Why this store cannot have a key, as a clause; None if it can."""
+        size_bytes = self.prefix_bytes + len(key.encode())
+        if not self.path:
+            return _too_long("the key", size_bytes, _MOST_KEY_BYTES)
+        try:
+            check_path_key(key, self.url)
+        except ObjectError as error:
+            return error.message
+        name_bytes = len(key.rpartition("/")[2].encode())
+        longest = max(size_bytes, size_bytes - name_bytes + _DRAFT_BYTES)
+        return _too_long("the path", longest, _MOST_PATH_BYTES)
+
+    def suspicious(self, keys: pa.Array, prefix: str) -> pa.Array:
+        """Which keys may be too long, or otherwise unfit, once ``prefix`` is before them."""
+        before = self.prefix_bytes + len(prefix.encode())
+        if not self.path:
+            return pc.greater(pc.binary_length(keys), _MOST_KEY_BYTES - before)
+        room = min(_MOST_NAME_BYTES, _MOST_PATH_BYTES - before - _DRAFT_BYTES)
+        ours = pc.match_substring(keys, TEMPORARY_PREFIX)
+        return pc.or_(pc.greater(pc.binary_length(keys), room), ours)
+
+
+def _too_long(what: str, size_bytes: int, most: int) -> str | None:
+    if size_bytes <= most:
+        return None
+    return f"{what} would have {size_bytes:,} bytes in the storage; {most:,} is the most"
+
+
+def unfit_keys(
+    objects: Callable[[], Iterable[pa.RecordBatch]], storage: Storage, prefix: str
+) -> Unfit:
+    """Find the keys of a source that a storage cannot have.
+
+    Bad keys and folder markers are passed over: they are not copied. Memory does not grow.
+
+    Args:
+        objects: Gives batches with columns ``key`` and ``size_bytes``, ordered by key; called
+            again if folders have names that objects could have.
+        storage: Where the objects would go.
+        prefix: What would stand before each key there.
+    """
+    failures: list[Failure] = []
+    count = 0
+    for key, reason in _found(objects, storage, prefix):
+        count += 1
+        if len(failures) < _MOST_SHOWN:
+            failures.append(Failure(key=key, code="object.bad_key", message=reason))
+    return Unfit(tuple(failures), count)
+
+
+def _found(
+    objects: Callable[[], Iterable[pa.RecordBatch]], storage: Storage, prefix: str
+) -> Iterator[tuple[str, str]]:
+    dotted = False
+    for batch in objects():
+        keys = batch.column("key")
+        suspects = batch.filter(storage.suspicious(keys, prefix))
+        for key, size_bytes in _rows(suspects):
+            reason = storage.reason(prefix + key) if may_be_part(key, size_bytes) else None
+            if reason:
+                yield key, reason
+        # An object's name has a dot, so a folder without one is no object.
+        dotted = dotted or bool(pc.any(pc.match_substring_regex(keys, _DOTTED_FOLDER)).as_py())
+    if storage.path and dotted:
+        rows = (row for batch in objects() for row in _rows(batch))
+        for key, reason in _inside_objects(rows):
+            if not storage.reason(prefix + key):  # else it was named above
+                yield key, reason
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, int]]:
+    keys, sizes = batch.column("key"), batch.column("size_bytes")
+    return zip(column_texts(keys), sizes.to_numpy().tolist(), strict=True)
+
+
+def _inside_objects(rows: Iterable[tuple[str, int]]) -> Iterator[tuple[str, str]]:
+    """Objects below a key that is an object itself.
+
+    In the order of keys, ``a.d-1.jpg`` comes between ``a.d`` and ``a.d/1.jpg``; but all keys that
+    do begin with ``a.d``. So it is enough to remember the keys that begin the one at hand.
+    """
+    beginnings: list[str] = []
+    for key, size_bytes in rows:
+        while beginnings and not key.startswith(beginnings[-1]):
+            beginnings.pop()
+        if not may_be_part(key, size_bytes):
+            continue
+        for other in beginnings:
+            if key.startswith(f"{other}/"):
+                yield key, f"{other} is an object too, and a path is a file or a folder, not both"
+                break
+        beginnings.append(key)

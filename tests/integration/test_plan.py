@@ -1,0 +1,305 @@
+"""What a plan says: contents, exclusions and warnings, as lines of 80 columns and as a document."""
+
+from __future__ import annotations
+
+import gc
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import webdataset as wds
+from pipeline_lab import Lab, directory_lab, images, png, write
+
+import larder
+from larder.pipeline.inline import plan, prepare
+from larder.pipeline.planned import plan_lines
+from larder.pipeline.report import run_lines
+from larder.pipeline.settings import load_settings
+from larder.progress import NullProgress
+from larder.testing.runs import TEMPLATE, run_settings
+
+REPOSITORY = Path(__file__).parents[2]
+CONFIGS = REPOSITORY / "configs"
+EIGHT = {**TEMPLATE, "resources": {"slots_per_trial": 8}}
+
+
+def lines(document: dict[str, Any]) -> list[str]:
+    found = plan_lines(document)
+    json.dumps(document, allow_nan=False)
+    for line in found:
+        assert len(line) <= 80 or " " not in line.strip(), line
+    return found
+
+
+def text(document: dict[str, Any]) -> str:
+    """The lines as one, however they are cut."""
+    return " ".join(" ".join(lines(document)).split())
+
+
+def warnings(document: dict[str, Any]) -> dict[str, str]:
+    found = {each["code"]: each["message"] for each in document["warnings"]}
+    for message in found.values():
+        assert message in text(document)
+    return found
+
+
+def as_webdataset_reads(shards: Sequence[str]) -> dict[str, dict[str, bytes]]:
+    """The parts of each sample; the caller ignores that webdataset leaves files open."""
+    found = {
+        sample["__key__"]: {ext: data for ext, data in sample.items() if not ext.startswith("__")}
+        for sample in wds.WebDataset(list(shards), shardshuffle=False)
+    }
+    gc.collect()  # while the warning is ignored
+    return found
+
+
+def test_what_is_left_out_is_counted_and_named(tmp_path: Path) -> None:
+    extra = {"README": b"x", "a/raw.tif": b"x", "b/notes.txt": b"y", "b/zz.png": png(1)}
+    lab = directory_lab(tmp_path, images() | extra)
+    source = {"url": lab.source, "include": ["**/*.png", "**/*.json"], "exclude": ["b/zz*"]}
+    document = Lab(source, lab.local, lab.output, lab.fields).plan()
+    assert document["objects"]["count"] == 15
+    assert document["excluded"] == {
+        "listed": 19,
+        "not_included": {"count": 3, "keys": ("README", "a/raw.tif", "b/notes.txt")},
+        "excluded": {"count": 1, "keys": ("b/zz.png",)},
+        "ignored": 0,
+    }
+    assert "3 of 19 objects not in source.include: README, a/raw.tif, b/notes.txt" in text(document)
+    assert "1 of 19 objects in source.exclude: b/zz.png" in text(document)
+
+
+def test_only_the_first_keys_are_named_and_none_can_alter_a_terminal(tmp_path: Path) -> None:
+    write("memory://escape", {f"x{n:05}\x1b[31m.log": b"" for n in range(2_300)} | {"a/1.txt": b""})
+    source = {"url": "memory://escape", "include": ["**/*.txt"]}
+    document = plan(run_settings(source, tmp_path / "local", tmp_path), NullProgress())
+    assert document["excluded"]["not_included"]["count"] == 2_300
+    assert len(document["excluded"]["not_included"]["keys"]) == 5
+    assert "\x1b" not in text(document)
+    assert "x00004\\x1b[31m.log, ..." in text(document)
+
+
+def test_label_files_and_folder_markers_are_told_of(tmp_path: Path) -> None:
+    write("memory://markers-told", {"a/": b"", "a/1.txt": b"1", "l.txt": b"1 x"})
+    labels = {"files": {"train": "l.txt"}}
+    settings = run_settings("memory://markers-told", tmp_path / "local", tmp_path, labels=labels)
+    document = plan(settings, NullProgress())
+    assert document["excluded"]["ignored"] == 2
+    assert "2 of them folder markers or label files" in text(document)
+
+
+def test_parts_and_classes(tmp_path: Path) -> None:
+    objects = images("abc", 4) | {"d/00.png": png(9), "d/00.json": b"{}"}
+    document = directory_lab(tmp_path, objects).plan()
+    sizes = {
+        ext: sum(len(objects[key]) for key in objects if key.endswith(ext))
+        for ext in ("png", "json")
+    }
+    assert document["parts"] == [
+        {"ext": "png", "objects": 13, "bytes": sizes["png"]},
+        {"ext": "json", "objects": 4, "bytes": sizes["json"]},
+    ]
+    assert document["classes"] == {
+        "count": 4,
+        "names": ["a", "b", "c", "d"],
+        "smallest": {"name": "d", "samples": 1},
+        "largest": {"name": "a", "samples": 4},
+    }
+    assert "smallest d with 1 sample, largest a with 4 samples" in text(document)
+    assert directory_lab(tmp_path / "2", labels=None).plan()["classes"] is None
+
+
+def test_objects_that_merge_into_one_sample(tmp_path: Path) -> None:
+    objects = images() | {"a/img.v1.png": png(1), "a/img.v2.png": png(2)}
+    document = directory_lab(tmp_path, objects).plan()
+    message = warnings(document)["merged_samples"]
+    assert message.startswith(
+        "1 sample has several parts of one kind, such as a/img.v1.png and a/img.v2.png:"
+    )
+    assert "merged_samples" not in warnings(directory_lab(tmp_path / "2").plan())
+    both = directory_lab(tmp_path / "3", {"a/1.jpg": b"", "a/1.png": b""}, cache=None).plan()
+    assert "a/1.jpg and a/1.png" in warnings(both)["merged_samples"]
+
+
+def test_samples_that_lack_a_part(tmp_path: Path) -> None:
+    """Three of twelve have a json; one has no png."""
+    lab = directory_lab(tmp_path)
+    assert warnings(lab.plan())["uneven_samples"] == "only 3 of 12 samples have json"
+    write(lab.source, {f"{name}/{n:02}.json": b"{}" for name in "abc" for n in range(1, 4)})
+    assert "uneven_samples" not in warnings(lab.plan())
+    write(lab.source, {"d/00.json": b"{}"})
+    assert warnings(lab.plan())["uneven_samples"] == "1 of 13 samples has no png"
+
+
+def test_samples_of_several_kinds_lack_nothing(tmp_path: Path) -> None:
+    objects = {"a/1.txt": b"1", "a/2.pdf": b"2", "b/3.jpg": png(1)}
+    document = directory_lab(tmp_path, objects, cache=None).plan()
+    assert "uneven_samples" not in warnings(document)
+
+
+def test_names_that_have_dots_of_their_own(tmp_path: Path) -> None:
+    keys = [f"log/2024.{number:05}.txt" for number in range(1_200)]
+    write("memory://dots", dict.fromkeys(keys, b"x"))
+    document = plan(run_settings("memory://dots", tmp_path / "local", tmp_path), NullProgress())
+    assert {"many_extensions", "merged_samples"} <= set(warnings(document))
+    assert document["parts"][-1] == {"ext": None, "objects": 200, "bytes": 200}
+    assert "and 991 extensions more" in text(document)
+
+
+def test_splits_and_classes_that_nothing_falls_into(tmp_path: Path) -> None:
+    lab = directory_lab(
+        tmp_path,
+        splits={"train": "**", "validation": "nothing/**"},
+        labels={"classes": ["b", "x", "a", "c", "y"]},
+    )
+    found = warnings(lab.plan())
+    assert found["empty_split"] == "no sample falls into validation: check splits"
+    assert found["unseen_classes"] == "2 of 5 classes in labels.classes have no sample: x, y"
+    assert lab.prepare()["shards"]["samples"] == 12
+
+
+def test_samples_larger_than_a_shard_should_be(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    message = warnings(lab.plan(shards={"bytes": 1_000}))["large_samples"]
+    assert message.startswith("12 of 12 samples, larger than shards.bytes (1.0 kB), have a shard")
+    assert "large_samples" not in warnings(lab.plan())
+
+
+@pytest.mark.parametrize(
+    ("template", "shards", "expected"),
+    [
+        (
+            TEMPLATE,
+            {},
+            "train has 1 shard; a loader with 2 workers needs two: set shards.count_min: 2",
+        ),
+        (EIGHT, {}, "train has 1 shard; test.yaml has 8 readers, and each needs one: set"),
+        (EIGHT, {"bytes": 8_000}, "train has 6 shards; test.yaml has 8 readers"),
+        (
+            {**EIGHT, "hyperparameters": {"workers": {"type": "const", "val": 8}}},
+            {"bytes": 1},
+            "test.yaml has 64 readers, and each needs one: it has only 12 samples",
+        ),
+        (EIGHT, {"bytes": 1}, None),
+        (EIGHT, {"count_min": 8}, None),
+        ({**TEMPLATE, "resources": {"slots_per_trial": 0}}, {"count_min": 2}, None),
+        ({**TEMPLATE, "hyperparameters": {"num_workers": 3}}, {"count_min": 2}, "has 3 readers"),
+    ],
+)
+def test_fewer_shards_than_readers(
+    tmp_path: Path, template: Any, shards: dict[str, Any], expected: str | None
+) -> None:
+    found = warnings(directory_lab(tmp_path, shards=shards).plan(template=template))
+    assert ("few_shards" in found) is (expected is not None)
+    assert (expected or "") in found.get("few_shards", "")
+
+
+def test_the_shipped_templates_need_as_many_shards_as_their_loaders_read(tmp_path: Path) -> None:
+    """45 shards of ImageNet's validation are too few for eight GPUs with eight loaders each."""
+    write(
+        "memory://readers", {f"val/{name}/1.JPEG": b"" for name in "ab"} | {"train/a/1.JPEG": b""}
+    )
+    settings = load_settings(
+        "imagenet-folders",
+        config_dir=CONFIGS,
+        settings=["source.url=memory://readers", f"cluster.local.url={tmp_path}"],
+        environ={},
+    )
+    found = [each["message"] for each in plan(settings, NullProgress())["warnings"]]
+    assert "validation has 1 shard; resnet50.yaml has 64 readers" in " ".join(found)
+
+
+def test_as_many_shards_as_are_asked_for(tmp_path: Path) -> None:
+    splits = {"train": ["a/**", "b/**"], "validation": "c/**"}
+    lab = directory_lab(tmp_path, splits=splits, shards={"count_min": 6})
+    planned = lab.plan()
+    counts = {name: split["count"] for name, split in planned["shards"]["splits"].items()}
+    assert counts == {"train": 6, "validation": 4}
+    assert lab.prepare()["shards"]["count"] == 10
+    data = larder.open(f"{lab.local}/larder/d")
+    assert len(data.shards("train")) == 6
+    assert sorted(sample.key for sample in lab.only().samples["train"]) == [
+        f"{name}/{number:02}" for name in "ab" for number in range(4)
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
+def test_the_dataset_files_leaves_out_what_is_no_sample(tmp_path: Path) -> None:
+    """A folder as it lies about: the shipped file takes it, and says what it left out."""
+    source = tmp_path / "source"
+    odd = {".DS_Store": b"\0", "README": b"read", "b/.DS_Store": b"\0", "b/Makefile": b"all:"}
+    write(source, {"1.txt": b"one", "b/2.jpg": b"any bytes", "b/2.json": b"{}"} | odd)
+    settings = load_settings(
+        "files",
+        config_dir=CONFIGS,
+        settings=[f"source.url={source}", f"cluster.local.url={tmp_path / 'local'}"],
+        output=tmp_path / "out",
+        environ={},
+    )
+    planned = plan(settings, NullProgress())
+    assert sorted(failure["key"] for failure in planned["failures"]) == sorted(odd)
+    assert "skipped 4 objects" in text(planned)
+    assert "README: the name has no extension" in text(planned)
+    document = prepare(settings)
+    assert (document["shards"]["samples"], document["skipped"]) == (2, 4)
+    assert any("skipped  4" in line for line in run_lines(document))
+    data = larder.open(str(tmp_path / "local/larder/files@latest"))
+    found = as_webdataset_reads(data.shards("train"))
+    assert {key: set(parts) for key, parts in found.items()} == {
+        "1": {"txt"},
+        "b/2": {"jpg", "json"},
+    }
+
+
+def test_a_path_longer_than_a_line_stands_on_a_line_of_its_own(tmp_path: Path) -> None:
+    deep = "/".join(["d" * 60] * 3)
+    objects = images() | {
+        f"{deep}/1.v1.png": png(1),
+        f"{deep}/1.v2.png": png(2),
+        f"{deep}/nodot": b"",
+    }
+    document = directory_lab(tmp_path, objects, on_bad_key="skip").plan()
+    assert any(line.strip().startswith(f"{deep}/1.v1.png") for line in lines(document))
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
+def test_the_tutorial_does_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tutorial = (REPOSITORY / "docs/tutorial.md").read_text()
+    described, code = (
+        re.search(rf"```{kind}\n(.*?)```", tutorial, re.DOTALL) for kind in ("yaml", "python")
+    )
+    assert described
+    assert code
+    configs = tmp_path / "configs"
+    for folder in ("clusters", "experiments"):
+        (configs / folder).mkdir(parents=True)
+        for path in (CONFIGS / folder).iterdir():
+            (configs / folder / path.name).write_text(path.read_text())
+    (configs / "datasets").mkdir()
+    (configs / "datasets/pets.yaml").write_text(described[1])
+    pets = {f"{name}/{n}.jpg": png(n) for name in ("cat", "dog") for n in range(1, 21)}
+    write(tmp_path / "pets", pets | {"cat/1.json": b'{"age": 3}', "README": b"not included"})
+    monkeypatch.chdir(tmp_path)
+    settings = load_settings(
+        "pets", config_dir=configs, settings=[f"source.url={tmp_path / 'pets'}"], environ={}
+    )
+    planned = plan(settings, NullProgress())
+    assert planned["excluded"]["not_included"] == {"count": 1, "keys": ("README",)}
+    assert {part["ext"]: part["objects"] for part in planned["parts"]} == {"jpg": 40, "json": 1}
+    document = prepare(settings)
+    assert (document["status"], document["skipped"]) == ("built", 0)
+    data = larder.open("data/local/larder/pets@latest")
+    shards = [*data.shards("train"), *data.shards("validation")]
+    samples = as_webdataset_reads(shards)
+    assert samples["cat/1"] == {"cls": b"0", "json": b'{"age": 3}', "jpg": pets["cat/1.jpg"]}
+    assert {samples[key]["cls"] for key in samples if key.startswith("dog/")} == {b"1"}
+    exec(code[1], {})
+    printed = capsys.readouterr().out
+    assert "('cat', 'dog')" in printed
+    assert "pets-train-000000.tar" in printed
+    assert prepare(settings)["status"] == "reused"
