@@ -30,6 +30,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "init": Command("larder.cli.init", "write a configs folder with examples"),
     "prepare": Command("larder.cli.prepare", "prepare a dataset: from its source to a config"),
 }
 

@@ -45,7 +45,7 @@ def test_the_first_argument_chooses_the_module_and_the_others_go_there(
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        ([], "no command is named; the commands are prepare; see larder --help"),
+        ([], "no command is named; the commands are init, prepare; see larder --help"),
         (["--"], "unrecognized arguments: --; see larder --help"),
         (
             ["prepar", "--json"],
@@ -77,7 +77,7 @@ def test_every_command_has_help_and_the_version(name: str) -> None:
 
 
 def test_help_and_version_load_nothing_heavy() -> None:
-    for arguments in (["--version"], ["prepare", "--help"]):
+    for arguments in (["--version"], ["prepare", "--help"], ["init", "--help"]):
         script = f"""
 import atexit, sys
 atexit.register(lambda: print(*sys.modules, file=sys.stderr))
