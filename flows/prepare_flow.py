@@ -21,7 +21,8 @@ from larder.pipeline.job import scratch
 from larder.pipeline.plan import Plan
 from larder.pipeline.report import built_document, reused_document
 from larder.pipeline.settings import Settings, load_settings
-from tasks._progress import listening, stoppable
+from larder.progress import StageTimes
+from tasks._progress import listening, stoppable, timed
 from tasks.emit import emit
 from tasks.plan import plan_run
 from tasks.runner import TaskRunner
@@ -65,6 +66,11 @@ def prepare(
         settings=settings or (),
         output=Path(output) if output else None,
     )
+    with timed() as times:
+        return _prepare(asked, times, started)
+
+
+def _prepare(asked: Settings, times: StageTimes, started: float) -> dict[str, Any]:
     with scratch() as folder:
         if _plans:
             plan = _plans.pop()
@@ -73,12 +79,14 @@ def prepare(
             if found.published is not None:
                 note_inputs(asked, found)
                 configs = emit(asked, found.published)
-                return reused_document(asked, found, configs, time.monotonic() - started)
+                seconds = time.monotonic() - started
+                return reused_document(asked, found, configs, seconds, times.stages())
             plan = plan_run(asked, found, folder)
         job = begin(plan)
     built = build(job, TaskRunner(workers(asked)))
     configs = emit(asked, built.version)
-    return built_document(asked, plan, built, configs, time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return built_document(asked, plan, built, configs, seconds, times.stages())
 
 
 def run_prepare(
@@ -108,7 +116,7 @@ def run_prepare(
     with (
         listening(display),
         stoppable() as stop,
-        interruptible(stop, display.say, display.close),
+        interruptible(stop, display.say),
     ):
         try:
             document: dict[str, Any] = prepare.with_options(task_runner=runner)(**parameters)

@@ -11,11 +11,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
     from typing import Any
 
     from larder.readers.data import Data
@@ -67,7 +67,9 @@ def prepare(
     settings: Sequence[str] = (),
     output: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Prepare a dataset in this process, without an orchestrator. Needs the extra ``prepare``.
+    """Prepare a dataset in this process, without an orchestrator.
+
+    Needs ``pip install 'larder-data[prepare]'``.
 
     Args:
         dataset: Name of a file in ``config_dir/datasets``.
@@ -80,8 +82,15 @@ def prepare(
         The JSON document of the run; see docs/reference/cli.md.
 
     Raises:
-        LarderError: Whatever kept it from being done; nothing is half published.
+        ConfigError: ``config.missing_package``: the packages that preparing needs are not
+            installed; other codes: the configuration is wrong or refused.
+        LarderError: Whatever else kept it from being done; nothing is half published.
     """
+    from pathlib import Path
+
+    from larder.packages import require
+
+    require("prepare")
     from larder.pipeline.inline import prepare as run
     from larder.pipeline.settings import load_settings
 

@@ -91,6 +91,7 @@ CODES: dict[str, str] = {
     "run.interrupted": "the user interrupted the run",
     "cache.schema": "fields that a cache cannot hold, or a record that does not fit them",
     "run.server": "the Prefect server cannot be reached, or refuses",
+    "run.output": "the result cannot be written to stdout",
 }
 
 

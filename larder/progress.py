@@ -6,12 +6,15 @@ the command line has one that draws.
 
 from __future__ import annotations
 
-from threading import Event
-from typing import Protocol
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event, Lock
+from typing import Any, Protocol
 
 from larder.errors import FatalError
 
-__all__ = ["NullProgress", "Progress", "Stoppable"]
+__all__ = ["NullProgress", "Progress", "StageTimes", "Stoppable", "TimedProgress"]
 
 
 class Progress(Protocol):
@@ -25,6 +28,16 @@ class Progress(Protocol):
 
     def finish(self, stage: str) -> None:
         """Stage ``stage`` is done."""
+
+
+class TimedProgress(Progress, Protocol):
+    """Listens, and remembers how long each stage took and what it did."""
+
+    def stages(self) -> dict[str, dict[str, Any]]:
+        """For each stage, in the order they began: ``seconds``, ``objects`` and ``bytes``.
+
+        ``objects`` are what the stage counts. Of a stage that still runs, the seconds until now.
+        """
 
 
 class NullProgress:
@@ -71,3 +84,70 @@ class Stoppable:
     def _check(self) -> None:
         if self._stop.is_set():
             raise FatalError("run.interrupted", "stopped: another batch failed, or the user did")
+
+
+@dataclass(slots=True)
+class _Stage:
+    began: float
+    ended: float | None = None
+    objects: int = 0
+    bytes: int = 0
+
+    def seconds(self, now: float) -> float:
+        return (now if self.ended is None else self.ended) - self.began
+
+
+class StageTimes:
+    """The `TimedProgress` that passes on what it is told.
+
+    Args:
+        listener: Who listens.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(
+        self, listener: Progress | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._listener = listener or NullProgress()
+        self._clock = clock
+        self._lock = Lock()
+        self._stages: dict[str, _Stage] = {}
+
+    def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
+        """See `Progress.start`."""
+        with self._lock:
+            self._stage(stage).ended = None
+        self._listener.start(stage, objects=objects, bytes=bytes)
+
+    def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
+        """See `Progress.advance`."""
+        with self._lock:
+            known = self._stage(stage)
+            known.objects += objects
+            known.bytes += bytes
+        self._listener.advance(stage, objects=objects, bytes=bytes)
+
+    def finish(self, stage: str) -> None:
+        """See `Progress.finish`."""
+        with self._lock:
+            known = self._stage(stage)
+            known.ended = self._clock() if known.ended is None else known.ended
+        self._listener.finish(stage)
+
+    def stages(self) -> dict[str, dict[str, Any]]:
+        """See `TimedProgress.stages`."""
+        with self._lock:
+            now = self._clock()
+            return {
+                name: {
+                    "seconds": round(
+                        (now if stage.ended is None else stage.ended) - stage.began, 3
+                    ),
+                    "objects": stage.objects,
+                    "bytes": stage.bytes,
+                }
+                for name, stage in self._stages.items()
+            }
+
+    def _stage(self, name: str) -> _Stage:
+        return self._stages.setdefault(name, _Stage(self._clock()))

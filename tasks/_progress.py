@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Event
 
-from larder.progress import NullProgress, Progress, Stoppable
+from larder.progress import NullProgress, Progress, StageTimes, Stoppable
 
-__all__ = ["current_progress", "listening", "stoppable"]
+__all__ = ["current_progress", "listening", "stoppable", "timed"]
 
 _listener: ContextVar[Progress] = ContextVar("listener", default=NullProgress())  # noqa: B039
 _stop: ContextVar[Event | None] = ContextVar("stop", default=None)
@@ -37,6 +37,14 @@ def listening(progress: Progress) -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
+
+
+@contextmanager
+def timed() -> Iterator[StageTimes]:
+    """What the stages within a ``with`` block took and did, whoever else listens."""
+    times = StageTimes(_listener.get())
+    with listening(times):
+        yield times
 
 
 @contextmanager

@@ -6,27 +6,28 @@ Nothing heavy is imported here, so that ``--help`` and wrong flags are answered 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import larder
+from larder.cli.output import discard, print_json, print_text, tell
+from larder.cli.signals import HINT, INTERRUPTED, conclude, interrupting, process
 from larder.config.suggest import nearest
 from larder.errors import ConfigError, Failure, FatalError, LarderError, ProblemsError
+from larder.packages import missing_package
 from larder.pipeline.results import BadKeysError, RunError
 
-__all__ = ["DEBUG", "Options", "Parser", "command", "options", "print_json", "run"]
+__all__ = ["DEBUG", "Options", "Parser", "command", "options", "parser", "run", "tell_failures"]
 
 DEBUG = "LARDER_DEBUG"
 """Environment variable: 1 shows the traceback of an error."""
 
-INTERRUPTED = 130
 SHOWN_LINES = 10
 SHOWN_PROBLEMS = 100
 
@@ -53,6 +54,13 @@ class Parser(argparse.ArgumentParser):
         """As argparse has it; the arguments are kept, to name an unknown flag."""
         self._arguments = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(self._arguments, namespace)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Of --help and --version: an error where it cannot be written, unless nobody reads on."""
+        try:
+            print_text(message.rstrip("\n"))
+        except BrokenPipeError:
+            discard(sys.stdout)
 
     def error(self, message: str) -> NoReturn:
         """Refuse the arguments: an unknown flag first, because others follow from it."""
@@ -86,6 +94,25 @@ class Options:
     quiet: bool
 
 
+def parser(prog: str, description: str) -> Parser:
+    """A parser with what every command has: --help, which tells the exit statuses, and --version.
+
+    Args:
+        prog: How the command is called, such as ``larder prepare``.
+        description: One or two sentences for --help.
+    """
+    made = Parser(
+        prog=prog,
+        description=description,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    version = f"larder {larder.__version__}"
+    made.add_argument("--version", action="version", version=version, help="show it, and stop")
+    return made
+
+
 def command(prog: str, description: str, *, needs_dataset: bool = True) -> Parser:
     """A parser with the shared flags, to which a command adds its own.
 
@@ -94,14 +121,8 @@ def command(prog: str, description: str, *, needs_dataset: bool = True) -> Parse
         description: One or two sentences for --help.
         needs_dataset: Whether --dataset has to be given.
     """
-    parser = Parser(
-        prog=prog,
-        description=description,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
+    made = parser(prog, description)
+    add = made.add_argument
     add("--dataset", metavar="NAME", required=needs_dataset, help="CONFIG_DIR/datasets/NAME.yaml")
     add(
         "--cluster",
@@ -125,8 +146,8 @@ def command(prog: str, description: str, *, needs_dataset: bool = True) -> Parse
         "may be repeated",
     )
     add("--json", action="store_true", help="print exactly one JSON document on stdout")
-    add("--quiet", action="store_true", help="show no progress")
-    return parser
+    add("--quiet", action="store_true", help="show no progress, and no summary")
+    return made
 
 
 def options(namespace: argparse.Namespace) -> Options:
@@ -141,19 +162,14 @@ def options(namespace: argparse.Namespace) -> Options:
     )
 
 
-def print_json(document: Mapping[str, Any]) -> None:
-    """Print ``document`` on stdout: the one JSON document of a command."""
-    print(json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False))
-
-
 def run(main: Callable[[], int], *, json: bool | None = None) -> int:
     """Call ``main`` and turn whatever it raises into one line on stderr and an exit status.
 
     With --json an error is also the one JSON document on stdout:
     ``{"error": {"code", "message", "where", "hint"}}``, and of a run in which objects failed also
     ``failed``, their number, and ``failures``, a list of ``{"key", "code", "message"}``; of wrong
-    configuration files ``problems``, all that is wrong, each like ``error``. SIGTERM
-    interrupts as Ctrl-C does.
+    configuration files ``problems``, all that is wrong, each like ``error``. SIGTERM and SIGHUP
+    interrupt as Ctrl-C does.
 
     Args:
         main: The command; it parses its arguments, and returns the exit status.
@@ -165,16 +181,14 @@ def run(main: Callable[[], int], *, json: bool | None = None) -> int:
     """
     as_json = "--json" in sys.argv[1:] if json is None else json
     try:
-        with _terminable():
+        with interrupting(json=as_json):
             status = _status(main, as_json)
-        sys.stdout.flush()
+    except KeyboardInterrupt:  # while something else was being reported
+        status = INTERRUPTED
     except BrokenPipeError:
         status = 1
-        _discard(sys.stdout)
-    try:
-        sys.stderr.flush()
-    except BrokenPipeError:
-        _discard(sys.stderr)
+        discard(sys.stdout)
+    conclude(status)
     return status
 
 
@@ -183,69 +197,69 @@ def _status(main: Callable[[], int], as_json: bool) -> int:
         return main()
     except BrokenPipeError:
         raise
-    except LarderError as error:
-        return _report(error, error.exit_status, as_json)
-    except KeyboardInterrupt:
-        hint = "run the same command again to carry on"
-        stopped = FatalError("run.interrupted", "interrupted", hint=hint)
-        return _report(stopped, INTERRUPTED, as_json)
     except SystemExit as stop:  # of --help
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    except Exception as error:  # noqa: BLE001 - the last resort of every command
-        message = f"unexpected {type(error).__name__}: {error}"
-        hint = f"this is a defect of Larder: report it with what {DEBUG}=1 shows"
-        defect = FatalError("run.internal", message, hint=hint)
-        return _report(defect, defect.exit_status, as_json)
+    except BaseException as error:  # noqa: BLE001 - the last resort of every command
+        refusal = _refusal(error)
+        status = INTERRUPTED if refusal.code == "run.interrupted" else refusal.exit_status
+        return _report(refusal, status, as_json)
 
 
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM interrupt, so that temporary files go and the exit status says what happened."""
-
-    def interrupt(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not in the main thread, where alone signals arrive
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _refusal(error: BaseException) -> LarderError:
+    """What is told of whatever ended a command."""
+    if isinstance(error, KeyboardInterrupt) or process.interrupted:
+        # What is being imported or closed may have turned the interrupt into an error of its own.
+        return FatalError("run.interrupted", "interrupted", hint=HINT)
+    if isinstance(error, LarderError):
+        return error
+    refusal = missing_package(error) if isinstance(error, ImportError) else None
+    if refusal:
+        return refusal
+    message = f"unexpected {type(error).__name__}: {error}"
+    hint = f"this is a defect of Larder: report it with what {DEBUG}=1 shows"
+    return FatalError("run.internal", message, hint=hint)
 
 
 def _report(error: LarderError, status: int, as_json: bool) -> int:
     if os.environ.get(DEBUG, "") not in ("", "0"):
-        traceback.print_exc()
+        tell(traceback.format_exc().rstrip())
     report = error.report if isinstance(error, BadKeysError | RunError) else None
     if report:
-        _list_failures(report.failures, report.failed)
+        tell_failures("failed", report.failures, report.failed)
     problems = error.problems if isinstance(error, ProblemsError) else ()
     for problem in problems[:SHOWN_PROBLEMS] or (error,):
-        print(f"error[{problem.code}]: {problem}", file=sys.stderr)
-    _say_more(len(problems) - SHOWN_PROBLEMS)
-    if as_json:
+        tell(f"error[{problem.code}]: {problem}")
+    _tell_more(len(problems) - SHOWN_PROBLEMS)
+    process.told = True
+    if as_json and error.code != "run.output":
         document: dict[str, Any] = {"error": _fields(error)}
         if problems:
             document["problems"] = [_fields(problem) for problem in problems]
         if report:
             document["failed"] = report.failed
             document["failures"] = [asdict(failure) for failure in report.failures]
-        print_json(document)
+        # The error is told and decides the status, also where its document cannot be written.
+        with suppress(FatalError):
+            print_json(document)
     return status
 
 
-def _list_failures(failures: Sequence[Failure], count: int) -> None:
+def tell_failures(word: str, failures: Sequence[Failure], count: int) -> None:
+    """List objects or samples on stderr: the first of them by name, a line each.
+
+    Args:
+        word: What became of them: ``failed`` or ``skipped``.
+        failures: Those that are known by name.
+        count: How many there are.
+    """
     for failure in failures[:SHOWN_LINES]:
-        print(f"failed[{failure.code}]: {failure.line}", file=sys.stderr)
-    _say_more(count - len(failures[:SHOWN_LINES]))
+        tell(f"{word}[{failure.code}]: {failure.line}")
+    _tell_more(count - len(failures[:SHOWN_LINES]))
 
 
-def _say_more(count: int) -> None:
+def _tell_more(count: int) -> None:
     if count > 0:
-        print(f"and {count:,} more (--json lists them)", file=sys.stderr)
+        tell(f"and {count:,} more (--json lists them)")
 
 
 def _fields(error: LarderError) -> dict[str, str]:
@@ -255,8 +269,3 @@ def _fields(error: LarderError) -> dict[str, str]:
         "where": error.where,
         "hint": error.hint,
     }
-
-
-def _discard(stream: Any) -> None:
-    """Point a stream whose reader has gone at nothing, so that closing it is silent."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
+from larder.cli.signals import restoring
 from larder.cli.stage import Stage, joined
+from larder.progress import StageTimes
 from larder.units import format_seconds
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ __all__ = ["Display", "LiveView", "PlainView"]
 
 INTERVAL_SECONDS = 5.0
 _REFRESHES_PER_SECOND = 4
+_CURSOR = b"\r\n\x1b[?25h"
 _WIDE = 110
 """Columns that the rows of ImageNet need, with bars."""
 
@@ -47,9 +51,12 @@ class View(Protocol):
     def close(self) -> None:
         """Stop, and leave the terminal as it was."""
 
+    def restore(self) -> None:
+        """Leave the terminal usable at once, whatever the main thread is at: waits for no lock."""
+
 
 class Display:
-    """Listens to stages (`larder.progress.Progress`) and shows them, from any thread.
+    """Listens to stages (`larder.progress.TimedProgress`) and shows them, from any thread.
 
     Use it as a context manager: it leaves the terminal clean however the block ends.
 
@@ -72,9 +79,12 @@ class Display:
         self._clock = clock
         self._lock = threading.Lock()
         self._stages: dict[str, Stage] = {}
+        self._open = ExitStack()
+        self._times = StageTimes(clock=clock)
 
     def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
         """Stage ``stage`` begins; called again, its totals become known, its counts stay."""
+        self._times.start(stage)
         with self._lock:
             known = stage in self._stages
             entry = self._entry(stage)
@@ -86,6 +96,7 @@ class Display:
 
     def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
         """So many more objects and bytes of ``stage`` are done."""
+        self._times.advance(stage, objects=objects, bytes=bytes)
         with self._lock:
             entry = self._entry(stage)
             entry.objects += objects
@@ -95,12 +106,17 @@ class Display:
 
     def finish(self, stage: str) -> None:
         """Stage ``stage`` is done; called again, nothing happens."""
+        self._times.finish(stage)
         with self._lock:
             entry = self._entry(stage)
             if entry.ended is None:
                 entry.ended = self._clock()
                 if self._view:
                     self._view.finished(entry, entry.ended)
+
+    def stages(self) -> dict[str, dict[str, Any]]:
+        """What each stage took and did, also where nothing is shown."""
+        return self._times.stages()
 
     def say(self, line: str) -> None:
         """Show a line of its own, such as a warning, without disturbing the rows."""
@@ -115,6 +131,7 @@ class Display:
 
     def __enter__(self) -> Self:
         if self._view:
+            self._open.enter_context(restoring(self._view.restore))
             self._view.open(self._copies)
         return self
 
@@ -125,6 +142,7 @@ class Display:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+        self._open.close()
 
     def _entry(self, name: str) -> Stage:
         if name not in self._stages:
@@ -173,17 +191,20 @@ class PlainView:
         self.say(f"{stage.name}: {done} in {format_seconds(stage.seconds(now))}")
 
     def say(self, line: str) -> None:
-        """The line itself; a reader that has gone is no reason to stop the work."""
-        with suppress(BrokenPipeError):
+        """The line itself; that nobody can read it is no reason to stop the work."""
+        with suppress(OSError, ValueError):
             self._stream.write(f"{line}\n")
             self._stream.flush()
 
     def close(self) -> None:
         """Nothing to undo."""
 
+    def restore(self) -> None:
+        """Nothing to undo."""
+
 
 class LiveView:
-    """A row for each stage, redrawn in place by rich."""
+    """A row for each stage, redrawn in place by rich; nowhere once the terminal is gone."""
 
     def __init__(self, console: Console, clock: Callable[[], float]) -> None:
         from rich.live import Live
@@ -202,7 +223,8 @@ class LiveView:
     def open(self, stages: Callable[[], list[Stage]]) -> None:
         """Hide the cursor and start to redraw, in a thread of rich."""
         self._stages = stages
-        self._live.start()
+        with suppress(OSError):
+            self._live.start()
 
     def started(self, stage: Stage) -> None:
         """The next redraw shows it."""
@@ -215,11 +237,18 @@ class LiveView:
 
     def say(self, line: str) -> None:
         """A line above the rows."""
-        self._console.out(line, highlight=False)
+        with suppress(OSError):
+            self._console.out(line, highlight=False)
 
     def close(self) -> None:
         """Draw the rows once more and give the cursor back."""
-        self._live.stop()
+        with suppress(OSError):
+            self._live.stop()
+
+    def restore(self) -> None:
+        """Give the cursor back, below the rows; rich would wait for its own locks."""
+        with suppress(OSError, ValueError):
+            os.write(self._console.file.fileno(), _CURSOR)
 
     def table(self) -> Table:
         """The rows as they are now; in a narrow terminal without bars."""
@@ -238,7 +267,7 @@ class LiveView:
             objects, size, rate, rest = _cells(stage, now)
             if wide:
                 table.add_row(stage.name, bar, objects, size, rate, rest)
-            else:  # "1,040 of 3,000 objects" without its last word
+            else:  # "1,040 of 3,000 samples" without its last word
                 table.add_row(stage.name, "", objects.rpartition(" ")[0], size, rate, rest)
         return table
 

@@ -6,7 +6,21 @@ from dataclasses import dataclass
 
 from larder.units import format_bytes, format_count, format_seconds
 
-__all__ = ["Stage", "joined"]
+__all__ = ["STAGES", "Stage", "joined"]
+
+STAGES: dict[str, str] = {
+    "inventory": "object",
+    "compare": "object",
+    "plan": "object",
+    "prefect": "",
+    "mirror": "object",
+    "shard": "sample",
+    "index": "",
+    "cache": "record",
+    "publish": "",
+    "emit": "",
+}
+"""Every stage that is ever shown, and what it counts; empty where it counts nothing."""
 
 _SETTLED_SECONDS = 1.0
 _MEASURABLE_SECONDS = 0.1
@@ -20,7 +34,7 @@ class Stage:
         name: As it is shown.
         began: When it started.
         ended: When it finished; None while it runs.
-        objects: Objects done.
+        objects: Objects done, or what else the stage counts; see `STAGES`.
         bytes: Bytes done.
         total_objects: Objects to do, where known.
         total_bytes: Bytes to do, where known.
@@ -34,6 +48,11 @@ class Stage:
     total_objects: int | None = None
     total_bytes: int | None = None
 
+    @property
+    def noun(self) -> str:
+        """What it counts."""
+        return STAGES.get(self.name) or "object"
+
     def seconds(self, now: float) -> float:
         """How long it has run, or ran."""
         return max(0.0, (now if self.ended is None else self.ended) - self.began)
@@ -46,11 +65,11 @@ class Stage:
         return None
 
     def objects_text(self) -> str:
-        """``1,200 of 3,000 objects``, or ``1,200 objects`` while the total is unknown."""
+        """``1,200 of 3,000 samples``, or ``1,200 samples`` while the total is unknown."""
         total = self.total_objects
         if total is None or self.objects == total:
-            return format_count(self.objects, "object")
-        return f"{self.objects:,} of {format_count(total, 'object')}"
+            return format_count(self.objects, self.noun)
+        return f"{self.objects:,} of {format_count(total, self.noun)}"
 
     def bytes_text(self) -> str:
         """``13 MB of 33 MB``, at the end ``33 MB``; empty where the stage counts no bytes."""
@@ -69,7 +88,7 @@ class Stage:
             return ""
         if self.bytes:
             return f"{format_bytes(self.bytes / seconds)}/s"
-        return f"{self.objects / seconds:,.0f} objects/s"
+        return f"{self.objects / seconds:,.0f} {self.noun}s/s"
 
     def left_text(self, now: float) -> str:
         """``20 s left``; empty while it cannot be told."""
@@ -80,7 +99,7 @@ class Stage:
 
     def totals_text(self) -> str:
         """``3,000 objects, 33 MB``: what there is to do; empty while unknown."""
-        objects = "" if self.total_objects is None else format_count(self.total_objects, "object")
+        objects = "" if self.total_objects is None else format_count(self.total_objects, self.noun)
         size = "" if self.total_bytes is None else format_bytes(self.total_bytes)
         return joined(objects, size)
 

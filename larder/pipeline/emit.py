@@ -10,6 +10,7 @@ from larder.experiments.handover import ConfigFile, Handover, SplitHandover
 from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
 from larder.pipeline.settings import Settings
+from larder.progress import Progress
 from larder.store import object_url
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
@@ -81,8 +82,15 @@ def check_configs(settings: Settings, plan: Plan) -> None:
     )
 
 
-def emit_configs(settings: Settings, version: VersionDocument) -> tuple[Written, ...]:
+def emit_configs(
+    settings: Settings, version: VersionDocument, progress: Progress
+) -> tuple[Written, ...]:
     """Render, validate and write the configs of a version.
+
+    Args:
+        settings: The run.
+        version: What the configs point at.
+        progress: Told of stage ``emit``.
 
     Raises:
         ConfigError: The template or the result breaks a rule, or the output directory is none.
@@ -91,6 +99,9 @@ def emit_configs(settings: Settings, version: VersionDocument) -> tuple[Written,
     output = settings.output
     if output.exists() and not output.is_dir():
         raise ConfigError("config.path", "not a directory", where=str(output), hint="see --output")
+    progress.start("emit")
     configs = _render(settings, handover(settings, version))
     with our_own():
-        return write_configs(configs, Path(output))
+        written = write_configs(configs, Path(output))
+    progress.finish("emit")
+    return written

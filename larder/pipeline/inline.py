@@ -19,9 +19,9 @@ from larder.pipeline.plan import Plan, check_plan, make_plan
 from larder.pipeline.report import built_document, plan_document, reused_document
 from larder.pipeline.settings import Settings
 from larder.pipeline.survey import Survey, note_inputs, survey
-from larder.progress import NullProgress, Progress, Stoppable
+from larder.progress import Progress, StageTimes, Stoppable, TimedProgress
 
-__all__ = ["InlineRunner", "checked_plan", "plan", "prepare", "reuse", "workers"]
+__all__ = ["InlineRunner", "carry_out", "checked_plan", "plan", "prepare", "reuse", "workers"]
 
 
 def workers(settings: Settings) -> int:
@@ -66,7 +66,7 @@ class InlineRunner:
                 raise
 
 
-def plan(settings: Settings, progress: Progress) -> dict[str, Any]:
+def plan(settings: Settings, progress: TimedProgress) -> dict[str, Any]:
     """The document of what a run would do. Nothing is written but private temporary files.
 
     Raises:
@@ -76,7 +76,8 @@ def plan(settings: Settings, progress: Progress) -> dict[str, Any]:
     with scratch() as folder:
         found = survey(settings.dataset, settings.cluster, folder, progress)
         if found.published is not None:
-            return reused_document(settings, found, (), time.monotonic() - started)
+            seconds = time.monotonic() - started
+            return reused_document(settings, found, (), seconds, progress.stages())
         return plan_document(settings, checked_plan(settings, found, folder, progress))
 
 
@@ -92,18 +93,51 @@ def checked_plan(settings: Settings, found: Survey, folder: Path, progress: Prog
     return planned
 
 
-def reuse(settings: Settings, found: Survey, started: float) -> dict[str, Any]:
+def reuse(
+    settings: Settings, found: Survey, progress: TimedProgress, started: float
+) -> dict[str, Any]:
     """Hand over a version that these inputs led to before; writes only what differs.
 
     Args:
         settings: The run.
         found: Its survey, with a published version.
+        progress: Told of every stage, those before this too.
         started: `time.monotonic` when the run began.
     """
     assert found.published is not None, "there is nothing to reuse"
     note_inputs(settings.dataset, settings.cluster, found)
-    configs = emit_configs(settings, found.published)
-    return reused_document(settings, found, configs, time.monotonic() - started)
+    configs = emit_configs(settings, found.published, progress)
+    seconds = time.monotonic() - started
+    return reused_document(settings, found, configs, seconds, progress.stages())
+
+
+def carry_out(
+    settings: Settings,
+    planned: Plan,
+    job: Job,
+    progress: TimedProgress,
+    started: float,
+    stop: threading.Event | None = None,
+) -> dict[str, Any]:
+    """Do what a plan says, in this process.
+
+    Args:
+        settings: The run.
+        planned: What is to be done.
+        job: The run that was begun with it.
+        progress: Told of every stage, those before this too.
+        started: `time.monotonic` when the run began.
+        stop: Stops the steps between two objects once it is set.
+
+    Raises:
+        FatalError: ``run.interrupted``: ``stop`` was set.
+        LarderError: Whatever else kept it from being done; nothing is half published.
+    """
+    told = Stoppable(progress, stop or threading.Event())
+    built = build(job, InlineRunner(workers(settings), told))
+    configs = emit_configs(settings, built.version, told)
+    seconds = time.monotonic() - started
+    return built_document(settings, planned, built, configs, seconds, progress.stages())
 
 
 def prepare(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
@@ -115,13 +149,11 @@ def prepare(settings: Settings, progress: Progress | None = None) -> dict[str, A
     Raises:
         LarderError: Whatever kept it from being done; nothing is half published.
     """
-    started, told = time.monotonic(), progress or NullProgress()
+    started, told = time.monotonic(), StageTimes(progress)
     with scratch() as folder:
         found = survey(settings.dataset, settings.cluster, folder, told)
         if found.published is not None:
-            return reuse(settings, found, started)
+            return reuse(settings, found, told, started)
         planned = checked_plan(settings, found, folder, told)
         job = begin(planned)
-    built = build(job, InlineRunner(workers(settings), told))
-    configs = emit_configs(settings, built.version)
-    return built_document(settings, planned, built, configs, time.monotonic() - started)
+    return carry_out(settings, planned, job, told, started)

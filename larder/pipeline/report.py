@@ -46,6 +46,7 @@ class Done:
         skipped: Keys and samples left out because the dataset file says ``skip``.
         failures: Those of them that are known by name.
         seconds: Wall time of the run.
+        stages: What each stage took and did; see `larder.progress.TimedProgress.stages`.
     """
 
     status: str
@@ -57,10 +58,15 @@ class Done:
     skipped: int
     failures: tuple[Failure, ...]
     seconds: float
+    stages: Mapping[str, Any]
 
 
 def reused_document(
-    settings: Settings, found: Survey, configs: Sequence[Written], seconds: float
+    settings: Settings,
+    found: Survey,
+    configs: Sequence[Written],
+    seconds: float,
+    stages: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The JSON document of a run that found everything done."""
     assert found.published is not None, "there is nothing to reuse"
@@ -74,6 +80,7 @@ def reused_document(
         skipped=found.published.skipped,
         failures=(),
         seconds=seconds,
+        stages=stages,
     )
     return run_document(settings, found.published, done, configs)
 
@@ -84,6 +91,7 @@ def built_document(
     built: Built,
     configs: Sequence[Written],
     seconds: float,
+    stages: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The JSON document of a run that built a version."""
     bad_keys = plan.arrangement.bad_keys
@@ -97,6 +105,7 @@ def built_document(
         skipped=plan.arrangement.bad_key_count + built.omitted_count,
         failures=(*bad_keys, *built.omitted)[:SHOWN_FAILURES],
         seconds=seconds,
+        stages=stages,
     )
     return run_document(settings, built.version, done, configs)
 
@@ -119,6 +128,7 @@ def run_document(
         "cache": _cache(version),
         "configs": [str(config.path) for config in configs],
         "seconds": round(done.seconds, 3),
+        "stages": dict(done.stages),
         "skipped": done.skipped,
         "failures": [asdict(failure) for failure in done.failures],
     }
@@ -133,15 +143,11 @@ def _shards(settings: Settings, version: VersionDocument) -> dict[str, Any]:
         "samples": sum(split.samples for split in splits),
         "format": settings.dataset.shards.format,
         "patterns": {
-            name: _joined(object_url(root, pattern) for pattern in split.patterns)
+            name: [object_url(root, pattern) for pattern in split.patterns]
             for name, split in version.splits.items()
             if split.patterns
         },
     }
-
-
-def _joined(patterns: Any) -> str:
-    return "::".join(patterns)
 
 
 def _cache(version: VersionDocument) -> dict[str, int] | None:

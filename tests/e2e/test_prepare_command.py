@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from larder.cli.stage import STAGES
 from larder.testing.commands import Finished, Workplace
 from larder.testing.servers import S3Server
 
@@ -17,9 +18,7 @@ HEAD = ["dataset", "version", "digest", "status", "location", "objects", "copied
 HEAD += ["segments", "shards", "cache"]
 IMPORTED = re.compile(r"import time:.*\| +(\S+)")
 SMALL = ("--set", "shards.bytes=400 kB", "--set", "cluster.runner.batch_bytes=800 kB")
-PROGRESS = re.compile(
-    r"(inventory|plan|prefect|mirror|shard|index|cache|publish): (started|done|[\d,]+ )"
-)
+PROGRESS = re.compile(rf"({'|'.join(STAGES)}): (started|done|[\d,]+ )")
 SECRET = "verysecretvalue0123456789"
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from larder.pipeline.inline import plan, prepare
 from larder.pipeline.job import root_url
-from larder.progress import NullProgress
+from larder.progress import StageTimes
 from larder.store import Store, open_store
 from larder.testing.checker import Published, check_all
 from larder.testing.runs import forget_manifests, run_settings
@@ -87,7 +87,7 @@ class Lab:
         return prepare(self.settings(**more))
 
     def plan(self, **more: Any) -> DOCUMENT:
-        return plan(self.settings(**more), NullProgress())
+        return plan(self.settings(**more), StageTimes())
 
     @property
     def root(self) -> str:

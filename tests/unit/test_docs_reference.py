@@ -1,5 +1,6 @@
 """docs/reference says what the code says."""
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from larder.cli.command import command
+from larder.cli.stage import STAGES
 from larder.config.models import Cluster, Dataset, HashSplits
 from larder.config.yaml import parse
 from larder.errors import CODES
@@ -127,3 +129,38 @@ def test_every_flag_is_there_and_the_exit_statuses_agree_with_help() -> None:
     help_text = parser.format_help()
     for status, meaning in rows("cli.md", "## Exit status"):
         assert f"  {status:<4} {meaning}\n" in help_text
+
+
+def _told(path: Path) -> Iterator[str]:
+    """The stages that a module tells a `Progress` of, by their names in it."""
+    tree = ast.parse(path.read_text())
+    constants = {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("start", "advance", "finish")
+            and node.args
+        ):
+            name = node.args[0]
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                yield name.value
+            elif isinstance(name, ast.Name) and name.id in constants:
+                yield constants[name.id]
+
+
+def test_the_stages_shown_are_those_described() -> None:
+    told = set[str]()
+    for folder in ("larder", "tasks", "flows"):
+        for path in (REFERENCE.parents[1] / folder).rglob("*.py"):
+            told.update(_told(path))
+    assert told == STAGES.keys()
+    table = {row[0].strip("`"): row[2] for row in rows("cli.md", "## Stages")}
+    assert table == {name: f"{noun}s" if noun else "" for name, noun in STAGES.items()}
+    assert list(table) == list(STAGES)

@@ -1,4 +1,4 @@
-"""A stage that is asked to stop does, between two objects."""
+"""What a stage tells: passed on, stopped between two objects, remembered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from larder.errors import FatalError
-from larder.progress import NullProgress, Stoppable
+from larder.progress import NullProgress, StageTimes, Stoppable
 
 
 def test_it_passes_on_what_it_is_told_until_it_is_to_stop() -> None:
@@ -33,3 +33,37 @@ def test_it_passes_on_what_it_is_told_until_it_is_to_stop() -> None:
     listener.finish.assert_called_once_with("copy")
     with pytest.raises(FatalError):
         Stoppable(listener, stop)
+
+
+def test_stages_are_remembered_in_the_order_they_began() -> None:
+    listener, now = mock.create_autospec(NullProgress, instance=True), 100.0
+    times = StageTimes(listener, clock=lambda: now)
+    times.start("copy", objects=3, bytes=40)
+    now += 1
+    times.advance("copy", objects=1, bytes=30)
+    times.start("pack")
+    times.advance("copy", objects=2, bytes=10)
+    now += 1.5
+    times.finish("copy")
+    now += 2
+    times.finish("copy")
+    times.advance("late", objects=1)
+    assert times.stages() == {
+        "copy": {"seconds": 2.5, "objects": 3, "bytes": 40},
+        "pack": {"seconds": 3.5, "objects": 0, "bytes": 0},
+        "late": {"seconds": 0.0, "objects": 1, "bytes": 0},
+    }
+    assert list(times.stages()) == ["copy", "pack", "late"]
+    listener.start.assert_any_call("copy", objects=3, bytes=40)
+    listener.advance.assert_any_call("copy", objects=2, bytes=10)
+    listener.finish.assert_called_with("copy")
+
+
+def test_a_stage_that_begins_again_goes_on() -> None:
+    now = 0.0
+    times = StageTimes(clock=lambda: now)
+    times.start("copy")
+    times.finish("copy")
+    times.start("copy")
+    now = 3.0
+    assert times.stages()["copy"]["seconds"] == 3.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.cli.command import Parser, command, options, print_json, run
+from larder.cli.command import Parser, command, options, run
 from larder.errors import (
     ConfigError,
     DamageError,
@@ -127,11 +127,6 @@ def test_the_status_of_main_and_of_exit() -> None:
     assert run(raising(SystemExit(0)), json=False) == 0
     assert run(raising(SystemExit(None)), json=False) == 0
     assert run(raising(SystemExit("text")), json=False) == 1
-
-
-def test_print_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
-    print_json({"key": "übung", "number": 1})
-    assert json.loads(capsys.readouterr().out) == {"key": "übung", "number": 1}
 
 
 def start(

@@ -1,12 +1,15 @@
 """What the display shows, with a clock of the test's own."""
 
 import io
+import os
 import threading
+import time
 
 import pytest
 from rich.console import Console
 
 from larder.cli.display import Display, LiveView, PlainView
+from larder.cli.signals import process
 from larder.cli.stage import Stage
 
 
@@ -105,7 +108,7 @@ def test_many_threads_lose_no_count(clock: Clock) -> None:
         for thread in threads:
             thread.join()
         display.finish("shard")
-    assert stream.getvalue().splitlines()[-1] == "shard: done, 8,000 objects, 80.0 kB in 0.0 s"
+    assert stream.getvalue().splitlines()[-1] == "shard: done, 8,000 samples, 80.0 kB in 0.0 s"
 
 
 def test_a_reader_of_stderr_that_has_gone_does_not_stop_the_work(clock: Clock) -> None:
@@ -214,3 +217,59 @@ def test_time_left_waits_for_a_second_and_goes_by_bytes() -> None:
     assert stage.left_text(9.0) == "1.0 s left"
     stage.bytes = 130
     assert stage.fraction() == 1.0
+
+
+@pytest.mark.parametrize(("name", "noun"), [("shard", "samples"), ("cache", "records")])
+def test_a_row_says_what_it_counts(clock: Clock, name: str, noun: str) -> None:
+    stream = io.StringIO()
+    display, view, _, _ = live(clock)
+    with display, Display(stream=stream, clock=clock) as plain:
+        for each in (display, plain):
+            each.start(name, objects=40)
+            clock.now += 5
+            each.advance(name, objects=10)
+        assert f"10 of 40 {noun} 1 {noun}/s" in rows(view)[0]
+        display.finish(name)
+        plain.finish(name)
+    assert stream.getvalue().splitlines() == [
+        f"{name}: started, 40 {noun}",
+        f"{name}: 10 of 40 {noun}, 2 {noun}/s, 15 s left",
+        f"{name}: done, 10 of 40 {noun} in 5.0 s",
+    ]
+
+
+def test_stages_are_remembered_where_nothing_is_shown(clock: Clock) -> None:
+    with Display(quiet=True, clock=clock) as display:
+        display.start("shard", objects=2)
+        clock.now += 2
+        display.advance("shard", objects=2, bytes=3)
+        display.finish("shard")
+    assert display.stages() == {"shard": {"seconds": 2.0, "objects": 2, "bytes": 3}}
+
+
+def test_a_terminal_that_is_gone_does_not_stop_the_work(clock: Clock) -> None:
+    class Gone(Terminal):
+        def write(self, text: str) -> int:
+            raise OSError(5, "Input/output error")
+
+        flush = write  # type: ignore[assignment]
+
+    console = Console(file=Gone(), force_terminal=True, width=80, _environ={})
+    with Display(view=LiveView(console, clock), clock=clock) as display:
+        display.start("mirror")
+        display.say("a note")
+        display.finish("mirror")
+
+
+def test_a_terminal_is_restored_without_a_lock() -> None:
+    master, slave = os.openpty()
+    with open(slave, "w") as stream:
+        view = LiveView(Console(file=stream, force_terminal=True), time.monotonic)
+        display = Display(view=view)
+        with display, display._lock, view._live._lock:
+            assert process.restore == view.restore
+            view.restore()
+        assert process.restore is None
+        seen = os.read(master, 65536)
+    os.close(master)
+    assert b"\r\n\x1b[?25h" in seen

@@ -1,0 +1,140 @@
+"""``larder init``: a configs folder with the shipped examples, to begin with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from larder.cli.command import parser
+from larder.cli.output import print_json, print_text
+from larder.errors import ConfigError
+from larder.units import format_count
+
+__all__ = ["examples", "main", "write_examples"]
+
+FOLDER = "configs"
+"""Where the other commands look for configuration, below the directory that they run in."""
+
+_NAMED = 5
+_DESCRIPTION = """\
+Write a configs folder with the shipped examples: dataset files, cluster files, experiment templates
+and the schemas that editors check them by. Files that are there already are left as they are; if
+one differs from its example, nothing is written.\
+"""
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "larder init") -> int:
+    """The command; returns its exit status."""
+    asked = parser(prog, _DESCRIPTION)
+    add = asked.add_argument
+    add(
+        "dir",
+        metavar="DIR",
+        nargs="?",
+        type=Path,
+        default=Path(),
+        help="gets configs/ (default: .)",
+    )
+    add("--force", action="store_true", help="replace files that differ")
+    add("--json", action="store_true", help="print exactly one JSON document on stdout")
+    namespace = asked.parse_args(arguments)
+    folder: Path = namespace.dir / FOLDER
+    written, kept = write_examples(folder, force=namespace.force)
+    if namespace.json:
+        print_json({"configs": str(folder), "written": written, "kept": kept})
+    else:
+        print_text("\n".join(_lines(namespace.dir, folder, written, kept)))
+    return 0
+
+
+def examples() -> dict[str, bytes]:
+    """The shipped files by their paths below ``configs``, sorted."""
+    # In a checkout this is a link to configs/; the wheel has the files themselves.
+    return dict(sorted(_below(files("larder.cli") / "examples", "")))
+
+
+def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in folder.iterdir():
+        if entry.name.startswith((".", "__")):
+            continue
+        if entry.is_dir():
+            yield from _below(entry, f"{prefix}{entry.name}/")
+        else:
+            yield f"{prefix}{entry.name}", entry.read_bytes()
+
+
+def write_examples(folder: Path, *, force: bool = False) -> tuple[list[str], list[str]]:
+    """Write the examples that are not in ``folder`` yet.
+
+    Args:
+        folder: Made if it is not there.
+        force: Also replace files that differ from their example.
+
+    Returns:
+        The files that were written, and those that were there already, by their paths below
+        ``folder``.
+
+    Raises:
+        ConfigError: ``config.path``: a file differs, and nothing was written; or the folder
+            cannot be written.
+    """
+    shipped = examples()
+    try:
+        there = {name: _read(folder / name) for name in shipped}
+        differing = [name for name in shipped if there[name] not in (None, shipped[name])]
+        if differing and not force:
+            raise _in_the_way(folder, differing)
+        wanted = {name: data for name, data in shipped.items() if there[name] != data}
+        _write(folder, wanted)
+    except OSError as error:
+        where = str(error.filename or folder)
+        reason = error.strerror or type(error).__name__
+        raise ConfigError("config.path", f"cannot be written: {reason}", where=where) from error
+    return list(wanted), [name for name in shipped if name not in wanted]
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _write(folder: Path, wanted: Mapping[str, bytes]) -> None:
+    for name, data in wanted.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            beside.write_bytes(data)
+            beside.replace(path)  # whole or not at all
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+def _in_the_way(folder: Path, names: Sequence[str]) -> ConfigError:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    differ = "differs from its example" if len(names) == 1 else "differ from their examples"
+    return ConfigError(
+        "config.path",
+        f"{', '.join(names[:_NAMED])}{more} {differ}; nothing was written",
+        where=str(folder),
+        hint="move them away, or replace them with --force",
+    )
+
+
+def _lines(base: Path, folder: Path, written: Sequence[str], kept: Sequence[str]) -> list[str]:
+    done = f"wrote {format_count(len(written), 'file')} to {folder}"
+    lines = [f"{done}; {len(kept):,} were there already" if kept else done]
+    lines.append("next:")
+    if base != Path():
+        lines.append(f"  cd {base}")
+    return [
+        *lines,
+        "  larder prepare --dataset files --set source.url=/some/directory --plan",
+        "  the same without --plan prepares that directory, or a bucket: s3://bucket/prefix",
+        f"  to describe a dataset of your own, copy {FOLDER}/datasets/files.yaml to another name",
+    ]

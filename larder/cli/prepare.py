@@ -1,0 +1,150 @@
+"""``larder prepare``: from a source to an experiment config.
+
+``python -m flows.prepare`` is the same command with another way to run what was planned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from larder.cli.command import command, options, tell_failures
+from larder.cli.output import print_json, print_text, tell
+from larder.cli.signals import interruptible, loading
+from larder.errors import Failure
+from larder.packages import require
+
+if TYPE_CHECKING:
+    from larder.cli.display import Display
+    from larder.pipeline.plan import Plan
+    from larder.pipeline.settings import Settings
+
+__all__ = ["Run", "main", "run_here"]
+
+DESCRIPTION = """\
+Prepare a dataset: list its source, copy what is missing to the local side, write shards, build the
+LMDB cache, publish a version and emit the experiment config that points at it. A run that was cut
+off is carried on by the same command; a run with nothing changed writes nothing.\
+"""
+
+Run = Callable[["Settings", dict[str, Any], "Plan | None", "Display"], dict[str, Any]]
+"""Does what was planned and returns the JSON document: settings, what they come from by the names
+of the flow's parameters, the plan (None: list and plan yourself), and whom to tell."""
+
+
+def run_here(
+    settings: Settings, _parameters: dict[str, Any], plan: Plan | None, display: Display
+) -> dict[str, Any]:
+    """Run a plan in this process. A signal lets the objects under way end.
+
+    Raises:
+        KeyboardInterrupt: The user interrupted, and the steps have stopped.
+    """
+    import threading
+
+    from larder.pipeline.begin import begin
+    from larder.pipeline.inline import carry_out
+
+    assert plan is not None, "it is asked for whole runs only where it says so"
+    stop = threading.Event()
+    with interruptible(stop, display.say):
+        return carry_out(settings, plan, begin(plan), display, time.monotonic(), stop)
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    prog: str = "larder prepare",
+    *,
+    run: Run = run_here,
+    whole: Callable[[], bool] = lambda: False,
+) -> int:
+    """The command; returns its exit status.
+
+    Args:
+        arguments: Of the command line; those of this process if None.
+        prog: How the command is called.
+        run: What does the work.
+        whole: Whether ``run`` is to list and plan too, because somebody wants to see all of it.
+    """
+    started = time.monotonic()
+    parser = command(prog, DESCRIPTION)
+    parser.add_argument("--plan", action="store_true", help="print what would be done, and stop")
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        type=Path,
+        help="where configs go (default: out/CLUSTER/DATASET)",
+    )
+    namespace = parser.parse_args(arguments)
+    shared = options(namespace)
+    with loading():
+        require("prepare")
+        from larder.cli.display import Display
+        from larder.pipeline.inline import plan
+        from larder.pipeline.report import plan_lines, run_lines
+        from larder.pipeline.settings import load_settings
+
+        settings = load_settings(
+            shared.dataset,
+            shared.cluster,
+            config_dir=shared.config_dir,
+            settings=shared.settings,
+            output=namespace.output,
+        )
+    with Display(quiet=shared.quiet) as display:
+        if namespace.plan:
+            document = plan(settings, display)
+            lines = plan_lines(document)
+        else:
+            parameters = {
+                "dataset": shared.dataset,
+                "cluster": shared.cluster,
+                "settings": list(shared.settings),
+                "config_dir": str(shared.config_dir),
+                "output": str(settings.output),
+            }
+            document = _prepare(settings, parameters, display, run, whole)
+            document["seconds"] = round(time.monotonic() - started, 3)
+            document["stages"] = display.stages()  # those before the run was handed over too
+            lines = run_lines(document)
+    if shared.json:
+        print_json(document)
+    elif not shared.quiet or namespace.plan:
+        print_text("\n".join(lines), hint="what was done stands")
+    if shared.json or (shared.quiet and not namespace.plan):
+        _tell_skipped(document)
+    return 0
+
+
+def _tell_skipped(document: Mapping[str, Any]) -> None:
+    """What the summary would show, so that nothing is left out of a dataset unseen."""
+    failures = [Failure(**failure) for failure in document["failures"]]
+    if failures:
+        tell_failures("skipped", failures, document["skipped"])
+    elif document["skipped"]:
+        tell(f"skipped: {document['skipped']:,}, when this version was built")
+
+
+def _prepare(
+    settings: Settings,
+    parameters: dict[str, Any],
+    display: Display,
+    run: Run,
+    whole: Callable[[], bool],
+) -> dict[str, Any]:
+    """Answer at once if nothing changed and nobody wants to see all of the run; else run it."""
+    from larder.pipeline.inline import checked_plan, reuse
+    from larder.pipeline.job import scratch
+    from larder.pipeline.survey import survey
+
+    if whole():
+        return run(settings, parameters, None, display)
+    started = time.monotonic()
+    with scratch() as folder:
+        found = survey(settings.dataset, settings.cluster, folder, display)
+        if found.published is not None:
+            return reuse(settings, found, display, started)
+        planned = checked_plan(settings, found, folder, display)
+        return run(settings, parameters, planned, display)

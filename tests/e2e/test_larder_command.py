@@ -1,0 +1,281 @@
+"""The contract of both ways to call a command: the same documents, lines and exit statuses.
+
+And what ``larder prepare`` does by itself: run in its own process, and stop when it is asked to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from larder.testing.commands import Finished, Workplace
+
+LARDER = ("-m", "larder.cli.main", "prepare")
+FLOW = ("-m", "flows.prepare")
+IMAGENET = ("--dataset", "imagenet")
+SMALL = ("--set", "shards.bytes=400 kB", "--set", "cluster.runner.batch_bytes=800 kB")
+FEW = (*IMAGENET, "--set", "cluster.runner.workers=1", "--set", "shards.bytes=100 kB")
+FEW += ("--set", "cluster.runner.batch_bytes=200 kB")
+LINE = "error[run.interrupted]: interrupted; run the same command again to carry on"
+STOPPING = "stopping after the objects under way"
+SECONDS = re.compile(r"\bin (\d+ min )?[\d.]+ s\b|(?<=  time     about )[\d.]+ s")
+
+SAME = [
+    ["--help"],
+    ["--version"],
+    [*IMAGENET, "--plan", *SMALL],
+    [*IMAGENET, "--plan", "--json", "--quiet", *SMALL],
+    [*IMAGENET, "--plan", "--json", "--set", "cluster.copy.max_cost_usd=0", *SMALL],
+    ["--dataset", "imagenett", "--json"],
+    [*IMAGENET, "--cluster", "lokal"],
+    [*IMAGENET, "--set", "shards.byte=1 MB", "--json"],
+    [*IMAGENET, "--set", "source.url=/nowhere/at/all", "--json"],
+    [*IMAGENET, "--plann", "--json"],
+    ["--plan"],
+    [*IMAGENET, "more"],
+]
+
+
+def lines(text: str, way: tuple[str, ...]) -> list[str]:
+    """What was printed, without seconds, without Prefect's own stage, and by one name."""
+    prog = "larder prepare" if way == LARDER else "python -m flows.prepare"
+    found = [SECONDS.sub("in N s", line.replace(prog, "PROG")) for line in text.splitlines()]
+    return [line for line in found if not line.startswith("prefect: ")]
+
+
+def words(text: str, way: tuple[str, ...]) -> list[str]:
+    """The same for help, whose lines break elsewhere where the name is longer."""
+    return " ".join(lines(text, way)).split()
+
+
+def untimed(document: dict[str, Any]) -> dict[str, Any]:
+    """A document without what may differ between two runs of the same."""
+    stages = document.get("stages", {})
+    kept = {
+        name: {key: value for key, value in stage.items() if key != "seconds"}
+        for name, stage in stages.items()
+        if name != "prefect"
+    }
+    return {**document, "seconds": None, "stages": kept}
+
+
+def assert_same(one: Finished, other: Finished, *, document: bool) -> None:
+    assert one.status == other.status, (one.err, other.err)
+    if document:
+        assert untimed(one.document) == untimed(other.document)
+        assert list(one.document) == list(other.document)
+        assert list(untimed(one.document)["stages"]) == list(untimed(other.document)["stages"])
+    else:
+        assert words(one.out, LARDER) == words(other.out, FLOW)
+    assert lines(one.err, LARDER) == lines(other.err, FLOW)
+
+
+@pytest.mark.parametrize("arguments", SAME, ids=" ".join)
+def test_both_answer_the_same(place: Workplace, arguments: list[str]) -> None:
+    both = [place.start(*arguments, python=way) for way in (LARDER, FLOW)]
+    one, other = (running.wait() for running in both)
+    assert_same(one, other, document="--json" in arguments)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [LARDER, FLOW], ids=["larder", "flow"])
+def test_skipped_samples_are_told_whatever_is_shown(
+    reporting: Workplace, own_source: Callable[[Workplace], Path], way: tuple[str, ...]
+) -> None:
+    folder = own_source(reporting)
+    bad = sorted(folder.glob("train/*/*.JPEG"))[:12]
+    for path in bad:
+        path.write_bytes(b"no image")
+    skipping = (*IMAGENET, "--set", "on_bad_sample=skip", *SMALL)
+    done = reporting.run(*skipping, "--quiet", python=way)
+    assert (done.status, done.out) == (0, ""), done.err
+    *told, more = done.err.splitlines()
+    named = [re.match(r"skipped\[sample.undecodable\]: (\S+): ", line) for line in told]
+    keys = {match[1] for match in named if match}
+    assert len(told) == len(keys) == 10
+    assert keys <= {path.relative_to(folder).as_posix() for path in bad}
+    assert more == "and 2 more (--json lists them)"
+    done = reporting.run(*skipping, "--quiet", python=way)
+    assert (done.status, done.out) == (0, "")
+    assert done.err == "skipped: 12, when this version was built\n"
+
+
+@pytest.fixture(scope="module")
+def built(
+    tmp_path_factory: pytest.TempPathFactory, source: Path, prefect_home: Path
+) -> tuple[Workplace, Finished, Finished]:
+    """What both ways print of a first run in the same place; that of the flow is left there."""
+    place = Workplace(
+        tmp_path_factory.mktemp("both"),
+        IMAGENET_SOURCE=str(source),
+        PREFECT_HOME=str(prefect_home),
+    )
+    one = place.run(*IMAGENET, "--json", *SMALL, python=("-X", "importtime", *LARDER))
+    kept = snapshot(place)
+    shutil.rmtree(place.folder / "data")
+    shutil.rmtree(place.folder / "out")
+    other = place.run(*IMAGENET, "--json", *SMALL, python=FLOW)
+    assert snapshot(place) == kept
+    return place, one, other
+
+
+def snapshot(place: Workplace) -> dict[str, bytes]:
+    """Published bytes by path, but for Parquet, whose names carry their digest, and receipts."""
+    found = {}
+    for top in ("data/local/larder/imagenet/segments", "out"):
+        for path in (place.folder / top).rglob("*"):
+            if path.suffix in (".tar", ".mdb", ".yaml"):
+                found[str(path.relative_to(place.folder))] = path.read_bytes()
+    assert found
+    return found
+
+
+@pytest.mark.slow
+class TestBuilt:
+    def test_both_build_the_same_and_say_so(
+        self, built: tuple[Workplace, Finished, Finished]
+    ) -> None:
+        _, one, other = built
+        imports = [line for line in one.err.splitlines() if line.startswith("import time:")]
+        assert imports
+        assert not [line for line in imports if re.search(r"\| +(prefect|flows|tasks)\b", line)]
+        err = "\n".join(line for line in one.err.splitlines() if line not in imports)
+        assert_same(Finished(one.status, one.out, err), other, document=True)
+        assert one.document["status"] == "built"
+
+    def test_the_stages_are_those_of_the_run(
+        self, built: tuple[Workplace, Finished, Finished]
+    ) -> None:
+        _, one, other = built
+        stages = one.document["stages"]
+        order = ["inventory", "plan", "mirror", "shard", "index", "cache", "publish", "emit"]
+        assert list(stages) == order
+        assert list(other.document["stages"]) == [*order[:2], "prefect", *order[2:]]
+        for name in ("inventory", "mirror", "shard", "cache"):
+            assert stages[name]["objects"] == 60, name
+        assert stages["mirror"]["bytes"] == one.document["objects"]["bytes"]
+        for document in (one.document, other.document):
+            spent = sum(stage["seconds"] for stage in document["stages"].values())
+            assert 0 < spent <= document["seconds"]
+
+    def test_patterns_are_lists(self, built: tuple[Workplace, Finished, Finished]) -> None:
+        _, one, _ = built
+        patterns = one.document["shards"]["patterns"]
+        assert patterns.keys() == {"train", "validation"}
+        for urls in patterns.values():
+            assert [url.startswith("file:///") and url.endswith(".tar") for url in urls] == [True]
+
+    def test_both_reuse_what_the_other_built(
+        self, built: tuple[Workplace, Finished, Finished]
+    ) -> None:
+        place, first, _ = built
+        for flags in (["--json"], ["--quiet"], []):
+            both = [place.run(*IMAGENET, *flags, *SMALL, python=way) for way in (LARDER, FLOW)]
+            assert_same(*both, document="--json" in flags)
+            if flags == ["--json"]:
+                assert both[0].document["status"] == "reused"
+                assert both[0].document["version"] == first.document["version"]
+                assert list(both[0].document["stages"]) == ["inventory", "emit"]
+
+
+def test_a_flow_run_without_a_display_has_its_stages_too(reporting: Workplace) -> None:
+    script = """
+import json
+from flows.prepare_flow import prepare
+small = ["shards.bytes=400 kB", "cluster.runner.batch_bytes=800 kB"]
+print(json.dumps(prepare(dataset="imagenet", settings=small)))
+"""
+    done = reporting.run(python=("-c", script))
+    assert done.status == 0, done.err
+    stages = done.document["stages"]
+    order = ["inventory", "plan", "mirror", "shard", "index", "cache", "publish", "emit"]
+    assert list(stages) == order
+    assert stages["shard"]["objects"] == stages["cache"]["objects"] == 60
+
+
+class TestInterrupted:
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    def test_larder_stops_between_two_objects_and_carries_on(
+        self, place: Workplace, number: int
+    ) -> None:
+        running = place.start(*FEW, "--json", python=LARDER)
+        running.read_until("mirror: started")
+        running.send(number)
+        done = running.wait()
+        assert done.status == 130, done.err
+        assert done.document["error"]["code"] == "run.interrupted"
+        assert done.err.splitlines()[-1] == LINE
+        assert "Traceback" not in done.err
+        assert list(place.temporary.iterdir()) == []
+        assert not list(place.local.glob("larder/imagenet/versions/*/version.json"))
+        done = place.run(*FEW, "--json", python=LARDER)
+        assert (done.status, done.document["status"]) == (0, "built"), done.err
+
+    def test_a_flow_hears_sighup_too(self, reporting: Workplace) -> None:
+        running = reporting.start(*FEW, "--json")
+        running.read_until("mirror: started")
+        os.kill(running.process.pid, signal.SIGHUP)
+        done = running.wait()
+        assert (done.status, done.document["error"]["code"]) == (130, "run.interrupted")
+        assert done.err.splitlines()[-1] == LINE
+
+    @pytest.mark.parametrize("way", [LARDER, FLOW], ids=["larder", "flow"])
+    def test_three_signals_are_130_too(self, reporting: Workplace, way: tuple[str, ...]) -> None:
+        running = reporting.start(*FEW, "--json", python=way)
+        running.read_until("mirror: started")
+        running.send(signal.SIGINT)
+        running.read_until(STOPPING)
+        for _ in range(2):
+            running.send(signal.SIGINT)
+        done = running.wait()
+        assert done.status == 130, done.err
+        assert done.document["error"]["code"] == "run.interrupted"
+        assert done.err.count(LINE) == 1
+        assert "Traceback" not in done.err
+
+    @pytest.mark.parametrize("way", [LARDER, FLOW], ids=["larder", "flow"])
+    def test_a_signal_while_modules_are_imported(
+        self, place: Workplace, way: tuple[str, ...]
+    ) -> None:
+        """One at some imports of the command's own, from the first to the last."""
+        script = """
+import os, runpy, signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ.get("INTERRUPT_AT"):
+            del os.environ["INTERRUPT_AT"]
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+name, sys.argv[1:] = sys.argv[1], sys.argv[2:]
+runpy.run_module(name, run_name="__main__", alter_sys=True)
+"""
+        for name in ("json", "larder.errors", "pydantic", "pyarrow", "larder.pipeline.inline"):
+            arguments = (*way[1:], *IMAGENET, "--json")
+            done = place.run(*arguments, python=("-c", script), INTERRUPT_AT=name)
+            assert (done.status, done.err.splitlines()) == (130, [LINE]), name
+            assert json.loads(done.out)["error"]["code"] == "run.interrupted"
+
+
+@pytest.mark.parametrize("redirect", [">/dev/full", ">&-"])
+@pytest.mark.parametrize("way", [LARDER, FLOW], ids=["larder", "flow"])
+def test_a_plan_that_cannot_be_written(
+    place: Workplace, way: tuple[str, ...], redirect: str
+) -> None:
+    script = """
+import subprocess, sys
+redirect, *command = sys.argv[1:]
+sys.exit(subprocess.call(["/bin/sh", "-c", f'"$@" {redirect}', "sh", sys.executable, *command]))
+"""
+    for arguments in ([*IMAGENET, "--plan", "--quiet"], [*IMAGENET, "--plan", "--quiet", "--json"]):
+        done = place.run(redirect, *way, *arguments, python=("-c", script))
+        assert (done.status, done.out) == (1, "")
+        (line,) = done.err.splitlines()
+        assert line.startswith("error[run.output]: stdout cannot be written: ")

@@ -1,0 +1,133 @@
+"""What `pip install larder-data` gives: the command ``larder`` from the wheel, alone and light."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import larder
+from larder.packages import EXTRAS
+
+ROOT = Path(__file__).parents[2]
+SITE = Path(np.__file__).parents[1]
+LIGHT = ("google_crc32c", "lmdb", "numpy", "obstore")
+PREPARE = sorted(set(EXTRAS["prepare"].values()))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from what the checkout has."""
+    source = tmp_path_factory.mktemp("source")
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "larder", source / "larder", symlinks=True, ignore=ignore)
+    shutil.copytree(ROOT / "configs", source / "configs")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
+    subprocess.run([*command, str(folder), str(source)], check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def installed(folder: Path, wheel: Path, packages: tuple[str, ...] | None) -> Path:
+    """A real virtual environment with the wheel, and packages of the one that runs the tests."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), "install"]
+    command = [*pip, "--quiet", "--no-index", "--no-deps", str(wheel)]
+    subprocess.run(command, check=True, capture_output=True)
+    if packages is None:
+        (site / "others.pth").write_text(f"{SITE}\n")
+    else:
+        for name in packages:
+            for found in SITE.glob(f"{name}*"):
+                (site / found.name).symlink_to(found)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def light(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
+    """With the four packages that reading needs, and no others."""
+    return installed(tmp_path_factory.mktemp("light") / "venv", wheel, LIGHT)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
+    """With all packages."""
+    return installed(tmp_path_factory.mktemp("full") / "venv", wheel, None)
+
+
+def run(place: Path, cwd: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    return subprocess.run(
+        [str(place / "bin" / program), *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_help_version_and_init_work_in_a_light_install(light: Path, tmp_path: Path) -> None:
+    assert run(light, tmp_path, "larder", "--version").stdout == f"larder {larder.__version__}\n"
+    for arguments in (["--help"], ["prepare", "--help"]):
+        done = run(light, tmp_path, "larder", *arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("usage: larder ")
+    done = run(light, tmp_path, "larder", "init", "here")
+    assert (done.returncode, done.stderr) == (0, "")
+    for path in (ROOT / "configs").rglob("*.*"):
+        written = tmp_path / "here/configs" / path.relative_to(ROOT / "configs")
+        assert written.read_bytes() == path.read_bytes()
+
+
+def test_preparing_in_a_light_install_names_what_is_missing(light: Path, tmp_path: Path) -> None:
+    run(light, tmp_path, "larder", "init")
+    done = run(light, tmp_path, "larder", "prepare", "--dataset", "files", "--json")
+    missing = f"this needs packages that are not installed: {', '.join(PREPARE)}"
+    command = "pip install 'larder-data[prepare]'"
+    assert done.returncode == 2
+    assert done.stderr == f"error[config.missing_package]: {missing}; {command}\n"
+    error = json.loads(done.stdout)["error"]
+    assert error == {
+        "code": "config.missing_package",
+        "message": missing,
+        "where": "",
+        "hint": command,
+    }
+    script = """
+import larder
+from larder.errors import ConfigError
+try:
+    larder.prepare("files")
+except ConfigError as error:
+    print(error.code, error.hint)
+"""
+    done = run(light, tmp_path, "python", "-c", script)
+    assert (done.stdout, done.stderr) == (f"config.missing_package {command}\n", "")
+
+
+def test_a_directory_is_prepared_outside_a_checkout(full: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(3):
+        (source / f"{number}.txt").write_text(f"text {number}")
+    assert run(full, tmp_path, "larder", "init", "work").returncode == 0
+    work = tmp_path / "work"
+    arguments = ("prepare", "--dataset", "files", "--set", f"source.url={source}", "--json")
+    done = run(full, work, "larder", *arguments)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["status"], document["shards"]["samples"]) == ("built", 3)
+    where = run(full, work, "python", "-c", "import larder; print(larder.__file__)").stdout
+    assert Path(where.strip()).is_relative_to(full)

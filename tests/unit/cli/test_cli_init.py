@@ -1,0 +1,101 @@
+"""``larder init``: which files it writes, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from larder.cli.init import examples, main, write_examples
+from larder.errors import ConfigError
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+SHIPPED = {
+    path.relative_to(CONFIGS).as_posix(): path.read_bytes()
+    for path in sorted(CONFIGS.rglob("*"))
+    if path.is_file()
+}
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_the_examples_are_the_configs_of_the_checkout() -> None:
+    assert examples() == SHIPPED
+    assert {name.partition("/")[0] for name in SHIPPED} == {
+        "clusters",
+        "datasets",
+        "experiments",
+        "schema",
+    }
+
+
+def test_all_are_written_and_a_second_time_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = tmp_path / "a/b"
+    assert main([str(base)]) == 0
+    assert files(base) == {f"configs/{name}": data for name, data in SHIPPED.items()}
+    out = capsys.readouterr().out
+    assert out.startswith(f"wrote {len(SHIPPED)} files to {base / 'configs'}\nnext:\n")
+    assert f"\n  cd {base}\n  larder prepare --dataset files --set source.url=" in out
+    before = {path: path.stat().st_mtime_ns for path in base.rglob("*")}
+    assert main([str(base), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    expected = {"configs": str(base / "configs"), "written": [], "kept": list(SHIPPED)}
+    assert document == expected
+    assert {path: path.stat().st_mtime_ns for path in base.rglob("*")} == before
+
+
+def test_the_current_directory_is_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([]) == 0
+    assert files(tmp_path / "configs") == SHIPPED
+    out = capsys.readouterr().out
+    assert out.startswith(f"wrote {len(SHIPPED)} files to configs\n")
+    assert "  cd " not in out
+
+
+def test_a_file_that_differs_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+    own = tmp_path / "datasets/files.yaml"
+    own.parent.mkdir()
+    own.write_text("my own")
+    (tmp_path / "datasets/mine.yaml").write_text("not shipped")
+    before = files(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        write_examples(tmp_path)
+    assert (caught.value.code, caught.value.where) == ("config.path", str(tmp_path))
+    assert "datasets/files.yaml differs from its example" in caught.value.message
+    assert "digits" not in caught.value.message
+    assert "--force" in caught.value.hint
+    assert files(tmp_path) == before
+
+    written, kept = write_examples(tmp_path, force=True)
+    assert (set(written), kept) == (set(SHIPPED), [])
+    assert files(tmp_path) == {**SHIPPED, "datasets/mine.yaml": b"not shipped"}
+
+
+def test_what_is_missing_is_added(tmp_path: Path) -> None:
+    write_examples(tmp_path)
+    (tmp_path / "datasets/files.yaml").unlink()
+    written, kept = write_examples(tmp_path)
+    assert (written, len(kept)) == (["datasets/files.yaml"], len(SHIPPED) - 1)
+    assert files(tmp_path) == SHIPPED
+
+
+def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "taken/datasets/files.yaml").mkdir(parents=True)
+    for folder in (tmp_path / "file", tmp_path / "taken"):
+        with pytest.raises(ConfigError) as caught:
+            write_examples(folder)
+        assert caught.value.code == "config.path"
+        assert str(folder) in caught.value.where

@@ -1,0 +1,94 @@
+"""The command ``larder``: which subcommand is called, and what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import larder
+from larder.cli.main import COMMANDS, Command, dispatch
+from larder.errors import ConfigError
+
+ROOT = Path(__file__).parents[3]
+
+
+def larder_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "larder.cli.main", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_first_argument_chooses_the_module_and_the_others_go_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called = []
+
+    def main(arguments: Sequence[str], prog: str) -> int:
+        called.append((list(arguments), prog))
+        return 3
+
+    monkeypatch.setattr(sys.modules[__name__], "main", main, raising=False)
+    monkeypatch.setitem(COMMANDS, "x", Command(__name__, "does x"))
+    assert dispatch(["x", "--json", "prepare"]) == 3
+    assert called == [(["--json", "prepare"], "larder x")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([], "no command is named; the commands are init, prepare; see larder --help"),
+        (["--"], "unrecognized arguments: --; see larder --help"),
+        (
+            ["prepar", "--json"],
+            "there is no command prepar; did you mean prepare?; see larder",
+        ),
+        (["--json"], "there is no flag --json"),
+    ],
+)
+def test_what_is_no_command_is_refused(arguments: list[str], part: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        dispatch(arguments)
+    assert caught.value.code == "config.invalid_flag"
+    assert part in str(caught.value)
+
+
+def test_help_lists_every_command() -> None:
+    done = larder_command("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    for name, command in COMMANDS.items():
+        assert f"  {name:<9}{command.summary}\n" in done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_the_version(name: str) -> None:
+    assert callable(import_module(COMMANDS[name].module).main)
+    done = larder_command(name, "--version")
+    assert (done.returncode, done.stdout) == (0, f"larder {larder.__version__}\n")
+    assert f"usage: larder {name} " in larder_command(name, "--help").stdout
+
+
+def test_help_and_version_load_nothing_heavy() -> None:
+    for arguments in (["--version"], ["prepare", "--help"], ["init", "--help"]):
+        script = f"""
+import atexit, sys
+atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+sys.argv[1:] = {arguments}
+from larder.cli.main import main
+sys.exit(main())
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        modules = set(done.stderr.split())
+        assert "larder.cli.command" in modules
+        heavy = {"prefect", "pyarrow", "boto3", "pydantic", "yaml", "numpy", "rich", "obstore"}
+        assert modules.isdisjoint(heavy)

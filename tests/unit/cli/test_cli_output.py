@@ -1,0 +1,107 @@
+"""What is written to stdout and stderr, and what happens where that fails."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from larder.cli.output import print_json, print_text
+
+ROOT = Path(__file__).parents[3]
+PRELUDE = """
+import sys
+from larder.cli.signals import arm
+arm()
+from larder.cli.command import command, run
+from larder.cli.output import print_json, print_text
+from larder.errors import DamageError
+def damage(): raise DamageError("damage.digest", "torn")
+sys.exit(run(lambda: {} or 0))
+"""
+PRINTS = {
+    "json": 'print_json({"key": "value"})',
+    "text": 'print_text("text")',
+    "long": 'print_text("x" * 1_000_000)',
+    "help": 'command("x", "x").parse_args(["--help"])',
+    "version": 'command("x", "x").parse_args(["--version"])',
+}
+
+
+def test_print_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"key": "übung", "number": 1})
+    out = capsys.readouterr().out
+    assert json.loads(out) == {"key": "übung", "number": 1}
+    assert "übung" in out
+
+
+def shell(redirect: str, what: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command whose streams a shell redirects."""
+    command = [sys.executable, "-c", PRELUDE.format(what), *arguments]
+    return subprocess.run(
+        ["/bin/sh", "-c", f'"$@" {redirect}', "sh", *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("what", PRINTS)
+@pytest.mark.parametrize(
+    ("redirect", "reason"),
+    [
+        (">/dev/full", "No space left on device"),
+        (">&-", "Bad file descriptor"),
+        ("1</dev/null", "Bad file descriptor"),
+    ],
+)
+def test_stdout_that_cannot_be_written_is_one_line(what: str, redirect: str, reason: str) -> None:
+    done = shell(redirect, PRINTS[what], "--json")
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error[run.output]: stdout cannot be written: {reason}")
+
+
+@pytest.mark.parametrize("redirect", [">/dev/full", ">&-"])
+def test_an_error_keeps_its_line_and_status_where_its_document_is_lost(redirect: str) -> None:
+    done = shell(redirect, "damage()", "--json")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr == "error[damage.digest]: torn\n"
+
+
+@pytest.mark.parametrize("redirect", ["2>/dev/full", "2>&-"])
+def test_stderr_that_cannot_be_written_changes_nothing(redirect: str) -> None:
+    done = shell(redirect, "damage()", "--json")
+    assert (done.returncode, done.stderr) == (4, "")
+    assert json.loads(done.stdout)["error"]["code"] == "damage.digest"
+    assert shell(redirect, PRINTS["text"]).stdout == "text\n"
+
+
+def test_nothing_is_left_to_write_to() -> None:
+    done = shell(">&- 2>&- <&-", PRINTS["json"], "--json")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+
+
+def test_nothing_printed_needs_no_stdout() -> None:
+    assert shell(">&-", "None").returncode == 0
+
+
+def test_what_the_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    value = {"key": "übung \udcff"}
+    done = shell("", f"print_json({value!r})")
+    assert (done.returncode, json.loads(done.stdout)) == (0, value)
+    assert shell("", f"print_text({value['key']!r})").stdout == "\\xfcbung \\udcff\n"
+
+
+def test_a_reader_that_has_gone_is_told_to_the_caller() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as gone, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", gone)
+        with pytest.raises(BrokenPipeError):
+            print_text("text")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writing)

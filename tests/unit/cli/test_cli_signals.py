@@ -1,0 +1,205 @@
+"""What a signal does, by how far a command is."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from larder.cli import signals
+from larder.cli.command import _refusal
+from larder.cli.output import print_json
+from larder.cli.signals import hear_signals, interruptible, interrupting
+from larder.errors import FatalError, StoreError
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_asks_the_steps_to_stop(number: int) -> None:
+    stop, said = threading.Event(), threading.Event()
+    before = signal.getsignal(number)
+
+    def steps() -> None:
+        os.kill(os.getpid(), number)
+        assert stop.wait(60)
+        assert said.wait(60)
+        raise FatalError("run.interrupted", "stopped")
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        interruptible(stop, lambda line: said.set()),
+    ):
+        steps()
+    assert signal.getsignal(number) is before
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    with (
+        pytest.raises(StoreError),
+        interruptible(threading.Event(), print),
+    ):
+        raise StoreError("store.denied", "no")
+
+
+def test_prefects_handler_is_replaced_within_and_nothing_without() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with interruptible(threading.Event(), print):
+        ours = signal.getsignal(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        hear_signals()
+        assert signal.getsignal(signal.SIGTERM) is ours
+    hear_signals()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_interrupt_that_something_caught_still_counts() -> None:
+    def work() -> None:
+        with suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        with interruptible(threading.Event(), print):
+            raise AssertionError("it goes on")
+
+    with pytest.raises(KeyboardInterrupt), interrupting(json=False):
+        work()
+
+
+def test_the_line_and_the_document_are_those_of_the_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    error = _refusal(KeyboardInterrupt())
+    fields = {"code": error.code, "message": error.message, "where": error.where}
+    print_json({"error": {**fields, "hint": error.hint}})
+    assert capsys.readouterr().out == signals._DOCUMENT
+    assert f"error[{error.code}]: {error}\n" == signals._LINE
+
+
+LINE = "error[run.interrupted]: interrupted; run the same command again to carry on"
+STEPS = """
+import os, signal, sys, threading
+from larder.cli.signals import arm, conclude, interruptible, loading, restoring
+arm()
+from larder.cli.command import run
+def say(line): pass
+def kill(number=signal.SIGINT): os.kill(os.getpid(), number)
+"""
+
+
+def finished(
+    script: str, *arguments: str, ignored: signal.Signals | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """A process of its own, with the signals as a terminal leaves them, but for one ignored."""
+    prelude = """
+import os, signal, sys
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN if number == int(sys.argv[1]) else signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+    number = str(int(ignored or 0))
+    return subprocess.run(
+        [sys.executable, "-c", prelude, number, "-c", STEPS + script, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+def assert_interrupted(done: subprocess.CompletedProcess[str]) -> None:
+    """By one line, one document and the status."""
+    assert (done.returncode, done.stderr.splitlines()) == (130, [LINE])
+    assert json.loads(done.stdout)["error"]["code"] == "run.interrupted"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "kill({})",
+        "sys.exit(run(lambda: kill({})))",
+        "def main():\n  with loading(): kill({})\nsys.exit(run(main))",
+        # What is imported or closed may catch the interrupt, or make another error of it.
+        "def main():\n  try: kill({})\n  finally: raise ValueError\nsys.exit(run(main))",
+    ],
+)
+def test_one_line_one_document_and_130_wherever_it_comes(script: str, number: int) -> None:
+    assert_interrupted(finished(script.format(int(number)), "--json"))
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_second_signal_ends_the_process_at_once_as_interrupted(first: int, second: int) -> None:
+    script = f"""
+def main():
+    with (
+        restoring(lambda: os.write(2, b"restored ")),
+        interruptible(threading.Event(), say),
+    ):
+        kill({int(first)})
+        kill({int(second)})
+        threading.Event().wait()
+sys.exit(run(main))
+"""
+    done = finished(script, "--json")
+    assert done.stderr.startswith("restored ")
+    done.stderr = done.stderr.removeprefix("restored ")
+    assert_interrupted(done)
+
+
+def test_signals_while_the_interrupt_is_told_and_cleaned_up() -> None:
+    script = """
+def main():
+    try:
+        kill()
+    finally:
+        kill()
+        os.write(2, b"went on")
+sys.exit(run(main))
+"""
+    assert_interrupted(finished(script, "--json"))
+
+
+def test_once_the_command_is_over_a_signal_does_not_change_its_status() -> None:
+    script = """
+import atexit
+atexit.register(lambda: kill() or os.write(2, b"went on"))
+print(run(lambda: 3))
+sys.exit(3)
+"""
+    done = finished(f"sys.stdout.reconfigure(line_buffering=True)\n{script}")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "3\n", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_what_was_ignored_at_the_start_stays_ignored(number: signal.Signals) -> None:
+    script = f"""
+def main():
+    kill({int(number)})
+    with loading(): kill({int(number)})
+    with interruptible(threading.Event(), say): kill({int(number)})
+    return 0
+sys.exit(run(main))
+"""
+    done = finished(script, ignored=number)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_closed_standard_streams_are_not_taken_by_other_files() -> None:
+    script = """
+opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(3)]
+assert min(opened) > 2, opened
+print("nobody sees it", file=sys.stderr)
+sys.exit(run(lambda: 4))
+"""
+    shell = [sys.executable, "-c", STEPS + script]
+    done = subprocess.run(
+        ["/bin/sh", "-c", '"$@" <&- >&- 2>&-', "sh", *shell], cwd=ROOT, check=False
+    )
+    assert done.returncode == 4

@@ -1,0 +1,67 @@
+"""The packages that preparing needs, and what is said where they are missing."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import larder
+from larder.errors import ConfigError
+from larder.packages import EXTRAS, missing_package, require
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LIGHT = {"google_crc32c", "lmdb", "numpy", "obstore"}
+
+
+def imported() -> set[str]:
+    """The packages that the library imports anywhere, but for what only tests use."""
+    found = set()
+    for path in (ROOT / "larder").rglob("*.py"):
+        if "testing" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found.add(node.module.partition(".")[0])
+    return found - set(sys.stdlib_module_names) - {"larder"}
+
+
+def test_every_package_that_is_imported_is_light_or_in_the_extra() -> None:
+    assert imported() <= LIGHT | EXTRAS["prepare"].keys()
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_the_extras_of_the_distribution_bring_them(extra: str) -> None:
+    extras = PROJECT["optional-dependencies"]
+    lines = [*extras.get(extra, ()), *extras["flows"]]
+    brought = {line.split(">")[0].split("<")[0].split("[")[0].strip() for line in lines}
+    assert set(EXTRAS[extra].values()) <= brought
+
+
+@pytest.mark.parametrize("module", EXTRAS["prepare"])
+def test_each_that_is_missing_is_named_with_the_command(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("prepare")
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError) as caught:
+        larder.prepare("digits")
+    assert caught.value.code == "config.missing_package"
+    assert caught.value.message.endswith(f": {EXTRAS['prepare'][module]}")
+    assert caught.value.hint == "pip install 'larder-data[prepare]'"
+
+
+def test_a_package_that_another_needs_in_turn_is_named_too() -> None:
+    for name, part in {"jmespath.parser": ": jmespath", "prefect.flows": ": prefect"}.items():
+        error = missing_package(ModuleNotFoundError("no", name=name))
+        assert error is not None
+        assert error.message.endswith(part)
+    assert missing_package(ModuleNotFoundError("no", name="larder.x")) is None
+    assert missing_package(ModuleNotFoundError("no")) is None
+    assert missing_package(ImportError("broken", name="pyarrow")) is None
