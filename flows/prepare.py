@@ -13,7 +13,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows._prefect import configure_prefect, has_server, show_logs, start_server
+from flows._prefect import (
+    configure_prefect,
+    has_server,
+    show_logs,
+    start_server,
+    with_prefect_start,
+)
 from larder.cli.command import command, options, print_json, run
 from larder.cli.display import Display
 
@@ -58,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
             from larder.pipeline.inline import plan
             from larder.pipeline.report import plan_lines
 
-            document = plan(settings, display)
+            document = with_prefect_start(plan(settings, display))
             lines = plan_lines(document)
         else:
             from larder.pipeline.report import run_lines
@@ -101,15 +107,17 @@ def _run_flow(
     settings: Settings, parameters: dict[str, Any], plan: Plan | None, display: Display
 ) -> dict[str, Any]:
     display.start("prefect")
-    configure_prefect()
+    display.note("prefect", "importing")
+    hidden = configure_prefect()
     wait = None if has_server() else start_server()
-    from flows.prepare_flow import run_prepare
+    with hidden.guard():
+        from flows.prepare_flow import run_prepare
 
-    show_logs(display.say)
-    if wait:
-        wait()
-    display.finish("prefect")
-    return run_prepare(settings, parameters, plan, display)
+        show_logs(display.say, hidden)
+        if wait:
+            display.note("prefect", "starting a server")
+            wait()
+        return run_prepare(parameters, plan, display, named=wait is None)
 
 
 if __name__ == "__main__":
