@@ -85,8 +85,11 @@ def configure_prefect() -> Hidden:
 
     Returns:
         What hides the secrets of Prefect's configuration.
+
+    Raises:
+        ConfigError: ``config.invalid_value``: the server's URL is none.
     """
-    url, auth = auth_of(_setting(_API_URL))
+    url, auth = auth_of(_setting(_API_URL), where=_API_URL)
     hidden = Hidden([auth, *map(_setting, _SECRET)])
     if auth:
         os.environ[_API_URL], os.environ[_AUTH] = url, auth

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from larder.errors import FatalError, LarderError
+from larder.errors import ConfigError, FatalError, LarderError
 
 __all__ = ["Hidden", "auth_of", "without_auth"]
 
@@ -25,11 +25,28 @@ def without_auth(url: str) -> str:
     return _QUERY.sub(r"\g<url>", _USER.sub(r"\g<scheme>", url))
 
 
-def auth_of(url: str) -> tuple[str, str]:
-    """``url`` without its user and password, and these as ``user:password``; empty if none."""
-    parts = urlsplit(url)
-    pair, at, host = parts.netloc.rpartition("@")
-    return (urlunsplit(parts._replace(netloc=host)), unquote(pair)) if at else (url, "")
+def auth_of(url: str, *, where: str) -> tuple[str, str]:
+    """``url`` without its user and password, and these as ``user:password``; empty if none.
+
+    Args:
+        url: Of a server; or empty.
+        where: What has it, for the error, which does not show it.
+
+    Raises:
+        ConfigError: ``config.invalid_value``: it is not the URL of a server.
+    """
+    try:
+        parts = urlsplit(url)
+        valid = not url or (
+            parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        )
+    except ValueError:
+        valid = False
+    if not valid or "@" in parts.path:
+        hint = "write it as http://HOST:4200/api; in a password, / and @ are %2F and %40"
+        raise ConfigError("config.invalid_value", "not a server's URL", where=where, hint=hint)
+    pair, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=host)), unquote(pair)
 
 
 class Hidden:
@@ -64,7 +81,6 @@ class Hidden:
         Raises:
             FatalError: ``run.server``, in the place of an error of Prefect's that does.
         """
-        message = ""
         try:
             yield
         except Exception as error:
@@ -73,5 +89,4 @@ class Hidden:
             if isinstance(error, LarderError) and not self.shown_in(str(error)):
                 raise error from None  # its cause is what shows it
             message = self(f"Prefect fails: {type(error).__name__}: {error}")
-        if message:  # raised here, where no traceback leads back to the error
-            raise FatalError("run.server", message, hint="see PREFECT_API_URL")
+            raise FatalError("run.server", message, hint="see PREFECT_API_URL") from None

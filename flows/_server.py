@@ -53,6 +53,11 @@ class TemporaryServer:
         """What PREFECT_API_URL has to be."""
         return f"http://{_HOST}:{self._port}/api"
 
+    @property
+    def process(self) -> int:
+        """The ID of its process."""
+        return self._process.pid
+
     def wait(self, seconds: float) -> None:
         """Wait until it answers.
 

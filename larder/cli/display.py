@@ -180,7 +180,9 @@ class PlainView:
 
     def noted(self, stage: Stage, now: float) -> None:
         """``prefect: starting a server, after 3 s``."""
-        self.say(f"{stage.name}: {stage.note}, after {format_seconds(stage.seconds(now))}")
+        seconds = stage.seconds(now)
+        after = f"after {format_seconds(seconds)}" if seconds >= 1 else ""
+        self.say(f"{stage.name}: {joined(stage.note, after)}")
 
     def finished(self, stage: Stage, now: float) -> None:
         """``mirror: done, 3,000 objects, 33 MB in 3 s``."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import PrefectServer
 
+from larder.pipeline.inline import prepare
+from larder.pipeline.results import RunError
+from larder.pipeline.settings import load_settings
 from larder.testing.commands import Finished, Workplace
 
 SMALL = ("--set", "shards.bytes=200 kB", "--set", "cluster.runner.batch_bytes=600 kB")
@@ -310,3 +314,88 @@ def test_an_error_of_one_batch_stops_the_others_and_no_more_are_submitted(
     (run,) = prefect_server.flow_runs("window that stops")
     every = {"flow_runs": {"id": {"any_": [run["id"]]}}}
     assert len(prefect_server.post("/task_runs/filter", every)) == 2
+
+
+def test_the_log_of_a_run_has_its_stages_and_the_terminal_has_them_once(
+    reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str]
+) -> None:
+    name = named()
+    done = reporting.run("--dataset", name, "--set", "on_bad_key=skip")
+    assert done.status == 0, done.err
+    (run,) = prefect_server.flow_runs(f"prepare {name} for local")
+    shown = done.err.splitlines()
+    address = f"http://127.0.0.1:{prefect_server.port}/runs/flow-run/{run['id']}"
+    assert shown.count(f"run: {address}") == 1
+    stages = [line for line in shown if not line.startswith(("prefect: ", "run: "))]
+    assert len([line for line in stages if line.startswith("mirror: started")]) == 1
+
+    logged = prefect_server.logs(run, "Finished in state")
+    assert [line for line in logged if line in stages] == stages
+    (summary, *_) = done.out.splitlines()
+    begun = summary.rpartition(" in ")[0]
+    assert [line for line in logged if line.startswith(begun)]
+    assert [line for line in logged if line.startswith("  config ")] == [
+        f"  config   {reporting.folder}/out/local/{name}/experiment.yaml"
+    ]
+
+    quiet = reporting.run("--dataset", name, "--quiet")
+    assert (quiet.status, quiet.out, quiet.err) == (0, "", "")
+
+
+def test_batches_whose_objects_failed_are_failed_and_reported_as_without_prefect(
+    reporting: Workplace,
+    prefect_server: PrefectServer,
+    named: Callable[[], str],
+    own_source: Callable[[Workplace], Path],
+) -> None:
+    name = named()
+    images = sorted(own_source(reporting).glob("train/*/*.JPEG"))
+    for bad in (images[0], images[-1]):
+        bad.write_bytes(b"no image")
+    done = reporting.run("--dataset", name, "--json", *SMALL)
+    assert done.status == 1
+    document = done.document
+    assert document["failed"] == 2
+    assert {failure["code"] for failure in document["failures"]} == {"sample.undecodable"}
+
+    settings = load_settings(
+        name,
+        config_dir=reporting.folder / "configs",
+        settings=(*SMALL[1::2], f"cluster.local.url={reporting.folder}/inline"),
+        environ=reporting.environment,
+    )
+    with pytest.raises(RunError) as inline:
+        prepare(settings)
+    report = inline.value.report
+    assert [asdict(failure) for failure in report.failures] == document["failures"]
+    assert (report.failed, inline.value.message) == (2, document["error"]["message"])
+
+    (run,) = prefect_server.flow_runs(f"prepare {name} for local")
+    logged = prefect_server.logs(run, "Finished in state")
+    for failure in document["failures"]:
+        assert [line for line in logged if failure["key"] in line and line.startswith("failed[")]
+    tasks = prefect_server.task_runs(run, 6)
+    shards = [task for task in tasks if task["name"].startswith("shards from")]
+    failed = [task for task in shards if task["state_type"] == "FAILED"]
+    assert len(failed) == 2 < len(shards)
+    assert {task["run_count"] for task in failed} == {1}
+    assert {task["state_type"] for task in tasks if task not in failed} == {"COMPLETED"}
+
+
+@pytest.mark.parametrize("port", ["server", 9])
+def test_the_servers_password_is_never_shown(
+    reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str], port: int | str
+) -> None:
+    name = named()
+    host = f"127.0.0.1:{prefect_server.port if port == 'server' else port}"
+    reporting.environment |= {
+        "PREFECT_API_URL": f"http://larder:{SECRET}@{host}/api",
+        "PREFECT_API_KEY": f"pnu_{SECRET}",
+        "LARDER_DEBUG": "1",
+    }
+    done = reporting.run("--dataset", name)
+    assert SECRET not in done.out + done.err
+    assert host in done.err
+    assert done.status == (0 if port == "server" else 1), done.err
+    for path in prefect_server.home.glob("prefect.db*"):
+        assert SECRET.encode() not in path.read_bytes()
