@@ -24,7 +24,7 @@ from larder.errors import FatalError
 
 __all__ = ["TemporaryServer"]
 
-STOP_SECONDS = 5.0
+STOP_SECONDS = 30.0
 _HOST = "127.0.0.1"
 _LAST_WORDS = 2000
 _ERROR = re.compile(r"[\w.]+(Error|Exception): ")
@@ -53,6 +53,11 @@ class TemporaryServer:
         """What PREFECT_API_URL has to be."""
         return f"http://{_HOST}:{self._port}/api"
 
+    @property
+    def process(self) -> int:
+        """The ID of its process."""
+        return self._process.pid
+
     def wait(self, seconds: float) -> None:
         """Wait until it answers.
 
@@ -72,15 +77,15 @@ class TemporaryServer:
             connection.close()
 
     def close(self) -> None:
-        """End it and wait until it has; a second call does nothing."""
+        """Let it end; a second call does nothing.
+
+        It writes down what it was told, for which nobody has to wait, and then ends; see `_serve`.
+        """
         assert self._process.stdin is not None, "it is a pipe"
         self._process.stdin.close()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
         self._log.close()
+        # It is nobody's child to wait for: without this, Python would warn that it still runs.
+        self._process.returncode = self._process.poll() or 0
 
     def _last_error(self) -> str:
         self._log.seek(0)

@@ -18,7 +18,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flows._prefect import configure_prefect, has_server, show_logs, start_server
+from flows._prefect import (
+    configure_prefect,
+    has_server,
+    show_logs,
+    start_server,
+    with_prefect_start,
+)
 from larder.cli import prepare
 from larder.cli.command import run
 
@@ -32,22 +38,30 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
-    return prepare.main(arguments, "python -m flows.prepare", run=_run_flow, whole=has_server)
+    return prepare.main(
+        arguments,
+        "python -m flows.prepare",
+        run=_run_flow,
+        whole=has_server,
+        with_start=with_prefect_start,
+    )
 
 
 def _run_flow(
     settings: Settings, parameters: dict[str, Any], plan: Plan | None, display: Display
 ) -> dict[str, Any]:
     display.start("prefect")
-    configure_prefect()
+    display.note("prefect", "importing")
+    hidden = configure_prefect()
     wait = None if has_server() else start_server()
-    from flows.prepare_flow import run_prepare
+    with hidden.guard():
+        from flows.prepare_flow import run_prepare
 
-    show_logs(display.say)
-    if wait:
-        wait()
-    display.finish("prefect")
-    return run_prepare(settings, parameters, plan, display)
+        show_logs(display.say, hidden)
+        if wait:
+            display.note("prefect", "starting a server")
+            wait()
+        return run_prepare(parameters, plan, display, named=wait is None)
 
 
 if __name__ == "__main__":

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from httpx import HTTPError  # Prefect's
 from prefect import flow, get_client
+from prefect.context import FlowRunContext
+from prefect.exceptions import Abort
 from prefect.settings import get_current_settings
+from prefect.states import Cancelled
 from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.utilities.urls import url_for
 
+from flows._cancel import cancellable
 from flows._interrupt import hear_signals, interruptible
+from flows._run_log import RunLog, run_log
+from flows._secrets import without_auth
 from larder.cli.display import Display
-from larder.errors import FatalError
+from larder.errors import FatalError, LarderError
 from larder.pipeline.begin import begin
 from larder.pipeline.build import build
 from larder.pipeline.inline import workers
@@ -22,6 +32,7 @@ from larder.pipeline.plan import Plan
 from larder.pipeline.report import built_document, reused_document
 from larder.pipeline.settings import Settings, load_settings
 from larder.progress import StageTimes
+from tasks._options import STOPPED, call
 from tasks._progress import listening, stoppable, timed
 from tasks.emit import emit
 from tasks.plan import plan_run
@@ -32,6 +43,9 @@ __all__ = ["prepare", "run_prepare"]
 
 _plans: list[Plan] = []
 """What the command line planned a moment ago, so that the source is listed once."""
+
+_shown_on: ContextVar[Display | None] = ContextVar("shown_on", default=None)
+"""Where the address of the run is shown."""
 
 
 @flow(
@@ -46,7 +60,7 @@ def prepare(
     settings: list[str] | None = None,
     config_dir: str = "configs",
     output: str | None = None,
-) -> dict[str, Any]:
+) -> Any:
     """Prepare a dataset: from its source to an experiment config.
 
     Args:
@@ -56,72 +70,113 @@ def prepare(
             cluster. in front.
         config_dir: The directory of all configuration.
         output: Where configs go; out/CLUSTER/DATASET if not given.
+
+    Returns:
+        The JSON document of the run; of one that was stopped, Prefect's state Cancelled.
     """
     hear_signals()
     started = time.monotonic()
-    asked = load_settings(
-        dataset,
-        cluster,
-        config_dir=Path(config_dir),
-        settings=settings or (),
-        output=Path(output) if output else None,
-    )
-    with timed() as times:
-        return _prepare(asked, times, started)
+    try:
+        with _reported() as log, timed() as times:
+            asked = load_settings(
+                dataset,
+                cluster,
+                config_dir=Path(config_dir),
+                settings=settings or (),
+                output=Path(output) if output else None,
+            )
+            document = _prepare(asked, times, started)
+            log.outcome(document)
+    except LarderError as error:
+        if error.code != STOPPED:
+            raise
+        return Cancelled(
+            message="stopped between two objects; run it again to carry on", data=error
+        )
+    return document
 
 
 def _prepare(asked: Settings, times: StageTimes, started: float) -> dict[str, Any]:
+    """Run the tasks; the cluster file says how many batches at once."""
     with scratch() as folder:
         if _plans:
             plan = _plans.pop()
         else:
-            found = survey_source(asked, folder)
+            found = call(survey_source, asked, folder)
             if found.published is not None:
-                note_inputs(asked, found)
-                configs = emit(asked, found.published)
+                call(note_inputs, asked, found)
+                configs = call(emit, asked, found.published)
                 seconds = time.monotonic() - started
                 return reused_document(asked, found, configs, seconds, times.stages())
-            plan = plan_run(asked, found, folder)
+            plan = call(plan_run, asked, found, folder)
         job = begin(plan)
-    built = build(job, TaskRunner(workers(asked)))
-    configs = emit(asked, built.version)
+    count = workers(asked)
+    # Not the flow's own task runner: who starts the flow would choose that, and its width.
+    threads: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=count)
+    with threads as pool:
+        built = build(job, TaskRunner(count, pool))
+    configs = call(emit, asked, built.version)
     seconds = time.monotonic() - started
     return built_document(asked, plan, built, configs, seconds, times.stages())
 
 
+@contextmanager
+def _reported() -> Iterator[RunLog]:
+    """Tie the run to what Prefect shows of it: its address, its log, and that it is cancelled."""
+    context = FlowRunContext.get()
+    run = context.flow_run if context else None
+    assert run is not None, "this is a flow run"
+    display = _shown_on.get()
+    with ExitStack() as stack:
+        if display:
+            address = url_for(run)
+            if address:
+                display.say(f"run: {without_auth(address)}")
+        if not run.deployment_id:
+            stack.enter_context(cancellable(run.id, stack.enter_context(stoppable())))
+        yield stack.enter_context(run_log())
+
+
 def run_prepare(
-    settings: Settings,
-    parameters: dict[str, Any],
-    plan: Plan | None,
-    display: Display,
+    parameters: dict[str, Any], plan: Plan | None, display: Display, *, named: bool
 ) -> dict[str, Any]:
     """Run the flow in this process.
 
     Args:
-        settings: What ``parameters`` lead to.
         parameters: Of the flow.
         plan: What was planned for this very run, if it was.
         display: Told of every stage.
+        named: Whether the user named the server, and so wants to know the run's address.
 
     Returns:
         The JSON document of the run.
 
     Raises:
         FatalError: ``run.server``: Prefect's server cannot be reached, or refuses.
-        KeyboardInterrupt: The user interrupted the run.
+        KeyboardInterrupt: The user interrupted the run, or cancelled it in Prefect.
     """
+    display.note("prefect", "asking the server")
     _check_server()
-    runner: Any = ThreadPoolTaskRunner(max_workers=workers(settings))
+    display.finish("prefect")
     _plans[:] = [plan] if plan else []  # also what a run before this one left
+    token = _shown_on.set(display if named else None)
     with (
         listening(display),
         stoppable() as stop,
         interruptible(stop, display.say),
     ):
         try:
-            document: dict[str, Any] = prepare.with_options(task_runner=runner)(**parameters)
+            document: dict[str, Any] = prepare(**parameters)
         except HTTPError as error:
             raise _server_error(error) from error
+        except Abort:  # the server has it as cancelled, and takes no other state
+            raise KeyboardInterrupt from None
+        except LarderError as error:
+            if error.code == STOPPED:
+                raise KeyboardInterrupt from None
+            raise
+        finally:
+            _shown_on.reset(token)
     return document
 
 
@@ -133,6 +188,7 @@ def _check_server() -> None:
 
 
 def _server_error(error: Exception) -> FatalError:
-    url = str(get_current_settings().api.url)
+    url = without_auth(str(get_current_settings().api.url))
     hint = "see PREFECT_API_URL; the same command carries on"
-    return FatalError("run.server", f"Prefect's server fails: {error}", where=url, hint=hint)
+    message = f"Prefect's server fails: {without_auth(str(error))}"
+    return FatalError("run.server", message, where=url, hint=hint)

@@ -1,4 +1,4 @@
-"""The options that tasks share.
+"""What tasks share: their options, and how they end when the run is stopped.
 
 The store repeats calls; a task is repeated twice at most on top, and only where that can help: a
 store that went on failing, or an error that nobody foresaw.
@@ -6,21 +6,54 @@ store that went on failing, or an error that nobody foresaw.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
+from prefect.states import Cancelled
 from prefect.tasks import Task, exponential_backoff
 
 from larder.errors import LarderError, RetryableError
 
-__all__ = ["LOCAL", "RETRIED"]
+__all__ = ["LOCAL", "RETRIED", "STOPPED", "call", "cancelled_when_stopped"]
+
+STOPPED = "run.interrupted"
+"""The code of the error that a step raises when it was asked to stop."""
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def _worth_repeating(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bool:
     error = state.result(raise_on_failure=False)
     foreseen = isinstance(error, LarderError) and not isinstance(error, RetryableError)
     return isinstance(error, Exception) and not foreseen
+
+
+def cancelled_when_stopped(step: Callable[_P, _R]) -> Callable[_P, _R | State[Any]]:
+    """A function whose run Prefect shows as Cancelled, not Failed, when it was asked to stop.
+
+    Its state's result is the error all the same: whoever asks for it has it raised.
+    """
+
+    @wraps(step)
+    def stopped(*arguments: _P.args, **named: _P.kwargs) -> _R | State[Any]:
+        try:
+            return step(*arguments, **named)
+        except LarderError as error:
+            if error.code != STOPPED:
+                raise
+            return Cancelled(message=error.message, data=error)
+
+    return stopped
+
+
+def call(task: Task[Any, Any], *arguments: Any) -> Any:
+    """Run a task here and now, and raise what it raised."""
+    state: Any = task(*arguments, return_state=True)
+    return state.result()
 
 
 LOCAL: dict[str, Any] = {"cache_policy": NO_CACHE, "persist_result": False, "log_prints": False}

@@ -13,10 +13,32 @@ from threading import Event
 
 from larder.progress import NullProgress, Progress, StageTimes, Stoppable
 
-__all__ = ["current_progress", "listening", "stoppable", "timed"]
+__all__ = ["also_listening", "current_progress", "listening", "stoppable", "timed"]
 
 _listener: ContextVar[Progress] = ContextVar("listener", default=NullProgress())  # noqa: B039
 _stop: ContextVar[Event | None] = ContextVar("stop", default=None)
+
+
+class _Both:
+    """A listener that passes on to two what it is told."""
+
+    def __init__(self, one: Progress, other: Progress) -> None:
+        self._listeners = (one, other)
+
+    def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
+        """See `larder.progress.Progress.start`."""
+        for listener in self._listeners:
+            listener.start(stage, objects=objects, bytes=bytes)
+
+    def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
+        """See `larder.progress.Progress.advance`."""
+        for listener in self._listeners:
+            listener.advance(stage, objects=objects, bytes=bytes)
+
+    def finish(self, stage: str) -> None:
+        """See `larder.progress.Progress.finish`."""
+        for listener in self._listeners:
+            listener.finish(stage)
 
 
 def current_progress() -> Progress:
@@ -37,6 +59,13 @@ def listening(progress: Progress) -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
+
+
+@contextmanager
+def also_listening(progress: Progress) -> Iterator[None]:
+    """Let ``progress`` hear of them beside whoever does."""
+    with listening(_Both(_listener.get(), progress)):
+        yield
 
 
 @contextmanager

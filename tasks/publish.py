@@ -7,19 +7,21 @@ from prefect import task
 from larder.pipeline import publish as steps
 from larder.pipeline.job import Job, Ref
 from larder.versions.documents import VersionDocument
-from tasks._options import RETRIED
+from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
 __all__ = ["publish", "republish"]
 
 
 @task(name="publish", task_run_name="publish version {job.version}", **RETRIED)
+@cancelled_when_stopped
 def publish(job: Job, objects: Ref, mirror: Ref | None) -> VersionDocument:
     """Write version.json, and let the tag name it."""
     return steps.publish(job, objects, mirror, progress=current_progress())
 
 
 @task(name="publish again", task_run_name="publish version {job.version}", **RETRIED)
+@cancelled_when_stopped
 def republish(job: Job) -> VersionDocument:
     """Publish the version of a segment that was whole before."""
     return steps.republish(job, progress=current_progress())

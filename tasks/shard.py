@@ -6,21 +6,29 @@ from prefect import task
 
 from larder.pipeline import index, shard
 from larder.pipeline.job import Job, Ref
-from larder.pipeline.results import BatchReport
+from larder.pipeline.results import BatchReport, RunError
 from larder.shards.model import ShardBatch
-from tasks._options import RETRIED
+from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
 __all__ = ["index_shards", "shard_batch"]
 
 
 @task(name="shard", task_run_name="shards from {batch.shards[0].name}", **RETRIED)
+@cancelled_when_stopped
 def shard_batch(job: Job, batch: ShardBatch, beside: int) -> BatchReport:
-    """Pack and write the shards of one batch."""
-    return shard.shard_batch(job, batch, progress=current_progress(), beside=beside)
+    """Pack and write the shards of one batch.
+
+    Raises:
+        RunError: Samples failed, and so did their shards; the others were written.
+    """
+    report = shard.shard_batch(job, batch, progress=current_progress(), beside=beside)
+    RunError.unless_clean("shard", report)
+    return report
 
 
 @task(name="index", task_run_name="index of the shards", **RETRIED)
+@cancelled_when_stopped
 def index_shards(job: Job, mirror: Ref | None) -> index.Index:
     """Write the manifests of samples, shards and objects."""
     return index.index_shards(job, mirror, progress=current_progress())

@@ -42,6 +42,9 @@ class View(Protocol):
     def advanced(self, stage: Stage, now: float) -> None:
         """A stage got further."""
 
+    def noted(self, stage: Stage, now: float) -> None:
+        """A stage says what it is at."""
+
     def finished(self, stage: Stage, now: float) -> None:
         """A stage is done."""
 
@@ -118,6 +121,14 @@ class Display:
         """What each stage took and did, also where nothing is shown."""
         return self._times.stages()
 
+    def note(self, stage: str, text: str) -> None:
+        """Stage ``stage`` counts nothing yet: it is at ``text``, such as ``importing``."""
+        with self._lock:
+            entry = self._entry(stage)
+            entry.note = text
+            if self._view:
+                self._view.noted(entry, self._clock())
+
     def say(self, line: str) -> None:
         """Show a line of its own, such as a warning, without disturbing the rows."""
         # Not under the lock: rich redraws the rows, for which it asks for copies of the stages.
@@ -185,6 +196,12 @@ class PlainView:
             self._shown[stage.name] = now
             self.say(f"{stage.name}: {_far(stage, now)}")
 
+    def noted(self, stage: Stage, now: float) -> None:
+        """``prefect: starting a server, after 3 s``."""
+        seconds = stage.seconds(now)
+        after = f"after {format_seconds(seconds)}" if seconds >= 1 else ""
+        self.say(f"{stage.name}: {joined(stage.note, after)}")
+
     def finished(self, stage: Stage, now: float) -> None:
         """``mirror: done, 3,000 objects, 33 MB in 3 s``."""
         done = joined("done", stage.objects_text() if stage.objects else "", stage.bytes_text())
@@ -232,6 +249,9 @@ class LiveView:
     def advanced(self, stage: Stage, now: float) -> None:
         """The next redraw shows it."""
 
+    def noted(self, stage: Stage, now: float) -> None:
+        """The next redraw shows it."""
+
     def finished(self, stage: Stage, now: float) -> None:
         """The next redraw shows it."""
 
@@ -268,12 +288,15 @@ class LiveView:
             if wide:
                 table.add_row(stage.name, bar, objects, size, rate, rest)
             else:  # "1,040 of 3,000 samples" without its last word
-                table.add_row(stage.name, "", objects.rpartition(" ")[0], size, rate, rest)
+                counts = objects if stage.waits else objects.rpartition(" ")[0]
+                table.add_row(stage.name, "", counts, size, rate, rest)
         return table
 
 
 def _cells(stage: Stage, now: float) -> tuple[str, str, str, str]:
-    """Objects, bytes, rate, and the time left or taken."""
+    """Objects or what the stage is at, bytes, rate, and the time left or taken."""
+    if stage.waits:
+        return stage.note, "", "", format_seconds(stage.seconds(now))
     known = stage.objects or (stage.total_objects and stage.ended is None)
     rest = stage.left_text(now)
     if stage.ended is not None:

@@ -59,6 +59,7 @@ def main(
     *,
     run: Run = run_here,
     whole: Callable[[], bool] = lambda: False,
+    with_start: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> int:
     """The command; returns its exit status.
 
@@ -67,6 +68,7 @@ def main(
         prog: How the command is called.
         run: What does the work.
         whole: Whether ``run`` is to list and plan too, because somebody wants to see all of it.
+        with_start: Adds to a plan's document what ``run`` takes before it begins.
     """
     started = time.monotonic()
     parser = command(prog, DESCRIPTION)
@@ -95,7 +97,7 @@ def main(
         )
     with Display(quiet=shared.quiet) as display:
         if namespace.plan:
-            document = plan(settings, display)
+            document = with_start(plan(settings, display))
             lines = plan_lines(document)
         else:
             parameters = {

@@ -38,6 +38,7 @@ class Stage:
         bytes: Bytes done.
         total_objects: Objects to do, where known.
         total_bytes: Bytes to do, where known.
+        note: What it is at, while it has nothing to count.
     """
 
     name: str
@@ -47,6 +48,13 @@ class Stage:
     bytes: int = 0
     total_objects: int | None = None
     total_bytes: int | None = None
+    note: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it runs and has nothing to count: what it is at, and for how long, is all."""
+        counted = self.objects or self.bytes or self.total_objects or self.total_bytes
+        return self.ended is None and not counted
 
     @property
     def noun(self) -> str:

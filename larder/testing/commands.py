@@ -69,8 +69,8 @@ class Running:
         for line in self.process.stderr:
             yield line.rstrip("\n")
 
-    def read_until(self, beginning: str) -> None:
-        """Read stderr up to a line that begins so.
+    def read_until(self, beginning: str) -> str:
+        """Read stderr up to a line that begins so, and return that.
 
         Raises:
             EOFError: There was none.
@@ -79,7 +79,7 @@ class Running:
         for line in self.lines():
             seen.append(line)
             if line.startswith(beginning):
-                return
+                return line
         status = self.wait().status
         raise EOFError(f"no line began with {beginning!r}; ended with {status}: {seen}")
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import pty
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from conftest import PrefectServer
 
+from flows._server import TemporaryServer
 from larder.testing.commands import Workplace
 
 FEW = ("--dataset", "imagenet", "--set", "cluster.runner.workers=1", "--set", "shards.bytes=100 kB")
@@ -51,6 +55,18 @@ def wait_until(true: Callable[[], bool]) -> bool:
     return False
 
 
+def history(place: Workplace) -> list[tuple[str, list[str]]]:
+    """The states of all flow runs in Prefect's database, and of the task runs of each."""
+    path = Path(place.environment["PREFECT_HOME"]) / "prefect.db"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        runs = database.execute("SELECT id, state_type FROM flow_run ORDER BY start_time")
+        tasks = "SELECT DISTINCT state_type FROM task_run WHERE flow_run_id = ? ORDER BY 1"
+        return [
+            (state, [task for (task,) in database.execute(tasks, (identity,))])
+            for identity, state in runs.fetchall()
+        ]
+
+
 @pytest.mark.slow
 def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place: Workplace) -> None:
     running = place.start(*FEW, "--json")
@@ -62,7 +78,9 @@ def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place: Workpl
     assert "Traceback" not in done.err
     assert done.err.splitlines()[-1].startswith("error[run.interrupted]: interrupted; run the same")
     assert done.err.count(STOPPING) == 1
-    assert processes(place) == []
+    assert wait_until(lambda: not processes(place))
+    state, tasks = history(place)[-1]
+    assert (state, {"CANCELLED"} <= set(tasks) <= {"CANCELLED", "COMPLETED"}) == ("CANCELLED", True)
     assert list(place.temporary.iterdir()) == []
     assert not list(place.local.glob("larder/imagenet/versions/*/version.json"))
 
@@ -70,8 +88,10 @@ def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place: Workpl
     done = place.run(*FEW, "--json")
     assert done.status == 0, done.err
     assert done.document["status"] == "built"
-    assert processes(place) == []
+    assert wait_until(lambda: not processes(place))
     assert list(place.temporary.iterdir()) == []
+    # Nobody waited for the server, and still it wrote down all that it was told.
+    assert history(place)[-2:] == [(state, tasks), ("COMPLETED", ["COMPLETED"])]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -87,14 +107,34 @@ def test_a_run_interrupted_before_it_needs_prefect(place: Workplace, number: int
     assert wait_until(lambda: not processes(place))
 
 
-def test_sigterm_while_it_copies(reporting: Workplace) -> None:
+def test_sigterm_while_it_copies(reporting: Workplace, prefect_server: PrefectServer) -> None:
     running = reporting.start(*FEW)
+    identity = running.read_until("run: ").rpartition("/")[2]
     running.read_until("mirror: started")
     os.kill(running.process.pid, signal.SIGTERM)
     done = running.wait()
     assert (done.status, done.out) == (130, "")
     assert done.err.splitlines()[-1].startswith("error[run.interrupted]")
+    run = prefect_server.flow_runs("prepare imagenet for local")[-1]
+    assert (run["id"], run["state_type"]) == (identity, "CANCELLED")
     assert list(reporting.temporary.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_nobody_waits_for_a_temporary_server_and_it_ends(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in place.environment.items():
+        monkeypatch.setenv(name, value)
+    server = TemporaryServer()
+    server.wait(240)
+    process = server.process
+    os.kill(process, signal.SIGSTOP)
+    server.close()
+    server.close()
+    assert os.waitpid(process, os.WNOHANG) == (0, 0)
+    os.kill(process, signal.SIGCONT)
+    assert os.waitpid(process, 0)[0] == process
 
 
 @pytest.mark.slow

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import PrefectServer
 
+from larder.pipeline.inline import prepare
+from larder.pipeline.results import RunError
+from larder.pipeline.settings import load_settings
 from larder.testing.commands import Finished, Workplace
 
 SMALL = ("--set", "shards.bytes=200 kB", "--set", "cluster.runner.batch_bytes=600 kB")
@@ -148,6 +152,7 @@ from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 from larder.errors import ConfigError, ObjectError, RetryableError, StoreError
 from larder.pipeline import shard
+from larder.pipeline.results import BatchReport
 from tasks import runner
 from tasks import shard as shard_tasks
 from tasks.runner import TaskRunner
@@ -165,14 +170,17 @@ def step(job, batch, *, progress, beside):
     if len(calls) <= failures:
         error = ERRORS[kind]
         raise error("failed") if kind == "unforeseen" else error("store.unavailable", "failed")
-    return "worked"
+    return BatchReport()
 
-@flow(task_runner=ThreadPoolTaskRunner(max_workers=2))
+@flow
 def all_of(cases: list):
     for kind, failures in cases:
         calls.clear()
         try:
-            result = TaskRunner(2).map(shard.shard_batch, (kind, failures), [Batch("a.tar")])
+            with ThreadPoolTaskRunner(max_workers=2) as pool:
+                tasks = TaskRunner(2, pool)
+                done = tasks.map(shard.shard_batch, (kind, failures), [Batch("a.tar")])
+            result = "worked" if done == [BatchReport()] else "did not"
         except Exception as error:
             result = type(error).__name__
         answers.append([kind, failures, len(calls), result])
@@ -188,9 +196,9 @@ print(json.dumps(answers))
 
 def test_tasks_are_repeated_twice_and_only_where_that_can_help(reporting: Workplace) -> None:
     cases = [
-        ("retryable", 2, 3, ["worked"]),
+        ("retryable", 2, 3, "worked"),
         ("retryable", 9, 3, "RetryableError"),
-        ("unforeseen", 2, 3, ["worked"]),
+        ("unforeseen", 2, 3, "worked"),
         ("config", 9, 1, "ConfigError"),
         ("object", 9, 1, "ObjectError"),
         ("store", 9, 1, "StoreError"),
@@ -201,13 +209,14 @@ def test_tasks_are_repeated_twice_and_only_where_that_can_help(reporting: Workpl
     assert json.loads(done.out) == [list(case) for case in cases]
 
 
-STOPS = """
-import threading
-from prefect import flow
+WINDOW = """
+import json, sys, threading
+from prefect import flow, get_client
 from prefect.task_runners import ThreadPoolTaskRunner
-from larder.errors import FatalError, StoreError
+from larder.errors import FatalError, Failure, StoreError
 from unittest import mock
 from larder.pipeline import shard
+from larder.pipeline.results import BatchReport, Count
 from tasks import runner
 from tasks import shard as shard_tasks
 from tasks.runner import TaskRunner
@@ -216,34 +225,177 @@ class Batch:
     def __init__(self, name):
         self.shards = [type("Shard", (), {"name": name})]
 
-begun, stopped = threading.Event(), []
+lock, two = threading.Lock(), threading.Barrier(2)
+begun, besides, at_once, most = [], set(), 0, 0
+said = {"told": [], "stopped": []}
 
 def step(job, batch, *, progress, beside):
-    if batch.shards[0].name == "bad":
-        begun.wait()
+    global at_once, most
+    name = batch.shards[0].name
+    with lock:
+        begun.append(name)
+        besides.add(beside)
+        at_once += 1
+        most = max(most, at_once)
+    try:
+        return act(name, progress)
+    finally:
+        with lock:
+            at_once -= 1
+
+def act(name, progress):
+    if job == "all":  # two at once, each time
+        two.wait(60)
+        failed = (Failure(name, "sample.empty", "empty"),) if name in "bd" else ()
+        return BatchReport(Count(1, 2), failed, len(failed))
+    two.wait(60) if name in "ab" else None
+    if name == "b":
         raise StoreError("store.denied", "no")
-    begun.set()
     try:
         while True:
             progress.advance("shard", objects=1)
     except FatalError as error:
-        stopped.append(error.code)
+        said["stopped"].append(error.code)
         raise
 
-@flow(task_runner=ThreadPoolTaskRunner(max_workers=2))
-def both():
-    return TaskRunner(2).map(shard.shard_batch, None, [Batch("endless"), Batch("bad")])
+@flow(flow_run_name=sys.argv[2])
+def batches():
+    with ThreadPoolTaskRunner() as pool:  # as wide as Prefect makes it
+        names = [Batch(name) for name in "abcdef"]
+        return TaskRunner(2, pool).map(shard.shard_batch, None, names)
 
+job, error, reports = sys.argv[1], "", []
 with mock.patch.object(shard, "shard_batch", step), \\
         mock.patch.dict(runner._TASKS, {step: shard_tasks.shard_batch}):
     try:
-        both()
-    except StoreError as error:
-        print(error.code, *stopped)
+        reports = batches()
+    except StoreError as raised:
+        error = raised.code
+failed = [failure.key for report in reports for failure in report.failures]
+print(json.dumps({"begun": sorted(begun), "beside": sorted(besides), "most": most, "error": error,
+                  "stopped": said["stopped"], "failed": failed,
+                  "done": sum(report.done.count for report in reports)}))
 """
 
 
-def test_an_error_of_one_batch_stops_the_others(reporting: Workplace) -> None:
-    done = reporting.run(python=("-c", STOPS))
+def states(server: PrefectServer, name: str, count: int) -> dict[str, str]:
+    """The state of each task run of a flow run, by the name of its first shard."""
+    (run,) = server.flow_runs(name)
+    found = {}
+    for task in server.task_runs(run, count):
+        found[task["name"].removeprefix("shards from ")] = task["state_type"]
+    return found
+
+
+def test_a_window_of_batches_each_told_how_many_and_bad_ones_are_failed_task_runs(
+    reporting: Workplace, prefect_server: PrefectServer
+) -> None:
+    done = reporting.run("all", "window of all", python=("-c", WINDOW))
+    assert succeeded(done) == {
+        "begun": list("abcdef"),
+        "beside": [2],
+        "most": 2,
+        "error": "",
+        "stopped": [],
+        "failed": ["b", "d"],
+        "done": 6,
+    }
+    expected = dict.fromkeys("acef", "COMPLETED") | dict.fromkeys("bd", "FAILED")
+    assert states(prefect_server, "window of all", 6) == expected
+
+
+def test_an_error_of_one_batch_stops_the_others_and_no_more_are_submitted(
+    reporting: Workplace, prefect_server: PrefectServer
+) -> None:
+    document = succeeded(reporting.run("stop", "window that stops", python=("-c", WINDOW)))
+    assert (document["begun"], document["error"]) == (["a", "b"], "store.denied")
+    assert document["stopped"] == ["run.interrupted"]
+    assert states(prefect_server, "window that stops", 2) == {"a": "CANCELLED", "b": "FAILED"}
+    (run,) = prefect_server.flow_runs("window that stops")
+    every = {"flow_runs": {"id": {"any_": [run["id"]]}}}
+    assert len(prefect_server.post("/task_runs/filter", every)) == 2
+
+
+def test_the_log_of_a_run_has_its_stages_and_the_terminal_has_them_once(
+    reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str]
+) -> None:
+    name = named()
+    done = reporting.run("--dataset", name, "--set", "on_bad_key=skip")
     assert done.status == 0, done.err
-    assert done.out.split() == ["store.denied", "run.interrupted"]
+    (run,) = prefect_server.flow_runs(f"prepare {name} for local")
+    shown = done.err.splitlines()
+    address = f"http://127.0.0.1:{prefect_server.port}/runs/flow-run/{run['id']}"
+    assert shown.count(f"run: {address}") == 1
+    stages = [line for line in shown if not line.startswith(("prefect: ", "run: "))]
+    assert len([line for line in stages if line.startswith("mirror: started")]) == 1
+
+    logged = prefect_server.logs(run, "Finished in state")
+    assert [line for line in logged if line in stages] == stages
+    (summary, *_) = done.out.splitlines()
+    begun = summary.rpartition(" in ")[0]
+    assert [line for line in logged if line.startswith(begun)]
+    assert [line for line in logged if line.startswith("  config ")] == [
+        f"  config   {reporting.folder}/out/local/{name}/experiment.yaml"
+    ]
+
+    quiet = reporting.run("--dataset", name, "--quiet")
+    assert (quiet.status, quiet.out, quiet.err) == (0, "", "")
+
+
+def test_batches_whose_objects_failed_are_failed_and_reported_as_without_prefect(
+    reporting: Workplace,
+    prefect_server: PrefectServer,
+    named: Callable[[], str],
+    own_source: Callable[[Workplace], Path],
+) -> None:
+    name = named()
+    images = sorted(own_source(reporting).glob("train/*/*.JPEG"))
+    for bad in (images[0], images[-1]):
+        bad.write_bytes(b"no image")
+    done = reporting.run("--dataset", name, "--json", *SMALL)
+    assert done.status == 1
+    document = done.document
+    assert document["failed"] == 2
+    assert {failure["code"] for failure in document["failures"]} == {"sample.undecodable"}
+
+    settings = load_settings(
+        name,
+        config_dir=reporting.folder / "configs",
+        settings=(*SMALL[1::2], f"cluster.local.url={reporting.folder}/inline"),
+        environ=reporting.environment,
+    )
+    with pytest.raises(RunError) as inline:
+        prepare(settings)
+    report = inline.value.report
+    assert [asdict(failure) for failure in report.failures] == document["failures"]
+    assert (report.failed, inline.value.message) == (2, document["error"]["message"])
+
+    (run,) = prefect_server.flow_runs(f"prepare {name} for local")
+    logged = prefect_server.logs(run, "Finished in state")
+    for failure in document["failures"]:
+        assert [line for line in logged if failure["key"] in line and line.startswith("failed[")]
+    tasks = prefect_server.task_runs(run, 6)
+    shards = [task for task in tasks if task["name"].startswith("shards from")]
+    failed = [task for task in shards if task["state_type"] == "FAILED"]
+    assert len(failed) == 2 < len(shards)
+    assert {task["run_count"] for task in failed} == {1}
+    assert {task["state_type"] for task in tasks if task not in failed} == {"COMPLETED"}
+
+
+@pytest.mark.parametrize("port", ["server", 9])
+def test_the_servers_password_is_never_shown(
+    reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str], port: int | str
+) -> None:
+    name = named()
+    host = f"127.0.0.1:{prefect_server.port if port == 'server' else port}"
+    reporting.environment |= {
+        "PREFECT_API_URL": f"http://larder:{SECRET}@{host}/api",
+        "PREFECT_API_KEY": f"pnu_{SECRET}",
+        "LARDER_DEBUG": "1",
+    }
+    done = reporting.run("--dataset", name)
+    assert SECRET not in done.out + done.err
+    assert host in done.err
+    assert done.status == (0 if port == "server" else 1), done.err
+    for path in prefect_server.home.glob("prefect.db*"):
+        assert SECRET.encode() not in path.read_bytes()

@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 
 from flows._prefect import DEFAULTS, configure_prefect, has_server, show_logs
+from flows._secrets import Hidden
 
 PROFILES = """
 active = "quiet"
@@ -79,7 +80,7 @@ def handlers() -> Iterator[None]:
 @pytest.mark.usefixtures("handlers")
 def test_warnings_are_one_line_and_errors_of_runs_are_left_to_the_command() -> None:
     said: list[str] = []
-    show_logs(said.append)
+    show_logs(said.append, Hidden([]))
     logging.getLogger("prefect.events.clients").warning("no\n  connection")
     logging.getLogger("prefect.flow_runs").error("Encountered exception", exc_info=ValueError())
     logging.getLogger("prefect.task_runs").warning("a %s", "thing")

@@ -1,0 +1,39 @@
+"""A run that is cancelled in Prefect's UI stops as one that is interrupted does.
+
+A worker ends the runs that it started itself; nobody would end one that a command started.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from uuid import UUID
+
+from prefect import get_client
+
+__all__ = ["cancellable"]
+
+POLL_SECONDS = 5.0
+
+
+@contextmanager
+def cancellable(flow_run: UUID, stop: threading.Event) -> Iterator[None]:
+    """Set ``stop`` once the flow run is Cancelling or Cancelled, within a ``with`` block."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(POLL_SECONDS):
+            # A server that is away for a while must not end the run.
+            with suppress(Exception), get_client(sync_client=True) as client:
+                state = client.read_flow_run(flow_run).state
+                if state and (state.is_cancelling() or state.is_cancelled()):
+                    stop.set()
+                    return
+
+    watcher = threading.Thread(target=watch, name="cancel-watcher", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()

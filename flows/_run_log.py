@@ -1,0 +1,69 @@
+"""What a flow run writes to its log, which Prefect's UI shows: stages, the outcome, what failed."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from prefect.logging import get_run_logger
+
+from flows._prefect import SHOWN
+from larder.cli.display import Display, PlainView
+from larder.pipeline.report import run_lines
+from larder.pipeline.results import BadKeysError, RunError
+from tasks._progress import also_listening
+
+__all__ = ["RunLog", "run_log"]
+
+INTERVAL_SECONDS = 30.0
+SHOWN_FAILURES = 10
+
+
+class _View(PlainView):
+    def __init__(self, say: Any) -> None:
+        super().__init__(sys.stderr, INTERVAL_SECONDS)
+        self._say = say
+
+    def say(self, line: str) -> None:
+        self._say(logging.INFO, line)
+
+
+class RunLog:
+    """The log of the flow run that runs here; its lines may come from any thread."""
+
+    def __init__(self) -> None:
+        self._logger = get_run_logger()
+        self.progress = Display(view=_View(self._log))
+
+    def outcome(self, document: Mapping[str, Any]) -> None:
+        """What the run led to: version, place and configs; and what it left out."""
+        for line in run_lines(document):
+            self._log(logging.INFO, line)
+        if document["skipped"]:
+            self._log(logging.WARNING, f"{document['skipped']:,} keys or samples were left out")
+
+    def failed(self, error: BadKeysError | RunError) -> None:
+        """The first objects that failed. That the run did, and why, Prefect logs itself."""
+        failures = error.report.failures[:SHOWN_FAILURES]
+        for failure in failures:
+            self._log(logging.ERROR, f"failed[{failure.code}]: {failure.line}")
+        if more := error.report.failed - len(failures):
+            self._log(logging.ERROR, f"and {more:,} more")
+
+    def _log(self, level: int, line: str) -> None:
+        self._logger.log(level, "%s", line, extra={SHOWN: True})
+
+
+@contextmanager
+def run_log() -> Iterator[RunLog]:
+    """Log the stages and failures of a ``with`` block within a flow run."""
+    log = RunLog()
+    try:
+        with also_listening(log.progress):
+            yield log
+    except (BadKeysError, RunError) as error:
+        log.failed(error)
+        raise

@@ -1,0 +1,92 @@
+"""No secret of Prefect's configuration in any message: passwords, keys, and what URLs hide."""
+
+from __future__ import annotations
+
+import base64
+import re
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from larder.errors import ConfigError, FatalError, LarderError
+
+__all__ = ["Hidden", "auth_of", "without_auth"]
+
+_MASK = "***"
+_SHORTEST = 4
+"""A shorter secret would be found in words that are none."""
+_USER = re.compile(r"(?P<scheme>\b[a-zA-Z][\w+.-]*://)[^\s'\"<>]*@")
+_QUERY = re.compile(r"(?P<url>\b[a-zA-Z][\w+.-]*://[^\s'\"<>?#]*)[?#][^\s'\"<>]*")
+
+
+def without_auth(url: str) -> str:
+    """``url`` without user, password, query and fragment."""
+    return _QUERY.sub(r"\g<url>", _USER.sub(r"\g<scheme>", url))
+
+
+def auth_of(url: str, *, where: str) -> tuple[str, str]:
+    """``url`` without its user and password, and these as ``user:password``; empty if none.
+
+    Args:
+        url: Of a server; or empty.
+        where: What has it, for the error, which does not show it.
+
+    Raises:
+        ConfigError: ``config.invalid_value``: it is not the URL of a server.
+    """
+    try:
+        parts = urlsplit(url)
+        valid = not url or (
+            parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        )
+    except ValueError:
+        valid = False
+    if not valid or "@" in parts.path:
+        hint = "write it as http://HOST:4200/api; in a password, / and @ are %2F and %40"
+        raise ConfigError("config.invalid_value", "not a server's URL", where=where, hint=hint)
+    pair, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=host)), unquote(pair)
+
+
+class Hidden:
+    """Makes text fit to be shown.
+
+    Args:
+        secrets: What must not be seen, as it was configured. Of ``user:password`` the password.
+    """
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        found = set(filter(None, secrets))
+        found |= {secret.partition(":")[2] for secret in found}
+        found |= {quote(secret, safe="") for secret in found}
+        found |= {base64.b64encode(secret.encode()).decode() for secret in found}
+        self._secrets = sorted(filter(lambda one: len(one) >= _SHORTEST, found), key=len)[::-1]
+
+    def __call__(self, text: str) -> str:
+        """``text`` without any secret, nor what stands in a URL before the host or after ``?``."""
+        text = without_auth(text)
+        for secret in self._secrets:
+            text = text.replace(secret, _MASK)
+        return text
+
+    def shown_in(self, text: str) -> bool:
+        """Whether ``text`` shows a secret."""
+        return bool(_USER.search(text)) or any(secret in text for secret in self._secrets)
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Within a ``with`` block: no error leaves it whose text or traceback shows a secret.
+
+        Raises:
+            FatalError: ``run.server``, in the place of an error of Prefect's that does.
+        """
+        try:
+            yield
+        except Exception as error:
+            if not self.shown_in("".join(traceback.format_exception(error))):
+                raise
+            if isinstance(error, LarderError) and not self.shown_in(str(error)):
+                raise error from None  # its cause is what shows it
+            message = self(f"Prefect fails: {type(error).__name__}: {error}")
+            raise FatalError("run.server", message, hint="see PREFECT_API_URL") from None

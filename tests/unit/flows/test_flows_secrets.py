@@ -1,0 +1,101 @@
+"""What is shown of Prefect's configuration: never a password, a key, or what a URL hides."""
+
+import os
+import traceback
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from flows._prefect import configure_prefect
+from flows._secrets import Hidden, auth_of, without_auth
+from larder.errors import ConfigError, FatalError, LarderError
+
+SECRET = "canary0987654321"
+
+
+@pytest.mark.parametrize(
+    ("url", "plain", "auth"),
+    [
+        ("", "", ""),
+        ("http://127.0.0.1:4200/api", "http://127.0.0.1:4200/api", ""),
+        ("https://me:pw@host/api", "https://host/api", "me:pw"),
+        ("http://me:p%40ss@host:80/api", "http://host:80/api", "me:p@ss"),
+        ("http://me:p@ss@[::1]:80/api", "http://[::1]:80/api", "me:p@ss"),
+        ("https://token@host/api", "https://host/api", "token"),
+    ],
+)
+def test_a_password_is_taken_out_of_a_url(url: str, plain: str, auth: str) -> None:
+    assert auth_of(url, where="X") == (plain, auth)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"me:{SECRET}@host/api",
+        f"ftp://me:{SECRET}@host/api",
+        f"http://me:{SECRET}/x@host/api",
+        f"http://me:{SECRET}@",
+        f"http://me:{SECRET}@host:99999/api",
+        f"http://me:{SECRET}@[::1/api",
+        SECRET,
+    ],
+)
+def test_what_is_no_servers_url_is_refused_and_not_shown(url: str) -> None:
+    with (
+        mock.patch.dict(os.environ, PREFECT_API_URL=url),
+        pytest.raises(ConfigError) as raised,
+    ):
+        configure_prefect()
+    assert raised.value.code == "config.invalid_value"
+    assert str(raised.value).startswith("PREFECT_API_URL: not a server's URL")
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+def test_prefect_is_given_the_password_apart_from_the_url(tmp_path: Path) -> None:
+    (tmp_path / "profiles.toml").write_text(
+        f'active = "x"\n[profiles.x]\nPREFECT_API_URL = "http://me:{SECRET}@host/api"\n'
+    )
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")}
+    with mock.patch.dict(os.environ, {**clean, "PREFECT_HOME": str(tmp_path)}, clear=True):
+        hidden = configure_prefect()
+        assert os.environ["PREFECT_API_URL"] == "http://host/api"
+        assert os.environ["PREFECT_API_AUTH_STRING"] == f"me:{SECRET}"
+    assert hidden(f"with {SECRET}") == "with ***"
+
+
+def test_urls_keep_what_is_no_secret() -> None:
+    text = f"for 'http://me:{SECRET}@host:80/api/x?key={SECRET}#{SECRET}' and s3://bucket/a"
+    assert without_auth(text) == "for 'http://host:80/api/x' and s3://bucket/a"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        SECRET,
+        f"http://other:{SECRET}x@host",
+        "Basic bWU6Y2FuYXJ5MDk4NzY1NDMyMQ==",  # base64 of me:canary...
+    ],
+)
+def test_an_error_that_shows_a_secret_becomes_one_that_does_not(shown: str) -> None:
+    with pytest.raises(FatalError) as raised, Hidden([f"me:{SECRET}"]).guard():
+        raise ValueError(f"refused: {shown}")
+    assert raised.value.code == "run.server"
+    assert "Prefect fails: ValueError: refused: " in str(raised.value)
+    everything = "".join(traceback.format_exception(raised.value))
+    assert SECRET not in everything
+    assert "bWU6" not in everything
+
+
+def test_an_error_of_larder_stays_without_the_cause_that_shows_a_secret() -> None:
+    with pytest.raises(LarderError) as raised, Hidden([SECRET]).guard():
+        raise FatalError("run.server", "refused") from ValueError(SECRET)
+    assert str(raised.value) == "refused"
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+def test_other_errors_and_their_causes_stay_what_they_are() -> None:
+    cause = ValueError("no secret")
+    with pytest.raises(FatalError) as raised, Hidden([SECRET, "", "abc"]).guard():
+        raise FatalError("run.server", "abc refused") from cause
+    assert raised.value.__cause__ is cause
