@@ -2,7 +2,8 @@
 
 Objects are regular files; a key is the path below the root. Writing is: a temporary file beside
 the destination, fsync, rename (a hard link for ``if_absent``), fsync of the directory. So an
-object is whole or not there, also after a power cut.
+object is whole or not there, also after a power cut. (macOS has the drive order that by itself:
+its fsync does not wait for the drive, and the call that does takes milliseconds for every file.)
 
 ``if_match`` holds a lock file in the object's directory: it is atomic among writers that give
 ``if_match``, on every machine where the file system has flock.

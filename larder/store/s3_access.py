@@ -159,6 +159,7 @@ class S3Access:
     def _by_obstore(self, endpoint: str, region: str) -> _Settings:
         local = is_loopback(endpoint)
         chain = find_chain(self._profile, region, self.store_url, local_server=local)
+        chain.check(self.store_url)
         region = region or chain.region or "us-east-1"
         return _Settings(endpoint or _aws_endpoint(region), region, None, chain=chain)
 

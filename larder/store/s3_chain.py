@@ -18,10 +18,13 @@ The variables: https://docs.aws.amazon.com/sdkref/latest/guide/standardized-cred
 from __future__ import annotations
 
 import configparser
+import http.client
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
 from larder.store.s3_errors import CREDENTIALS_HINT, Call, answer_of_text
@@ -31,8 +34,9 @@ __all__ = ["Chain", "asks_metadata", "find_chain", "no_credentials", "without_bo
 _METADATA = "http://169.254.169.254"
 _CONTAINER = "http://169.254.170.2"
 # What a default profile may say without being about credentials or addresses.
-_HARMLESS = {"region", "output"}
+_HARMLESS = {"region", "output", "s3", "cli_pager", "max_attempts", "retry_mode"}
 _BUSY = 429
+_ANSWER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,32 @@ class Chain:
         if answer and (answer.status >= 500 or answer.status == _BUSY):
             return RetryableError("store.unavailable", message, where=call.store_url)
         return StoreError("store.denied", message, where=call.store_url, hint=CREDENTIALS_HINT)
+
+    def check(self, store_url: str) -> None:
+        """Ask the metadata for a token, as obstore will, with less patience.
+
+        In a container, an instance may let the question out and not the answer in (its hop limit is
+        one then), and obstore waits for that as long as for the bytes of an object.
+
+        Args:
+            store_url: For messages.
+
+        Raises:
+            StoreError: ``store.denied``: nothing answers.
+        """
+        url = urlsplit(self.options.get("metadata_endpoint", ""))
+        if not url.hostname:
+            return
+        try:
+            connection = http.client.HTTPConnection(url.hostname, url.port, timeout=_ANSWER_SECONDS)
+            with closing(connection):
+                lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+                connection.request("PUT", f"{url.path}/latest/api/token", headers=lifetime)
+                connection.getresponse().read()
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            message = f"no AWS credentials: {self.giver} does not answer"
+            hint = CREDENTIALS_HINT
+            raise StoreError("store.denied", message, where=store_url, hint=hint) from error
 
 
 def find_chain(profile: str | None, region: str, store_url: str, *, local_server: bool) -> Chain:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
-from larder.errors import ConfigError, LarderError, RetryableError
+from larder.errors import ConfigError, LarderError, RetryableError, StoreError
+from larder.store import s3_chain
 from larder.store.s3_chain import asks_metadata, find_chain
 from larder.store.s3_errors import Call
 
@@ -69,7 +71,7 @@ def test_a_default_profile_is_botocores_unless_it_tells_the_region_alone(
     monkeypatch: pytest.MonkeyPatch, home: Path, name: str, section: str
 ) -> None:
     file = home / name
-    file.write_text(f"[{section}]\nregion = eu-west-1\noutput = json\n[other]\nrole_arn = r\n")
+    file.write_text(f"[{section}]\nregion = eu-west-1\noutput = json\ns3 =\n  a = b\n[other]\nrole_arn = r\n")
     chain = find_chain(None, "", URL, local_server=False)
     assert (chain.region, chain.options) == ("eu-west-1", {"metadata_endpoint": IMDS})
     assert find_chain(None, "here", URL, local_server=False).region == "here"
@@ -98,6 +100,21 @@ def test_when_the_metadata_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asks_metadata(local_server=True)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     assert not asks_metadata(local_server=False)
+
+
+def test_metadata_that_takes_the_question_and_never_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(s3_chain, "_ANSWER_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", url)
+        with pytest.raises(StoreError, match="metadata service does not answer") as caught:
+            find_chain(None, "", URL, local_server=True).check(URL)
+    assert caught.value.code == "store.denied"
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:99999")
+    with pytest.raises(StoreError, match="does not answer"):
+        find_chain(None, "", URL, local_server=True).check(URL)
 
 
 def test_a_profile_that_is_named_in_the_call() -> None:
