@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from larder.cache.layout import PartFacts
-from larder.cache.scratch import Draft, disk_errors, draft, without_locks
+from larder.cache.scratch import Draft, disk_errors, draft
 from larder.errors import DamageError, StoreError
+from larder.manifest.temporary import without_locks
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.units import format_bytes

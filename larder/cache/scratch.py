@@ -8,25 +8,20 @@ killed; the next writer of the same final name removes it.
 from __future__ import annotations
 
 import errno
-import fcntl
 import glob
 import os
 import secrets
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from larder.cache.record import Buffer
 from larder.errors import ConfigError, StoreError
+from larder.manifest.temporary import try_lock, without_locks
 
-__all__ = ["Draft", "disk_errors", "draft", "without_locks", "workshop"]
+__all__ = ["Draft", "disk_errors", "draft"]
 
 _SUFFIX = ".draft"
-_WORKSHOP = ".larder-tmp-workshop-"
-_LOCK = "lock"
-_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -89,56 +84,6 @@ def draft(final: Path) -> Iterator[Draft]:
 
 
 @contextmanager
-def workshop(parent: Path) -> Iterator[Path]:
-    """A private directory to build in, removed at the end.
-
-    It is locked while its owner lives; those that killed processes left in ``parent`` are removed.
-
-    Args:
-        parent: On the disk that has the room; made if needed.
-
-    Raises:
-        ConfigError: ``config.path``: the directory cannot be made or written.
-        StoreError: ``store.full``: no space is left.
-    """
-    with disk_errors(parent):
-        parent.mkdir(parents=True, exist_ok=True)
-        _sweep(parent)
-        folder, handle = _open_workshop(parent)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(handle)
-
-
-def _open_workshop(parent: Path) -> tuple[Path, int]:
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=_WORKSHOP, dir=parent))
-        handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        locked = True
-        with without_locks():
-            locked = _lock(handle)
-        if locked and (folder / _LOCK).exists():
-            return folder, handle
-        # Another took it for stale between the two calls above.
-        os.close(handle)
-
-
-def _sweep(parent: Path) -> None:
-    # One without a lock file is being made this moment; if its maker is killed then, an empty
-    # directory stays.
-    for lock in parent.glob(f"{_WORKSHOP}*/{_LOCK}"):
-        with suppress(OSError):
-            handle = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                if _lock(handle):
-                    shutil.rmtree(lock.parent, ignore_errors=True)
-            finally:
-                os.close(handle)
-
-
-@contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
     """Turn an OSError inside into the error that a user can act on.
 
@@ -161,7 +106,7 @@ def _create(final: Path) -> tuple[Path, int]:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         locked = True
         with without_locks():
-            locked = _lock(handle)
+            locked = try_lock(handle)
         if locked and path.exists():
             return path, handle
         # Another writer took it for stale between the two calls above.
@@ -173,28 +118,10 @@ def _remove_stale(final: Path) -> None:
         with suppress(OSError):
             handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                if _lock(handle):
+                if try_lock(handle):
                     path.unlink()
             finally:
                 os.close(handle)
-
-
-def _lock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-@contextmanager
-def without_locks() -> Iterator[None]:
-    """Pass over the error of a file system that has no locks."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
 
 
 def _sync_directory(path: Path) -> None:

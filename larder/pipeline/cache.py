@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from larder.cache.part import open_part
 from larder.cache.records import Samples, build_samples
-from larder.cache.scratch import workshop
 from larder.errors import NotFoundError
 from larder.manifest.schemas import SAMPLES
+from larder.manifest.temporary import workshop
 from larder.pipeline.index import Index
 from larder.pipeline.job import Job, Ref, opened_root
 from larder.pipeline.manifests import read_ref

@@ -16,6 +16,7 @@ from larder.config.location import is_path
 from larder.config.models import Cluster, Dataset, Location
 from larder.errors import StoreError
 from larder.manifest.files import ManifestFile
+from larder.manifest.temporary import workshop
 from larder.store import object_url, open_store
 from larder.store.base import ObjectInfo, Store
 from larder.versions import layout
@@ -165,9 +166,12 @@ def listed(root: Store, prefix: str) -> Iterator[ObjectInfo]:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A private directory for temporary files, removed at the end."""
-    with tempfile.TemporaryDirectory(prefix="larder-") as name:
-        yield Path(name)
+    """A private directory for temporary files, removed at the end.
+
+    Those that killed runs left in the system's directory for them are removed too.
+    """
+    with workshop(Path(tempfile.gettempdir())) as folder:
+        yield folder
 
 
 def put_work(store: Store, segment: str, role: str, file: ManifestFile) -> Ref:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
-import shutil
 import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,7 +22,7 @@ import pyarrow as pa
 from larder.errors import DamageError
 from larder.manifest.disk import disk_errors
 from larder.manifest.files import read_manifest
-from larder.pipeline.job import Ref
+from larder.pipeline.job import Ref, scratch
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.versions.documents import MAKE_ANEW
@@ -130,8 +129,9 @@ class Manifests:
     def _made_folder(self) -> Path:
         with self._lock:
             if self._folder is None:
-                self._folder = Path(tempfile.mkdtemp(prefix="larder-"))
-                atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+                stack = ExitStack()
+                self._folder = stack.enter_context(scratch())
+                atexit.register(stack.close)
             return self._folder
 
 

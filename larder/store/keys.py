@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from larder.errors import ObjectError
+from larder.manifest.temporary import TEMPORARY_PREFIX
 
 __all__ = ["TEMPORARY_PREFIX", "check_key", "check_path_key", "folder_prefix", "object_url"]
-
-TEMPORARY_PREFIX = ".larder-tmp-"
-"""Names that begin so are ours: files being written, and locks. No listing shows them."""
 
 _MOST_KEY_BYTES = 1024  # S3 and GCS alike
 _MOST_NAME_BYTES = 255  # Linux' NAME_MAX

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Callable
@@ -13,10 +12,12 @@ from types import TracebackType
 from typing import IO
 
 from larder.errors import ObjectError, PreconditionError
+from larder.manifest.temporary import draft_name, hold
 from larder.store.base import Buffer, ObjectInfo
-from larder.store.keys import TEMPORARY_PREFIX, object_url
+from larder.store.keys import object_url
 from larder.store.local_errors import local_errors
 from larder.store.local_files import describe, locked, make_folder, sync_folder
+from larder.store.local_sweep import sweep_once
 
 __all__ = ["LocalWriter"]
 
@@ -31,6 +32,8 @@ _NO_FAST_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errn
 class LocalWriter:
     """See `larder.store.base.Writer`: a temporary file beside the object to be.
 
+    The first one in a directory removes what killed processes left there.
+
     Args:
         store_url: The store's, for messages.
         key: The object's.
@@ -42,12 +45,22 @@ class LocalWriter:
         self._key = key
         self._path = path
         self._folder = os.path.dirname(path)
-        draft = f"{TEMPORARY_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
-        self._draft = os.path.join(self._folder, draft.encode())
+        self._draft = b""
         with local_errors(store_url, key, writing=True):
             self._handle: int | None = self._create()
+        sweep_once(self._folder, self._handle)
 
     def _create(self) -> int:
+        while True:
+            self._draft = os.path.join(self._folder, draft_name())
+            handle = self._open()
+            if hold(handle):
+                return handle
+            os.close(handle)
+            with suppress(FileNotFoundError):
+                os.unlink(self._draft)
+
+    def _open(self) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         # More than once, as a delete may take the emptied directory away between the two calls.
         for _ in range(_MOST_TRIES):

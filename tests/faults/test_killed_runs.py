@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import signal
 import subprocess
@@ -41,14 +42,29 @@ settings = run_settings(
 stop = Kill(after)
 with between(lambda store: StoppingStore(store, stop)):
     document = prepare(settings)
-print(json.dumps({**document, "writes": [key for _, key in stop.writes]}))
+methods, keys = ([write[place] for write in stop.writes] for place in (0, 1))
+print(json.dumps({**document, "methods": methods, "writes": keys}))
 """
 
 
 def start(folder: Path, after: int = 0) -> subprocess.Popen[str]:
     """A run that is killed at a write, counted from 1."""
     command = [sys.executable, "-c", RUN, str(folder), str(after)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+
+
+def left_behind(folder: Path) -> list[Path]:
+    """Temporary files and folders, but for the empty lock files of directories."""
+    found = folder.rglob(".larder-tmp-*")
+    return [path for path in found if path.name != ".larder-tmp-lock"]
 
 
 def finished(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -98,12 +114,66 @@ def test_a_run_that_was_killed_is_finished_by_the_next(
     assert killed.returncode == -signal.SIGKILL
     assert published(tmp_path) == {}
     again = finished(start(tmp_path))
+    assert left_behind(tmp_path) == []
+    assert list((tmp_path / "tmp").iterdir()) == []
     assert again["digest"] == document["digest"]
     (found,) = published(tmp_path).values()
     assert shards(found) == expected
     if at in ("/index/", "version.json"):
         assert again["copied"]["count"] == 0
         assert again["shards"]["reused"] == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("method", "at", "kinds"),
+    [
+        ("commit", "shards/train/d-train-000001.tar", {"draft"}),
+        ("upload", "/cache/train-", {"workshop"}),
+        ("upload", "/index/", {"workshop"}),
+    ],
+)
+@pytest.mark.parametrize("changed", [False, True])
+def test_what_a_killed_run_left_is_swept_by_the_next(
+    tmp_path: Path,
+    undisturbed: tuple[dict[str, Any], dict[str, str]],
+    method: str,
+    at: str,
+    kinds: set[str],
+    changed: bool,
+) -> None:
+    """In the system's directory for temporary files and in the storage."""
+    document, _ = undisturbed
+    fill(tmp_path)
+    writes = zip(document["methods"], document["writes"], strict=True)
+    place = next(
+        number for number, (how, key) in enumerate(writes, 1) if how == method and at in key
+    )
+    killed = start(tmp_path, after=place)
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    left = left_behind(tmp_path)
+    assert {path.name.split("-")[2] for path in left} >= kinds
+    if changed and "draft" not in kinds:  # the draft of an object that is not written again stays
+        (tmp_path / "source" / "a" / "00.png").write_bytes(
+            (tmp_path / "source" / "b" / "01.png").read_bytes()
+        )
+    finished(start(tmp_path))
+    assert left_behind(tmp_path) == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+    published(tmp_path)
+
+
+def test_what_a_living_run_uses_is_not_swept(
+    tmp_path: Path, undisturbed: tuple[dict[str, Any], dict[str, str]]
+) -> None:
+    """Many at once, each of which looks for what others left."""
+    document, expected = undisturbed
+    fill(tmp_path)
+    for each in [start(tmp_path) for _ in range(4)]:
+        assert finished(each)["digest"] == document["digest"]
+    assert left_behind(tmp_path) == []
+    (found,) = published(tmp_path).values()
+    assert shards(found) == expected
 
 
 def test_two_processes_at_once_end_with_one_version(

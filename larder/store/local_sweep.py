@@ -1,0 +1,38 @@
+"""Removing what killed processes left in the directories that this one writes to.
+
+A directory is looked through once in a process, when something is first written there: so nothing
+has to walk a storage for it, and a run that is carried on finds the drafts of the objects that it
+writes again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+
+from larder.manifest.temporary import sweep_drafts
+
+__all__ = ["sweep_once"]
+
+_MOST_FOLDERS = 4096
+
+_swept: OrderedDict[bytes, None] = OrderedDict()
+_lock = threading.Lock()
+
+
+def sweep_once(folder: bytes, handle: int) -> None:
+    """Remove the abandoned drafts of a directory, unless that was done lately.
+
+    Args:
+        folder: The directory.
+        handle: Of a file that was made there a moment ago, for the time.
+    """
+    with _lock:
+        known = folder in _swept
+        _swept[folder] = None
+        _swept.move_to_end(folder)
+        if len(_swept) > _MOST_FOLDERS:
+            _swept.popitem(last=False)
+    if not known:
+        sweep_drafts(folder, os.fstat(handle).st_ctime)
