@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import sys
 import traceback
@@ -44,6 +45,10 @@ LARDER_DEBUG=1 shows the traceback of an error.
 """
 
 
+_VALUE = re.compile(r"(unrecognized arguments|ignored explicit argument).*", re.DOTALL)
+"""What argparse says of an argument, and the argument itself, which may be a credential."""
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are `ConfigError` with the code ``config.invalid_flag``."""
 
@@ -62,6 +67,7 @@ class Parser(argparse.ArgumentParser):
                 near = nearest(flag, self._option_string_actions)
                 hint = f"did you mean {near[0]}?" if near else f"see {self.prog} --help"
                 raise ConfigError("config.invalid_flag", f"there is no flag {flag}", hint=hint)
+        message = _VALUE.sub(r"\1", message)
         raise ConfigError("config.invalid_flag", message, hint=f"see {self.prog} --help")
 
 
