@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from larder.config.secrets import shown
 from larder.config.suggest import nearest
 from larder.errors import ConfigError, Failure, FatalError, LarderError, ProblemsError
 from larder.pipeline.results import BadKeysError, RunError
@@ -45,7 +46,7 @@ LARDER_DEBUG=1 shows the traceback of an error.
 """
 
 
-_VALUE = re.compile(r"(unrecognized arguments|ignored explicit argument).*", re.DOTALL)
+_VALUE = re.compile(r"(unrecognized arguments|ignored explicit argument)(.*)", re.DOTALL)
 """What argparse says of an argument, and the argument itself, which may be a credential."""
 
 
@@ -67,7 +68,9 @@ class Parser(argparse.ArgumentParser):
                 near = nearest(flag, self._option_string_actions)
                 hint = f"did you mean {near[0]}?" if near else f"see {self.prog} --help"
                 raise ConfigError("config.invalid_flag", f"there is no flag {flag}", hint=hint)
-        message = _VALUE.sub(r"\1", message)
+        found = _VALUE.search(message)
+        if found and not shown(found[2]):
+            message = message[: found.end(1)]
         raise ConfigError("config.invalid_flag", message, hint=f"see {self.prog} --help")
 
 

@@ -139,17 +139,22 @@ def _problem(detail: ErrorDetails, schema: Schema, document: Document) -> Proble
     if kind == "extra_forbidden":
         return _unknown(path, schema, document)
     if kind == "missing":
-        return Problem(path, "config.invalid_value", f"{dotted(path)} is missing")
+        key = _key(path, schema, document)
+        return Problem(path, "config.invalid_value", f"{key} is missing")
     if kind == "value_error":
-        return _refused(path, detail, document)
-    return _unexpected(path, detail, document)
+        return _refused(path, detail, schema, document)
+    return _unexpected(path, detail, schema, document)
+
+
+def _key(path: KeyPath, schema: Schema, document: Document) -> str:
+    """A key as people write it: in --set, those of a cluster have ``cluster.`` in front."""
+    return f"{schema.prefix if document.place(path).line == 0 else ''}{dotted(path)}"
 
 
 def _unknown(path: KeyPath, schema: Schema, document: Document) -> Problem:
-    place, key, rest = document.place(path), dotted(path), ""
+    place, key, rest = document.place(path), _key(path, schema, document), ""
     given = place.line == 0
     if given:  # the whole key of --set, though its first part may be unknown already
-        key = f"{schema.prefix}{key}"
         whole = place.where.removeprefix("--set ")
         rest = whole[len(key) :] if whole.startswith(f"{key}.") else ""
     hint = _meant(path, schema, rest, given=given)
@@ -198,7 +203,7 @@ def _all_keys(model: type[BaseModel], values_only: bool, prefix: str = "") -> It
             yield from _all_keys(each, values_only, f"{prefix}{key}.")
 
 
-def _refused(path: KeyPath, detail: ErrorDetails, document: Document) -> Problem:
+def _refused(path: KeyPath, detail: ErrorDetails, schema: Schema, document: Document) -> Problem:
     """A rule of our own models: its message is plain already."""
     error = detail.get("ctx", {}).get("error")
     refused = error if isinstance(error, RefusedError) else RefusedError(str(error))
@@ -209,18 +214,18 @@ def _refused(path: KeyPath, detail: ErrorDetails, document: Document) -> Problem
     inner: KeyPath = (*path, *head.split("."))
     if colon and inner in document.places:
         path, message = inner, rest
-    key = f"{dotted(path)}: " if path else ""
+    key = f"{_key(path, schema, document)}: " if path else ""
     variables = document.variables.get(path, ())
     source = f" (it comes from {' and '.join(variables)})" if variables else ""
     return Problem(path, refused.code, f"{key}{message}{source}", refused.hint)
 
 
-def _unexpected(path: KeyPath, detail: ErrorDetails, document: Document) -> Problem:
+def _unexpected(path: KeyPath, detail: ErrorDetails, schema: Schema, document: Document) -> Problem:
     kind, value = detail["type"], detail["input"]
     context: dict[str, Any] = detail.get("ctx", {})
     expected = _EXPECTED.get(kind)
     text = f"expected {expected(context)}" if expected else detail["msg"].lower()
-    message = f"{dotted(path)}: {text}{instead(value, document, path)}"
+    message = f"{_key(path, schema, document)}: {text}{instead(value, document, path)}"
     hint = _advice(kind, value, context)
     if hint == _QUOTES and document.place(path).line == 0:
         key = document.place(path).where.removeprefix("--set ")
