@@ -53,6 +53,8 @@ __all__ = [
 GLOBS_TAG, HASH_TAG = "(globs)", "(hash)"
 """The kinds of splits in the locations of pydantic's errors: no key of a file looks so."""
 
+_SHOWN = 5
+
 
 class Model(BaseModel):
     """Base of all models: frozen, strict, and a key that is not declared is an error."""
@@ -219,9 +221,11 @@ class Dataset(Model):
             raise RefusedError("splits: at least one is needed")
         if self.labels:
             names = set(self.split_names)
-            for split in self.labels.files:
-                if split not in names:
-                    raise RefusedError(f"labels.files: there is no split {split!r}")
+            unknown = [repr(split) for split in self.labels.files if split not in names]
+            if unknown:
+                more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+                listed = ", ".join(unknown[:_SHOWN])
+                raise RefusedError(f"labels.files: there is no split {listed}{more}")
         return self
 
     @property

@@ -19,6 +19,7 @@ __all__ = [
     "NO_CREDENTIALS",
     "Fault",
     "check_endpoint",
+    "check_region",
     "check_url",
     "endpoint_fault",
     "text_fault",
@@ -29,6 +30,7 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _ONE_SLASH = re.compile(r"(?:s3|gs|gcs|file|memory|https?|ftp):", re.IGNORECASE)
 _BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?", re.IGNORECASE)
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NOWHERE_IN_A_URL = re.compile(r"[\s\\?#\"<>^`{|}]")
@@ -64,6 +66,21 @@ def check_url(url: str, *, where: str = "") -> None:
 def check_endpoint(endpoint: str, *, where: str = "") -> None:
     """Refuse an endpoint that has a fault; see `check_url` and `endpoint_fault`."""
     _refuse(endpoint_fault(endpoint), where)
+
+
+def check_region(region: str, *, where: str = "") -> None:
+    """Refuse what no region is called; obstore would panic over it.
+
+    Args:
+        region: Such as ``us-west-2``.
+        where: Names it in the error.
+
+    Raises:
+        ConfigError: ``config.invalid_value``.
+    """
+    if not _REGION.fullmatch(region):
+        message, hint = "no name of a region", "write one such as us-west-2"
+        raise ConfigError("config.invalid_value", message, where=where, hint=hint)
 
 
 def _refuse(fault: Fault | None, where: str) -> None:

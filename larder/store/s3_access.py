@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from larder.config.urls import check_endpoint
+from larder.config.urls import check_endpoint, check_region
 from larder.errors import ConfigError, StoreError
 from larder.store.s3_errors import CREDENTIALS_HINT
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["S3Access", "import_boto3", "is_loopback", "is_plain"]
 
+_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _CONNECT_SECONDS = 10
 _SILENCE_SECONDS = 120
 _CREDENTIALS_FOR = timedelta(minutes=5)
@@ -136,7 +137,7 @@ class S3Access:
 
     def _look_up(self) -> _Settings:
         endpoint = self._endpoint or _environment_endpoint()
-        region = self._region or _environment("AWS_REGION", "AWS_DEFAULT_REGION")
+        region = self._region or _environment_region()
         keys = None if self._profile or _has_configuration() else _environment_keys()
         if keys:
             region = region or "us-east-1"
@@ -165,6 +166,7 @@ class S3Access:
                 hint=CREDENTIALS_HINT,
             )
         region = region or session.region_name or "us-east-1"
+        check_region(region, where=f"region of AWS profile {session.profile_name}")
         if not endpoint:
             endpoint = _configured_endpoint(session, region)
         return _Settings(endpoint, region, None, session)
@@ -286,10 +288,6 @@ def is_loopback(endpoint: str) -> bool:
         return host == "localhost"
 
 
-def _environment(*names: str) -> str:
-    return next((value for name in names if (value := os.environ.get(name))), "")
-
-
 def _environment_endpoint() -> str:
     """The server that the environment names.
 
@@ -300,6 +298,14 @@ def _environment_endpoint() -> str:
         if endpoint := os.environ.get(name, ""):
             check_endpoint(endpoint, where=f"environment variable {name}")
             return endpoint
+    return ""
+
+
+def _environment_region() -> str:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        if region := os.environ.get(name, ""):
+            check_region(region, where=f"environment variable {name}")
+            return region
     return ""
 
 
@@ -321,8 +327,20 @@ def _configured_endpoint(session: Any, region: str) -> str:
 
 
 def _environment_keys() -> tuple[str, str, str] | None:
-    key, secret = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
-    return (key, secret, os.environ.get("AWS_SESSION_TOKEN", "")) if key and secret else None
+    key, secret, token = (_credential(name) for name in _CREDENTIALS)
+    return (key, secret, token) if key and secret else None
+
+
+def _credential(name: str) -> str:
+    """What an environment variable holds, unless no header of a request can hold it."""
+    value = os.environ.get(name, "")
+    if not (value.isascii() and value.isprintable()):
+        raise ConfigError(
+            "config.invalid_value",
+            "it holds a line break, or another character that no credential has",
+            where=f"environment variable {name}",
+        )
+    return value
 
 
 def _has_configuration() -> bool:

@@ -167,6 +167,11 @@ def test_the_name_is_that_of_the_file(load: Callable[..., Dataset], refused: Ref
             "configs/datasets/x.yaml:4: labels.files: there is no split 'test'",
         ),
         (
+            SOURCE + "labels: {files: {test: a, b: a, train: a, c: a}}\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:3: labels.files: there is no split 'test', 'b', 'c'",
+        ),
+        (
             "",
             "config.invalid_value",
             "configs/datasets/x.yaml:1: the file is empty; "
