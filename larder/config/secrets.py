@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 __all__ = ["holds_credentials", "holds_url_with_credentials", "is_signed", "shown", "signs"]
 
-_PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,40}")
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,64}")
 
 _SIGNED = re.compile(
     r"(?i:x-(?:amz|goog)-(?:signature|credential|security-token)\s*(?:=|%3d))"

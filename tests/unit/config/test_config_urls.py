@@ -148,5 +148,14 @@ def test_endpoints_that_are_refused(endpoint: str, code: str) -> None:
 def test_what_messages_repeat() -> None:
     for text in ("encodd", "1 QB", "a b", "it's", "us-west-2"):
         assert shown(text) == repr(text)
-    for text in (SECRET, ACCESS_KEY, "s3://a:b@c", "a\nb", "x" * 41, "my-password", "a\udcff", ""):
+    for text in (
+        SECRET,
+        ACCESS_KEY,
+        "s3://a:b@c",
+        "a\nb",
+        "x y " * 20,
+        "my-password",
+        "a\udcff",
+        "",
+    ):
         assert shown(text) == ""
