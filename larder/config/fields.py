@@ -27,6 +27,7 @@ __all__ = [
     "Globs",
     "Name",
     "Number",
+    "OrNull",
     "RefusedError",
     "Region",
     "SplitName",
@@ -120,6 +121,9 @@ Number = Annotated[float, BeforeValidator(_typed), Field(allow_inf_nan=False)]
 
 Flag = Annotated[bool, BeforeValidator(_typed)]
 """true or false; no number, no yes."""
+
+OrNull = BeforeValidator(_typed)
+"""Around a type or None: an empty variable, as of ``${SEED:-}``, is null."""
 
 Text = Annotated[str, AfterValidator(_whole_text)]
 """Any text that is UTF-8 and has no NUL."""

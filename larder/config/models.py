@@ -22,6 +22,7 @@ from larder.config.fields import (
     Globs,
     Name,
     Number,
+    OrNull,
     RefusedError,
     Region,
     SplitName,
@@ -139,7 +140,7 @@ class Shards(Model):
     bytes: Bytes = Field(
         150_000_000, ge=1, description="target size of a shard: bytes, or text such as 150 MB"
     )
-    shuffle: Whole | None = Field(
+    shuffle: Annotated[Whole | None, OrNull] = Field(
         None, description="seed of a global shuffle, a whole number; null keeps key order"
     )
 
@@ -250,8 +251,8 @@ class Mount(Model):
 class Nodes(Model):
     """The machines that train."""
 
-    disk_bytes: Bytes | None = Field(
-        None, ge=0, description="disk of a node: bytes, or text such as 500 GB; null: not known"
+    disk_bytes: Annotated[Annotated[Bytes, Field(ge=0)] | None, OrNull] = Field(
+        None, description="disk of a node: bytes, or text such as 500 GB; null: not known"
     )
     mounts: Annotated[tuple[Mount, ...], Field(strict=False)] = Field(
         (), description="directories that every node has, and where containers see them"
@@ -281,8 +282,8 @@ class Copy(Model):
         ge=1024**2,
         description="bytes held in memory at once, 1 MiB or more, or text such as 128 MiB",
     )
-    max_cost_usd: Number | None = Field(
-        None, ge=0, description="refuse a plan that costs more, US dollars; null: no limit"
+    max_cost_usd: Annotated[Annotated[Number, Field(ge=0)] | None, OrNull] = Field(
+        None, description="refuse a plan that costs more, US dollars; null: no limit"
     )
 
 
@@ -290,8 +291,8 @@ class Runner(Model):
     """What runs the batches."""
 
     kind: Literal["local"] = Field("local", description="what runs the batches: this machine")
-    workers: Whole | None = Field(
-        None, ge=1, le=1024, description="batches at once, 1 to 1024; null: one per core"
+    workers: Annotated[Annotated[Whole, Field(ge=1, le=1024)] | None, OrNull] = Field(
+        None, description="batches at once, 1 to 1024; null: one per core"
     )
     batch_bytes: Bytes = Field(
         1_000_000_000, ge=1, description="bytes of one batch, one task run, or text such as 1 GB"

@@ -52,6 +52,8 @@ def built(
         IMAGENET_SOURCE=str(source),
         PREFECT_API_URL=prefect_server.url,  # type: ignore[attr-defined]
         AWS_SECRET_ACCESS_KEY=SECRET,
+        AWS_SESSION_TOKEN=SECRET,
+        AWS_ENDPOINT_URL=f"http://user:{SECRET}@127.0.0.1:9",  # unused: there is no bucket
     )
     done = place.run("--dataset", "imagenet", "--json", *SMALL)
     del place.environment["PREFECT_API_URL"]

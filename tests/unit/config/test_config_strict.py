@@ -145,3 +145,22 @@ def test_a_variable_may_hold_what_the_file_could(
         found = found[0][part] if isinstance(found, tuple) else found[part]
     assert found == VALUES[kind]
     assert type(found) is kind
+
+
+@pytest.mark.parametrize(
+    ("model", "key"),
+    [
+        (Dataset, "shards.shuffle"),
+        (Cluster, "runner.workers"),
+        (Cluster, "copy.max_cost_usd"),
+        (Cluster, "nodes.disk_bytes"),
+        (Cluster, "local.region"),
+    ],
+)
+def test_an_empty_variable_is_null_where_that_may_be(
+    model: type[BaseModel], key: str, tmp_path: Path
+) -> None:
+    found: Any = load(tmp_path, model, key, "'${NOT_SET:-}'").model_dump(by_alias=True)
+    for part in key.split("."):
+        found = found[part]
+    assert found is None
