@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from typing import Any, NoReturn
 import larder
 from larder.cli.output import discard, print_json, print_text, tell
 from larder.cli.signals import HINT, INTERRUPTED, conclude, interrupting, process
+from larder.config.secrets import shown
 from larder.config.suggest import nearest
 from larder.errors import ConfigError, Failure, FatalError, LarderError, ProblemsError
 from larder.packages import missing_package
@@ -45,6 +47,10 @@ LARDER_DEBUG=1 shows the traceback of an error.
 """
 
 
+_VALUE = re.compile(r"(unrecognized arguments|ignored explicit argument)(.*)", re.DOTALL)
+"""What argparse says of an argument, and the argument itself, which may be a credential."""
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are `ConfigError` with the code ``config.invalid_flag``."""
 
@@ -70,6 +76,9 @@ class Parser(argparse.ArgumentParser):
                 near = nearest(flag, self._option_string_actions)
                 hint = f"did you mean {near[0]}?" if near else f"see {self.prog} --help"
                 raise ConfigError("config.invalid_flag", f"there is no flag {flag}", hint=hint)
+        found = _VALUE.search(message)
+        if found and not shown(found[2]):
+            message = message[: found.end(1)]
         raise ConfigError("config.invalid_flag", message, hint=f"see {self.prog} --help")
 
 

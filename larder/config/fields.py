@@ -14,7 +14,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from larder.config.interpolate import FilledText
-from larder.config.urls import Fault, endpoint_fault, url_fault
+from larder.config.secrets import holds_url_with_credentials
+from larder.config.urls import CREDENTIALS_HINT, NO_CREDENTIALS, Fault, endpoint_fault, url_fault
 from larder.config.yaml import scalar
 from larder.units import parse_bytes
 
@@ -26,6 +27,7 @@ __all__ = [
     "Globs",
     "Name",
     "Number",
+    "OrNull",
     "RefusedError",
     "Region",
     "SplitName",
@@ -73,6 +75,8 @@ def _whole_text(value: str) -> str:
     """A text that every file and every server can take."""
     if _UNFIT.search(value):
         raise PydanticCustomError("unfit_text", "a text in UTF-8 without NUL")
+    if holds_url_with_credentials(value):
+        _refuse(Fault("config.secret", NO_CREDENTIALS, CREDENTIALS_HINT))
     return str(value)
 
 
@@ -117,6 +121,9 @@ Number = Annotated[float, BeforeValidator(_typed), Field(allow_inf_nan=False)]
 
 Flag = Annotated[bool, BeforeValidator(_typed)]
 """true or false; no number, no yes."""
+
+OrNull = BeforeValidator(_typed)
+"""Around a type or None: an empty variable, as of ``${SEED:-}``, is null."""
 
 Text = Annotated[str, AfterValidator(_whole_text)]
 """Any text that is UTF-8 and has no NUL."""

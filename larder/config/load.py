@@ -19,8 +19,9 @@ from pydantic import ValidationError
 from larder.config import yaml
 from larder.config.document import Document
 from larder.config.interpolate import expand
+from larder.config.keys import Schema
 from larder.config.models import Cluster, Dataset
-from larder.config.problems import Problem, Schema, instead, refusal, translate
+from larder.config.problems import Problem, instead, refusal, translate
 from larder.config.secrets import shown
 from larder.config.settings import CLUSTER, Setting, apply, parse_settings
 from larder.config.suggest import suggest

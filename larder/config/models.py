@@ -22,6 +22,7 @@ from larder.config.fields import (
     Globs,
     Name,
     Number,
+    OrNull,
     RefusedError,
     Region,
     SplitName,
@@ -52,6 +53,8 @@ __all__ = [
 
 GLOBS_TAG, HASH_TAG = "(globs)", "(hash)"
 """The kinds of splits in the locations of pydantic's errors: no key of a file looks so."""
+
+_SHOWN = 5
 
 
 class Model(BaseModel):
@@ -137,10 +140,10 @@ class Shards(Model):
     bytes: Bytes = Field(
         150_000_000, ge=1, description="target size of a shard: bytes, or text such as 150 MB"
     )
-    count_min: Whole | None = Field(
+    count_min: Annotated[Whole | None, OrNull] = Field(
         None, ge=1, description="least number of shards of a split: they become smaller until then"
     )
-    shuffle: Whole | None = Field(
+    shuffle: Annotated[Whole | None, OrNull] = Field(
         None, description="seed of a global shuffle, a whole number; null keeps key order"
     )
 
@@ -222,9 +225,11 @@ class Dataset(Model):
             raise RefusedError("splits: at least one is needed")
         if self.labels:
             names = set(self.split_names)
-            for split in self.labels.files:
-                if split not in names:
-                    raise RefusedError(f"labels.files: there is no split {split!r}")
+            unknown = [repr(split) for split in self.labels.files if split not in names]
+            if unknown:
+                more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+                listed = ", ".join(unknown[:_SHOWN])
+                raise RefusedError(f"labels.files: there is no split {listed}{more}")
         return self
 
     @property
@@ -249,8 +254,8 @@ class Mount(Model):
 class Nodes(Model):
     """The machines that train."""
 
-    disk_bytes: Bytes | None = Field(
-        None, ge=0, description="disk of a node: bytes, or text such as 500 GB; null: not known"
+    disk_bytes: Annotated[Annotated[Bytes, Field(ge=0)] | None, OrNull] = Field(
+        None, description="disk of a node: bytes, or text such as 500 GB; null: not known"
     )
     mounts: Annotated[tuple[Mount, ...], Field(strict=False)] = Field(
         (), description="directories that every node has, and where containers see them"
@@ -280,8 +285,8 @@ class Copy(Model):
         ge=1024**2,
         description="bytes held in memory at once, 1 MiB or more, or text such as 128 MiB",
     )
-    max_cost_usd: Number | None = Field(
-        None, ge=0, description="refuse a plan that costs more, US dollars; null: no limit"
+    max_cost_usd: Annotated[Annotated[Number, Field(ge=0)] | None, OrNull] = Field(
+        None, description="refuse a plan that costs more, US dollars; null: no limit"
     )
 
 
@@ -289,8 +294,8 @@ class Runner(Model):
     """What runs the batches."""
 
     kind: Literal["local"] = Field("local", description="what runs the batches: this machine")
-    workers: Whole | None = Field(
-        None, ge=1, le=1024, description="batches at once, 1 to 1024; null: one per core"
+    workers: Annotated[Annotated[Whole, Field(ge=1, le=1024)] | None, OrNull] = Field(
+        None, description="batches at once, 1 to 1024; null: one per core"
     )
     batch_bytes: Bytes = Field(
         1_000_000_000, ge=1, description="bytes of one batch, one task run, or text such as 1 GB"

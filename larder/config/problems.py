@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from larder.config.document import Document, KeyPath, dotted
 from larder.config.fields import RefusedError
-from larder.config.models import Cluster, Dataset
+from larder.config.keys import Schema, meant
 from larder.config.secrets import shown
-from larder.config.suggest import nearest, suggest
+from larder.config.suggest import nearest
 from larder.config.yaml import scalar
 from larder.errors import ConfigError
 
-__all__ = ["Problem", "Schema", "instead", "refusal", "translate"]
+__all__ = ["Problem", "instead", "refusal", "translate"]
 
 _ECHOED = 20
 
@@ -68,24 +68,6 @@ class Problem:
     code: str
     message: str
     hint: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """What a file may say, and how --set and people name it.
-
-    Attributes:
-        model: Of its content.
-        noun: ``dataset`` or ``cluster``.
-        prefix: What --set puts before its keys: ``cluster.`` or nothing.
-    """
-
-    model: type[BaseModel]
-    noun: str
-    prefix: str
-
-
-_SCHEMAS = (Schema(Dataset, "dataset", ""), Schema(Cluster, "cluster", "cluster."))
 
 
 def refusal(
@@ -139,66 +121,31 @@ def _problem(detail: ErrorDetails, schema: Schema, document: Document) -> Proble
     if kind == "extra_forbidden":
         return _unknown(path, schema, document)
     if kind == "missing":
-        return Problem(path, "config.invalid_value", f"{dotted(path)} is missing")
+        key = _key(path, schema, document)
+        return Problem(path, "config.invalid_value", f"{key} is missing")
     if kind == "value_error":
-        return _refused(path, detail, document)
-    return _unexpected(path, detail, document)
+        return _refused(path, detail, schema, document)
+    return _unexpected(path, detail, schema, document)
+
+
+def _key(path: KeyPath, schema: Schema, document: Document) -> str:
+    """A key as people write it: in --set, those of a cluster have ``cluster.`` in front."""
+    parts = tuple(part if isinstance(part, int) or shown(part) else "..." for part in path)
+    return f"{schema.prefix if document.place(path).line == 0 else ''}{dotted(parts)}"
 
 
 def _unknown(path: KeyPath, schema: Schema, document: Document) -> Problem:
-    place, key, rest = document.place(path), dotted(path), ""
+    place, key, rest = document.place(path), _key(path, schema, document), ""
     given = place.line == 0
     if given:  # the whole key of --set, though its first part may be unknown already
-        key = f"{schema.prefix}{key}"
         whole = place.where.removeprefix("--set ")
         rest = whole[len(key) :] if whole.startswith(f"{key}.") else ""
-    hint = _meant(path, schema, rest, given=given)
+    hint = meant(path, schema, rest, given=given)
     name = f" {key}{rest}" if shown(f"{key}{rest}") else ""
     return Problem(path, "config.unknown_key", f"unknown key{name}", hint)
 
 
-def _meant(path: KeyPath, schema: Schema, rest: str, *, given: bool) -> str:
-    """Which keys an unknown one may have meant: beside it, else elsewhere, else in the other file.
-
-    Args:
-        path: Of the unknown key.
-        schema: Of its file.
-        rest: What follows the unknown key in --set.
-        given: Whether it was given by --set.
-    """
-    last, within = str(path[-1]), dotted(path[:-1])
-    prefix = schema.prefix if given else ""
-    beside = known_keys(schema.model, path[:-1])
-    start = f"{prefix}{within}." if within else prefix
-    near = [f"{start}{key}{rest}" for key in nearest(last, beside, count=3)]
-    if near:
-        return f"did you mean {' or '.join(near)}?"
-    for other in sorted(_SCHEMAS, key=lambda each: each.noun != schema.noun):
-        same = [key for key in _all_keys(other.model, len(path) > 1) if _fits(key, last + rest)]
-        if same and (given or other.noun == schema.noun):
-            front = other.prefix if given else ""
-            return f"did you mean {' or '.join(f'{front}{key}' for key in same[:3])}?"
-        if same:
-            return f"{same[0]} belongs in the file of the {other.noun}"
-    return suggest(last, [f"{start}{key}" for key in beside], "known keys")
-
-
-def _fits(key: str, wanted: str) -> bool:
-    return f".{key.lower()}".endswith(f".{wanted.lower()}")
-
-
-def _all_keys(model: type[BaseModel], values_only: bool, prefix: str = "") -> Iterator[str]:
-    """The dotted keys of a file, with or without those of mappings."""
-    for key, annotation in _fields(model).items():
-        listed = str(annotation).startswith("tuple")
-        inner = [] if listed else list(_models(annotation))
-        if not (inner and values_only):
-            yield f"{prefix}{key}"
-        for each in inner:
-            yield from _all_keys(each, values_only, f"{prefix}{key}.")
-
-
-def _refused(path: KeyPath, detail: ErrorDetails, document: Document) -> Problem:
+def _refused(path: KeyPath, detail: ErrorDetails, schema: Schema, document: Document) -> Problem:
     """A rule of our own models: its message is plain already."""
     error = detail.get("ctx", {}).get("error")
     refused = error if isinstance(error, RefusedError) else RefusedError(str(error))
@@ -209,21 +156,21 @@ def _refused(path: KeyPath, detail: ErrorDetails, document: Document) -> Problem
     inner: KeyPath = (*path, *head.split("."))
     if colon and inner in document.places:
         path, message = inner, rest
-    key = f"{dotted(path)}: " if path else ""
+    key = f"{_key(path, schema, document)}: " if path else ""
     variables = document.variables.get(path, ())
     source = f" (it comes from {' and '.join(variables)})" if variables else ""
     return Problem(path, refused.code, f"{key}{message}{source}", refused.hint)
 
 
-def _unexpected(path: KeyPath, detail: ErrorDetails, document: Document) -> Problem:
+def _unexpected(path: KeyPath, detail: ErrorDetails, schema: Schema, document: Document) -> Problem:
     kind, value = detail["type"], detail["input"]
     context: dict[str, Any] = detail.get("ctx", {})
     expected = _EXPECTED.get(kind)
     text = f"expected {expected(context)}" if expected else detail["msg"].lower()
-    message = f"{dotted(path)}: {text}{instead(value, document, path)}"
+    key = _key(path, schema, document)
+    message = f"{key}: {text}{instead(value, document, path)}"
     hint = _advice(kind, value, context)
-    if hint == _QUOTES and document.place(path).line == 0:
-        key = document.place(path).where.removeprefix("--set ")
+    if hint == _QUOTES and document.place(path).where == f"--set {key}":
         hint = f"put it in quotes of its own: --set '{key}=\"{value}\"'"
     return Problem(path, "config.invalid_value", message, hint)
 
@@ -280,24 +227,3 @@ def _path(detail: ErrorDetails, value: Any) -> KeyPath:
         if part in keys:
             path, value = (*path, part), value[part]
     return (*path, detail["loc"][-1]) if detail["type"] == "missing" else path
-
-
-def known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
-    """The keys that a mapping at ``path`` of ``model`` may have; none where any may stand."""
-    models: list[type[BaseModel]] = [model]
-    for part in path:
-        fields = [_fields(each).get(str(part)) for each in models]
-        found = [each for field in fields for each in _models(field)]
-        models = found or (models if isinstance(part, int) else [])
-    return [key for each in models for key in _fields(each)]
-
-
-def _fields(model: type[BaseModel]) -> dict[str, Any]:
-    return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _models(argument)

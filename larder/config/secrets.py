@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-__all__ = ["holds_credentials", "is_signed", "shown", "signs"]
+__all__ = ["holds_credentials", "holds_url_with_credentials", "is_signed", "shown", "signs"]
 
-_PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,40}")
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,64}")
 
 _SIGNED = re.compile(
     r"(?i:x-(?:amz|goog)-(?:signature|credential|security-token)\s*(?:=|%3d))"
@@ -46,6 +46,12 @@ _SIGNING_PARAMETERS = {
     "token",
 }
 
+_USER = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]*:/"
+    r"(?:/[^/\s]*|/?[^/\s:@]*:(?![0-9]{1,5}(?:/|\Z))[^\s@]*)@"
+)
+"""A user in a URL, of which a path may have lost a slash; secrets of AWS may hold slashes."""
+
 _CREDENTIALS = re.compile(
     r"(?:AKIA|ASIA)[A-Z0-9]{8}"  # AWS access keys
     r"|[A-Za-z0-9+/]{30}"  # AWS secrets, and whatever else is long and without a break
@@ -55,6 +61,11 @@ _CREDENTIALS = re.compile(
     r"|-----BEGIN",
     re.IGNORECASE,
 )
+
+
+def holds_url_with_credentials(text: str) -> bool:
+    """Whether a URL with a user in it, or a presigned one, stands anywhere in a text."""
+    return _USER.search(text) is not None or is_signed(text)
 
 
 def is_signed(url: str) -> bool:

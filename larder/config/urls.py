@@ -14,18 +14,29 @@ from urllib.parse import urlsplit
 from larder.config.secrets import holds_credentials, is_signed, shown, signs
 from larder.errors import ConfigError
 
-__all__ = ["Fault", "check_endpoint", "check_url", "endpoint_fault", "text_fault", "url_fault"]
+__all__ = [
+    "CREDENTIALS_HINT",
+    "NO_CREDENTIALS",
+    "Fault",
+    "check_endpoint",
+    "check_region",
+    "check_url",
+    "endpoint_fault",
+    "text_fault",
+    "url_fault",
+]
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _ONE_SLASH = re.compile(r"(?:s3|gs|gcs|file|memory|https?|ftp):", re.IGNORECASE)
 _BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?", re.IGNORECASE)
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NOWHERE_IN_A_URL = re.compile(r"[\s\\?#\"<>^`{|}]")
 
-_NO_CREDENTIALS = "a URL must not hold credentials"
-_CHAIN = "use the AWS chain or a profile"
+NO_CREDENTIALS = "a URL must not hold credentials"
+CREDENTIALS_HINT = "use the AWS chain or a profile"
 _STORES = "use s3://, file:// or a path"
 _SERVERS = "write http://HOST:PORT or https://HOST"
 
@@ -57,6 +68,21 @@ def check_endpoint(endpoint: str, *, where: str = "") -> None:
     _refuse(endpoint_fault(endpoint), where)
 
 
+def check_region(region: str, *, where: str = "") -> None:
+    """Refuse what no region is called; obstore would panic over it.
+
+    Args:
+        region: Such as ``us-west-2``.
+        where: Names it in the error.
+
+    Raises:
+        ConfigError: ``config.invalid_value``.
+    """
+    if not _REGION.fullmatch(region):
+        message, hint = "no name of a region", "write one such as us-west-2"
+        raise ConfigError("config.invalid_value", message, where=where, hint=hint)
+
+
 def _refuse(fault: Fault | None, where: str) -> None:
     if fault:
         raise ConfigError(fault.code, fault.message, where=where, hint=fault.hint)
@@ -84,7 +110,7 @@ def url_fault(url: str) -> Fault | None:
     match = _URL.fullmatch(url.lstrip())
     scheme, rest = (match[1].lower(), match[2]) if match else ("", url)
     if is_signed(url) or (match and holds_credentials(scheme, rest)):
-        return Fault("config.secret", _NO_CREDENTIALS, _CHAIN)
+        return Fault("config.secret", NO_CREDENTIALS, CREDENTIALS_HINT)
     return text_fault(url) or (_url_fault(scheme, rest, url) if match else _path_fault(url))
 
 
@@ -141,7 +167,7 @@ def endpoint_fault(endpoint: str) -> Fault | None:
     match = _URL.fullmatch(endpoint.strip())
     scheme, rest = (match[1].lower(), match[2]) if match else ("", endpoint)
     if "@" in rest or is_signed(rest) or signs(rest):
-        return Fault("config.secret", _NO_CREDENTIALS, _CHAIN)
+        return Fault("config.secret", NO_CREDENTIALS, CREDENTIALS_HINT)
     if text_fault(endpoint):
         return text_fault(endpoint)
     if match and scheme not in ("http", "https"):

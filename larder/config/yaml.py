@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from larder.config.document import Document, KeyPath, Place, dotted
+from larder.config.secrets import shown
 from larder.errors import ConfigError
 
 __all__ = ["parse", "read", "scalar"]
@@ -189,7 +190,9 @@ class _Build:
 
 
 def _short(tag: str) -> str:
-    return f"!!{tag.removeprefix(_TAG)}" if tag.startswith(_TAG) else tag
+    """A tag as it is written; of YAML's own alone: another may be a text that begins with !."""
+    name = tag.removeprefix(_TAG)
+    return f"!!{name}" if tag.startswith(_TAG) and shown(name) else "that begins with !"
 
 
 def parse(text: str, name: str) -> Document:
@@ -216,6 +219,8 @@ def parse(text: str, name: str) -> Document:
 def _syntax(error: yaml.YAMLError, name: str) -> ConfigError:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "no reason given"
+    # A password that begins with * or & is an alias or an anchor of that name.
+    problem = re.sub(r"(alias|anchor|handle) '.*'", r"\1", problem, flags=re.DOTALL)
     where = name if mark is None else f"{name}:{mark.line + 1}"
     hint = ""
     if "'\\t'" in problem:

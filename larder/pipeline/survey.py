@@ -10,7 +10,7 @@ from pathlib import Path
 
 from larder.config.location import check_overlap
 from larder.config.models import Cluster, Dataset
-from larder.errors import ConfigError, NotFoundError
+from larder.errors import ConfigError, NotFoundError, ObjectError
 from larder.pipeline.job import opened, root_url
 from larder.pipeline.unchanged import unchanged_version
 from larder.pipeline.whole import check_whole
@@ -147,6 +147,11 @@ def _read_label_file(source: Store, split: str, key: str) -> LabelFile:
     except NotFoundError:
         hint = f"put the labels of split {split!r} there, or change labels.files.{split}"
         raise ConfigError("config.label", "no such label file", where=where, hint=hint) from None
+    except ObjectError as error:
+        if error.code != "object.bad_key":
+            raise
+        hint = f"labels.files.{split} names a key in the source"
+        raise ConfigError("config.label", error.message, where=where, hint=hint) from None
     return LabelFile(key=key, data=data, sha256=hashlib.sha256(data).hexdigest())
 
 

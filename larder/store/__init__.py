@@ -9,7 +9,7 @@ import os
 import re
 from pathlib import Path
 
-from larder.config.urls import check_endpoint, check_url
+from larder.config.urls import check_endpoint, check_region, check_url
 from larder.errors import ConfigError
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
 from larder.store.keys import check_path_key, object_url
@@ -60,6 +60,8 @@ def open_store(
     check_url(url)
     if endpoint:
         check_endpoint(endpoint, where="endpoint")
+    if region:
+        check_region(region, where="region")
     match = _SCHEME.fullmatch(url)
     scheme, rest = (match[1].lower(), match[2]) if match else ("", url)
     store: Store

@@ -11,6 +11,7 @@ its fsync does not wait for the drive, and the call that does takes milliseconds
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -29,10 +30,32 @@ from larder.store.local_write import LocalWriter
 __all__ = ["LocalReader", "LocalStore"]
 
 _PAGE_KEYS = 1000
+_SHOWN_CHARACTERS = 100
 _CHUNK_BYTES = 1 << 20
 _READ_BYTES = 1 << 30  # Linux gives less than 2 GiB at once, and macOS refuses to be asked for more
 # Without O_NONBLOCK, opening a named pipe would wait for its writer.
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+def _check_root(path: str) -> None:
+    """Refuse a root that is no directory, or that cannot be made because of what is there."""
+    hint = "name a directory, or a path where one can be made"
+    there = path
+    while not os.path.lexists(there) and there != os.path.dirname(there):
+        if _is_too_long(there):
+            where = f"{there[:_SHOWN_CHARACTERS]}..."
+            raise ConfigError("config.path", "the path is too long", where=where, hint=hint)
+        there = os.path.dirname(there)
+    if os.path.lexists(there) and not os.path.isdir(there):
+        raise ConfigError("config.path", "it is not a directory", where=there, hint=hint)
+
+
+def _is_too_long(path: str) -> bool:
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return error.errno == errno.ENAMETOOLONG
+    return False
 
 
 class LocalStore:
@@ -48,12 +71,7 @@ class LocalStore:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         path = os.path.abspath(root)
-        there = path
-        while not os.path.lexists(there) and there != os.path.dirname(there):
-            there = os.path.dirname(there)
-        if os.path.lexists(there) and not os.path.isdir(there):
-            hint = "name a directory, or a path where one can be made"
-            raise ConfigError("config.path", "it is not a directory", where=there, hint=hint)
+        _check_root(path)
         self._url = "file://" + path.rstrip("/") + "/"
         self._root = os.fsencode(path.rstrip("/") + "/")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from larder.config.urls import check_endpoint
+from larder.config.urls import check_endpoint, check_region
 from larder.errors import ConfigError, StoreError
 from larder.store.s3_chain import Chain, asks_metadata, find_chain, no_credentials, without_boto3
 from larder.store.s3_errors import CREDENTIALS_HINT
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["S3Access", "import_boto3", "is_loopback", "is_plain"]
 
+_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _CONNECT_SECONDS = 10
 _SILENCE_SECONDS = 120
 _CREDENTIALS_FOR = timedelta(minutes=5)
@@ -138,7 +139,7 @@ class S3Access:
 
     def _look_up(self) -> _Settings:
         endpoint = self._endpoint or _environment_endpoint()
-        region = self._region or _environment("AWS_REGION", "AWS_DEFAULT_REGION")
+        region = self._region or _environment_region()
         keys = None if self._profile or _has_configuration() else _environment_keys()
         if keys:
             region = region or "us-east-1"
@@ -169,6 +170,7 @@ class S3Access:
         if session.get_credentials() is None:
             raise no_credentials(self.store_url)
         region = region or session.region_name or "us-east-1"
+        check_region(region, where=f"region of AWS profile {session.profile_name}")
         if not endpoint:
             endpoint = _configured_endpoint(session, region)
         return _Settings(endpoint, region, None, session)
@@ -296,10 +298,6 @@ def _boto3() -> Any:
     return boto3
 
 
-def _environment(*names: str) -> str:
-    return next((value for name in names if (value := os.environ.get(name))), "")
-
-
 def _environment_endpoint() -> str:
     """The server that the environment names.
 
@@ -310,6 +308,14 @@ def _environment_endpoint() -> str:
         if endpoint := os.environ.get(name, ""):
             check_endpoint(endpoint, where=f"environment variable {name}")
             return endpoint
+    return ""
+
+
+def _environment_region() -> str:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        if region := os.environ.get(name, ""):
+            check_region(region, where=f"environment variable {name}")
+            return region
     return ""
 
 
@@ -331,8 +337,20 @@ def _configured_endpoint(session: Any, region: str) -> str:
 
 
 def _environment_keys() -> tuple[str, str, str] | None:
-    key, secret = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
-    return (key, secret, os.environ.get("AWS_SESSION_TOKEN", "")) if key and secret else None
+    key, secret, token = (_credential(name) for name in _CREDENTIALS)
+    return (key, secret, token) if key and secret else None
+
+
+def _credential(name: str) -> str:
+    """What an environment variable holds, unless no header of a request can hold it."""
+    value = os.environ.get(name, "")
+    if not (value.isascii() and value.isprintable()):
+        raise ConfigError(
+            "config.invalid_value",
+            "it holds a line break, or another character that no credential has",
+            where=f"environment variable {name}",
+        )
+    return value
 
 
 def _has_configuration() -> bool:

@@ -55,7 +55,9 @@ def test_a_run_and_the_same_again(
     reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str]
 ) -> None:
     name = named()
-    reporting.environment["AWS_SECRET_ACCESS_KEY"] = SECRET
+    for variable in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        reporting.environment[variable] = SECRET
+    reporting.environment["AWS_ENDPOINT_URL"] = f"http://user:{SECRET}@127.0.0.1:9"  # unused
     done = reporting.run("--dataset", name, "--json", *SMALL)
     document = succeeded(done)
     assert document["status"] == "built"

@@ -1,19 +1,25 @@
 """Interpolation, --set and YAML hold for any text."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+from urllib.parse import urlsplit
 
 import yaml as pyyaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from larder.config.interpolate import expand, interpolate
 from larder.config.load import load_dataset
+from larder.config.models import Cluster, Dataset
 from larder.config.settings import apply, parse_settings
 from larder.config.yaml import parse
-from larder.errors import CODES, ConfigError
+from larder.errors import CODES, ConfigError, ProblemsError
+from larder.pipeline.settings import load_settings
 
+CONFIGS = Path(__file__).parents[2] / "configs"
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True)
 KEYS = st.from_regex(r"[a-z_-][A-Za-z0-9_-]{0,4}", fullmatch=True)
 TEXTS = st.text(
@@ -110,3 +116,63 @@ def test_whatever_is_wrong_is_one_config_error(
 def _check(error: ConfigError, *codes: str) -> None:
     assert error.code in codes
     assert "\n" not in str(error)
+
+
+SPECIAL = st.one_of(
+    st.sampled_from(["s3://", "s3:///x", "file://h", "~no-such-user/x", "http://", "h:1"]),
+    st.sampled_from([".nan", "-.inf", "1e400", "9" * 400, "true", "1", "\u0663"]),
+    st.sampled_from(["\0", "\udcff", "${A}", "${", "!!x", "[[[", "{train: 0.9}", "{hash: x}"]),
+    st.sampled_from(["{hash: 7, parts: {a: .nan}}", "{hash: 1, parts: {a: 1, b: 0}}"]),
+)
+ARGUMENTS = SPECIAL | TEXTS | TREES.map(json.dumps) | st.text(max_size=20)
+
+
+def keys_of(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    """The dotted keys of a file, those of mappings too."""
+    for name, field in model.model_fields.items():
+        key = f"{prefix}{field.alias or name}"
+        yield key
+        for inner in (field.annotation, *get_args(field.annotation)):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                yield from keys_of(inner, f"{key}.")
+
+
+FIELDS = [*keys_of(Dataset, ""), *keys_of(Cluster, "cluster."), "splits.train", "splits.hash"]
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), ARGUMENTS, min_size=1, max_size=3))
+@settings(deadline=None, max_examples=300)
+def test_any_setting_gives_a_config_error_or_valid_settings(given_settings: dict[str, str]) -> None:
+    arguments = [f"{key}={value}" for key, value in given_settings.items()]
+    try:
+        asked = load_settings(
+            "files", config_dir=CONFIGS, settings=["source.url=./x", *arguments], environ={}
+        )
+    except ConfigError as error:
+        for problem in ProblemsError.of(error):
+            _check(problem, *CODES)
+        return
+    for model in (asked.dataset, asked.cluster):
+        assert type(model).model_validate(model.model_dump(by_alias=True)) == model
+        json.dumps(model.model_dump(), allow_nan=False).encode()
+
+
+@given(ARGUMENTS)
+@settings(deadline=None)
+def test_any_endpoint_of_the_environment_is_refused_or_serves(endpoint: str) -> None:
+    asked, error = None, None
+    try:
+        asked = load_settings(
+            "files",
+            config_dir=CONFIGS,
+            settings=["source.url=s3://bucket/x"],
+            environ={"AWS_ENDPOINT_URL": endpoint},
+        )
+    except ConfigError as caught:
+        error = caught
+    if asked is not None:
+        found = asked.dataset.source.endpoint
+        assert found is None or urlsplit(found).hostname
+    else:
+        assert error is not None
+        assert error.where == "environment variable AWS_ENDPOINT_URL"

@@ -15,6 +15,7 @@ from larder.errors import (
     DamageError,
     LarderError,
     ObjectError,
+    ProblemsError,
     RetryableError,
     StoreError,
 )
@@ -171,3 +172,52 @@ def test_a_reader_that_has_gone_leaves_no_traceback(argument: str, status: int) 
         os.close(writing)
     assert done.returncode == status
     assert done.stderr == ""
+
+
+def test_every_problem_of_the_configuration_is_a_line_and_in_the_document(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    problems = [
+        ConfigError(
+            "config.unknown_key", "unknown key a", where="x.yaml:1", hint="did you mean b?"
+        ),
+        ConfigError("config.invalid_value", "b: expected a text", where="y.yaml:2"),
+    ]
+    assert run(raising(ProblemsError(problems)), json=True) == 2
+    told = capsys.readouterr()
+    assert told.err.splitlines() == [
+        "error[config.unknown_key]: x.yaml:1: unknown key a; did you mean b?",
+        "error[config.invalid_value]: y.yaml:2: b: expected a text",
+    ]
+    document = json.loads(told.out)
+    assert document["error"]["message"] == "unknown key a (and 1 more)"
+    assert document["problems"] == [
+        {
+            "code": "config.unknown_key",
+            "message": "unknown key a",
+            "where": "x.yaml:1",
+            "hint": "did you mean b?",
+        },
+        {
+            "code": "config.invalid_value",
+            "message": "b: expected a text",
+            "where": "y.yaml:2",
+            "hint": "",
+        },
+    ]
+
+
+def test_a_thousand_problems_are_not_a_thousand_lines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    problems = [ConfigError("config.invalid_value", f"{number}") for number in range(1000)]
+    assert run(raising(ProblemsError(problems)), json=True) == 2
+    told = capsys.readouterr()
+    assert told.err.splitlines()[-1] == "and 900 more (--json lists them)"
+    assert len(told.err.splitlines()) == 101
+    assert len(json.loads(told.out)["problems"]) == 1000
+
+
+@pytest.mark.parametrize("arguments", [["token=hunter2"], ["--json=secret:hunter2"]])
+def test_an_argument_that_may_be_a_credential_is_not_repeated(arguments: list[str]) -> None:
+    assert "hunter2" not in str(refused("--dataset", "d", *arguments))

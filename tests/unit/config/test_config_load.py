@@ -1,5 +1,6 @@
 """Loading dataset and cluster files: one error, with file, line and dotted key."""
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from larder.config.load import load_cluster, load_dataset, load_template, names
 from larder.config.models import Dataset
-from larder.errors import ConfigError
+from larder.errors import ConfigError, ProblemsError
 
 SOURCE = "source:\n  url: ./here\n"
 Refuse = Callable[..., ConfigError]
@@ -166,6 +167,11 @@ def test_the_name_is_that_of_the_file(load: Callable[..., Dataset], refused: Ref
             "configs/datasets/x.yaml:4: labels.files: there is no split 'test'",
         ),
         (
+            SOURCE + "labels: {files: {test: a, b: a, train: a, c: a}}\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:3: labels.files: there is no split 'test', 'b', 'c'",
+        ),
+        (
             "",
             "config.invalid_value",
             "configs/datasets/x.yaml:1: the file is empty; "
@@ -304,3 +310,138 @@ def test_templates(config_dir: Path) -> None:
         with pytest.raises(ConfigError, match=part) as caught:
             load_template(config_dir, name)
         assert caught.value.code == "config.template"
+
+
+def problems_of(error: ConfigError) -> list[str]:
+    return [str(problem) for problem in ProblemsError.of(error)]
+
+
+def test_all_mistakes_of_a_file_are_listed(refused: Refuse) -> None:
+    text = (
+        "name: y\n"
+        "source: {url: 's3://${MISSING}/x', endpoint: 'localhost:9000'}\n"
+        "mirrr: true\n"
+        "shards:\n  bytes: many\n  shuffle: true\n  size: 5\n"
+        "cache: {records: '${'}\n"
+        "description: '${ALSO}'\n"
+    )
+    error = refused(text, "validate.x.y=1", "source.region=a b")
+    where = "configs/datasets/x.yaml"
+    assert problems_of(error) == [
+        f"{where}:2: environment variables MISSING and ALSO are not set; "
+        "export them, or pass --set source.url=VALUE",
+        f"{where}:8: cache.records: '${{' begins no variable such as ${{NAME}} or "
+        "${NAME:-default}; write $$ for a dollar sign",
+        f"{where}:3: unknown key mirrr; did you mean mirror?",
+        f"{where}:7: unknown key shards.size; "
+        "the known keys are shards.format, shards.bytes, shards.count_min, shards.shuffle",
+        "--set source.region: source.region: expected a region such as us-west-2",
+        "--set validate.x.y: validate: expected none, header or decode, not a mapping",
+        f"{where}:1: name: expected x, the name of the file, not 'y'; "
+        "rename one of the two, or leave name out",
+        f"{where}:2: source.endpoint: the endpoint has no http:// or https:// in front; "
+        "write http://HOST:PORT or https://HOST",
+        f"{where}:5: shards.bytes: expected bytes such as 150 MB or 128 MiB, not 'many'",
+        f"{where}:6: shards.shuffle: expected a whole number, not true",
+    ]
+    assert str(error).startswith(f"{where}:2: environment variables MISSING and ALSO are not set ")
+    assert "(and 9 more)" in str(error)
+    assert error.code == "config.missing_variable"
+
+
+def test_all_wrong_settings_are_listed(refused: Refuse) -> None:
+    error = refused(SOURCE, "a", "=1", "source.url.x=1", "splits.b=1")
+    assert [problem.code for problem in ProblemsError.of(error)] == ["config.invalid_setting"] * 2
+    error = refused(SOURCE, "source.url.x=1", "mirror.y=1", "shards.bytes=-1")
+    assert problems_of(error) == [
+        "--set source.url.x: source.url is one value: it has no keys; set source.url as a whole",
+        "--set mirror.y: mirror: expected true or false, not a mapping",
+        "--set shards.bytes: shards.bytes: expected 1 or more, not -1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("splits", "hint"),
+    [
+        ("{train: 0.9, validation: 0.1}", "{hash: 7, parts: {train: 0.9, validation: 0.1}}"),
+        ("{train: 80, test: 20}", "{hash: 7, parts: {train: 0.8, test: 0.2}}"),
+        ("{train: 90%, val: 10%}", "{hash: 7, parts: {train: 0.9, val: 0.1}}"),
+        ("{hash: 3, train: 0.5, val: 0.5}", "{hash: 3, parts: {train: 0.5, val: 0.5}}"),
+        (
+            "{by: hash, seed: 3, fractions: {train: 1}}",
+            "{hash: 3, parts: {train: 1}}",
+        ),
+        ("{parts: {train: 0.7, val: 0.3}}", "{hash: 7, parts: {train: 0.7, val: 0.3}}"),
+        ("{train: 5, val: 4}", "{hash: 7, parts: {train: 0.9, validation: 0.1}}"),
+        ("{train: '${A}', val: 0.1}", "{hash: 7, parts: {train: 0.9, validation: 0.1}}"),
+        ("{train: .nan, val: .inf}", "{hash: 7, parts: {train: 0.9, validation: 0.1}}"),
+    ],
+)
+def test_shares_where_globs_belong_name_the_keyed_hash(
+    refused: Refuse, load: Callable[..., Dataset], splits: str, hint: str
+) -> None:
+    error = refused(SOURCE + f"splits: {splits}\n", A="0.9")
+    assert str(error) == (
+        "configs/datasets/x.yaml:3: splits: numbers are shares, which need a seed of the hash; "
+        f"write splits: {hint}"
+    )
+    load(SOURCE + f"splits: {hint}\n")
+
+
+def test_splits_may_be_called_hash_and_parts(load: Callable[..., Dataset]) -> None:
+    splits = load(SOURCE + "splits: {hash: 'a/**', parts: [b], train: c}\n").splits
+    assert splits == {"hash": ("a/**",), "parts": ("b",), "train": ("c",)}
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "line"),
+    [
+        ("shards: {size: 1}", (), "unknown key shards.size; the known keys are shards.format, "),
+        ("shards: {bites: 1}", (), "unknown key shards.bites; did you mean shards.bytes?"),
+        ("bytes: 1 MB", (), "unknown key bytes; did you mean shards.bytes?"),
+        ("records: decoded", (), "unknown key records; did you mean cache.records?"),
+        ("consumer: {kind: x}", (), "consumer; consumer belongs in the file of the cluster"),
+        ("", ["consumer.kind=x"], "key consumer.kind; did you mean cluster.consumer.kind?"),
+        ("", ["shards.size=1"], "--set shards.size: unknown key shards.size; the known keys are"),
+        ("", ["concurrency=1"], "concurrency; did you mean cluster.copy.concurrency?"),
+        ("", ["cache={record: x}"], "unknown key cache.record; did you mean cache.records?"),
+        ("", ["local.url=x"], "unknown key local.url; did you mean cluster.local.url?"),
+    ],
+)
+def test_unknown_keys_have_their_full_path(
+    refused: Refuse, text: str, settings: list[str], line: str
+) -> None:
+    assert line in str(refused(f"{SOURCE}{text}\n", *settings))
+
+
+def test_the_keys_of_a_cluster_by_set_have_cluster_in_front(config_dir: Path) -> None:
+    (config_dir / "clusters/c.yaml").write_text("local: {url: a}\nconsumer: {knd: x}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_cluster(config_dir, "c", ["cluster.consumer.kinds=x", "cluster.copy.engin=x"], {})
+    assert problems_of(caught.value) == [
+        "--set cluster.consumer.kinds: unknown key cluster.consumer.kinds; "
+        "did you mean cluster.consumer.kind?",
+        "--set cluster.copy.engin: unknown key cluster.copy.engin; "
+        "did you mean cluster.copy.engine?",
+        "configs/clusters/c.yaml:2: unknown key consumer.knd; did you mean consumer.kind?",
+    ]
+
+
+def test_what_was_given_by_set_is_not_repeated(refused: Refuse) -> None:
+    for key in ("shards.bytes", "shards.shuffle", "mirror", "cache.records", "name", "splits.x"):
+        error = refused(SOURCE, f"{key}=hunter2" if key != "splits.x" else "splits.x=[[hunter2]]")
+        assert "hunter2" not in str(error)
+    assert "not 'many'" in str(refused(SOURCE + "shards: {bytes: many}\n"))
+    assert "AKIA" not in str(refused(SOURCE + "shards: {bytes: AKIAIOSFODNN7EXAMPLE}\n"))
+
+
+def test_quotes_for_a_text_by_set_survive_the_shell(refused: Refuse) -> None:
+    error = refused(SOURCE, "description=7")
+    assert error.hint == "put it in quotes of its own: --set 'description=\"7\"'"
+
+
+def test_errors_with_problems_can_be_pickled(refused: Refuse) -> None:
+    error = refused("source: {urll: a}\nmirror: 1\n")
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), problems_of(again)) == (str(error), problems_of(error))
+    assert len(problems_of(again)) == 3

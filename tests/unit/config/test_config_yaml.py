@@ -72,7 +72,7 @@ def test_anchors_and_merges() -> None:
         ("a: *b", "x.yaml:1", "alias"),
         ("a: &b [*b]", "x.yaml:1", "inside what it refers to"),
         ("a: 1\nb: !!python/object/apply:os.system [x]", "x.yaml:2", "tag !!python"),
-        ("a: !mine x", "x.yaml:1", "tag !mine"),
+        ("a: !mine x", "x.yaml:1", "the tag that begins with ! is not"),
         ("a: !!int x", "x.yaml:1", "not of its tag"),
         ("? [a]\n: b", "x.yaml:1", "key"),
         ("a: 1\n---\nb: 2\n", "x.yaml:2", "another document"),
@@ -145,3 +145,10 @@ def test_an_endless_file_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="larger than") as caught:
         read(path)
     assert caught.value.code == "config.unreadable"
+
+
+@pytest.mark.parametrize("text", ["a: *hunter2", "a: !hunter2", "a: !hunter2! x"])
+def test_a_password_that_is_yaml_is_not_repeated(text: str) -> None:
+    error = refused(text)
+    assert error.code == "config.invalid_yaml"
+    assert "hunter2" not in str(error)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from larder.config.location import check_overlap
-from larder.errors import ConfigError
+from larder.errors import ConfigError, ProblemsError
 from larder.pipeline.settings import load_settings
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -49,3 +49,80 @@ def test_directories_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert asked.dataset.source.url == str(tmp_path / "data/source/digits")
     assert asked.cluster.local.url == str(tmp_path / "data/local")
     assert asked.output == tmp_path / "out/local/digits"
+
+
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+@pytest.mark.parametrize(
+    ("endpoint", "code"),
+    [
+        ("http://user:hunter2@127.0.0.1:9000", "config.secret"),
+        ("http://127.0.0.1:9000/?token=hunter2", "config.secret"),
+        ("hunter2:7481", "config.invalid_value"),
+        ("http://", "config.invalid_value"),
+        ("http://127.0.0.1:99999", "config.invalid_value"),
+        ("ftp://hunter2", "config.unsupported_url"),
+    ],
+)
+def test_an_endpoint_of_the_environment_is_checked(name: str, endpoint: str, code: str) -> None:
+    settings = ["source.url=s3://bucket/x"]
+    with pytest.raises(ConfigError) as caught:
+        load_settings("files", config_dir=CONFIGS, settings=settings, environ={name: endpoint})
+    assert caught.value.code == code
+    assert caught.value.where == f"environment variable {name}"
+    assert "hunter2" not in str(caught.value)
+    # It says nothing where no bucket is concerned.
+    load_settings("files", config_dir=CONFIGS, settings=["source.url=x"], environ={name: endpoint})
+
+
+def test_the_mistakes_of_both_files_are_listed_at_once() -> None:
+    settings = ["mirrr=1", "cluster.copy.concurrency=true", "shards.bytes=-5", "cluster.runer=1"]
+    with pytest.raises(ProblemsError) as caught:
+        load_settings("files", config_dir=CONFIGS, settings=settings, environ={})
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"{CONFIGS}/datasets/files.yaml:14: environment variable LARDER_SOURCE is not set; "
+        "export it, or pass --set source.url=VALUE",
+        "--set mirrr: unknown key mirrr; did you mean mirror?",
+        "--set shards.bytes: shards.bytes: expected 1 or more, not -5",
+        "--set cluster.runer: unknown key cluster.runer; did you mean cluster.runner?",
+        "--set cluster.copy.concurrency: "
+        "cluster.copy.concurrency: expected a whole number, not true",
+    ]
+    with pytest.raises(ProblemsError) as caught:
+        load_settings("filess", "lokal", config_dir=CONFIGS, environ={})
+    assert [problem.code for problem in caught.value.problems] == [
+        "config.unknown_dataset",
+        "config.unknown_cluster",
+    ]
+
+
+def test_a_wrong_setting_is_named_once() -> None:
+    with pytest.raises(ProblemsError) as caught:
+        load_settings("files", config_dir=CONFIGS, settings=["nonsense"], environ={})
+    assert len(caught.value.problems) == 1
+
+
+def test_a_home_directory_that_is_not_there() -> None:
+    for key in ("source.url", "cluster.local.url"):
+        settings = ["source.url=x", f"{key}=~no-such-user/x"]
+        with pytest.raises(ConfigError) as caught:
+            load_settings("files", config_dir=CONFIGS, settings=settings, environ={})
+        assert (caught.value.code, caught.value.where) == ("config.path", key)
+
+
+def test_a_directory_that_is_a_url_is_refused() -> None:
+    for paths in (
+        {"config_dir": Path("https://user:hunter2@host/configs")},
+        {"config_dir": CONFIGS, "output": Path("s3://user:hunter2@bucket/out")},
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load_settings("digits", **paths)
+        assert caught.value.code == "config.secret"
+        assert "hunter2" not in str(caught.value)
+
+
+def test_schemes_are_told_apart_in_lower_case() -> None:
+    settings = ["source.url=S3://bucket/A"]
+    environ = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}
+    asked = load_settings("files", config_dir=CONFIGS, settings=settings, environ=environ)
+    assert asked.dataset.source.url == "s3://bucket/A"
+    assert asked.dataset.source.endpoint == "http://127.0.0.1:9000"

@@ -64,3 +64,36 @@ def test_a_file_store_gives_paths(tmp_path: Path) -> None:
 def test_addresses() -> None:
     assert object_url("s3://b/p/", "k/l") == "s3://b/p/k/l"
     assert object_url("file:///", "k") == "file:///k"
+
+
+@pytest.mark.parametrize("key", ["", "/x", "/x/y/z"])
+def test_a_directory_that_a_file_is_in_the_way_of(tmp_path: Path, key: str) -> None:
+    (tmp_path / "file").touch()
+    for url in (f"{tmp_path}/file{key}", f"file://{tmp_path}/file{key}"):
+        with pytest.raises(ConfigError, match="it is not a directory") as caught:
+            open_store(url)
+        assert (caught.value.code, caught.value.where) == ("config.path", f"{tmp_path}/file")
+
+
+def test_a_path_that_is_too_long(tmp_path: Path) -> None:
+    for path in (f"{tmp_path}/{'x' * 300}/y", f"{tmp_path}/{'x/' * 3000}"):
+        with pytest.raises(ConfigError, match="the path is too long") as caught:
+            open_store(path)
+        assert caught.value.code == "config.path"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "code"),
+    [
+        ("localhost:7481", "config.invalid_value"),
+        ("http://", "config.invalid_value"),
+        ("http://host:99999", "config.invalid_value"),
+        ("ftp://host", "config.unsupported_url"),
+        ("http://user:hunter2@host", "config.secret"),
+    ],
+)
+def test_an_endpoint_is_checked_before_anybody_is_asked(endpoint: str, code: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_store("s3://bucket/x", endpoint=endpoint)
+    assert caught.value.code == code
+    assert "hunter2" not in str(caught.value)

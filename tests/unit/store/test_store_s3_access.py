@@ -201,3 +201,50 @@ def test_parts_grow_so_that_ten_thousand_are_enough() -> None:
     assert sizes == sorted(sizes)
     assert max(sizes) == 2 << 30
     assert sum(sizes) >= 5 << 40
+
+
+@pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
+def test_a_region_that_is_none_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.setenv(name, "us west\n")
+    for call in (lambda store: store.get("a"), lambda store: list(store.list())):
+        with pytest.raises(ConfigError, match="no name of a region") as caught:
+            call(open_store("s3://bucket/x", endpoint="http://127.0.0.1:9", retry=None))
+        assert caught.value.where == f"environment variable {name}"
+    with pytest.raises(ConfigError, match="no name of a region"):
+        open_store("s3://bucket/x", region="us west")
+
+
+def test_a_profile_with_a_wrong_server_or_region(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_keys: None
+) -> None:
+    keys = "aws_access_key_id = a\naws_secret_access_key = b\n"
+    (tmp_path / "config").write_text(
+        f"[profile secret]\n{keys}endpoint_url = http://user:hunter2@127.0.0.1:9\n"
+        f"[profile none]\n{keys}endpoint_url = hunter2\n"
+        f"[profile port]\n{keys}endpoint_url = http://hunter2:99999\n"
+        f"[profile region]\n{keys}region = hunter 2\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    for profile in ("secret", "none", "port", "region"):
+        with pytest.raises(ConfigError) as caught:
+            open_store("s3://bucket/x", profile=profile, retry=None).get("a")
+        assert caught.value.code == (
+            "config.secret" if profile == "secret" else "config.invalid_value"
+        )
+        assert profile in caught.value.where
+        assert "hunter" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"]
+)
+@pytest.mark.parametrize("value", ["hunter2\r", "hunter2\n", "hunt\udcff"])
+def test_a_credential_with_a_line_break_is_named(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="line break") as caught:
+        open_store("s3://bucket/x", endpoint="http://127.0.0.1:9", retry=None).get("a")
+    assert caught.value.where == f"environment variable {name}"
+    assert "hunt" not in str(caught.value)

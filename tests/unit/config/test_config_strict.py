@@ -1,0 +1,166 @@
+"""Every field takes values of its own type, and no other that merely looks like it."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from larder.config.load import load_cluster, load_dataset
+from larder.config.models import Cluster, Dataset, HashSplits, Mount
+from larder.errors import ConfigError
+
+BOOL, INT, FLOAT, STR = bool, int, float, str
+WRONG: Mapping[type, list[str]] = {
+    bool: ["0", "1", "1.0", "yes", "on", "'true'", "'${ONE}'", "[true]"],
+    int: ["true", "false", "7.0", "'7'", "1e1", ".nan", "'${TRUE}'", "'${POINT}'", "[7]"],
+    float: ["true", "false", "'0.5'", ".nan", ".inf", "-.inf", "1" + "0" * 400, "'${TRUE}'"],
+    str: ["true", "0", "7", "1.5", "[a]", "{a: b}"],
+}
+ENVIRON = {"ONE": "1", "TRUE": "true", "POINT": "7.0", "SEVEN": "7", "HALF": "0.5", "OFF": "false"}
+
+
+def leaves(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """The fields of a model that hold no other model, by their dotted keys."""
+    for name, field in model.model_fields.items():
+        key = f"{prefix}{field.alias or name}"
+        inner = [each for each in _types(field.annotation) if issubclass(each, BaseModel)]
+        for each in inner:
+            if each not in (HashSplits, Mount):
+                yield from leaves(each, f"{key}.")
+        if not inner:
+            yield key, field
+
+
+def _types(annotation: Any) -> Iterator[type]:
+    if isinstance(annotation, type):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _types(argument)
+
+
+def kind_of(field: FieldInfo) -> type | None:
+    """The scalar type of a field; None for lists, mappings and choices."""
+    found = set(_types(field.annotation)) - {type(None)}
+    plain = found & {bool, int, float, str}
+    return plain.pop() if len(plain) == 1 and len(found) == 1 else None
+
+
+FIELDS = [
+    (model, key, kind)
+    for model in (Dataset, Cluster)
+    for key, field in leaves(model)
+    if (kind := kind_of(field)) is not None and key != "name"
+] + [
+    (Dataset, "splits.hash", int),
+    (Dataset, "splits.parts.train", float),
+    (Dataset, "splits.group", str),
+    (Dataset, "source.include", str),
+    (Dataset, "labels.files.train", str),
+    (Cluster, "nodes.mounts.read_only", bool),
+    (Cluster, "nodes.mounts.host_path", str),
+]
+BYTES = {"shards.bytes", "nodes.disk_bytes", "copy.memory_bytes", "runner.batch_bytes"}
+LISTS = {"source.include", "source.exclude", "labels.classes"}
+
+
+def test_the_fields_are_those_of_the_models() -> None:
+    kinds = {key: kind for _, key, kind in FIELDS}
+    assert kinds["mirror"] is bool
+    assert kinds["shards.shuffle"] is int
+    assert kinds["copy.max_cost_usd"] is float
+    assert kinds["runner.workers"] is int
+    assert kinds["source.profile"] is str
+    assert kinds.keys() >= BYTES
+    assert len(FIELDS) > 25
+
+
+def load(folder: Path, model: type[BaseModel], key: str, value: str) -> Any:
+    """The model of a least file in which one field has a value, as YAML writes it."""
+    tree: dict[str, Any] = {"source" if model is Dataset else "local": {"url": "x"}}
+    if key.startswith("splits."):
+        tree["splits"] = {"hash": "7", "parts": {"train": "1"}}
+    if key.startswith("labels.files"):
+        tree["splits"] = {"train": "'**'"}
+    *path, last = key.split(".")
+    inner = tree
+    for part in path:
+        inner = inner.setdefault(part, {})
+    inner[last] = value
+    if "mounts" in tree.get("nodes", {}):
+        mount = {"host_path": "/a", "container_path": "/b"} | tree["nodes"]["mounts"]
+        tree["nodes"]["mounts"] = [mount]
+    noun = "datasets" if model is Dataset else "clusters"
+    (folder / noun).mkdir(exist_ok=True)
+    (folder / noun / "x.yaml").write_text(_flow(tree))
+    return (load_dataset if model is Dataset else load_cluster)(folder, "x", (), ENVIRON)
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_flow(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return str(value)
+
+
+@pytest.mark.parametrize(("model", "key", "kind"), FIELDS, ids=str)
+def test_no_value_passes_for_another_type(
+    model: type[BaseModel], key: str, kind: type, tmp_path: Path
+) -> None:
+    for value in WRONG[kind]:
+        if key in BYTES and value == "'7'":
+            continue  # bytes may be texts
+        if key in LISTS and value == "[a]":
+            continue
+        with pytest.raises(ConfigError) as caught:
+            load(tmp_path, model, key, value)
+        assert caught.value.code == "config.invalid_value", (value, str(caught.value))
+        assert key.rpartition(".")[2] in str(caught.value), (value, str(caught.value))
+
+
+VARIABLES = {bool: "OFF", int: "SEVEN", float: "HALF"}
+VALUES = {bool: False, int: 7, float: 0.5}
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "kind"),
+    [(model, key, kind) for model, key, kind in FIELDS if kind is not str],
+    ids=str,
+)
+def test_a_variable_may_hold_what_the_file_could(
+    model: type[BaseModel], key: str, kind: type, tmp_path: Path
+) -> None:
+    text = f"'${{{VARIABLES[kind]}}}'"
+    if key == "splits.parts.train":
+        text = f"{text}, test: 0.5"
+    if key == "copy.memory_bytes":
+        with pytest.raises(ConfigError, match="or more, not what SEVEN holds"):
+            load(tmp_path, model, key, text)
+        return
+    found: Any = load(tmp_path, model, key, text).model_dump(by_alias=True)
+    for part in key.split("."):
+        found = found[0][part] if isinstance(found, tuple) else found[part]
+    assert found == VALUES[kind]
+    assert type(found) is kind
+
+
+@pytest.mark.parametrize(
+    ("model", "key"),
+    [
+        (Dataset, "shards.shuffle"),
+        (Cluster, "runner.workers"),
+        (Cluster, "copy.max_cost_usd"),
+        (Cluster, "nodes.disk_bytes"),
+        (Cluster, "local.region"),
+    ],
+)
+def test_an_empty_variable_is_null_where_that_may_be(
+    model: type[BaseModel], key: str, tmp_path: Path
+) -> None:
+    found: Any = load(tmp_path, model, key, "'${NOT_SET:-}'").model_dump(by_alias=True)
+    for part in key.split("."):
+        found = found[part]
+    assert found is None
