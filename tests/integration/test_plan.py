@@ -120,7 +120,7 @@ def test_objects_that_merge_into_one_sample(tmp_path: Path) -> None:
         "1 sample has several parts of one kind, such as a/img.v1.png and a/img.v2.png:"
     )
     assert "merged_samples" not in warnings(directory_lab(tmp_path / "2").plan())
-    both = directory_lab(tmp_path / "3", {"a/1.jpg": b"", "a/1.png": b""}, cache=None).plan()
+    both = directory_lab(tmp_path / "3", {"a/1.jpg": b"x", "a/1.png": b"x"}, cache=None).plan()
     assert "a/1.jpg and a/1.png" in warnings(both)["merged_samples"]
 
 
@@ -200,7 +200,7 @@ def test_fewer_shards_than_readers(
 def test_the_shipped_templates_need_as_many_shards_as_their_loaders_read(tmp_path: Path) -> None:
     """45 shards of ImageNet's validation are too few for eight GPUs with eight loaders each."""
     write(
-        "memory://readers", {f"val/{name}/1.JPEG": b"" for name in "ab"} | {"train/a/1.JPEG": b""}
+        "memory://readers", {f"val/{name}/1.JPEG": b"x" for name in "ab"} | {"train/a/1.JPEG": b"x"}
     )
     settings = load_settings(
         "imagenet-folders",
