@@ -143,7 +143,10 @@ def _row(name: str, texts: Sequence[str]) -> list[str]:
 
 
 def _excluded_lines(excluded: Mapping[str, Any]) -> list[str]:
-    reasons = {"not_included": "not in source.include", "excluded": "in source.exclude"}
+    reasons = {
+        "not_included": "not matched by source.include",
+        "excluded": "matched by source.exclude",
+    }
     listed = format_count(excluded["listed"], "object")
     lines = [
         f"{excluded[name]['count']:,} of {listed} {reason}: {_some(excluded[name])}"
@@ -151,7 +154,7 @@ def _excluded_lines(excluded: Mapping[str, Any]) -> list[str]:
         if excluded[name]["count"]
     ]
     if excluded["ignored"]:
-        lines.append(f"{excluded['ignored']:,} of them folder markers or label files, no parts")
+        lines.append(f"{excluded['ignored']:,} of them folder markers or label files")
     return lines
 
 

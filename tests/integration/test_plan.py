@@ -68,8 +68,10 @@ def test_what_is_left_out_is_counted_and_named(tmp_path: Path) -> None:
         "excluded": {"count": 1, "keys": ["b/zz.png"]},
         "ignored": 0,
     }
-    assert "3 of 19 objects not in source.include: README, a/raw.tif, b/notes.txt" in text(document)
-    assert "1 of 19 objects in source.exclude: b/zz.png" in text(document)
+    assert "3 of 19 objects not matched by source.include: README, a/raw.tif, b/notes.txt" in text(
+        document
+    )
+    assert "1 of 19 objects matched by source.exclude: b/zz.png" in text(document)
 
 
 def test_only_the_first_keys_are_named_and_none_can_alter_a_terminal(tmp_path: Path) -> None:
