@@ -229,6 +229,29 @@ def test_as_many_shards_as_are_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
+def test_every_loader_worker_of_webdataset_finds_a_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def worker_of_four(number: int) -> set[str]:
+        monkeypatch.setenv("NUM_WORKERS", "4")
+        monkeypatch.setenv("WORKER", str(number))
+        return set(as_webdataset_reads(larder.open(f"{lab.local}/larder/d").shards("train")))
+
+    lab = directory_lab(tmp_path, shards={})
+    assert "few_shards" in warnings(lab.plan())
+    lab.prepare()
+    assert len(worker_of_four(0)) == 12
+    with pytest.raises(ValueError, match="fewer shards than workers"):
+        worker_of_four(1)
+    template = {**TEMPLATE, "hyperparameters": {"workers": 4}}
+    assert "few_shards" not in warnings(lab.plan(shards={"count_min": 4}, template=template))
+    lab.prepare(shards={"count_min": 4})
+    found = [worker_of_four(number) for number in range(4)]
+    assert all(found)
+    assert sum(map(len, found)) == len(set.union(*found)) == 12
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
 def test_the_dataset_files_leaves_out_what_is_no_sample(tmp_path: Path) -> None:
     """A folder as it lies about: the shipped file takes it, and says what it left out."""
     source = tmp_path / "source"
