@@ -15,7 +15,8 @@ from larder.pipeline.begin import begin
 from larder.pipeline.build import build
 from larder.pipeline.emit import check_configs, emit_configs
 from larder.pipeline.job import Job, scratch
-from larder.pipeline.plan import Plan, check_plan, make_plan
+from larder.pipeline.plan import Plan, make_plan
+from larder.pipeline.refusals import check_plan
 from larder.pipeline.report import built_document, plan_document, reused_document
 from larder.pipeline.settings import Settings
 from larder.pipeline.survey import Survey, note_inputs, survey
@@ -70,7 +71,7 @@ def plan(settings: Settings, progress: TimedProgress) -> dict[str, Any]:
     """The document of what a run would do. Nothing is written but private temporary files.
 
     Raises:
-        ConfigError: The plan would be refused; see `larder.pipeline.plan.check_plan`.
+        ConfigError: The plan would be refused; see `larder.pipeline.refusals.check_plan`.
     """
     started = time.monotonic()
     with scratch() as folder:
@@ -85,7 +86,8 @@ def checked_plan(settings: Settings, found: Survey, folder: Path, progress: Prog
     """Plan a run, and refuse what must not be done before any of it is done.
 
     Raises:
-        ConfigError: See `larder.pipeline.plan.check_plan` and `larder.pipeline.emit.check_configs`.
+        ConfigError: See `larder.pipeline.refusals.check_plan` and
+            `larder.pipeline.emit.check_configs`.
     """
     planned = make_plan(found, folder, progress)
     check_plan(planned)

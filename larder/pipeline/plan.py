@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from larder.errors import ConfigError, Failure, NotFoundError
+from larder.errors import ConfigError, NotFoundError
 from larder.experiments.delivery import Advice, choose
 from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import sort_batches
+from larder.pipeline.estimate import estimate_seconds
 from larder.pipeline.job import Ref, listed, opened, root_url
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.pack import pack
-from larder.pipeline.refusals import ClashError, StorageKeysError
-from larder.pipeline.results import BadKeysError, BatchReport, Count
+from larder.pipeline.results import Count
 from larder.pipeline.survey import Survey
 from larder.progress import Progress
 from larder.samples.arrange import Arrangement, arrange
-from larder.samples.contents import Found
 from larder.samples.grouping import may_be_part
+from larder.samples.images import is_image
 from larder.shards.packing import shard_name
 from larder.store.base import ObjectInfo, Store
 from larder.transfer.cost import Cost, estimate_cost
@@ -32,18 +32,12 @@ from larder.transfer.difference import KnownCopy
 from larder.transfer.plan import CopyPlan, plan_copies
 from larder.transfer.receipts import COPIED, known_copies, object_rows
 from larder.transfer.storable import Storage, Unfit, unfit_keys
-from larder.units import format_bytes, format_count
 from larder.versions import layout
 from larder.versions.documents import SegmentUse
 from larder.versions.identity import segment_id, version_id
 from larder.versions.publish import TAG, read_segment, read_tag, read_version
 
-__all__ = ["Plan", "check_plan", "make_plan", "mirror_receipts"]
-
-BYTES_PER_SECOND = 100e6
-OBJECTS_PER_SECOND = 1000.0
-"""What one ordinary machine copies or packs, for the estimate of the time; measured in
-benchmarks/ and far from exact."""
+__all__ = ["Plan", "make_plan", "mirror_receipts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +101,7 @@ def make_plan(found: Survey, folder: Path, progress: Progress) -> Plan:
     with opened(cluster.local, root_url(dataset, cluster)) as root:
         whole = read_segment(root, segment) is not None
         published = whole and read_version(root, version) is not None
-        unfit = _unfit(found, root, segment)
+        unfit = Unfit() if published else _unfit(found, root, segment)
         mirrored = dataset.mirror and not unfit.count
         copies = _plan_mirror(found, root, segment, folder) if mirrored else None
     cost = _cost(found, copies, shards, whole=whole)
@@ -126,7 +120,7 @@ def make_plan(found: Survey, folder: Path, progress: Progress) -> Plan:
         version=version,
         published=published,
         cost=cost,
-        seconds=_seconds(found, copies, shards, whole=whole),
+        seconds=_seconds(found, arrangement, copies, shards, whole=whole),
         delivery=choose(dataset.experiment.delivery, cluster.local.url),
     )
 
@@ -241,53 +235,23 @@ def _cost(found: Survey, copies: CopyPlan | None, shards: Count, *, whole: bool)
     )
 
 
-def _seconds(found: Survey, copies: CopyPlan | None, shards: Count, *, whole: bool) -> float:
+def _seconds(
+    found: Survey,
+    arrangement: Arrangement,
+    copies: CopyPlan | None,
+    shards: Count,
+    *,
+    whole: bool,
+) -> float:
     if whole:
         return 0.0
-    size_bytes = shards.bytes * (2 if found.dataset.cache else 1) + (copies.bytes if copies else 0)
-    objects = found.inventory.objects + (copies.objects if copies else 0)
-    return size_bytes / BYTES_PER_SECOND + objects / OBJECTS_PER_SECOND
-
-
-def check_plan(plan: Plan) -> None:
-    """Refuse a plan that must not be carried out.
-
-    Raises:
-        BadKeysError: ``config.bad_key``: keys that no sample, or not the storage, can have;
-            ``cache.schema``: samples that the cache cannot hold. With all of them.
-        ConfigError: ``config.empty_source`` or ``config.cost_limit``.
-    """
-    arrangement, dataset = plan.arrangement, plan.survey.dataset
-    if arrangement.bad_key_count and dataset.on_bad_key == "fail":
-        report = BatchReport(failures=arrangement.bad_keys, failed=arrangement.bad_key_count)
-        raise BadKeysError(report)
-    if plan.unfit.count:
-        raise StorageKeysError(BatchReport(failures=plan.unfit.failures, failed=plan.unfit.count))
-    if dataset.cache and dataset.cache.records == "decoded":
-        _check_clashes(arrangement.contents.clashing)
-    if not arrangement.samples:
-        objects = format_count(plan.survey.inventory.objects, "object")
-        message = f"no sample: {objects}, all of them folder markers, label files or bad keys"
-        hint = "check source.url, source.include and source.exclude"
-        raise ConfigError("config.empty_source", message, where=dataset.source.url, hint=hint)
-    limit = plan.survey.cluster.copy_.max_cost_usd
-    if limit is not None and plan.cost.total_usd > limit:
-        message = (
-            f"an estimated {plan.cost.total_usd:,.2f} USD for "
-            f"{format_bytes(_read_bytes(plan))}; {limit:,.2f} USD is the limit"
-        )
-        hint = "raise max_cost_usd, or take less with source.include"
-        raise ConfigError("config.cost_limit", message, where="cluster.copy", hint=hint)
-
-
-def _check_clashes(clashing: Found) -> None:
-    if clashing.samples:
-        failures = tuple(
-            Failure(key, "cache.schema", f"its parts {' and '.join(exts)} would be one image")
-            for key, exts in clashing.examples
-        )
-        raise ClashError(BatchReport(failures=failures, failed=clashing.samples))
-
-
-def _read_bytes(plan: Plan) -> int:
-    return plan.copies.bytes if plan.copies else plan.survey.inventory.bytes
+    parts = arrangement.contents.parts
+    images = [Count(part.objects, part.bytes) for part in parts if is_image(part.ext)]
+    return estimate_seconds(
+        found.dataset,
+        found.cluster,
+        objects=Count(arrangement.objects, arrangement.object_bytes),
+        images=sum(images, Count()),
+        copied=Count(copies.objects, copies.bytes) if copies else Count(),
+        shards=shards,
+    )

@@ -13,6 +13,7 @@ from larder.pipeline.emit import location
 from larder.pipeline.plan import Plan
 from larder.pipeline.results import Count
 from larder.pipeline.settings import Settings
+from larder.transfer.inventory import LeftOut
 from larder.units import format_bytes, format_count, format_seconds
 
 __all__ = ["amount", "plan_document", "plan_lines"]
@@ -45,10 +46,10 @@ def plan_document(settings: Settings, plan: Plan) -> dict[str, Any]:
                 for name, facts in arrangement.splits.items()
             },
         },
+        "cache": settings.dataset.cache.records if settings.dataset.cache else None,
         "excluded": _excluded(plan),
         "parts": [*map(asdict, arrangement.contents.parts), *_other_parts(plan)],
         "classes": _classes(plan) if settings.dataset.labels else None,
-        "cache": settings.dataset.cache.records if settings.dataset.cache else None,
         "delivery": {"kind": plan.delivery.delivery, "reason": plan.delivery.sentence},
         "cost": {
             "total_usd": round(plan.cost.total_usd, 4),
@@ -66,10 +67,14 @@ def _excluded(plan: Plan) -> dict[str, Any]:
     inventory = plan.survey.inventory
     return {
         "listed": inventory.listed,
-        "not_included": asdict(inventory.not_included),
-        "excluded": asdict(inventory.excluded),
+        "not_included": _left_out(inventory.not_included),
+        "excluded": _left_out(inventory.excluded),
         "ignored": plan.arrangement.ignored_count,
     }
+
+
+def _left_out(found: LeftOut) -> dict[str, Any]:
+    return {"count": found.count, "keys": list(found.keys)}
 
 
 def _other_parts(plan: Plan) -> list[dict[str, Any]]:
@@ -91,7 +96,8 @@ def _classes(plan: Plan) -> dict[str, Any]:
 def plan_lines(document: Mapping[str, Any]) -> list[str]:
     """A plan as lines for people."""
     if document["status"] == "reused":
-        return [f"{document['dataset']}: nothing to do, version {document['version']} is current"]
+        version = document["version"]
+        return _wrapped(f"{document['dataset']}: nothing to do, version {version} is current")
     shards, delivery = document["shards"], document["delivery"]
     rows = {
         "source": [amount(document["objects"], "object"), *_excluded_lines(document["excluded"])],
@@ -137,7 +143,10 @@ def _row(name: str, texts: Sequence[str]) -> list[str]:
 
 
 def _excluded_lines(excluded: Mapping[str, Any]) -> list[str]:
-    reasons = {"not_included": "not in source.include", "excluded": "in source.exclude"}
+    reasons = {
+        "not_included": "not matched by source.include",
+        "excluded": "matched by source.exclude",
+    }
     listed = format_count(excluded["listed"], "object")
     lines = [
         f"{excluded[name]['count']:,} of {listed} {reason}: {_some(excluded[name])}"
@@ -145,7 +154,7 @@ def _excluded_lines(excluded: Mapping[str, Any]) -> list[str]:
         if excluded[name]["count"]
     ]
     if excluded["ignored"]:
-        lines.append(f"{excluded['ignored']:,} of them folder markers or label files, no parts")
+        lines.append(f"{excluded['ignored']:,} of them folder markers or label files")
     return lines
 
 

@@ -66,6 +66,7 @@ class Contents:
         most_parts: Parts of the sample that has the most.
         merged: Samples with several parts of one kind.
         clashing: Samples with several parts of one role; up to 1,000 of them by name.
+        empty_images: Images of no bytes: objects, up to 1,000 of them by their keys.
     """
 
     parts: tuple[PartCount, ...] = ()
@@ -74,6 +75,7 @@ class Contents:
     most_parts: int = 0
     merged: Found = Found()
     clashing: Found = Found()
+    empty_images: Found = Found()
 
 
 class ContentsTally:
@@ -84,7 +86,7 @@ class ContentsTally:
         self._other = PartCount("", 0, 0)
         self._roles: dict[Role, RoleCount] = {}
         self._most_parts = 0
-        self._merged = self._clashing = Found()
+        self._merged = self._clashing = self._empty = Found()
 
     def add(self, keys: pa.Array, parts: pa.Array) -> None:
         """Count samples.
@@ -100,6 +102,7 @@ class ContentsTally:
         clashing = batch.sharing(batch.roles)
         merged = np.union1d(clashing, batch.sharing(batch.kinds))
         self._clashing = batch.and_more(self._clashing, clashing, _SHOWN_CLASHES, [batch.roles])
+        self._empty = batch.with_empty_images(self._empty)
         both = [batch.roles, batch.kinds]
         self._merged = batch.and_more(self._merged, merged, _EXAMPLES, both)
 
@@ -112,6 +115,7 @@ class ContentsTally:
             most_parts=self._most_parts,
             merged=self._merged,
             clashing=self._clashing,
+            empty_images=self._empty,
         )
 
     def _sorted_roles(self) -> tuple[RoleCount, ...]:
@@ -157,6 +161,7 @@ class _Batch:
     def __init__(self, keys: pa.Array, parts: pa.Array) -> None:
         self._keys = keys
         flat = parts.flatten()
+        self._part_keys = flat.field("key")
         encoded = flat.field("ext").dictionary_encode()
         self.exts: list[str] = encoded.dictionary.to_pylist()
         self.roles = [role(ext) for ext in self.exts]
@@ -189,6 +194,19 @@ class _Batch:
         places = np.array([place[value] for value in values], np.int64)
         owners = np.repeat(np.arange(len(self.lengths)), self.lengths)
         return owners * len(distinct) + places[self.codes]
+
+    def with_empty_images(self, before: Found) -> Found:
+        """What was found before, and the images of no bytes."""
+        empty = np.flatnonzero(self.sizes == 0)
+        if not len(empty):
+            return before
+        image = np.array([found.image for found in self.roles], np.bool_)
+        parts = empty[image[self.codes[empty]]]
+        room = parts[: _SHOWN_CLASHES - len(before.examples)].tolist()
+        examples = [
+            (self._part_keys[part].as_py(), (self.exts[self.codes[part]],)) for part in room
+        ]
+        return Found(before.samples + len(parts), (*before.examples, *examples))
 
     def and_more(
         self, before: Found, samples: _Numbers, most: int, shared: Sequence[Sequence[object]]

@@ -290,11 +290,11 @@ def test_objects_that_change_or_vanish_once_they_are_listed(tmp_path: Path, mirr
 
 BROKEN: Mapping[str, bytes] = {
     "a/01.png": b"no image at all",
-    "b/00.png": b"",
     "b/02.png": png(102)[:60],
     "c/03.png": png(203)[:-40],
 }
-AT_SIGHT = {"a/01.png", "b/00.png"}
+AT_SIGHT = {"a/01.png"}
+EMPTY = {"b/00.png": b""}
 
 
 @pytest.mark.parametrize("validate", ["header", "decode"])
@@ -311,11 +311,30 @@ def test_images_that_cannot_be_decoded_are_all_named(
 
 
 def test_images_that_nobody_looks_at(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path, images() | BROKEN, validate="none", cache={"records": "encoded"})
+    broken = BROKEN | EMPTY
+    lab = directory_lab(tmp_path, images() | broken, validate="none", cache={"records": "encoded"})
     assert lab.prepare()["shards"]["samples"] == 12
     parts = {sample.key: sample.parts["png"] for sample in lab.only().samples["train"]}
-    assert {key: parts[key.removesuffix(".png")] for key in BROKEN} == BROKEN
+    assert {key: parts[key.removesuffix(".png")] for key in broken} == broken
+    write(lab.source, {"b/00.png": png(100)})
     assert set(failures(lab, cache={"records": "decoded"})) == set(BROKEN)
+
+
+@pytest.mark.parametrize("validate", ["header", "decode"])
+def test_images_without_bytes_are_refused_before_anything_is_copied(
+    tmp_path: Path, validate: str
+) -> None:
+    objects = images() | EMPTY | {"c/01.seg.JPEG": b"", "c/01.txt": b""}
+    lab = directory_lab(tmp_path, objects, validate=validate, cache=None)
+    error = refused(lab)
+    assert status(error) == ("sample.empty", 2)
+    assert isinstance(error, BadKeysError)
+    assert [failure.key for failure in error.report.failures] == ["b/00.png", "c/01.seg.JPEG"]
+    assert error.report.failed == 2
+    assert not (tmp_path / "local").exists()
+    with pytest.raises(BadKeysError):
+        lab.plan()
+    assert lab.prepare(on_bad_sample="skip")["skipped"] == 2
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 10**9])
@@ -328,18 +347,19 @@ def test_images_that_are_left_out(tmp_path: Path, batch_bytes: int) -> None:
     }
     whole = directory_lab(tmp_path / "1", **fields)
     whole.prepare()
-    lab = directory_lab(tmp_path / "2", images() | BROKEN, on_bad_sample="skip", **fields)
+    broken = BROKEN | EMPTY
+    lab = directory_lab(tmp_path / "2", images() | broken, on_bad_sample="skip", **fields)
     document = lab.prepare()
     assert document["skipped"] == 4
     assert {failure["key"]: failure["code"] for failure in document["failures"]} == dict.fromkeys(
-        BROKEN, "sample.undecodable"
+        broken, "sample.undecodable"
     )
     assert document["shards"]["samples"] == document["cache"]["records"] == 8
     published = lab.only()
     of_whole = {path.rpartition("/")[2]: digest for path, digest in whole.only().shards.items()}
     for path, digest in published.shards.items():
         assert of_whole[path.rpartition("/")[2]] == digest
-    assert len(published.shards) == len(of_whole) - len(BROKEN)
+    assert len(published.shards) == len(of_whole) - len(broken)
     data = larder.open(f"{lab.local}/larder/d")
     assert len(data.shards("train")) + len(data.shards("validation")) == len(published.shards)
     assert lab.prepare()["status"] == "reused"

@@ -28,7 +28,7 @@ EIGHT = {**TEMPLATE, "resources": {"slots_per_trial": 8}}
 
 def lines(document: dict[str, Any]) -> list[str]:
     found = plan_lines(document)
-    json.dumps(document, allow_nan=False)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
     for line in found:
         assert len(line) <= 80 or " " not in line.strip(), line
     return found
@@ -64,12 +64,14 @@ def test_what_is_left_out_is_counted_and_named(tmp_path: Path) -> None:
     assert document["objects"]["count"] == 15
     assert document["excluded"] == {
         "listed": 19,
-        "not_included": {"count": 3, "keys": ("README", "a/raw.tif", "b/notes.txt")},
-        "excluded": {"count": 1, "keys": ("b/zz.png",)},
+        "not_included": {"count": 3, "keys": ["README", "a/raw.tif", "b/notes.txt"]},
+        "excluded": {"count": 1, "keys": ["b/zz.png"]},
         "ignored": 0,
     }
-    assert "3 of 19 objects not in source.include: README, a/raw.tif, b/notes.txt" in text(document)
-    assert "1 of 19 objects in source.exclude: b/zz.png" in text(document)
+    assert "3 of 19 objects not matched by source.include: README, a/raw.tif, b/notes.txt" in text(
+        document
+    )
+    assert "1 of 19 objects matched by source.exclude: b/zz.png" in text(document)
 
 
 def test_only_the_first_keys_are_named_and_none_can_alter_a_terminal(tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ def test_objects_that_merge_into_one_sample(tmp_path: Path) -> None:
         "1 sample has several parts of one kind, such as a/img.v1.png and a/img.v2.png:"
     )
     assert "merged_samples" not in warnings(directory_lab(tmp_path / "2").plan())
-    both = directory_lab(tmp_path / "3", {"a/1.jpg": b"", "a/1.png": b""}, cache=None).plan()
+    both = directory_lab(tmp_path / "3", {"a/1.jpg": b"x", "a/1.png": b"x"}, cache=None).plan()
     assert "a/1.jpg and a/1.png" in warnings(both)["merged_samples"]
 
 
@@ -200,7 +202,7 @@ def test_fewer_shards_than_readers(
 def test_the_shipped_templates_need_as_many_shards_as_their_loaders_read(tmp_path: Path) -> None:
     """45 shards of ImageNet's validation are too few for eight GPUs with eight loaders each."""
     write(
-        "memory://readers", {f"val/{name}/1.JPEG": b"" for name in "ab"} | {"train/a/1.JPEG": b""}
+        "memory://readers", {f"val/{name}/1.JPEG": b"x" for name in "ab"} | {"train/a/1.JPEG": b"x"}
     )
     settings = load_settings(
         "imagenet-folders",
@@ -224,6 +226,29 @@ def test_as_many_shards_as_are_asked_for(tmp_path: Path) -> None:
     assert sorted(sample.key for sample in lab.only().samples["train"]) == [
         f"{name}/{number:02}" for name in "ab" for number in range(4)
     ]
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
+def test_every_loader_worker_of_webdataset_finds_a_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def worker_of_four(number: int) -> set[str]:
+        monkeypatch.setenv("NUM_WORKERS", "4")
+        monkeypatch.setenv("WORKER", str(number))
+        return set(as_webdataset_reads(larder.open(f"{lab.local}/larder/d").shards("train")))
+
+    lab = directory_lab(tmp_path, shards={})
+    assert "few_shards" in warnings(lab.plan())
+    lab.prepare()
+    assert len(worker_of_four(0)) == 12
+    with pytest.raises(ValueError, match="fewer shards than workers"):
+        worker_of_four(1)
+    template = {**TEMPLATE, "hyperparameters": {"workers": 4}}
+    assert "few_shards" not in warnings(lab.plan(shards={"count_min": 4}, template=template))
+    lab.prepare(shards={"count_min": 4})
+    found = [worker_of_four(number) for number in range(4)]
+    assert all(found)
+    assert sum(map(len, found)) == len(set.union(*found)) == 12
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
@@ -289,7 +314,7 @@ def test_the_tutorial_does_what_it_says(
         "pets", config_dir=configs, settings=[f"source.url={tmp_path / 'pets'}"], environ={}
     )
     planned = plan(settings, NullProgress())
-    assert planned["excluded"]["not_included"] == {"count": 1, "keys": ("README",)}
+    assert planned["excluded"]["not_included"] == {"count": 1, "keys": ["README"]}
     assert {part["ext"]: part["objects"] for part in planned["parts"]} == {"jpg": 40, "json": 1}
     document = prepare(settings)
     assert (document["status"], document["skipped"]) == ("built", 0)

@@ -102,6 +102,14 @@ def test_memory_is_bounded_where_every_name_has_another_extension() -> None:
     )
 
 
+def test_images_of_no_bytes_are_named_by_their_keys() -> None:
+    found = count(
+        [("a", {"jpg": 0, "json": 0}), ("b", {"txt": 0}), ("c", {"jpg": 1, "seg.png": 0})], step=2
+    )
+    assert found.empty_images.samples == 2
+    assert [key for key, _ in found.empty_images.examples] == ["a.jpg", "c.seg.png"]
+
+
 @given(samples, st.integers(1, 7))
 def test_counts_are_those_of_a_slow_count(found: Samples, step: int) -> None:
     counted = count(found, step)
@@ -128,6 +136,10 @@ def test_counts_are_those_of_a_slow_count(found: Samples, step: int) -> None:
     assert [key for key, _ in counted.clashing.examples] == clashing
     assert counted.merged.samples == len(merged)
     assert [key for key, _ in counted.merged.examples] == merged[:3]
+    empty = [f"{key}.{ext}" for key, parts in found for ext in sorted(parts) if not parts[ext]]
+    empty = [key for key in empty if is_image(key)]
+    assert [key for key, _ in counted.empty_images.examples] == empty
+    assert counted.empty_images.samples == len(empty)
     assert counted.most_parts == max((len(parts) for _, parts in found), default=0)
 
 

@@ -137,6 +137,8 @@ def test_a_tag_moved_by_many_at_once_loses_no_move(root: Store) -> None:
         ("name", "other", True),
         ("shards", {"bytes": "1 MB"}, True),
         ("shards", {"shuffle": 3}, True),
+        ("shards", {"count_min": 3}, True),
+        ("shards", {"count_min": None}, False),
         ("splits", {"train": "a/**"}, True),
         ("labels", {"from": "folder"}, True),
         ("validate", "decode", True),
