@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from shlex import quote
 
 from larder.cli.command import parser
 from larder.cli.output import print_json, print_text
@@ -131,7 +132,7 @@ def _lines(base: Path, folder: Path, written: Sequence[str], kept: Sequence[str]
     lines = [f"{done}; {len(kept):,} were there already" if kept else done]
     lines.append("next:")
     if base != Path():
-        lines.append(f"  cd {base}")
+        lines.append(f"  cd {quote(str(base))}")
     return [
         *lines,
         "  larder prepare --dataset files --set source.url=/some/directory --plan",

@@ -47,7 +47,7 @@ def run_here(
     from larder.pipeline.begin import begin
     from larder.pipeline.inline import carry_out
 
-    assert plan is not None, "it is asked for whole runs only where it says so"
+    assert plan is not None, "only who asks for the whole run is handed no plan"
     stop = threading.Event()
     with interruptible(stop, display.say):
         return carry_out(settings, plan, begin(plan), display, time.monotonic(), stop)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -240,6 +241,29 @@ class TestInterrupted:
         assert done.document["error"]["code"] == "run.interrupted"
         assert done.err.count(LINE) == 1
         assert "Traceback" not in done.err
+
+    def test_a_terminal_that_hangs_up_interrupts(self, place: Workplace) -> None:
+        """The command leads the terminal's session, as a shell's foreground job shares it."""
+        script = """
+import fcntl, os, sys, termios
+terminal = os.open(sys.argv[1], os.O_RDWR)
+fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+os.dup2(terminal, 2)
+os.close(terminal)
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+        master, slave = pty.openpty()
+        name = os.ttyname(slave)
+        running = place.start(name, *LARDER, *FEW, "--json", python=("-c", script), TERM="xterm")
+        seen = b""
+        while b"mirror" not in seen:
+            seen += os.read(master, 65536)
+        os.close(slave)
+        os.close(master)
+        done = running.wait()
+        assert (done.status, done.document["error"]["code"]) == (130, "run.interrupted")
+        assert list(place.temporary.iterdir()) == []
+        assert not list(place.local.glob("larder/imagenet/versions/*/version.json"))
 
     @pytest.mark.parametrize("way", [LARDER, FLOW], ids=["larder", "flow"])
     def test_a_signal_while_modules_are_imported(

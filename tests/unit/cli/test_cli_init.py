@@ -39,12 +39,12 @@ def test_the_examples_are_the_configs_of_the_checkout() -> None:
 def test_all_are_written_and_a_second_time_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    base = tmp_path / "a/b"
+    base = tmp_path / "a/with space"
     assert main([str(base)]) == 0
     assert files(base) == {f"configs/{name}": data for name, data in SHIPPED.items()}
     out = capsys.readouterr().out
     assert out.startswith(f"wrote {len(SHIPPED)} files to {base / 'configs'}\nnext:\n")
-    assert f"\n  cd {base}\n  larder prepare --dataset files --set source.url=" in out
+    assert f"\n  cd '{base}'\n  larder prepare --dataset files --set source.url=" in out
     before = {path: path.stat().st_mtime_ns for path in base.rglob("*")}
     assert main([str(base), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
