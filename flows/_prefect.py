@@ -49,6 +49,8 @@ _RUN_LEVELS = {
 _API_URL = "PREFECT_API_URL"
 _AUTH = "PREFECT_API_AUTH_STRING"
 _SECRET = ("PREFECT_API_KEY", _AUTH)
+_LONGEST = 500
+"""Characters of a line that is shown: Prefect logs whole events."""
 _OF_RUNS = ("prefect.flow_runs", "prefect.task_runs")
 
 
@@ -131,6 +133,9 @@ def show_logs(say: Callable[[str], None], hidden: Hidden) -> None:
     """
     handler = _Lines(lambda line: say(hidden(line)))
     handler.setLevel(logging.getLogger("prefect").level)
+    # Or Prefect writes to stderr, past the rows, each time that a log cannot be sent. A server that
+    # is gone ends the run, which is told once.
+    logging.raiseExceptions = False
     for name in (None, "prefect._internal"):
         logging.getLogger(name).handlers[:] = [handler]
 
@@ -158,4 +163,5 @@ class _Lines(logging.Handler):
         of_run_error = record.name in _OF_RUNS and record.levelno >= logging.ERROR
         if of_run_error or getattr(record, SHOWN, False):
             return
-        self._say(f"{record.levelname.lower()}: {' '.join(record.getMessage().split())}")
+        line = f"{record.levelname.lower()}: {' '.join(record.getMessage().split())}"
+        self._say(line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ...")

@@ -77,7 +77,8 @@ def test_what_the_user_has_set_stays() -> None:
 
 
 @pytest.fixture
-def handlers() -> Iterator[None]:
+def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(logging, "raiseExceptions", logging.raiseExceptions)
     loggers = [logging.getLogger(name) for name in (None, "prefect._internal")]
     before = [list(logger.handlers) for logger in loggers]
     yield
@@ -93,6 +94,8 @@ def test_warnings_are_one_line_and_errors_of_runs_are_left_to_the_command() -> N
     logging.getLogger("prefect.flow_runs").error("Encountered exception", exc_info=ValueError())
     logging.getLogger("prefect.task_runs").warning("a %s", "thing")
     logging.getLogger("prefect.flow_runs").warning("mirror: started", extra={SHOWN: True})
+    logging.getLogger("prefect.events").error("an event: %s", "x" * 10_000)
+    assert said.pop().endswith("xxx ...")
     assert said == ["warning: no connection", "warning: a thing"]
 
 
