@@ -6,7 +6,7 @@ A worker ends the runs that it started itself; nobody would end one that a comma
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from uuid import UUID
 
@@ -18,8 +18,16 @@ POLL_SECONDS = 5.0
 
 
 @contextmanager
-def cancellable(flow_run: UUID, stop: threading.Event) -> Iterator[None]:
-    """Set ``stop`` once the flow run is Cancelling or Cancelled, within a ``with`` block."""
+def cancellable(
+    flow_run: UUID, stop: threading.Event, say: Callable[[str], None]
+) -> Iterator[None]:
+    """Set ``stop`` once the flow run is Cancelling or Cancelled, within a ``with`` block.
+
+    Args:
+        flow_run: Its ID.
+        stop: Asks the steps to stop.
+        say: Is told of it in a line.
+    """
     ended = threading.Event()
 
     def watch() -> None:
@@ -28,6 +36,7 @@ def cancellable(flow_run: UUID, stop: threading.Event) -> Iterator[None]:
             with suppress(Exception), get_client(sync_client=True) as client:
                 state = client.read_flow_run(flow_run).state
                 if state and (state.is_cancelling() or state.is_cancelled()):
+                    say("cancelled in Prefect: stopping after the objects under way")
                     stop.set()
                     return
 

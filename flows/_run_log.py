@@ -38,12 +38,16 @@ class RunLog:
         self._logger = get_run_logger()
         self.progress = Display(view=_View(self._log))
 
+    def say(self, line: str) -> None:
+        """A line that the terminal shows too."""
+        self._logger.warning("%s", line)
+
     def outcome(self, document: Mapping[str, Any]) -> None:
         """What the run led to: version, place and configs; and what it left out."""
         for line in run_lines(document):
             self._log(logging.INFO, line)
         if document["skipped"]:
-            self._log(logging.WARNING, f"{document['skipped']:,} keys or samples were left out")
+            self._log(logging.WARNING, f"{document['skipped']:,} skipped, as the dataset file says")
 
     def failed(self, error: BadKeysError | RunError) -> None:
         """The first objects that failed. That the run did, and why, Prefect logs itself."""

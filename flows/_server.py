@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,10 @@ from larder.errors import FatalError
 
 __all__ = ["TemporaryServer"]
 
-STOP_SECONDS = 30.0
+STOP_SECONDS = 5.0
+BACKLOG_SECONDS = 120.0
+"""What it may take to write down what it was told: some 30 ms for each task run."""
+_POLL_SECONDS = 0.1
 _HOST = "127.0.0.1"
 _LAST_WORDS = 2000
 _ERROR = re.compile(r"[\w.]+(Error|Exception): ")
@@ -100,6 +104,7 @@ def _serve(listener: socket.socket) -> None:
     run.start()
     import uvicorn  # Prefect brings it
     from prefect.server.api.server import create_app
+    from prefect.server.utilities.messaging.memory import METRICS
     from prefect.settings import get_current_settings
 
     class Server(uvicorn.Server):
@@ -112,8 +117,16 @@ def _serve(listener: socket.socket) -> None:
     config = uvicorn.Config(app, log_level="error", lifespan="on", timeout_graceful_shutdown=2)
     server = Server(config)
 
+    def busy() -> bool:
+        # The states of task runs come as events. Prefect drops those that wait when it stops.
+        waiting = METRICS["events"]["published"] - METRICS["events"]["consumed"]
+        return bool(server.server_state.tasks) or waiting > 0
+
     def end_with_run() -> None:
         run.join()
+        enough = time.monotonic() + BACKLOG_SECONDS
+        while busy() and time.monotonic() < enough:
+            time.sleep(_POLL_SECONDS)
         server.should_exit = True
         threading.main_thread().join(STOP_SECONDS)
         os._exit(1)

@@ -132,9 +132,11 @@ def _reported() -> Iterator[RunLog]:
             address = url_for(run)
             if address:
                 display.say(f"run: {without_auth(address)}")
+        log = stack.enter_context(run_log())
         if not run.deployment_id:
-            stack.enter_context(cancellable(run.id, stack.enter_context(stoppable())))
-        yield stack.enter_context(run_log())
+            stop = stack.enter_context(stoppable())
+            stack.enter_context(cancellable(run.id, stop, log.say))
+        yield log
 
 
 def run_prepare(
@@ -169,8 +171,10 @@ def run_prepare(
             document: dict[str, Any] = prepare(**parameters)
         except HTTPError as error:
             raise _server_error(error) from error
-        except Abort:  # the server has it as cancelled, and takes no other state
-            raise KeyboardInterrupt from None
+        except Abort as error:  # the server has a last state, and takes no other
+            if stop.is_set():
+                raise KeyboardInterrupt from None
+            raise _server_error(error) from error
         except LarderError as error:
             if error.code == STOPPED:
                 raise KeyboardInterrupt from None
@@ -187,7 +191,7 @@ def _check_server() -> None:
         raise _server_error(error) from error
 
 
-def _server_error(error: Exception) -> FatalError:
+def _server_error(error: BaseException) -> FatalError:
     url = without_auth(str(get_current_settings().api.url))
     hint = "see PREFECT_API_URL; the same command carries on"
     message = f"Prefect's server fails: {without_auth(str(error))}"

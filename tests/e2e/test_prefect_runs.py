@@ -319,10 +319,15 @@ def test_an_error_of_one_batch_stops_the_others_and_no_more_are_submitted(
 
 
 def test_the_log_of_a_run_has_its_stages_and_the_terminal_has_them_once(
-    reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str]
+    reporting: Workplace,
+    prefect_server: PrefectServer,
+    named: Callable[[], str],
+    own_source: Callable[[Workplace], Path],
 ) -> None:
     name = named()
-    done = reporting.run("--dataset", name, "--set", "on_bad_key=skip")
+    bad = min(own_source(reporting).glob("train/*/*.JPEG"))
+    bad.write_bytes(b"no image")
+    done = reporting.run("--dataset", name, "--set", "on_bad_sample=skip")
     assert done.status == 0, done.err
     (run,) = prefect_server.flow_runs(f"prepare {name} for local")
     shown = done.err.splitlines()
@@ -340,7 +345,10 @@ def test_the_log_of_a_run_has_its_stages_and_the_terminal_has_them_once(
         f"  config   {reporting.folder}/out/local/{name}/experiment.yaml"
     ]
 
-    quiet = reporting.run("--dataset", name, "--quiet")
+    assert "1 skipped, as the dataset file says" in logged
+    assert [line for line in logged if bad.name in line]
+
+    quiet = reporting.run("--dataset", name, "--set", "on_bad_sample=skip", "--quiet")
     assert (quiet.status, quiet.out, quiet.err) == (0, "", "")
 
 

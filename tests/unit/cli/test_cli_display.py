@@ -183,6 +183,38 @@ def test_a_stage_that_counts_nothing_shows_no_count_when_it_is_done(clock: Clock
         assert rows(view)[0].endswith("━ done in 2.0 s")
 
 
+def test_a_stage_with_nothing_to_count_says_what_it_is_at_and_for_how_long(clock: Clock) -> None:
+    display, view, _, _ = live(clock, width=80)
+    with display:
+        display.start("prefect")
+        clock.now += 2
+        assert rows(view) == ["prefect 2.0 s"]
+        display.note("prefect", "starting a server")
+        clock.now += 13
+        assert rows(view) == ["prefect starting a server 15 s"]
+        display.finish("prefect")
+        assert rows(view) == ["prefect done in 15 s"]
+        display.start("mirror", objects=2)
+        display.note("mirror", "no news")
+        assert rows(view)[1].startswith("mirror 0 of 2")
+
+
+def test_plain_lines_say_what_a_stage_is_at(clock: Clock) -> None:
+    stream = io.StringIO()
+    with Display(stream=stream, clock=clock) as display:
+        display.start("prefect")
+        display.note("prefect", "importing")
+        clock.now += 4
+        display.note("prefect", "starting a server")
+        display.finish("prefect")
+    assert stream.getvalue().splitlines() == [
+        "prefect: started",
+        "prefect: importing",
+        "prefect: starting a server, after 4.0 s",
+        "prefect: done in 4.0 s",
+    ]
+
+
 def test_the_terminal_is_left_clean_after_an_error(clock: Clock) -> None:
     display, _, stream, _ = live(clock)
 

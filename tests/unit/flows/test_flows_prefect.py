@@ -8,7 +8,15 @@ from unittest import mock
 
 import pytest
 
-from flows._prefect import DEFAULTS, configure_prefect, has_server, show_logs
+from flows._prefect import (
+    DEFAULTS,
+    PREFECT_SECONDS,
+    SHOWN,
+    configure_prefect,
+    has_server,
+    show_logs,
+    with_prefect_start,
+)
 from flows._secrets import Hidden
 
 PROFILES = """
@@ -69,7 +77,8 @@ def test_what_the_user_has_set_stays() -> None:
 
 
 @pytest.fixture
-def handlers() -> Iterator[None]:
+def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(logging, "raiseExceptions", logging.raiseExceptions)
     loggers = [logging.getLogger(name) for name in (None, "prefect._internal")]
     before = [list(logger.handlers) for logger in loggers]
     yield
@@ -84,4 +93,39 @@ def test_warnings_are_one_line_and_errors_of_runs_are_left_to_the_command() -> N
     logging.getLogger("prefect.events.clients").warning("no\n  connection")
     logging.getLogger("prefect.flow_runs").error("Encountered exception", exc_info=ValueError())
     logging.getLogger("prefect.task_runs").warning("a %s", "thing")
+    logging.getLogger("prefect.flow_runs").warning("mirror: started", extra={SHOWN: True})
+    logging.getLogger("prefect.events").error("an event: %s", "x" * 10_000)
+    assert said.pop().endswith("xxx ...")
     assert said == ["warning: no connection", "warning: a thing"]
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_log_line_shows_no_secret_and_the_runs_own_handlers_stay() -> None:
+    runs, own, said = logging.getLogger("prefect.flow_runs"), logging.NullHandler(), list[str]()
+    runs.addHandler(own)
+    try:
+        show_logs(said.append, Hidden(["me:hidden1234"]))
+        runs.warning("refused: http://me:hidden1234@host/api?key=x, hidden1234")
+        assert own in runs.handlers
+    finally:
+        runs.removeHandler(own)
+    assert said == ["warning: refused: http://host/api ***"]
+
+
+def test_runs_log_what_they_do_unless_the_user_has_set_a_level() -> None:
+    name = "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL"
+    with mock.patch.dict(os.environ):
+        configure_prefect()
+        assert os.environ[name] == "INFO"
+    with mock.patch.dict(os.environ, PREFECT_LOGGING_LEVEL="ERROR"):
+        configure_prefect()
+        assert name not in os.environ
+
+
+def test_the_time_of_a_plan_includes_prefects_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = {"status": "planned", "seconds": 1.5}
+    assert with_prefect_start(planned)["seconds"] == 1.5 + PREFECT_SECONDS[False]
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:4200/api")
+    assert with_prefect_start(planned)["seconds"] == 1.5 + PREFECT_SECONDS[True]
+    reused = {"status": "reused", "seconds": 0.1}
+    assert with_prefect_start(reused) == reused
