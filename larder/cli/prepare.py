@@ -83,9 +83,6 @@ def main(
     shared = options(namespace)
     with loading():
         require("prepare")
-        from larder.cli.display import Display
-        from larder.pipeline.inline import plan
-        from larder.pipeline.report import plan_lines, run_lines
         from larder.pipeline.settings import load_settings
 
         settings = load_settings(
@@ -95,6 +92,11 @@ def main(
             settings=shared.settings,
             output=namespace.output,
         )
+        # After that, so that wrong input is answered before anything heavy is imported.
+        from larder.cli.display import Display
+        from larder.pipeline.inline import plan
+        from larder.pipeline.report import plan_lines, run_lines
+
     with Display(quiet=shared.quiet) as display:
         if namespace.plan:
             document = with_start(plan(settings, display))
