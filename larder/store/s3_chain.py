@@ -34,7 +34,7 @@ __all__ = ["Chain", "asks_metadata", "find_chain", "no_credentials", "without_bo
 _METADATA = "http://169.254.169.254"
 _CONTAINER = "http://169.254.170.2"
 # What a default profile may say without being about credentials or addresses.
-_HARMLESS = {"region", "output"}
+_HARMLESS = {"region", "output", "s3", "cli_pager", "max_attempts", "retry_mode"}
 _BUSY = 429
 _ANSWER_SECONDS = 5.0
 
