@@ -71,8 +71,8 @@ def test_a_default_profile_is_botocores_unless_it_tells_the_region_alone(
     monkeypatch: pytest.MonkeyPatch, home: Path, name: str, section: str
 ) -> None:
     file = home / name
-    own = f"[{section}]\nregion = eu-west-1\noutput = json\ns3 =\n  a = b\n"
-    file.write_text(f"{own}[other]\nrole_arn = r\n")
+    harmless = "region = eu-west-1\noutput = json\ns3 =\n  max_bandwidth = 1MB/s"
+    file.write_text(f"[{section}]\n{harmless}\n[other]\nrole_arn = r\n")
     chain = find_chain(None, "", URL, local_server=False)
     assert (chain.region, chain.options) == ("eu-west-1", {"metadata_endpoint": IMDS})
     assert find_chain(None, "here", URL, local_server=False).region == "here"
