@@ -80,9 +80,10 @@ class CopyReceipts:
     def _leave_partial(self) -> None:
         with self._lock:
             rows = self._rows[self._noted :]
-            self._noted = len(self._rows)
             self._due.begin()
         self._leave(self._partial_prefix, rows)
+        with self._lock:
+            self._noted += len(rows)
 
     def _leave(self, prefix: str, rows: Sequence[Copied]) -> None:
         if rows:

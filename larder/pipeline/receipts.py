@@ -136,11 +136,11 @@ class ShardReceipts:
 
     def _leave_partial(self) -> None:
         results, first = self._finished[self._noted :], self._noted
-        self._noted = len(self._finished)
         self._due.begin()
         if results:
             place = f"{first}-{len(results)}"
             self._leave(f"{self._partial_prefix}{self._name}-{place}", results)
+        self._noted += len(results)
 
     def _leave(self, name: str, results: Sequence[ShardResult]) -> None:
         with scratch() as folder:

@@ -51,16 +51,19 @@ class LocalWriter:
         sweep_once(self._folder, self._handle)
 
     def _create(self) -> int:
-        while True:
-            self._draft = os.path.join(self._folder, draft_name())
-            handle = self._open()
+        handle = self._open()
+        for _ in range(_MOST_TRIES):
             if hold(handle):
-                return handle
+                break
+            # A sweep took it for abandoned between the two calls.
             os.close(handle)
             with suppress(FileNotFoundError):
                 os.unlink(self._draft)
+            handle = self._open()
+        return handle
 
     def _open(self) -> int:
+        self._draft = os.path.join(self._folder, draft_name())
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         # More than once, as a delete may take the emptied directory away between the two calls.
         for _ in range(_MOST_TRIES):

@@ -46,6 +46,11 @@ def processes(place: Workplace) -> list[str]:
     return found
 
 
+def mirrored(place: Workplace) -> list[Path]:
+    """The objects that are copied."""
+    return [path for path in place.local.glob("larder/imagenet/mirror/**/*") if path.is_file()]
+
+
 def wait_until(true: Callable[[], bool]) -> bool:
     """Poll for a minute at most."""
     for _ in range(600):
@@ -83,11 +88,13 @@ def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place: Workpl
     assert (state, {"CANCELLED"} <= set(tasks) <= {"CANCELLED", "COMPLETED"}) == ("CANCELLED", True)
     assert list(place.temporary.iterdir()) == []
     assert not list(place.local.glob("larder/imagenet/versions/*/version.json"))
+    copied = len(mirrored(place))
 
     # With a server of its own, as nobody named one.
     done = place.run(*FEW, "--json")
     assert done.status == 0, done.err
     assert done.document["status"] == "built"
+    assert done.document["copied"]["count"] == len(mirrored(place)) - copied
     assert wait_until(lambda: not processes(place))
     assert list(place.temporary.iterdir()) == []
     # Nobody waited for the server, and still it wrote down all that it was told.

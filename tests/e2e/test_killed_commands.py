@@ -53,8 +53,9 @@ def shards(place: Workplace) -> dict[str, str]:
 
 def receipted(place: Workplace) -> int:
     """Shards that have a receipt."""
-    receipts = place.local.glob(f"{ROOT}/segments/*/work/shards/*.json")
-    return sum(len(json.loads(path.read_bytes())["shards"]) for path in receipts)
+    receipts = place.local.glob(f"{ROOT}/segments/*/work/shards/**/*.json")
+    shards = [shard for path in receipts for shard in json.loads(path.read_bytes())["shards"]]
+    return len({(shard["split"], shard["name"]) for shard in shards})
 
 
 def checked(place: Workplace) -> list[str]:
@@ -104,7 +105,7 @@ def test_readers_keep_their_version_while_the_next_is_made_and_killed(
     first = finished(reporting)
     image = min(folder.glob("train/*/*.JPEG"))
     shutil.copy(image, image.with_name("n01440764_999.JPEG"))
-    kill_when(reporting, f"{ROOT}/segments/*/work/cache/*/*")
+    kill_when(reporting, f"{ROOT}/.larder-tmp-workshop-*/*")
     assert checked(reporting) == [first["version"]] == [opened(reporting)]
     second = finished(reporting)
     assert second["shards"]["reused"] == second["shards"]["count"]

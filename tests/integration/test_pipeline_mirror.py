@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pipeline_lab import directory_lab, opened, png
 
-from larder.errors import FatalError
+from larder.errors import FatalError, RetryableError
 from larder.limits import ByteBudget
 from larder.pipeline import due, inline
 from larder.pipeline.copies import CopyReceipts
@@ -20,6 +20,7 @@ from larder.progress import NullProgress, Stoppable
 from larder.store import open_store
 from larder.store.base import Store
 from larder.store.recording import RecordingStore
+from larder.testing.faults import FaultyStore, unavailable
 from larder.testing.runs import between
 from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.transfer.mirror import copy_batch
@@ -141,3 +142,30 @@ def test_a_receipt_falls_due_by_time_while_a_large_object_is_copied(
         )
     keys = [info.key for page in root.list("segments/s/work/mirror/") for info in page]
     assert len(keys) == 2, "one of the two small objects, one of the whole batch"
+
+
+def test_a_receipt_that_could_not_be_left_is_left_at_the_end(
+    tmp_path: Path, stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A storage that fails for a while, in the middle of a batch."""
+    monkeypatch.setattr(due, "RECEIPT_BYTES", 1)
+    source, inner = stores
+    root = FaultyStore(inner)
+    root.add("upload", unavailable())
+    with (
+        pytest.raises(RetryableError),
+        CopyReceipts(root, "s", tmp_path) as receipts,
+    ):
+        copy_batch(
+            source,
+            root,
+            [source.put("a", b"a")],
+            prefix="mirror/",
+            concurrency=1,
+            budget=ByteBudget(1000),
+            progress=NullProgress(),
+            copied=receipts.add,
+            awake=receipts.leave_if_due,
+        )
+    (page,) = inner.list("segments/s/work/mirror/partial/")
+    assert len(page) == 1
