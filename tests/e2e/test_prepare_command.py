@@ -17,9 +17,7 @@ HEAD = ["dataset", "version", "digest", "status", "location", "objects", "copied
 HEAD += ["segments", "shards", "cache"]
 IMPORTED = re.compile(r"import time:.*\| +(\S+)")
 SMALL = ("--set", "shards.bytes=400 kB", "--set", "cluster.runner.batch_bytes=800 kB")
-PROGRESS = re.compile(
-    r"(inventory|plan|prefect|mirror|shard|index|cache|publish): (started|done|[\d,]+ )"
-)
+PROGRESS = re.compile(r"(run|inventory|plan|prefect|mirror|shard|index|cache|publish): [a-z\d]")
 SECRET = "verysecretvalue0123456789"
 
 
