@@ -16,7 +16,7 @@ __all__ = ["Hidden", "auth_of", "without_auth"]
 _MASK = "***"
 _SHORTEST = 4
 """A shorter secret would be found in words that are none."""
-_USER = re.compile(r"(?P<scheme>\b[a-zA-Z][\w+.-]*://)[^\s'\"<>]*@")
+_USER = re.compile(r"(?P<scheme>\b[a-zA-Z][\w+.-]*://)[^\s/?#'\"<>]*@")
 _QUERY = re.compile(r"(?P<url>\b[a-zA-Z][\w+.-]*://[^\s'\"<>?#]*)[?#][^\s'\"<>]*")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from flows._prefect import configure_prefect
 from flows._secrets import Hidden, auth_of, without_auth
-from larder.errors import ConfigError, FatalError, LarderError
+from larder.errors import ConfigError, FatalError, LarderError, ObjectError
 
 SECRET = "canary0987654321"
 
@@ -92,6 +92,13 @@ def test_an_error_of_larder_stays_without_the_cause_that_shows_a_secret() -> Non
         raise FatalError("run.server", "refused") from ValueError(SECRET)
     assert str(raised.value) == "refused"
     assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+def test_an_error_about_an_object_stays_what_it_is() -> None:
+    where = "s3://bucket/train/a@2x.jpg?version=1"
+    with pytest.raises(ObjectError) as raised, Hidden([SECRET]).guard():
+        raise ObjectError("object.missing", "it is gone", where=where)
+    assert str(raised.value) == f"{where}: it is gone"
 
 
 def test_other_errors_and_their_causes_stay_what_they_are() -> None:
