@@ -13,7 +13,7 @@ from prefect.logging import get_run_logger
 from flows._prefect import SHOWN
 from larder.cli.display import Display, PlainView
 from larder.pipeline.report import run_lines
-from larder.pipeline.results import BadKeysError, RunError
+from larder.pipeline.results import RefusedError, RunError
 from tasks._progress import also_listening
 
 __all__ = ["RunLog", "run_log"]
@@ -49,7 +49,7 @@ class RunLog:
         if document["skipped"]:
             self._log(logging.WARNING, f"{document['skipped']:,} skipped, as the dataset file says")
 
-    def failed(self, error: BadKeysError | RunError) -> None:
+    def failed(self, error: RefusedError | RunError) -> None:
         """The first objects that failed. That the run did, and why, Prefect logs itself."""
         failures = error.report.failures[:SHOWN_FAILURES]
         for failure in failures:
@@ -68,6 +68,6 @@ def run_log() -> Iterator[RunLog]:
     try:
         with also_listening(log.progress):
             yield log
-    except (BadKeysError, RunError) as error:
+    except (RefusedError, RunError) as error:
         log.failed(error)
         raise

@@ -23,7 +23,7 @@ from larder.config.secrets import shown
 from larder.config.suggest import nearest
 from larder.errors import ConfigError, Failure, FatalError, LarderError, ProblemsError
 from larder.packages import missing_package
-from larder.pipeline.results import BadKeysError, RunError
+from larder.pipeline.results import RefusedError, RunError
 
 __all__ = ["DEBUG", "Options", "Parser", "command", "options", "parser", "run", "tell_failures"]
 
@@ -232,7 +232,7 @@ def _refusal(error: BaseException) -> LarderError:
 def _report(error: LarderError, status: int, as_json: bool) -> int:
     if os.environ.get(DEBUG, "") not in ("", "0"):
         tell(traceback.format_exc().rstrip())
-    report = error.report if isinstance(error, BadKeysError | RunError) else None
+    report = error.report if isinstance(error, RefusedError | RunError) else None
     if report:
         tell_failures("failed", report.failures, report.failed)
     problems = error.problems if isinstance(error, ProblemsError) else ()

@@ -4,73 +4,27 @@ from __future__ import annotations
 
 from larder.errors import ConfigError, Failure
 from larder.pipeline.plan import Plan
-from larder.pipeline.results import BadKeysError, BatchReport
+from larder.pipeline.results import BatchReport, RefusedError
 from larder.samples.contents import Found
 from larder.units import format_bytes, format_count
 
-__all__ = ["ClashError", "EmptyImagesError", "StorageKeysError", "check_plan"]
-
-
-class StorageKeysError(BadKeysError):
-    """Keys at the source that the storage cannot have, so that they could not be mirrored."""
-
-    def __init__(self, report: BatchReport) -> None:
-        first = report.failures[0]
-        count = format_count(report.failed, "key")
-        message = f"{count} that the storage cannot have: {first.message}"
-        hint = "rename or exclude them, shorten local.url, or set mirror: false"
-        ConfigError.__init__(self, "config.bad_key", message, where=first.key, hint=hint)
-        self.report = report
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (StorageKeysError, (self.report,))
-
-
-class ClashError(BadKeysError):
-    """Samples with two images that would be one field of a decoded cache."""
-
-    def __init__(self, report: BatchReport) -> None:
-        first = report.failures[0]
-        count = format_count(report.failed, "sample")
-        message = f"{count} that a cache of decoded records cannot hold: {first.message}"
-        hint = "exclude or rename one of them, or set cache.records: encoded"
-        ConfigError.__init__(self, "cache.schema", message, where=first.key, hint=hint)
-        self.report = report
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (ClashError, (self.report,))
-
-
-class EmptyImagesError(BadKeysError):
-    """Images of no bytes, which no check lets pass."""
-
-    def __init__(self, report: BatchReport) -> None:
-        first = report.failures[0]
-        count = format_count(report.failed, "image")
-        message = f"{count} of no bytes"
-        hint = "restore or exclude them, or set on_bad_sample: skip"
-        ConfigError.__init__(self, "sample.empty", message, where=first.key, hint=hint)
-        self.report = report
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (EmptyImagesError, (self.report,))
+__all__ = ["check_plan"]
 
 
 def check_plan(plan: Plan) -> None:
     """Refuse a plan that must not be carried out.
 
     Raises:
-        BadKeysError: ``config.bad_key``: keys that no sample, or not the storage, can have;
+        RefusedError: ``config.bad_key``: keys that no sample, or not the storage, can have;
             ``cache.schema``: samples that the cache cannot hold; ``sample.empty``: images of no
             bytes. With all of them.
         ConfigError: ``config.empty_source`` or ``config.cost_limit``.
     """
     arrangement, dataset = plan.arrangement, plan.survey.dataset
     if arrangement.bad_key_count and dataset.on_bad_key == "fail":
-        report = BatchReport(failures=arrangement.bad_keys, failed=arrangement.bad_key_count)
-        raise BadKeysError(report)
+        raise _bad_keys(arrangement.bad_keys, arrangement.bad_key_count)
     if plan.unfit.count:
-        raise StorageKeysError(BatchReport(failures=plan.unfit.failures, failed=plan.unfit.count))
+        raise _unfit_keys(plan.unfit.failures, plan.unfit.count)
     if dataset.cache and dataset.cache.records == "decoded":
         _check_clashes(arrangement.contents.clashing)
     if dataset.validation != "none" and dataset.on_bad_sample == "fail":
@@ -90,13 +44,28 @@ def check_plan(plan: Plan) -> None:
         raise ConfigError("config.cost_limit", message, where="cluster.copy", hint=hint)
 
 
+def _bad_keys(failures: tuple[Failure, ...], count: int) -> RefusedError:
+    message = f"{format_count(count, 'key')} that WebDataset's readers skip or merge"
+    hint = "rename or exclude them, or set on_bad_key: skip"
+    return _refused("config.bad_key", f"{message}: {failures[0].message}", hint, failures, count)
+
+
+def _unfit_keys(failures: tuple[Failure, ...], count: int) -> RefusedError:
+    message = f"{format_count(count, 'key')} that the storage cannot have: {failures[0].message}"
+    hint = "rename or exclude them, shorten local.url, or set mirror: false"
+    return _refused("config.bad_key", message, hint, failures, count)
+
+
 def _check_clashes(clashing: Found) -> None:
     if clashing.samples:
         failures = tuple(
             Failure(key, "cache.schema", f"its parts {' and '.join(exts)} would be one image")
             for key, exts in clashing.examples
         )
-        raise ClashError(BatchReport(failures=failures, failed=clashing.samples))
+        count = format_count(clashing.samples, "sample")
+        message = f"{count} that a cache of decoded records cannot hold: {failures[0].message}"
+        hint = "exclude or rename one of them, or set cache.records: encoded"
+        raise _refused("cache.schema", message, hint, failures, clashing.samples)
 
 
 def _check_empty(empty: Found) -> None:
@@ -104,7 +73,15 @@ def _check_empty(empty: Found) -> None:
         failures = tuple(
             Failure(key, "sample.empty", "an image of no bytes") for key, _ in empty.examples
         )
-        raise EmptyImagesError(BatchReport(failures=failures, failed=empty.samples))
+        message = f"{format_count(empty.samples, 'image')} of no bytes"
+        hint = "restore or exclude them, or set on_bad_sample: skip"
+        raise _refused("sample.empty", message, hint, failures, empty.samples)
+
+
+def _refused(
+    code: str, message: str, hint: str, failures: tuple[Failure, ...], count: int
+) -> RefusedError:
+    return RefusedError(code, message, hint, BatchReport(failures=failures, failed=count))
 
 
 def _read_bytes(plan: Plan) -> int:

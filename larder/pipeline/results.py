@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from larder.errors import ConfigError, Failure, FatalError
-from larder.units import format_count
 
-__all__ = ["BadKeysError", "BatchReport", "Count", "RunError", "merge_reports"]
+__all__ = ["BatchReport", "Count", "RefusedError", "RunError", "merge_reports"]
 
 SHOWN_FAILURES = 1000
 """How many failures are kept by name; the rest are counted."""
@@ -50,23 +49,19 @@ def merge_reports(reports: Iterable[BatchReport]) -> BatchReport:
     return BatchReport(done=done, failures=tuple(failures), failed=failed)
 
 
-class BadKeysError(ConfigError):
-    """Keys at the source that no sample can have, and the dataset file does not say to skip them.
+class RefusedError(ConfigError):
+    """Objects or samples for which the plan is refused.
 
     Attributes:
-        report: Those keys, by name as far as they were kept.
+        report: Those objects or samples, by name as far as they were kept.
     """
 
-    def __init__(self, report: BatchReport) -> None:
-        first = report.failures[0]
-        count = format_count(report.failed, "key")
-        message = f"{count} that WebDataset's readers skip or merge: {first.message}"
-        hint = "rename or exclude them, or set on_bad_key: skip"
-        super().__init__("config.bad_key", message, where=first.key, hint=hint)
+    def __init__(self, code: str, message: str, hint: str, report: BatchReport) -> None:
+        super().__init__(code, message, where=report.failures[0].key, hint=hint)
         self.report = report
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (BadKeysError, (self.report,))
+        return (RefusedError, (self.code, self.message, self.hint, self.report))
 
 
 class RunError(FatalError):

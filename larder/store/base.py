@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from larder.store.etags import EtagTrust
+    from larder.store.etag_trust import EtagTrust
 
 __all__ = ["Buffer", "Features", "ObjectInfo", "Reader", "Store", "Writer"]
 

@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-import threading
-from collections.abc import Callable
 
 import google_crc32c
 
 from larder.errors import ObjectError
 from larder.store.base import Store
+from larder.store.etag_trust import EtagTrust
 from larder.store.keys import object_url
 
-__all__ = ["Arrival", "EtagTrust", "etag_trust", "is_md5"]
+__all__ = ["Arrival", "is_md5"]
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
@@ -32,40 +31,6 @@ _MD5 = re.compile(r"[0-9a-f]{32}")
 def is_md5(etag: str) -> bool:
     """Whether an etag has the form of an md5 (a multipart etag has not)."""
     return _MD5.fullmatch(etag) is not None
-
-
-class EtagTrust:
-    """What a process has learned of the etags of a store."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._misleading = False
-
-    def explain(self, read_again: Callable[[], None]) -> None:
-        """An etag with the form of an md5 was not that of the bytes that came: see why.
-
-        Of objects that arrive at the same time one is read again, and the others wait for what
-        comes of it.
-
-        Args:
-            read_again: Reads the object once more, and raises if other bytes come.
-        """
-        if self._misleading:
-            return
-        with self._lock:
-            if not self._misleading:
-                read_again()
-                self._misleading = True
-
-
-_TRUSTS: dict[tuple[str | None, ...], EtagTrust] = {}
-_TRUSTS_LOCK = threading.Lock()
-
-
-def etag_trust(*place: str | None) -> EtagTrust:
-    """That of a place, such as a bucket of an endpoint: the same one for the whole process."""
-    with _TRUSTS_LOCK:
-        return _TRUSTS.setdefault(place, EtagTrust())
 
 
 class Arrival:

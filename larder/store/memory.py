@@ -16,7 +16,7 @@ from types import TracebackType
 
 from larder.errors import ConfigError, NotFoundError, ObjectError, PreconditionError
 from larder.store.base import Buffer, Features, ObjectInfo
-from larder.store.etags import EtagTrust
+from larder.store.etag_trust import EtagTrust
 from larder.store.keys import check_key, folder_prefix, object_url
 
 __all__ = ["MemoryStore", "forget"]

@@ -23,7 +23,7 @@ from larder.errors import (
     StoreError,
 )
 from larder.store.base import Buffer, Features, ObjectInfo
-from larder.store.etags import etag_trust
+from larder.store.etag_trust import etag_trust
 from larder.store.keys import check_key, folder_prefix
 from larder.store.s3_access import S3Access, is_plain
 from larder.store.s3_boto import BotoObjects

@@ -17,7 +17,7 @@ import larder
 from larder.config.location import resolve_url
 from larder.errors import CODES, ConfigError, LarderError
 from larder.pipeline.inline import plan
-from larder.pipeline.results import BadKeysError, RunError
+from larder.pipeline.results import RefusedError, RunError
 from larder.pipeline.settings import load_settings
 from larder.progress import NullProgress
 from larder.store.base import ObjectInfo, Store
@@ -328,11 +328,11 @@ def test_images_without_bytes_are_refused_before_anything_is_copied(
     lab = directory_lab(tmp_path, objects, validate=validate, cache=None)
     error = refused(lab)
     assert status(error) == ("sample.empty", 2)
-    assert isinstance(error, BadKeysError)
+    assert isinstance(error, RefusedError)
     assert [failure.key for failure in error.report.failures] == ["b/00.png", "c/01.seg.JPEG"]
     assert error.report.failed == 2
     assert not (tmp_path / "local").exists()
-    with pytest.raises(BadKeysError):
+    with pytest.raises(RefusedError):
         lab.plan()
     assert lab.prepare(on_bad_sample="skip")["skipped"] == 2
 
@@ -559,12 +559,12 @@ def test_a_key_that_no_file_can_have(tmp_path: Path) -> None:
     lab = directory_lab_of("memory://long", tmp_path, labels=None, cache=None, on_bad_key="skip")
     error = refused(lab)
     assert status(error) == ("config.bad_key", 2)
-    assert isinstance(error, BadKeysError)
+    assert isinstance(error, RefusedError)
     found = {failure.key: failure.code for failure in error.report.failures}
     assert found == dict.fromkeys([long, "a/b.txt/c.txt"], "object.bad_key")
     assert error.report.failed == 2
     assert not (tmp_path / "local").exists(), "it was refused before anything was copied"
-    with pytest.raises(BadKeysError) as caught:
+    with pytest.raises(RefusedError) as caught:
         lab.plan()
     assert str(caught.value) == str(error)
     write("memory://longer", {long: b"1"})
@@ -581,7 +581,7 @@ def test_a_key_that_the_bucket_cannot_have(tmp_path: Path) -> None:
     fields = {"labels": None, "cache": None}
     with between():
         write(source, {fits: b"1", long: b"2"})
-        with pytest.raises(BadKeysError) as caught:
+        with pytest.raises(RefusedError) as caught:
             Lab(source, local, tmp_path / "out", fields).prepare()
         assert status(caught.value) == ("config.bad_key", 2)
         assert caught.value.where == long
@@ -604,11 +604,11 @@ def test_two_images_of_a_sample_that_would_be_one_field_of_the_cache(tmp_path: P
     lab = directory_lab(tmp_path, objects)
     error = refused(lab)
     assert status(error) == ("cache.schema", 2)
-    assert isinstance(error, BadKeysError)
+    assert isinstance(error, RefusedError)
     assert [failure.key for failure in error.report.failures] == ["a/00", "b/01"]
     assert "a/00: its parts jpg and png would be one image" in error.report.failures[0].line
     assert not (tmp_path / "local").exists(), "it was refused before anything was copied"
-    with pytest.raises(BadKeysError):
+    with pytest.raises(RefusedError):
         lab.plan()
     assert lab.prepare(cache={"records": "encoded"})["shards"]["samples"] == 12
     write(lab.source, {"c/02.seg.png": png(10)})

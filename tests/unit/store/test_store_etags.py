@@ -12,7 +12,8 @@ import pytest
 from larder.errors import ObjectError
 from larder.store import open_store
 from larder.store.base import Store
-from larder.store.etags import Arrival, etag_trust
+from larder.store.etag_trust import etag_trust
+from larder.store.etags import Arrival
 from larder.store.recording import RecordingStore
 from larder.store.s3 import S3Store
 from larder.testing.encrypted import EncryptedStore
