@@ -14,12 +14,13 @@ from larder.errors import Failure, FatalError
 from larder.manifest.files import write_manifest
 from larder.manifest.schemas import SAMPLES, SHARDS
 from larder.manifest.sort import sort_batches
-from larder.pipeline.job import Job, Ref, opened_root, put_named, scratch
+from larder.pipeline.job import Job, Ref, listed, opened_root, put_named, scratch
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.objects import SUMS, write_objects
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.receipts import Receipt, Shard, read_receipts
 from larder.pipeline.results import SHOWN_FAILURES
+from larder.pipeline.standing import is_noted
 from larder.progress import Progress
 from larder.shards.index import sample_rows
 from larder.shards.model import ROWS, ShardResult
@@ -101,13 +102,19 @@ def _planned(root: Store, job: Job) -> list[_Entry]:
     with fetched(root, job.shard_plan) as path:
         plans = list(planned_shards(path))
     entries: dict[tuple[str, str], _Entry] = {}
-    wanted = {(plan.split, plan.name) for plan in plans}
+    unsure = {(plan.split, plan.name) for plan in plans}
+    prefix = layout.shards_prefix(job.segment)
+    infos = {info.key.removeprefix(prefix): info for info in listed(root, prefix)}
     for receipt in read_receipts(root, job.segment):
-        if wanted <= entries.keys():
+        if not unsure:
             break  # the others are of the same shards
         first_row = 0
         for shard in receipt.shards:
-            entries[shard.split, shard.name] = _Entry(shard, receipt, first_row)
+            name = (shard.split, shard.name)
+            if name in unsure:  # of several receipts, that of the object that stands there
+                entries[name] = _Entry(shard, receipt, first_row)
+                if is_noted(shard, infos.get("/".join(name))):
+                    unsure.remove(name)
             first_row += shard.samples
     missing = [plan.name for plan in plans if (plan.split, plan.name) not in entries]
     if missing:

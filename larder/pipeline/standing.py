@@ -53,7 +53,7 @@ def standing_shards(root: Store, segment: str, progress: Progress) -> dict[_Name
         for shard in receipt.shards:
             name = (shard.split, shard.name)
             info = infos.get("/".join(name))
-            if (info is None and not shard.bytes) or (info and _is_noted(shard, info)):
+            if is_noted(shard, info):
                 standing[name] = shard.bytes
             elif info and shard.bytes == info.size_bytes:
                 doubtful[name] = (receipt, shard, info)
@@ -63,8 +63,11 @@ def standing_shards(root: Store, segment: str, progress: Progress) -> dict[_Name
     return standing
 
 
-def _is_noted(shard: Shard, info: ObjectInfo) -> bool:
-    return bool(shard.bytes) and (shard.bytes, shard.etag) == (info.size_bytes, info.etag)
+def is_noted(shard: Shard, info: ObjectInfo | None) -> bool:
+    """Whether a receipt's shard is the object that stands there, or rightly has none."""
+    if info is None or not shard.bytes:
+        return info is None and not shard.bytes
+    return (shard.bytes, shard.etag) == (info.size_bytes, info.etag)
 
 
 def _verified(

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from pipeline_lab import DOCUMENT, Lab, directory_lab, images, write
 
+from larder.errors import ObjectError
+from larder.pipeline import due
+from larder.shards import fetch
 from larder.store.base import Store
 from larder.store.recording import RecordingStore
 from larder.testing.runs import between
@@ -105,6 +108,31 @@ def test_what_was_altered_in_a_directory_is_made_again(
     assert document["shards"]["reused"] == expected["shards"]["count"] - (part == SHARD)
     made = [key for key in keys(stores, "writer", "upload") if key.endswith((".tar", ".mdb"))]
     assert [part in key for key in made] == [True], "and nothing else"
+
+
+def test_of_several_receipts_of_a_shard_that_of_its_object_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rerun decodes an image that the killed run could not: the shard has other samples now."""
+    runner = {"runner": {"workers": 1}}
+    lab = directory_lab(
+        tmp_path,
+        **{**FIELDS, "cache": None, "on_bad_sample": "skip", "mirror": False, "cluster": runner},
+    )
+    check, bad = fetch.check_image, "a/01.png"
+
+    def strict(ext: str, data: Any, mode: Any, *, where: str) -> None:
+        if where == bad:
+            raise ObjectError("sample.undecodable", "an older Pillow cannot", where=where)
+        check(ext, data, mode, where=where)
+
+    monkeypatch.setattr(due, "RECEIPT_BYTES", 1)  # a partial receipt for every shard
+    monkeypatch.setattr(fetch, "check_image", strict)
+    cut_off(lab, "-000002.tar")
+    monkeypatch.setattr(fetch, "check_image", check)
+    path_of(lab, "train-000000.tar").unlink()
+    assert lab.prepare()["skipped"] == 0
+    lab.check()
 
 
 def test_what_was_only_touched_is_read_once_and_kept(tmp_path: Path) -> None:
