@@ -7,13 +7,25 @@ from collections.abc import Callable
 
 __all__ = ["EtagTrust", "etag_trust"]
 
+_SEVERAL = 16
+
 
 class EtagTrust:
     """What a process has learned of the etags of a store."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._misleading = False
+        self._agreed = False
+        self._odd = 0
+
+    @property
+    def _misleading(self) -> bool:
+        """One odd etag tells enough of a store of which none agreed; of others, several do."""
+        return self._odd >= (_SEVERAL if self._agreed else 1)
+
+    def agreed(self) -> None:
+        """An etag was the md5 of the bytes that came."""
+        self._agreed = True
 
     def explain(self, read_again: Callable[[], None]) -> None:
         """An etag with the form of an md5 was not that of the bytes that came: see why.
@@ -29,7 +41,7 @@ class EtagTrust:
         with self._lock:
             if not self._misleading:
                 read_again()
-                self._misleading = True
+                self._odd += 1
 
 
 _TRUSTS: dict[tuple[str | None, ...], EtagTrust] = {}

@@ -8,7 +8,9 @@ That an etag is no md5 cannot be told from the object alone, so the first that d
 twice. What comes twice alike is what the store has; from then on this process takes etags of that
 store that differ for what they are there. Then a damaged transfer is found by its length and by
 what the connection checks itself (TLS), as with every object that was written in parts; etags that
-do agree go on proving what they prove.
+do agree go on proving what they prove. Where some etags agreed, one odd object (rotten on the
+server's disk, or the only encrypted one) says nothing of the others: several of them have to
+differ first.
 """
 
 from __future__ import annotations
@@ -72,9 +74,10 @@ class Arrival:
         """
         if self._md5 is None:
             return False
-        if self._md5.hexdigest() == self._etag:
-            return True
         trust = self._store.features.etag_trust or EtagTrust()
+        if self._md5.hexdigest() == self._etag:
+            trust.agreed()
+            return True
         trust.explain(self._read_again)
         return False
 

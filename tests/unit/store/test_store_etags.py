@@ -92,7 +92,28 @@ def test_etags_that_agree_go_on_proving_where_others_do_not() -> None:
     )
     proved = [arrive(store, f"{number:02}") for number in range(6)]
     assert proved == [True, False, True, False, True, True]
-    assert store.count("open") == 1
+    assert store.count("open") == 2
+
+
+def test_one_odd_object_does_not_let_a_damaged_transfer_pass() -> None:
+    faulty = FaultyStore(
+        cast("Store", EncryptedStore(filled(4), encrypted=lambda key: key == "01"))
+    )
+    assert arrive(faulty, "00")
+    assert not arrive(faulty, "01"), "rotten on the server's disk, say"
+    faulty.add("get", FlipBit(), key="02")
+    with pytest.raises(ObjectError) as caught:
+        arrive(faulty, "02")
+    assert caught.value.code == "object.mismatch"
+
+
+def test_of_a_mixed_bucket_no_more_than_some_objects_are_read_twice() -> None:
+    store = RecordingStore(
+        cast("Store", EncryptedStore(filled(60), encrypted=lambda key: key != "00"))
+    )
+    assert arrive(store, "00")
+    assert not any(arrive(store, f"{number:02}") for number in range(1, 60))
+    assert store.count("open") == 16
 
 
 def test_what_is_learned_is_learned_of_a_bucket_of_an_endpoint() -> None:
