@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import google_crc32c
@@ -42,14 +43,19 @@ def format_crc32c(value: int) -> str:
 
 
 def copy_object(
-    source: Store, info: ObjectInfo, target: Store, key: str, budget: ByteBudget
+    source: Store,
+    info: ObjectInfo,
+    target: Store,
+    key: str,
+    budget: ByteBudget,
+    ready: Callable[[], None] = lambda: None,
 ) -> Copied:
     """Copy one object and verify the copy.
 
     The object is read on the condition that its etag is still the one listed; what comes is held
-    against that etag where it is an md5. The copy is
-    verified by the etag that the target answers where that is the md5 of the content, else by
-    reading it back. A copy that fails verification is deleted.
+    against that etag where it is an md5. The copy is verified by the etag that the target answers
+    where that is the md5 of the content, else by reading it back. A copy that fails verification
+    is deleted.
 
     Args:
         source: Where it is read.
@@ -57,6 +63,7 @@ def copy_object(
         target: Where it is written.
         key: Its key there.
         budget: Bytes held in memory, shared with the copies beside this one.
+        ready: Called once there is memory, before anything is read; may raise.
 
     Raises:
         ObjectError: The object vanished, changed, cannot be read or written, or the copy's bytes
@@ -66,8 +73,10 @@ def copy_object(
     """
     if info.size_bytes <= WHOLE_BYTES:
         with budget.holding(2 * info.size_bytes):
+            ready()
             return _copy_whole(source, info, target, key)
     with budget.holding(STREAM_BYTES):
+        ready()
         return _copy_stream(source, info, target, key)
 
 

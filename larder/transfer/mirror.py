@@ -56,9 +56,12 @@ def copy_batch(
         LarderError: What ``progress`` or ``awake`` raises.
     """
 
+    def ready() -> None:
+        progress.advance("mirror")  # raises if the batch was stopped while it waited for memory
+
     def attempt(info: ObjectInfo) -> Failure | None:
         try:
-            done = copy_object(source, info, target, prefix + info.key, budget)
+            done = copy_object(source, info, target, prefix + info.key, budget, ready)
         except ObjectError as error:
             return Failure.of(info.key, error)
         copied(done)

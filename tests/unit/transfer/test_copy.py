@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from larder.errors import FatalError, ObjectError
 from larder.limits import ByteBudget
-from larder.progress import NullProgress
+from larder.progress import NullProgress, Stoppable
 from larder.store import open_store
 from larder.store.base import Buffer, ObjectInfo, Reader, Store
 from larder.store.recording import RecordingStore
@@ -193,3 +194,26 @@ def test_an_etag_that_is_no_md5_of_the_content_proves_nothing(source: Store, tar
     copied = copy_object(cast("Store", Encrypted()), listed, target, "k", BUDGET)
     assert target.get("k") == b"encrypted at rest"
     assert copied.checksum == format_crc32c(google_crc32c.value(b"encrypted at rest"))
+
+
+def test_nothing_that_waits_for_memory_is_copied_after_a_stop(source: Store, target: Store) -> None:
+    infos = [source.put(f"{number:02}", bytes(WHOLE_BYTES + 1)) for number in range(12)]
+    stop, copied = threading.Event(), list[Copied]()
+
+    def note(row: Copied) -> None:
+        copied.append(row)
+        stop.set()
+
+    with pytest.raises(FatalError) as caught:
+        copy_batch(
+            source,
+            target,
+            infos,
+            prefix="",
+            concurrency=12,
+            budget=ByteBudget(1),  # one at a time
+            progress=Stoppable(NullProgress(), stop),
+            copied=note,
+        )
+    assert caught.value.code == "run.interrupted"
+    assert len(copied) == 1
