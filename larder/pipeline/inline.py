@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from larder.limits import batches_at_once, map_ahead
+from larder.limits import batches_at_once, map_done
 from larder.pipeline.begin import begin
 from larder.pipeline.build import build
 from larder.pipeline.emit import check_configs, emit_configs
@@ -55,16 +55,20 @@ class InlineRunner:
         beside = max(1, min(self._workers, len(batches)))
         stop = threading.Event()
 
-        def one(batch: Any) -> Any:
+        results: list[Any] = [None] * len(batches)
+
+        def one(place: int) -> None:
             progress = Stoppable(self.progress, stop)
-            return step(job, batch, progress=progress, beside=beside)
+            results[place] = step(job, batches[place], progress=progress, beside=beside)
 
         with ThreadPoolExecutor(beside, thread_name_prefix="batch") as pool:
             try:
-                return list(map_ahead(pool, one, batches, window=beside))
+                for _ in map_done(pool, one, range(len(batches)), window=beside, wake_seconds=60.0):
+                    pass
             except BaseException:
                 stop.set()
                 raise
+        return results
 
 
 def plan(settings: Settings, progress: TimedProgress) -> dict[str, Any]:

@@ -32,13 +32,16 @@ def test_results_come_in_the_order_of_the_batches() -> None:
 
 
 @pytest.mark.parametrize("error", [FatalError("run.internal", "x"), KeyboardInterrupt()])
-def test_an_error_or_an_interrupt_stops_the_batches_beside(error: BaseException) -> None:
+@pytest.mark.parametrize("failing", [0, 1])
+def test_an_error_or_an_interrupt_stops_the_batches_beside(
+    error: BaseException, failing: int
+) -> None:
     begun, ran, ended = threading.Barrier(2), [], []
 
     def step(job: Job, batch: int, *, progress: Progress, beside: int) -> None:
         ran.append(batch)
         begun.wait(60)
-        if not batch:
+        if batch == failing:
             raise error
         try:
             advance_for_ever(progress)
