@@ -30,6 +30,7 @@ __all__ = ["demo_environment", "main"]
 
 _FOLDER = Path("data/demo-imagenet")
 _PORTS = (28411, 28412)
+"""Preferred by the first demo; a later one prefers those that the one before it had."""
 _OUTPUT = Path("out/aws-us-west-2/imagenet")
 _SOURCE = "s3://us-east-1-bucket/imagenet"
 _LOCAL = "s3://us-west-2-bucket/data"
@@ -78,12 +79,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _servers() -> Iterator[tuple[S3Server, S3Server]]:
-    """Two servers on ports of their own, if those are free, each with its bucket."""
+    """Two servers, each with its bucket; on the ports that the last demo printed, if possible."""
     east, west = (_FOLDER / name for name in ("us-east-1", "us-west-2"))
-    with rclone_s3(east, _PORTS[0]) as source, rclone_s3(west, _PORTS[1]) as local:
+    ports = _last_ports()
+    with rclone_s3(east, ports[0]) as source, rclone_s3(west, ports[1]) as local:
+        (_FOLDER / "ports").write_text(f"{source.port} {local.port}\n")
         source.create_bucket("us-east-1-bucket")
         local.create_bucket("us-west-2-bucket")
         yield source, local
+
+
+def _last_ports() -> tuple[int, int]:
+    try:
+        east, west = map(int, (_FOLDER / "ports").read_text().split())
+    except (OSError, ValueError):  # none, or nonsense
+        return _PORTS
+    return east, west
 
 
 def _fill(server: S3Server, count: int) -> None:

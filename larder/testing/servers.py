@@ -55,6 +55,11 @@ class S3Server:
     secret_key: str = _SECRET_KEY
     region: str = _REGION
 
+    @property
+    def port(self) -> int:
+        """Where it listens, on 127.0.0.1."""
+        return int(self.endpoint.rpartition(":")[2])
+
     def client(self) -> Any:
         """A boto3 client of it."""
         import boto3

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 
 import pytest
 
 from larder.testing.commands import Workplace
+from larder.testing.demo import _PORTS
 
 pytestmark = pytest.mark.slow
 
 DEMO = ("-m", "larder.testing.demo")
 
 
+@pytest.fixture
+def taken_ports() -> Iterator[None]:
+    """Something else listens on the ports that a first demo prefers."""
+    with ExitStack() as stack:
+        for port in _PORTS:
+            with suppress(OSError):  # taken indeed
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        yield
+
+
+@pytest.mark.usefixtures("taken_ports")
 def test_what_the_demo_prints_goes_on_where_it_ended(reporting: Workplace) -> None:
     done = reporting.run("--count", "40", python=DEMO)
     assert done.status == 0, done.err
@@ -36,7 +51,8 @@ def test_what_the_demo_prints_goes_on_where_it_ended(reporting: Workplace) -> No
         again = shell(reporting, "\n".join(lines))
     finally:
         servers.process.send_signal(signal.SIGTERM)
-    assert servers.wait().status == 0
+        ended = servers.wait()
+    assert ended.status == 0
     assert "imagenet reused: version" in again
     assert "<larder.Data imagenet@" in again
 
