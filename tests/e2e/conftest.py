@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from larder.testing.datasets import imagenet_like
 START_SECONDS = 240.0
 POLL_SECONDS = 0.1
 IMAGES = 60
+FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,16 @@ class PrefectServer:
         runs: list[dict[str, Any]] = self.post("/flow_runs/filter", named)
         return runs
 
-    def task_runs(self, flow_run: dict[str, Any], count: int) -> list[dict[str, Any]]:
-        """The task runs of a flow run, once ``count`` of them are final.
+    def task_runs(
+        self, flow_run: dict[str, Any], count: int, states: Sequence[str] = FINAL
+    ) -> list[dict[str, Any]]:
+        """The task runs of a flow run in one of ``states``, once there are ``count`` of them.
 
         They come to the server as events, and may do so a little after their flow run.
         """
-        final = ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]
         question = {
             "flow_runs": {"id": {"any_": [flow_run["id"]]}},
-            "task_runs": {"state": {"type": {"any_": final}}},
+            "task_runs": {"state": {"type": {"any_": list(states)}}},
         }
         runs: list[dict[str, Any]] = []
         for _ in range(600):
