@@ -13,9 +13,9 @@ from pathlib import Path
 from larder.cache.layout import PartFacts
 from larder.cache.scratch import Draft, disk_errors, draft
 from larder.errors import DamageError, StoreError
-from larder.manifest.temporary import without_locks
 from larder.store import local_path, object_url
 from larder.store.base import Store
+from larder.temporary import without_locks
 from larder.units import format_bytes
 
 __all__ = ["VARIABLE", "cache_directory", "fetch_part"]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from larder.cache.record import Buffer
 from larder.errors import ConfigError, StoreError
-from larder.manifest.temporary import try_lock, without_locks
+from larder.temporary import try_lock, without_locks
 
 __all__ = ["Draft", "disk_errors", "draft"]
 

@@ -12,12 +12,12 @@ from types import TracebackType
 from typing import IO
 
 from larder.errors import ObjectError, PreconditionError
-from larder.manifest.temporary import draft_name, hold
 from larder.store.base import Buffer, ObjectInfo
 from larder.store.keys import object_url
 from larder.store.local_errors import local_errors
 from larder.store.local_files import describe, locked, make_folder, sync_folder
 from larder.store.local_sweep import sweep_once
+from larder.temporary import draft_name, hold
 
 __all__ = ["LocalWriter"]
 

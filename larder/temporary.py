@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from larder.manifest.disk import disk_errors
+from larder.disk import disk_errors
 
 __all__ = [
     "TEMPORARY_PREFIX",

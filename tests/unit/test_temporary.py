@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.manifest.temporary import (
+from larder.temporary import (
     QUIET_SECONDS,
     draft_name,
     hold,
@@ -22,7 +22,7 @@ from larder.manifest.temporary import (
 OWNER = """
 import sys
 from pathlib import Path
-from larder.manifest.temporary import workshop
+from larder.temporary import workshop
 with workshop(Path(sys.argv[1])) as folder:
     (folder / "data").write_bytes(b"x" * 1000)
     print(folder, flush=True)
