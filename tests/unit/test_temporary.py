@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import re
 import subprocess
@@ -10,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from larder.store.local import LocalStore
 from larder.temporary import (
-    QUIET_SECONDS,
+    QUIET_DRAFT_SECONDS,
+    QUIET_FOLDER_SECONDS,
     draft_name,
-    hold,
+    open_draft,
     sweep_drafts,
     sweep_workshops,
     workshop,
@@ -73,8 +77,8 @@ def names(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
 
 
-def test_another_machine_s_goes_after_an_hour_of_silence_alone(tmp_path: Path) -> None:
-    """Its lock may not reach here."""
+def test_another_machine_s_goes_after_long_silence_alone(tmp_path: Path) -> None:
+    """Its lock may not reach here; and a run may only read from its folder for days."""
     killed, left = owner(tmp_path)
     with killed:
         killed.kill()
@@ -84,8 +88,10 @@ def test_another_machine_s_goes_after_an_hour_of_silence_alone(tmp_path: Path) -
     now_seconds = max(path.stat().st_ctime for path in (theirs, draft))
     for later_seconds, expected in (
         (0.0, [draft.name, theirs.name]),
-        (QUIET_SECONDS / 2, [draft.name, theirs.name]),
-        (QUIET_SECONDS + 1, []),
+        (QUIET_DRAFT_SECONDS / 2, [draft.name, theirs.name]),
+        (QUIET_DRAFT_SECONDS + 1, [theirs.name]),
+        (6 * 86400.0, [theirs.name]),
+        (QUIET_FOLDER_SECONDS + 1, []),
     ):
         sweep_drafts(os.fsencode(tmp_path), now_seconds + later_seconds)
         sweep_workshops(tmp_path, now_seconds + later_seconds)
@@ -93,17 +99,62 @@ def test_another_machine_s_goes_after_an_hour_of_silence_alone(tmp_path: Path) -
 
 
 def test_what_is_locked_stays_however_old_it_is(tmp_path: Path) -> None:
-    ours, theirs = tmp_path / draft_name().decode(), tmp_path / foreign(draft_name().decode())
-    handles = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) for path in (ours, theirs)]
-    assert all(map(hold, handles))
+    ours, ours_handle = open_draft(os.fsencode(tmp_path))
+    path, theirs_handle = open_draft(os.fsencode(tmp_path))
+    theirs = foreign(os.fsdecode(path))
+    os.rename(path, theirs)
     with workshop(tmp_path) as folder:
-        later_seconds = folder.stat().st_ctime + 10 * QUIET_SECONDS
+        later_seconds = folder.stat().st_ctime + 10 * QUIET_FOLDER_SECONDS
         sweep_drafts(os.fsencode(tmp_path), later_seconds)
         sweep_workshops(tmp_path, later_seconds)
-        assert names(tmp_path) == sorted([ours.name, theirs.name, folder.name])
-    for handle in handles:
+        kept = (os.fsdecode(ours), theirs, str(folder))
+        assert names(tmp_path) == sorted(map(os.path.basename, kept))
+    for handle in (ours_handle, theirs_handle):
         os.close(handle)
     sweep_drafts(os.fsencode(tmp_path), later_seconds)
+    assert names(tmp_path) == []
+
+
+@pytest.fixture
+def no_lock_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file system refuses the first lock that is asked for."""
+    lock = fcntl.flock
+
+    def refuse(handle: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+@pytest.mark.usefixtures("no_lock_at_first")
+def test_a_draft_that_could_not_be_locked_is_left_alone(tmp_path: Path) -> None:
+    writer = LocalStore(tmp_path).writer("a.tar")
+    writer.write(b"x")
+    (draft,) = tmp_path.iterdir()
+    sweep_drafts(os.fsencode(tmp_path), draft.stat().st_ctime + QUIET_DRAFT_SECONDS / 2)
+    writer.commit()
+    assert names(tmp_path) == ["a.tar"]
+
+
+@pytest.mark.usefixtures("no_lock_at_first")
+def test_a_folder_that_could_not_be_locked_is_left_alone(tmp_path: Path) -> None:
+    with workshop(tmp_path) as folder:
+        (folder / "data").write_bytes(b"x")
+        now_seconds = (folder / "data").stat().st_ctime
+        sweep_workshops(tmp_path, now_seconds + QUIET_FOLDER_SECONDS / 2)
+        assert names(folder) == ["data", "lock"]
+    assert names(tmp_path) == []
+
+
+@pytest.mark.usefixtures("no_lock_at_first")
+def test_what_could_not_be_locked_and_was_left_goes_as_another_machine_s(tmp_path: Path) -> None:
+    path, handle = open_draft(os.fsencode(tmp_path))
+    os.close(handle)
+    now_seconds = os.stat(path).st_ctime
+    sweep_drafts(os.fsencode(tmp_path), now_seconds)
+    assert names(tmp_path) == [os.path.basename(os.fsdecode(path))]
+    sweep_drafts(os.fsencode(tmp_path), now_seconds + QUIET_DRAFT_SECONDS + 1)
     assert names(tmp_path) == []
 
 
@@ -129,21 +180,40 @@ def test_what_we_did_not_make_is_left_alone(tmp_path: Path, name: str) -> None:
         assert names(tmp_path / place) == [name]
 
 
-def test_a_draft_that_was_swept_before_it_was_locked_is_known_to_be_gone(tmp_path: Path) -> None:
-    path = tmp_path / draft_name().decode()
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    sweep_drafts(os.fsencode(tmp_path), 0.0)
-    assert not path.exists()
-    assert not hold(handle)
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_draft_that_is_swept_before_it_is_locked_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    lock = fcntl.flock
+
+    def sweep_first(handle: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        sweep_drafts(os.fsencode(tmp_path), 0.0)
+        assert names(tmp_path) == []
+        if refused:
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        lock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", sweep_first)
+    path, handle = open_draft(os.fsencode(tmp_path))
+    assert names(tmp_path) == [os.path.basename(os.fsdecode(path))]
+    assert os.path.samestat(os.stat(path), os.fstat(handle))
     os.close(handle)
 
 
-def test_a_folder_whose_maker_was_killed_before_its_lock_goes_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("files", [[], ["data.mdb"], ["inner/data.mdb"]])
+def test_a_folder_without_its_lock_goes_after_long_silence(
+    tmp_path: Path, files: list[str]
+) -> None:
+    """Its maker was killed before it made the lock, or when it had removed it."""
     with workshop(tmp_path) as folder:
         name = folder.name[:-1] + "_"
     (tmp_path / name).mkdir()
-    now_seconds = (tmp_path / name).stat().st_ctime
-    sweep_workshops(tmp_path, now_seconds + 1)
+    for file in files:
+        (tmp_path / name / file).parent.mkdir(exist_ok=True)
+        (tmp_path / name / file).write_bytes(b"x")
+    now_seconds = max(path.stat().st_ctime for path in tmp_path.rglob("*"))
+    sweep_workshops(tmp_path, now_seconds + QUIET_FOLDER_SECONDS / 2)
     assert names(tmp_path) == [name]
-    sweep_workshops(tmp_path, now_seconds + QUIET_SECONDS + 1)
+    sweep_workshops(tmp_path, now_seconds + QUIET_FOLDER_SECONDS + 1)
     assert names(tmp_path) == []
