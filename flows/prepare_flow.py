@@ -19,10 +19,10 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.urls import url_for
 
 from flows._cancel import cancellable
-from flows._interrupt import hear_signals, interruptible
 from flows._run_log import RunLog, run_log
 from flows._secrets import without_auth
 from larder.cli.display import Display
+from larder.cli.signals import hear_signals, interruptible
 from larder.errors import FatalError, LarderError
 from larder.pipeline.begin import begin
 from larder.pipeline.build import build

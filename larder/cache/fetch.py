@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -13,9 +12,9 @@ from pathlib import Path
 from larder.cache.layout import PartFacts
 from larder.cache.scratch import Draft, disk_errors, draft
 from larder.errors import DamageError, StoreError
-from larder.manifest.temporary import without_locks
 from larder.store import local_path, object_url
 from larder.store.base import Store
+from larder.temporary import wait_for_lock
 from larder.units import format_bytes
 
 __all__ = ["VARIABLE", "cache_directory", "fetch_part"]
@@ -80,8 +79,7 @@ def _turn(path: Path) -> Iterator[None]:
     with disk_errors(lock):
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        with disk_errors(lock), without_locks():
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        wait_for_lock(handle)
         yield
     finally:
         os.close(handle)

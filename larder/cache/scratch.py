@@ -1,27 +1,23 @@
 """Files that appear under their name only when they are whole.
 
-A file is written under a temporary name in the directory of its final name, and holds a lock
-(flock) while its writer lives. A temporary file without a lock was left by a process that was
-killed; the next writer of the same final name removes it.
+A file is written under a temporary name in the directory of its final name; see `larder.temporary`.
+What killed processes left there is removed when something is next written there.
 """
 
 from __future__ import annotations
 
 import errno
-import glob
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from larder.cache.record import Buffer
 from larder.errors import ConfigError, StoreError
-from larder.manifest.temporary import try_lock, without_locks
+from larder.temporary import open_draft, sweep_drafts
 
 __all__ = ["Draft", "disk_errors", "draft"]
 
-_SUFFIX = ".draft"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -73,9 +69,11 @@ def draft(final: Path) -> Iterator[Draft]:
     """
     with disk_errors(final):
         final.parent.mkdir(parents=True, exist_ok=True)
-        _remove_stale(final)
-        path, handle = _create(final)
+        folder = os.fsencode(final.parent)
+        name, handle = open_draft(folder)
+    path = Path(os.fsdecode(name))
     try:
+        sweep_drafts(folder, os.fstat(handle).st_ctime)
         yield Draft(path, handle, final)
     finally:
         with suppress(FileNotFoundError):
@@ -98,30 +96,6 @@ def disk_errors(path: Path) -> Iterator[None]:
             raise StoreError("store.full", "no space is left", where=str(path)) from error
         message = error.strerror or type(error).__name__
         raise ConfigError("config.path", message, where=str(path)) from error
-
-
-def _create(final: Path) -> tuple[Path, int]:
-    while True:
-        path = final.with_name(f".{final.name}.{secrets.token_hex(8)}{_SUFFIX}")
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        locked = True
-        with without_locks():
-            locked = try_lock(handle)
-        if locked and path.exists():
-            return path, handle
-        # Another writer took it for stale between the two calls above.
-        os.close(handle)
-
-
-def _remove_stale(final: Path) -> None:
-    for path in final.parent.glob(f".{glob.escape(final.name)}.*{_SUFFIX}"):
-        with suppress(OSError):
-            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                if try_lock(handle):
-                    path.unlink()
-            finally:
-                os.close(handle)
 
 
 def _sync_directory(path: Path) -> None:

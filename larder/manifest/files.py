@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from larder.disk import sha256_file
 from larder.errors import DamageError
-from larder.manifest.disk import sha256_file
 from larder.manifest.writer import ROW_GROUP_ROWS, ManifestFile, ManifestWriter
 
 __all__ = [

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.manifest.disk import disk_errors
+from larder.disk import disk_errors
 from larder.manifest.files import BATCH_ROWS
 
 __all__ = ["RUN_ROWS", "sort_batches"]

@@ -14,7 +14,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from larder.manifest.disk import disk_errors, sha256_file
+from larder.disk import disk_errors, sha256_file
 
 __all__ = ["ROW_GROUP_ROWS", "ManifestFile", "ManifestWriter"]
 

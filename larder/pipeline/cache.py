@@ -15,7 +15,6 @@ from larder.cache.part import open_part
 from larder.cache.records import Samples, build_samples
 from larder.errors import NotFoundError
 from larder.manifest.schemas import SAMPLES
-from larder.manifest.temporary import workshop
 from larder.pipeline.index import Index
 from larder.pipeline.job import Job, Ref, opened_root
 from larder.pipeline.manifests import read_ref
@@ -23,6 +22,7 @@ from larder.pipeline.standing import has_sha256
 from larder.progress import Progress
 from larder.store import local_path, object_url
 from larder.store.base import Store
+from larder.temporary import workshop
 from larder.versions import layout
 from larder.versions.documents import CachePart, seal, unseal
 

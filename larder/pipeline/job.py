@@ -16,9 +16,9 @@ from larder.config.location import is_path
 from larder.config.models import Cluster, Dataset, Location
 from larder.errors import StoreError
 from larder.manifest.files import ManifestFile
-from larder.manifest.temporary import workshop
 from larder.store import object_url, open_store
 from larder.store.base import ObjectInfo, Store
+from larder.temporary import workshop
 from larder.versions import layout
 from larder.versions.publish import our_own
 

@@ -19,8 +19,8 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from larder.disk import disk_errors
 from larder.errors import DamageError
-from larder.manifest.disk import disk_errors
 from larder.manifest.files import read_manifest
 from larder.pipeline.job import Ref, scratch
 from larder.store import local_path, object_url

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from larder.config.models import Dataset
 from larder.errors import ConfigError, NotFoundError
 from larder.experiments.delivery import Advice, choose
 from larder.manifest.files import ManifestFile, read_manifest
@@ -38,6 +39,9 @@ from larder.versions.identity import segment_id, version_id
 from larder.versions.publish import TAG, read_segment, read_tag, read_version
 
 __all__ = ["Plan", "make_plan", "mirror_receipts"]
+
+_SHA256 = "0" * 64
+"""As long as every digest in a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +143,14 @@ def _unfit(found: Survey, root: Store, segment: str) -> Unfit:
     """Keys that the local side cannot have.
 
     Raises:
-        ConfigError: ``config.path``: not even the shards can have theirs.
+        ConfigError: ``config.path``: what Larder writes itself cannot have its key.
     """
     storage = Storage.of(root)
-    longest = max(found.dataset.split_names, key=len)
-    name = shard_name(found.dataset.name, longest, 0)
-    reason = storage.reason(layout.shard_key(segment, longest, name))
-    if reason:
-        where = found.cluster.local.url
-        raise ConfigError("config.path", f"of a shard, {reason}", where=where, hint="shorten it")
+    for what, key in _own_keys(found.dataset, segment):
+        reason = storage.reason(key)
+        if reason:
+            message, where = f"for {what}, {reason}", found.cluster.local.url
+            raise ConfigError("config.path", message, where=where, hint="shorten it")
     if not found.dataset.mirror:
         return Unfit()
     columns = ("key", "size_bytes")
@@ -155,6 +158,18 @@ def _unfit(found: Survey, root: Store, segment: str) -> Unfit:
     return unfit_keys(
         lambda: read_manifest(path, OBJECTS, columns=columns), storage, layout.mirror_prefix()
     )
+
+
+def _own_keys(dataset: Dataset, segment: str) -> Iterator[tuple[str, str]]:
+    """The longest keys that a run writes beside the mirror: what, and its key."""
+    longest = max(dataset.split_names, key=len)
+    yield "a shard", layout.shard_key(segment, longest, shard_name(dataset.name, longest, 0))
+    if dataset.cache:
+        yield "the cache", layout.cache_key(segment, longest, _SHA256)
+    if dataset.mirror:
+        yield "a receipt", f"{layout.partial_copies_prefix(segment)}{_SHA256}.parquet"
+    name = f"{'0' * 12}-{'0' * 9}-{'0' * 6}-{'0' * 6}-{_SHA256[:16]}.parquet"
+    yield "a receipt", f"{layout.partial_shards_prefix(segment)}{name}"
 
 
 def _plan_mirror(found: Survey, root: Store, segment: str, folder: Path) -> CopyPlan:

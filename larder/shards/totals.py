@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from larder.manifest.disk import disk_errors
+from larder.disk import disk_errors
 from larder.shards import tar
 
 __all__ = ["RunningTotals", "count_shards", "target_for"]

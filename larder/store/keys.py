@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from larder.errors import ObjectError
-from larder.manifest.temporary import TEMPORARY_PREFIX
+from larder.temporary import TEMPORARY_PREFIX
 
 __all__ = ["TEMPORARY_PREFIX", "check_key", "check_path_key", "folder_prefix", "object_url"]
 

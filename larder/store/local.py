@@ -6,7 +6,9 @@ object is whole or not there, also after a power cut. (macOS has the drive order
 its fsync does not wait for the drive, and the call that does takes milliseconds for every file.)
 
 ``if_match`` holds a lock file in the object's directory: it is atomic among writers that give
-``if_match``, on every machine where the file system has flock.
+``if_match``, on every machine where the file system has flock. Where it has not, the etags are
+compared all the same, and of two writers at one moment the later one may win; so it is with
+``if_absent`` where there are no hard links either.
 """
 
 from __future__ import annotations

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from larder.store.base import ObjectInfo
-from larder.store.keys import TEMPORARY_PREFIX
+from larder.temporary import TEMPORARY_PREFIX, wait_for_lock
 
 __all__ = ["describe", "file_etag", "locked", "make_folder", "sync_folder"]
 
@@ -57,11 +56,14 @@ def sync_folder(folder: bytes) -> None:
 
 @contextmanager
 def locked(folder: bytes) -> Iterator[None]:
-    """Hold the directory's lock file, alone among all processes. It stays lying there, empty."""
+    """Hold the directory's lock file, alone among all processes. It stays lying there, empty.
+
+    Where there are no locks, what is done within is done without one.
+    """
     path = os.path.join(folder, _LOCK)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        wait_for_lock(handle)
         yield
     finally:
         os.close(handle)

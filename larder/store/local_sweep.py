@@ -11,7 +11,7 @@ import os
 import threading
 from collections import OrderedDict
 
-from larder.manifest.temporary import sweep_drafts
+from larder.temporary import sweep_drafts
 
 __all__ = ["sweep_once"]
 

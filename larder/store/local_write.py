@@ -12,12 +12,12 @@ from types import TracebackType
 from typing import IO
 
 from larder.errors import ObjectError, PreconditionError
-from larder.manifest.temporary import draft_name, hold
 from larder.store.base import Buffer, ObjectInfo
 from larder.store.keys import object_url
 from larder.store.local_errors import local_errors
 from larder.store.local_files import describe, locked, make_folder, sync_folder
 from larder.store.local_sweep import sweep_once
+from larder.temporary import open_draft
 
 __all__ = ["LocalWriter"]
 
@@ -51,26 +51,14 @@ class LocalWriter:
         sweep_once(self._folder, self._handle)
 
     def _create(self) -> int:
-        handle = self._open()
-        for _ in range(_MOST_TRIES):
-            if hold(handle):
-                break
-            # A sweep took it for abandoned between the two calls.
-            os.close(handle)
-            with suppress(FileNotFoundError):
-                os.unlink(self._draft)
-            handle = self._open()
-        return handle
-
-    def _open(self) -> int:
-        self._draft = os.path.join(self._folder, draft_name())
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         # More than once, as a delete may take the emptied directory away between the two calls.
         for _ in range(_MOST_TRIES):
             with suppress(FileNotFoundError):
-                return os.open(self._draft, flags, 0o666)
+                self._draft, handle = open_draft(self._folder)
+                return handle
             make_folder(self._folder)
-        return os.open(self._draft, flags, 0o666)
+        self._draft, handle = open_draft(self._folder)
+        return handle
 
     def write(self, data: Buffer) -> None:
         """Append bytes."""

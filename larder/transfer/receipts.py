@@ -1,4 +1,4 @@
-"""Receipts of copies: which objects were copied and verified, as manifests ordered by key."""
+"""Receipts of copies: which objects were copied and verified, in the order in which they were."""
 
 from __future__ import annotations
 

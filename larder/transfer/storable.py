@@ -26,7 +26,7 @@ _MOST_KEY_BYTES = 1024
 _MOST_PATH_BYTES = 4095
 """Linux' PATH_MAX, less the zero at the end."""
 _MOST_NAME_BYTES = 255
-_DRAFT_BYTES = 48
+_DRAFT_BYTES = 64
 """More than the name under which a file is written until it is whole."""
 
 _DOTTED_FOLDER = r"\.[^/]*/"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from pathlib import Path
 from typing import Any
@@ -328,3 +330,22 @@ def test_the_same_bucket_gives_the_same_version_everywhere(tmp_path: Path) -> No
         first, second = one.prepare(), two.prepare(cluster={"runner": {"batch_bytes": 4_000}})
     assert first["version"] == second["version"]
     assert first["inputs"] == second["inputs"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EINVAL])
+def test_a_storage_that_refuses_locks_gets_its_second_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    lab = directory_lab(tmp_path)
+    first = lab.prepare()
+    write(lab.source, {"a/new.jpg": png(99)})
+    second = lab.prepare()
+    assert first["version"] != second["version"]
+    with lab.opened_root() as root:
+        assert second["version"] in root.get("tags/latest.json").decode()
+    assert sorted(lab.check()) == sorted([first["version"], second["version"]])
+    assert [path.name for path in tmp_path.rglob(".larder-tmp-*") if path.name[12:] != "lock"] == []

@@ -599,6 +599,33 @@ def test_shards_that_the_bucket_cannot_have(tmp_path: Path) -> None:
     assert status(caught.value) == ("config.path", 2)
 
 
+@pytest.mark.parametrize(
+    ("mirror", "beyond_bytes"),
+    [
+        # segments/ID/work/mirror/partial/SHA256.parquet
+        (True, len("larder/d/segments//work/mirror/partial/.parquet") + 32 + 64),
+        # segments/ID/work/shards/partial/FIRST-ROWS-FIRST-COUNT-SHA256.parquet, with large numbers
+        (False, len("larder/d/segments//work/shards/partial/.parquet") + 32 + 12 + 9 + 6 + 6 + 20),
+    ],
+)
+def test_receipts_that_the_bucket_cannot_have(
+    tmp_path: Path, mirror: bool, beyond_bytes: int
+) -> None:
+    """They are named before anything is written, as are all keys that Larder makes."""
+    fields = {"labels": None, "cache": None, "mirror": mirror}
+    write("memory://afar", {"a/1.txt": b"1"})
+    for more in (1, 0):
+        local = f"s3://memory-afar-local/{'d' * (1_024 - beyond_bytes - 1 + more)}"
+        lab = Lab("memory://afar", local, tmp_path / "out", fields)
+        with between():
+            if more:
+                with pytest.raises(ConfigError, match=r"a receipt, .* 1,025 bytes") as caught:
+                    lab.prepare()
+                assert status(caught.value) == ("config.path", 2)
+            else:
+                assert lab.prepare()["shards"]["samples"] == 1
+
+
 def test_two_images_of_a_sample_that_would_be_one_field_of_the_cache(tmp_path: Path) -> None:
     objects = images() | {"a/00.jpg": png(7), "b/01.jpg": png(8), "b/01.seg.png": png(9)}
     lab = directory_lab(tmp_path, objects)

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-BASE = {"errors", "units", "progress", "limits", "packages"}
+BASE = {"errors", "units", "progress", "limits", "packages", "disk", "temporary"}
 PURE = BASE | {"config", "manifest"}
 STAGES = {"transfer", "shards", "cache", "versions", "experiments"}
 BELOW_STAGES = PURE | {"store", "samples"}
@@ -21,6 +21,8 @@ ALLOWED: dict[str, set[str]] = {
     "progress": {"errors"},
     "limits": set(),
     "packages": {"errors"},
+    "disk": {"errors"},
+    "temporary": {"disk"},
     "config": BASE,
     "manifest": BASE,
     "store": PURE,

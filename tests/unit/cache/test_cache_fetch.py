@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +23,7 @@ from larder.cache.scratch import draft
 from larder.errors import ConfigError, DamageError, NotFoundError, StoreError
 from larder.store.local import LocalStore
 from larder.store.memory import MemoryStore, forget
+from larder.temporary import draft_name
 
 SCHEMA = Schema((Field("x", "int64"),))
 
@@ -142,15 +146,37 @@ def test_where_downloads_go(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_draft_that_nobody_holds_is_removed(tmp_path: Path) -> None:
-    stale = tmp_path / ".a[1].mdb.0123456789abcdef.draft"
-    other = tmp_path / ".b.mdb.0123456789abcdef.draft"
-    for path in (stale, other):
+    stale = tmp_path / draft_name().decode()
+    # Of another machine, whose lock may not reach here.
+    theirs = tmp_path / re.sub("-[0-9a-f]{8}-", "-00000000-", draft_name().decode())
+    other = tmp_path / ".b.mdb.0123456789abcdef.notes"
+    for path in (stale, theirs, other):
         path.write_bytes(b"left behind")
     with draft(tmp_path / "a[1].mdb") as first, draft(tmp_path / "a[1].mdb") as second:
         assert first.path.exists()
         assert second.path.exists()
         assert not stale.exists()
-    assert os.listdir(tmp_path) == [other.name]
+    assert sorted(os.listdir(tmp_path)) == sorted([theirs.name, other.name])
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EINVAL, errno.EIO])
+def test_a_file_system_that_refuses_locks_can_be_written(
+    remote: tuple[Remote, PartFacts],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+) -> None:
+    store, facts = remote
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    built = build_part(({"x": n} for n in range(100)), SCHEMA, tmp_path / "b.mdb", limit_bytes=None)
+    assert built == facts
+    path = fetch_part(store, "cache/a.mdb", facts, tmp_path / "c")
+    open_part(path, facts, verify=True).close()
+    assert sorted(os.listdir(tmp_path / "c")) == [f".{path.name}.lock", path.name]
 
 
 def test_a_draft_is_published_in_one_step(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from larder.disk import disk_errors
 from larder.errors import ConfigError, DamageError, StoreError
-from larder.manifest.disk import disk_errors
 from larder.manifest.files import (
     ManifestFile,
     ManifestWriter,

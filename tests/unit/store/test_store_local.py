@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -305,3 +306,24 @@ def test_an_upload_without_fast_copies(
     store = LocalStore(root)
     assert store.upload("k", tmp_path / "source").size_bytes == 5000
     assert store.get("k") == b"12345" * 1000
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EINVAL, errno.EIO])
+def test_a_file_system_that_refuses_locks_can_be_written(
+    root: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Without hard links, too; and conditions are still compared."""
+    monkeypatch.setattr(fcntl, "flock", failing(number, fcntl.flock))
+    store = LocalStore(root)
+    first = store.put("tags/latest", b"1", if_absent=True)
+    second = store.put("tags/latest", b"2", if_match=first.etag)
+    with pytest.raises(PreconditionError) as caught:
+        store.put("tags/latest", b"3", if_match=first.etag)
+    assert caught.value.code == "object.changed"
+    monkeypatch.setattr(os, "link", failing(errno.EPERM, os.link))
+    store.put("tags/other", b"1", if_absent=True)
+    with pytest.raises(PreconditionError) as caught:
+        store.put("tags/latest", b"3", if_absent=True)
+    assert caught.value.code == "object.exists"
+    assert store.head("tags/latest") == second
+    assert [path.name for path in root.rglob("*draft*")] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -75,6 +76,21 @@ def test_a_path_that_is_too_long(tmp_path: Path) -> None:
     assert refused(store, found) == [found[1]]
     (failure,) = unfit(store, found).failures
     assert failure.message == "the path would have 4,096 bytes in the storage; 4,095 is the most"
+
+
+def test_what_the_plan_allows_is_written_whatever_number_the_process_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object of a short name has a longer one while it is written."""
+    monkeypatch.setattr(os, "getpid", lambda: 4_194_304)  # the highest of Linux
+    root = str(tmp_path)
+    while len(root) < 3_800:
+        root += "/" + "d" * 100
+    store = open_store(root)
+    found = [f"{'d' * length}/a.b" for length in range(250, 80, -1)]
+    allowed = [key for key in found if Storage.of(store).reason(key) is None]
+    assert 0 < len(allowed) < len(found)
+    store.put(allowed[0], b"x")
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/some/prefix", "s3://bucket", "memory://unfit/prefix"])

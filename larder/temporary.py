@@ -5,14 +5,16 @@ the kernel that it runs under. What has no lock was left by a process that was k
 
 - at once if the tag is ours, because a kernel knows the locks of all of its processes;
 - else, on a file system that machines share and where locks may not reach from one to the other, if
-  nothing was written to it for an hour by the file system's own clock as well.
+  by the file system's own clock nothing was written to it for long as well: an hour for a file,
+  which is written until it gets its name, and a week for a folder, of which a run may only read for
+  as long as its longest step takes.
 
-Where a file system has no locks nothing is taken for abandoned.
+Any file system can be written, whatever it has against locks. What cannot be locked when it is made
+has the tag of no kernel, and where there are no locks at all nothing is taken for abandoned.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import functools
 import hashlib
@@ -25,27 +27,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from larder.manifest.disk import disk_errors
+from larder.disk import disk_errors
 
 __all__ = [
     "TEMPORARY_PREFIX",
     "draft_name",
-    "hold",
+    "open_draft",
     "sweep_drafts",
     "sweep_workshops",
-    "try_lock",
-    "without_locks",
+    "wait_for_lock",
     "workshop",
 ]
 
 TEMPORARY_PREFIX = ".larder-tmp-"
 """Names that begin so are ours: files being written, and locks. No listing shows them."""
 
-QUIET_SECONDS = 3600.0
-"""How long another machine's have to be untouched."""
+QUIET_DRAFT_SECONDS = 3600.0
+"""How long another machine's file has to be untouched."""
+
+QUIET_FOLDER_SECONDS = 7 * 86400.0
+"""How long another machine's folder has to be untouched, with all that is in it."""
 
 _LOCK = "lock"
-_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+_NO_KERNEL = "00000000"
+_MOST_TRIES = 100
 _WORKSHOP = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}workshop-(?:([0-9a-f]{{8}})-)?[a-z0-9_]+")
 _DRAFT = re.compile(
     rf"{re.escape(TEMPORARY_PREFIX)}(?:draft-([0-9a-f]{{8}})-)?[0-9]+-[0-9a-f]{{16}}".encode()
@@ -63,20 +68,65 @@ def _tag() -> str:
 
 
 def draft_name() -> bytes:
-    """A name for a file that is being written; hold it open and call `hold`."""
+    """A name for a file that is being written; `open_draft` makes it."""
     return f"{TEMPORARY_PREFIX}draft-{_tag()}-{os.getpid()}-{secrets.token_hex(8)}".encode()
 
 
-def hold(handle: int) -> bool:
-    """Lock an open file of one's own until it is closed, if the file system lets us.
+def open_draft(folder: bytes) -> tuple[bytes, int]:
+    """Make an empty file to be written, locked until it is closed if the file system lets us.
+
+    Args:
+        folder: Where it is made; it has to be there.
 
     Returns:
-        Whether it is still there: no if a sweep took it for abandoned just before.
+        Its path, and a handle to read and write it by; the caller renames or unlinks the one and
+        closes the other.
+
+    Raises:
+        OSError: It cannot be made.
     """
-    with suppress(OSError):  # whatever a file system has against locks, it can be written
-        if not try_lock(handle):
-            return False
-    return os.fstat(handle).st_nlink > 0
+    for _ in range(_MOST_TRIES):
+        path, handle = _create(folder)
+        held = _hold(handle, path)
+        if held:
+            return held, handle
+        os.close(handle)
+        with suppress(OSError):
+            os.unlink(path)
+    return _create(folder)  # a file system that counts links in its own way
+
+
+def _create(folder: bytes) -> tuple[bytes, int]:
+    path = os.path.join(folder, draft_name())
+    return path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+def _hold(handle: int, path: bytes) -> bytes | None:
+    """Lock what was just made at a path, or give it a name that a sweep leaves alone for long.
+
+    Args:
+        handle: Of the file that is locked.
+        path: The file or its folder, tag and all.
+
+    Returns:
+        The path from now on; None if a sweep took it for abandoned just before.
+    """
+    try:
+        return path if _try_lock(handle) and os.fstat(handle).st_nlink else None
+    except OSError:
+        return _without_tag(path)
+
+
+def _without_tag(path: bytes) -> bytes | None:
+    folder, name = os.path.split(path)
+    plain = os.path.join(folder, name.replace(_tag().encode(), _NO_KERNEL.encode(), 1))
+    try:
+        os.rename(path, plain)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return path
+    return plain
 
 
 @contextmanager
@@ -107,8 +157,9 @@ def _open_workshop(parent: Path) -> tuple[Path, int]:
         folder = Path(tempfile.mkdtemp(prefix=f"{TEMPORARY_PREFIX}workshop-{_tag()}-", dir=parent))
         with suppress(FileNotFoundError):  # another took it for abandoned meanwhile
             handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            if hold(handle):
-                return folder, handle
+            held = _hold(handle, os.fsencode(folder))
+            if held:
+                return Path(os.fsdecode(held)), handle
             os.close(handle)
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -139,12 +190,12 @@ def _remove_if_abandoned(folder: Path, tag: str, now_seconds: float) -> None:
     try:
         handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        # Being made this moment, or its maker was killed then; such a one is empty.
-        if now_seconds - folder.stat().st_ctime > QUIET_SECONDS:
-            folder.rmdir()
+        # Being made or removed this moment, or its maker was killed then.
+        if _quiet(folder, now_seconds):
+            shutil.rmtree(folder, ignore_errors=True)
         return
     try:
-        if (tag == _tag() or _quiet(folder, now_seconds)) and try_lock(handle):
+        if (tag == _tag() or _quiet(folder, now_seconds)) and _try_lock(handle):
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(handle)
@@ -152,7 +203,7 @@ def _remove_if_abandoned(folder: Path, tag: str, now_seconds: float) -> None:
 
 def _quiet(folder: Path, now_seconds: float) -> bool:
     last = max(path.lstat().st_ctime for path in (folder, *folder.rglob("*")))
-    return now_seconds - last > QUIET_SECONDS
+    return now_seconds - last > QUIET_FOLDER_SECONDS
 
 
 def sweep_drafts(folder: bytes, now_seconds: float) -> None:
@@ -178,14 +229,14 @@ def _unlink_if_abandoned(path: bytes, tag: bytes | None, now_seconds: float) -> 
     handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         ours = tag == _tag().encode()
-        quiet = now_seconds - os.fstat(handle).st_ctime > QUIET_SECONDS
-        if (ours or quiet) and try_lock(handle):
+        quiet = now_seconds - os.fstat(handle).st_ctime > QUIET_DRAFT_SECONDS
+        if (ours or quiet) and _try_lock(handle):
             os.unlink(path)
     finally:
         os.close(handle)
 
 
-def try_lock(handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     """Lock an open file until it is closed; whether nobody else has it locked.
 
     Raises:
@@ -198,11 +249,10 @@ def try_lock(handle: int) -> bool:
     return True
 
 
-@contextmanager
-def without_locks() -> Iterator[None]:
-    """Pass over the error of a file system that has no locks."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
+def wait_for_lock(handle: int) -> None:
+    """Lock an open file until it is closed, once nobody else has it locked.
+
+    Where the file system has no locks, or is against them, nothing happens.
+    """
+    with suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_EX)
