@@ -40,11 +40,14 @@ class Packed:
         file: Local manifest of schema SHARD_PLAN.
         splits: How many shards each split of the dataset has, and their bytes.
         oversized: Shards of one sample that is larger than ``shards.bytes``.
+        targets: By split, the size of its shards where ``shards.count_min`` made them smaller than
+            ``shards.bytes``.
     """
 
     file: ManifestFile
     splits: Mapping[str, Count]
     oversized: int
+    targets: Mapping[str, int]
 
 
 def pack(dataset: Dataset, arrangement: Path, folder: Path) -> Packed:
@@ -61,7 +64,9 @@ def pack(dataset: Dataset, arrangement: Path, folder: Path) -> Packed:
     if shards.count_min is not None:
         totals = RunningTotals(sizes, folder / "totals")
         for split, ends in totals.of_split.items():
-            targets[split] = target_for(ends, shards.bytes, shards.count_min)
+            target = target_for(ends, shards.bytes, shards.count_min)
+            if target != shards.bytes:
+                targets[split] = target
         sizes = totals.sizes()
     counts = {split: Count() for split in dataset.split_names}
     oversized = 0
@@ -75,7 +80,7 @@ def pack(dataset: Dataset, arrangement: Path, folder: Path) -> Packed:
             yield pa.record_batch([[value] for value in row], schema=SHARD_PLAN)
 
     file = write_manifest(folder / "shards.parquet", SHARD_PLAN, batches())
-    return Packed(file, counts, oversized)
+    return Packed(file, counts, oversized, targets)
 
 
 def planned_shards(path: Path) -> Iterator[ShardPlan]:

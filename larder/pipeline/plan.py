@@ -100,7 +100,7 @@ def make_plan(found: Survey, folder: Path, progress: Progress) -> Plan:
     arrangement = _arrange(found, folder)
     packed = pack(dataset, arrangement.file.path, folder)
     shards = sum(packed.splits.values(), Count())
-    segment = segment_id(dataset, arrangement.digest, arrangement.classes)
+    segment = segment_id(dataset, arrangement.digest, arrangement.classes, packed.targets)
     version = version_id(dataset.name, [SegmentUse(segment)])
     with opened(cluster.local, root_url(dataset, cluster)) as root:
         whole = read_segment(root, segment) is not None

@@ -57,15 +57,26 @@ def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[
     return _digest("inputs", [_shape(dataset), inventory_digest, dict(label_files)])
 
 
-def segment_id(dataset: Dataset, arrangement_digest: str, classes: Sequence[str]) -> str:
+def segment_id(
+    dataset: Dataset,
+    arrangement_digest: str,
+    classes: Sequence[str],
+    targets: Mapping[str, int] | None = None,
+) -> str:
     """The segment ID, 32 hex digits.
 
     Args:
         dataset: The dataset as configured; its shape options count.
         arrangement_digest: Of the ordered samples, their labels and parts' etags.
         classes: The classes in the order of their numbers.
+        targets: By split, the size of shards where it is not ``shards.bytes``. They are what
+            ``shards.count_min`` comes to, which itself does not count: without effect it makes
+            nothing anew.
     """
-    return _digest("segment", [_shape(dataset), arrangement_digest, list(classes)])[:32]
+    shape = _shape(dataset)
+    shape["shards"].pop("count_min", None)
+    value = [shape, arrangement_digest, list(classes)]
+    return _digest("segment", [*value, sorted(targets.items())] if targets else value)[:32]
 
 
 def version_id(dataset: str, segments: Iterable[SegmentUse]) -> str:

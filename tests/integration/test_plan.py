@@ -228,6 +228,21 @@ def test_as_many_shards_as_are_asked_for(tmp_path: Path) -> None:
     ]
 
 
+def test_a_least_number_of_shards_makes_nothing_anew_unless_it_needs_more(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    first = lab.prepare()
+    count = first["shards"]["count"]
+    for least in (1, count):
+        again = lab.prepare(shards={"bytes": 8_000, "count_min": least})
+        assert (again["version"], again["segments"]["new"]) == (first["version"], 0)
+        assert again["shards"]["reused"] == count
+    other = lab.prepare(shards={"bytes": 8_000, "count_min": count + 1})
+    assert other["version"] != first["version"]
+    assert other["shards"]["count"] > count
+    same = lab.prepare(shards={"bytes": 8_000, "count_min": other["shards"]["count"]})
+    assert same["version"] == other["version"], "the size of the shards is what counts"
+
+
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
 def test_every_loader_worker_of_webdataset_finds_a_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -137,7 +137,6 @@ def test_a_tag_moved_by_many_at_once_loses_no_move(root: Store) -> None:
         ("name", "other", True),
         ("shards", {"bytes": "1 MB"}, True),
         ("shards", {"shuffle": 3}, True),
-        ("shards", {"count_min": 3}, True),
         ("shards", {"count_min": None}, False),
         ("splits", {"train": "a/**"}, True),
         ("labels", {"from": "folder"}, True),
@@ -150,6 +149,16 @@ def test_only_fields_that_shape_samples_count(field: str, value: object, counts:
     changed = dataset(**{field: value})
     assert (inputs_digest(dataset(), "d", {}) != inputs_digest(changed, "d", {})) is counts
     assert (segment_id(dataset(), "d", []) != segment_id(changed, "d", [])) is counts
+
+
+def test_a_least_number_of_shards_counts_by_the_sizes_it_leads_to() -> None:
+    plain, least = dataset(), dataset(shards={"count_min": 3})
+    assert segment_id(least, "d", []) == segment_id(plain, "d", [])
+    assert segment_id(least, "d", [], {}) == segment_id(plain, "d", [])
+    smaller = segment_id(least, "d", [], {"b": 10, "a": 20})
+    assert smaller != segment_id(plain, "d", [])
+    assert smaller == segment_id(plain, "d", [], {"a": 20, "b": 10})
+    assert smaller != segment_id(least, "d", [], {"a": 10, "b": 20})
 
 
 def test_the_order_of_splits_counts() -> None:
