@@ -118,8 +118,15 @@ def main(
     elif not shared.quiet or namespace.plan:
         print_text("\n".join(lines), hint="what was done stands")
     if shared.json or (shared.quiet and not namespace.plan):
+        _tell_warnings(document)
         _tell_skipped(document)
     return 0
+
+
+def _tell_warnings(document: Mapping[str, Any]) -> None:
+    """What the summary would warn of."""
+    for warning in document.get("warnings", ()):
+        tell(f"warning[{warning['code']}]: {warning['message']}")
 
 
 def _tell_skipped(document: Mapping[str, Any]) -> None:

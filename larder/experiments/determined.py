@@ -158,7 +158,8 @@ def _data(handover: Handover, root: str, address: Mapping[str, str]) -> dict[str
 
 
 def _split(split: SplitHandover, handover_root: str, root: str) -> dict[str, Any]:
-    patterns = (f"{root}/{_rest(part, handover_root)}" for part in split.pattern.split("::"))
+    parts = split.pattern.split("::") if split.pattern else ()  # one without samples has none
+    patterns = (f"{root}/{_rest(part, handover_root)}" for part in parts)
     return {
         "pattern": "::".join(patterns),
         "samples": split.samples,

@@ -17,7 +17,7 @@ from larder.experiments.model import validate
 from larder.store import open_store
 from larder.store.base import Store
 
-__all__ = ["Written", "emit", "write_configs"]
+__all__ = ["Written", "differing", "emit", "write_configs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +97,27 @@ def write_configs(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Writte
         )
 
 
+def differing(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:
+    """What `write_configs` would write: files whose bytes differ. Writes nothing.
+
+    Raises:
+        StoreError: The directory cannot be read.
+    """
+    output_dir = output_dir.absolute()
+    with closing(open_store(str(output_dir))) as store:
+        changed = [file for file in files if not _stands(store, file.name, file.text.encode())]
+    return tuple(Written(output_dir / file.name, changed=True) for file in changed)
+
+
 def _replace(store: Store, key: str, data: bytes) -> bool:
-    try:
-        if store.get(key) == data:
-            return False
-    except NotFoundError:
-        pass
+    if _stands(store, key, data):
+        return False
     store.put(key, data)
     return True
+
+
+def _stands(store: Store, key: str, data: bytes) -> bool:
+    try:
+        return bool(store.get(key) == data)
+    except NotFoundError:
+        return False

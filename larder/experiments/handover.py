@@ -19,7 +19,7 @@ class SplitHandover:
         pattern: Brace pattern of its shards, such as
             ``segments/SEG/shards/train/digits-train-{000000..000003}.tar``: relative to the
             dataset's root, or a URL or path below it. Several patterns are joined by ``::``, as
-            WebDataset's readers split them.
+            WebDataset's readers split them. Empty for a split without samples.
     """
 
     samples: int

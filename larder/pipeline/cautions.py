@@ -21,6 +21,7 @@ CODES = {
     "unseen_classes": "no sample has a class that `labels.classes` names",
     "large_samples": "most samples are larger than `shards.bytes`, so each has a shard of its own",
     "few_shards": "a split has fewer shards than readers, or only one",
+    "few_samples": "a split has fewer samples than `shards.count_min`, so each has its own shard",
 }
 """Every code that a warning may have, and what it means."""
 
@@ -45,8 +46,14 @@ def cautions(settings: Settings, plan: Plan) -> tuple[Caution, ...]:
         *_unseen_classes(settings, plan),
         *_large_samples(settings, plan),
         *_few_shards(settings, plan),
+        *_few_samples(settings, plan),
     )
-    return tuple(Caution(code, message) for code, message in found)
+    return tuple(Caution(code, _printable(message)) for code, message in found)
+
+
+def _printable(message: str) -> str:
+    """Keys are the source's: what is in them must not act on a terminal."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in message)
 
 
 def readers(template: Mapping[str, Any]) -> int:
@@ -169,6 +176,18 @@ def _few_shards(settings: Settings, plan: Plan) -> _Found:
             if samples < least:
                 advice = f"it has only {format_count(samples, 'sample')}"
             yield "few_shards", f"{name} has {count}; {reason}: {advice}"
+
+
+def _few_samples(settings: Settings, plan: Plan) -> _Found:
+    least = settings.dataset.shards.count_min or 0
+    for name, split in plan.arrangement.splits.items():
+        if 0 < split.samples < least:
+            count = format_count(split.samples, "sample")
+            yield (
+                "few_samples",
+                f"{name} has {count}, fewer than shards.count_min ({least:,}), so each has a shard"
+                " of its own: lower shards.count_min",
+            )
 
 
 def _names(names: list[str]) -> str:

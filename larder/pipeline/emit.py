@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from larder.errors import ConfigError
-from larder.experiments.emit import Written, emit, write_configs
+from larder.experiments.emit import Written, differing, emit, write_configs
 from larder.experiments.handover import ConfigFile, Handover, SplitHandover
 from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
@@ -16,7 +16,7 @@ from larder.versions import layout
 from larder.versions.documents import VersionDocument
 from larder.versions.publish import our_own
 
-__all__ = ["check_configs", "emit_configs", "handover", "location"]
+__all__ = ["check_configs", "emit_configs", "handover", "location", "pending_configs"]
 
 
 def location(settings: Settings, version: str) -> str:
@@ -62,6 +62,7 @@ def check_configs(settings: Settings, plan: Plan) -> None:
     Raises:
         ConfigError: What `emit_configs` would raise after the work was done.
     """
+    _check_output(settings.output)
     splits = {
         name: SplitHandover(facts.samples, plan.shards_of_split[name].count, facts.bytes, "planned")
         for name, facts in plan.arrangement.splits.items()
@@ -96,12 +97,28 @@ def emit_configs(
         ConfigError: The template or the result breaks a rule, or the output directory is none.
         StoreError: The output directory cannot be written, or is full.
     """
-    output = settings.output
-    if output.exists() and not output.is_dir():
-        raise ConfigError("config.path", "not a directory", where=str(output), hint="see --output")
+    _check_output(settings.output)
     progress.start("emit")
     configs = _render(settings, handover(settings, version))
     with our_own():
-        written = write_configs(configs, Path(output))
+        written = write_configs(configs, settings.output)
     progress.finish("emit")
     return written
+
+
+def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Written, ...]:
+    """The configs of a version that `emit_configs` would write. Writes nothing.
+
+    Raises:
+        ConfigError: As `emit_configs` raises it.
+        StoreError: The output directory cannot be read.
+    """
+    _check_output(settings.output)
+    configs = _render(settings, handover(settings, version))
+    with our_own():
+        return differing(configs, settings.output)
+
+
+def _check_output(output: Path) -> None:
+    if output.exists() and not output.is_dir():
+        raise ConfigError("config.path", "not a directory", where=str(output), hint="see --output")

@@ -13,7 +13,7 @@ from typing import Any
 from larder.limits import batches_at_once, map_done
 from larder.pipeline.begin import begin
 from larder.pipeline.build import build
-from larder.pipeline.emit import check_configs, emit_configs
+from larder.pipeline.emit import check_configs, emit_configs, pending_configs
 from larder.pipeline.job import Job, scratch
 from larder.pipeline.plan import Plan, make_plan
 from larder.pipeline.refusals import check_plan
@@ -75,14 +75,17 @@ def plan(settings: Settings, progress: TimedProgress) -> dict[str, Any]:
     """The document of what a run would do. Nothing is written but private temporary files.
 
     Raises:
-        ConfigError: The plan would be refused; see `larder.pipeline.refusals.check_plan`.
+        ConfigError: The run would be refused; see `larder.pipeline.refusals.check_plan` and
+            `larder.pipeline.emit.pending_configs`.
+        StoreError: The output directory cannot be read.
     """
     started = time.monotonic()
     with scratch() as folder:
         found = survey(settings.dataset, settings.cluster, folder, progress)
         if found.published is not None:
+            configs = pending_configs(settings, found.published)
             seconds = time.monotonic() - started
-            return reused_document(settings, found, (), seconds, progress.stages())
+            return reused_document(settings, found, configs, seconds, progress.stages())
         return plan_document(settings, checked_plan(settings, found, folder, progress))
 
 

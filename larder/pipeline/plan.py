@@ -103,6 +103,7 @@ def make_plan(found: Survey, folder: Path, progress: Progress) -> Plan:
         mirrored = dataset.mirror and not unfit.count
         copies = _plan_mirror(found, root, segment, folder) if mirrored else None
     cost = _cost(found, copies, shards, whole=whole)
+    progress.advance("plan", objects=found.inventory.objects)
     progress.finish("plan")
     return Plan(
         survey=found,

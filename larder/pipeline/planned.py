@@ -16,7 +16,7 @@ from larder.pipeline.settings import Settings
 from larder.transfer.inventory import LeftOut
 from larder.units import format_bytes, format_count, format_seconds
 
-__all__ = ["amount", "plan_document", "plan_lines"]
+__all__ = ["amount", "plan_document", "plan_lines", "warning_lines", "warnings"]
 
 WIDTH = 80
 SHOWN_LINES = 10
@@ -59,8 +59,13 @@ def plan_document(settings: Settings, plan: Plan) -> dict[str, Any]:
         "seconds": round(plan.seconds, 1),
         "skipped": arrangement.bad_key_count,
         "failures": [asdict(failure) for failure in arrangement.bad_keys],
-        "warnings": [asdict(caution) for caution in cautions(settings, plan)],
+        "warnings": warnings(settings, plan),
     }
+
+
+def warnings(settings: Settings, plan: Plan) -> list[dict[str, str]]:
+    """What a plan warns of, as both documents have it: of the plan, and of the run that built."""
+    return [asdict(caution) for caution in cautions(settings, plan)]
 
 
 def _excluded(plan: Plan) -> dict[str, Any]:
@@ -96,8 +101,11 @@ def _classes(plan: Plan) -> dict[str, Any]:
 def plan_lines(document: Mapping[str, Any]) -> list[str]:
     """A plan as lines for people."""
     if document["status"] == "reused":
-        version = document["version"]
-        return _wrapped(f"{document['dataset']}: nothing to do, version {version} is current")
+        name, version, configs = (document[key] for key in ("dataset", "version", "configs"))
+        if not configs:
+            return _wrapped(f"{name}: nothing to do, version {version} is current")
+        lines = _wrapped(f"{name}: version {version} is current, the config would be written")
+        return [*lines, *_row("config", configs)]
     shards, delivery = document["shards"], document["delivery"]
     rows = {
         "source": [amount(document["objects"], "object"), *_excluded_lines(document["excluded"])],
@@ -117,9 +125,13 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
     lines = _wrapped(f"plan for {document['dataset']}, version {document['version']}")
     for name, texts in rows.items():
         lines += _row(name, texts)
-    for warning in document["warnings"]:
-        lines += _row("warning", [warning["message"]])
-    return lines
+    return [*lines, *warning_lines(document)]
+
+
+def warning_lines(document: Mapping[str, Any]) -> list[str]:
+    """The warnings of a document, if it has any, as rows for people."""
+    rows = (_row("warning", [warning["message"]]) for warning in document.get("warnings", ()))
+    return [line for row in rows for line in row]
 
 
 def _wrapped(text: str, first: str = "", indent: str = "") -> list[str]:

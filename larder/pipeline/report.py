@@ -13,7 +13,7 @@ from larder.pipeline.emit import location
 from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
 from larder.pipeline.planned import amount as _amount
-from larder.pipeline.planned import plan_document, plan_lines
+from larder.pipeline.planned import plan_document, plan_lines, warning_lines, warnings
 from larder.pipeline.results import SHOWN_FAILURES, Count
 from larder.pipeline.settings import Settings
 from larder.pipeline.survey import Survey
@@ -93,7 +93,10 @@ def built_document(
     seconds: float,
     stages: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The JSON document of a run that built a version."""
+    """The JSON document of a run that built a version, or found it by planning.
+
+    ``warnings``, the last field, are those of the plan; only a version that was built has them.
+    """
     bad_keys = plan.arrangement.bad_keys
     done = Done(
         status=built.status,
@@ -107,7 +110,8 @@ def built_document(
         seconds=seconds,
         stages=stages,
     )
-    return run_document(settings, built.version, done, configs)
+    document = run_document(settings, built.version, done, configs)
+    return document | ({"warnings": warnings(settings, plan)} if done.status == "built" else {})
 
 
 def run_document(
@@ -170,6 +174,7 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
     if document["skipped"]:
         lines.append(f"  skipped  {document['skipped']:,}")
     lines += _failure_lines(document["failures"])
+    lines += warning_lines(document)
     lines.append(f"  at       {document['location']}")
     lines += [f"  config   {path}" for path in document["configs"]]
     return lines

@@ -9,7 +9,7 @@ from typing import Literal
 
 from larder.errors import Failure
 from larder.progress import NullProgress, Progress
-from larder.shards.fetch import Fetched, check_streamed, fetch, sample_bytes
+from larder.shards.fetch import UNDECODABLE, Fetched, check_streamed, fetch, sample_bytes
 from larder.shards.images import Validation
 from larder.shards.model import NO_ROWS, Sample, ShardPlan, ShardResult
 from larder.shards.output import HashedOutput
@@ -24,7 +24,6 @@ STAGE = "shard"
 
 OnBadSample = Literal["fail", "skip"]
 
-_UNDECODABLE = "sample.undecodable"
 _TELL_SAMPLES = 256
 _TELL_BYTES = 4 << 20
 
@@ -109,7 +108,7 @@ class _Building:
         def read(sample: Sample) -> Fetched | None:
             if sample_bytes(sample) > whole_bytes:
                 return None
-            return fetch(self._source, sample, self._validate)
+            return fetch(self._source, sample, self._validate, skip=self._skip)
 
         def held_bytes(sample: Sample) -> int:
             size_bytes = sample_bytes(sample)
@@ -135,14 +134,14 @@ class _Building:
             self.shard.append(sample, fetched.bodies)
 
     def _add_streamed(self, sample: Sample) -> None:
-        failures = check_streamed(self._source, sample, self._validate)
+        failures = check_streamed(self._source, sample, self._validate, skip=self._skip)
         if failures:
             self._note(failures)
         elif not self.failures and (failure := self.shard.append_streamed(sample, self._source)):
             self.failures.append(failure)
 
     def _note(self, failures: list[Failure]) -> None:
-        if self._skip and all(failure.code == _UNDECODABLE for failure in failures):
+        if self._skip and all(failure.code == UNDECODABLE for failure in failures):
             self.omitted += failures
         else:
             self.failures += failures

@@ -15,7 +15,10 @@ from larder.shards.model import Part, Sample
 from larder.store.base import Store
 from larder.store.etags import Arrival
 
-__all__ = ["Body", "Fetched", "check_streamed", "fetch", "sample_bytes", "stream"]
+__all__ = ["UNDECODABLE", "Body", "Fetched", "check_streamed", "fetch", "sample_bytes", "stream"]
+
+UNDECODABLE = "sample.undecodable"
+"""The one failure of a sample that ``on_bad_sample: skip`` leaves out."""
 
 _RANGE_BYTES = 1 << 20
 
@@ -50,8 +53,15 @@ def sample_bytes(sample: Sample) -> int:
     return sum([part.size_bytes for part in sample.parts])
 
 
-def fetch(source: Store, sample: Sample, validate: Validation) -> Fetched:
-    """Read a whole sample into memory; all of its objects that fail are reported, not raised."""
+def fetch(source: Store, sample: Sample, validate: Validation, *, skip: bool = False) -> Fetched:
+    """Read a whole sample into memory; all of its objects that fail are reported, not raised.
+
+    Args:
+        source: Where its objects are.
+        sample: As planned.
+        validate: How images are checked.
+        skip: Samples with an undecodable image are left out: nobody is told how to have that.
+    """
     bodies: list[Body] = []
     failures: list[Failure] = []
     for part in sample.parts:
@@ -65,12 +75,17 @@ def fetch(source: Store, sample: Sample, validate: Validation) -> Fetched:
                 check_image(part.ext, data, validate, where=part.key)
             bodies.append(Body(data, google_crc32c.value(data)))
         except ObjectError as error:
-            failures.append(Failure.of(part.key, error))
+            failures.append(_failure(part, error, skip=skip))
     return Fetched(bodies, failures)
 
 
-def check_streamed(source: Store, sample: Sample, validate: Validation) -> list[Failure]:
-    """Find what is wrong with a sample too large for memory, by the ranges that it takes."""
+def check_streamed(
+    source: Store, sample: Sample, validate: Validation, *, skip: bool = False
+) -> list[Failure]:
+    """Find what is wrong with a sample too large for memory, by the ranges that it takes.
+
+    The arguments are those of `fetch`.
+    """
     failures = []
     for part in sample.parts:
         try:
@@ -81,8 +96,14 @@ def check_streamed(source: Store, sample: Sample, validate: Validation) -> list[
                 with io.BufferedReader(_RangeFile(source, part), _RANGE_BYTES) as file:
                     check_image(part.ext, file, validate, where=part.key)
         except ObjectError as error:
-            failures.append(Failure.of(part.key, error))
+            failures.append(_failure(part, error, skip=skip))
     return failures
+
+
+def _failure(part: Part, error: ObjectError, *, skip: bool) -> Failure:
+    if skip and error.code == UNDECODABLE:
+        error = ObjectError(error.code, error.message, where=error.where)
+    return Failure.of(part.key, error)
 
 
 def stream(source: Store, part: Part) -> Iterator[bytes]:

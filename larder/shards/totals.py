@@ -8,7 +8,8 @@ does not grow with the number of samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -62,12 +63,14 @@ class RunningTotals:
 
 
 def target_for(ends: _Totals, target_bytes: int, count_min: int) -> int:
-    """The largest target, of ``target_bytes`` at most, that gives a split enough shards.
+    """The target, of ``target_bytes`` at most, that gives a split enough shards of like sizes.
 
     Enough are ``count_min``, or one for each sample where there are fewer samples. A smaller
     target never gives fewer shards, so no target gives a number of shards between ``count_min``
-    and that of the one returned. That number is less than twice ``count_min``, unless
-    ``target_bytes`` itself gives more: a shard that is a byte too long becomes two.
+    and that of the largest target that gives enough. That number is taken; it is less than twice
+    ``count_min``, unless ``target_bytes`` itself gives more: a shard that is a byte too long
+    becomes two. Of the targets that give it, the smallest is returned: a larger one would leave
+    less for the last shard, down to a single sample.
 
     Args:
         ends: Running totals of the samples' sizes in the order of the samples.
@@ -75,16 +78,18 @@ def target_for(ends: _Totals, target_bytes: int, count_min: int) -> int:
         count_min: Shards that there should be.
     """
     wanted = min(count_min, len(ends))
-    enough, too_large = 1, target_bytes + 1
-    if count_shards(ends, target_bytes, wanted) >= wanted:
-        return target_bytes
-    while too_large - enough > 1:
-        middle = (enough + too_large) // 2
-        if count_shards(ends, middle, wanted) >= wanted:
-            enough = middle
-        else:
-            too_large = middle
-    return enough
+    largest = target_bytes
+    if count_shards(ends, target_bytes, wanted) < wanted:
+        # The smallest target with too few shards, less a byte.
+        largest = _smallest(target_bytes, lambda tried: count_shards(ends, tried, wanted) < wanted)
+        largest -= 1
+    count = count_shards(ends, largest, len(ends))
+    return _smallest(largest, lambda tried: count_shards(ends, tried, count + 1) <= count)
+
+
+def _smallest(most: int, holds: Callable[[int], bool]) -> int:
+    """The smallest target of 1 to ``most`` that something holds for, as it does for all above."""
+    return bisect_left(range(1, most), True, key=holds) + 1
 
 
 def count_shards(ends: _Totals, target_bytes: int, most: int) -> int:

@@ -127,7 +127,9 @@ class TestRun:
         for config in document["configs"]:
             assert Path(config).is_relative_to(place.folder / "out/local/imagenet")
             assert yaml.safe_load(Path(config).read_text())["data"]["version"]
-        assert [line for line in done.err.splitlines() if not PROGRESS.match(line)] == []
+        told = [f"warning[{each['code']}]: {each['message']}" for each in document["warnings"]]
+        assert [line for line in done.err.splitlines() if not PROGRESS.match(line)] == told
+        assert {each["code"] for each in document["warnings"]} == {"few_shards"}
         assert list(place.temporary.iterdir()) == []
 
     def test_no_secret_is_written_anywhere(self, built: tuple[Workplace, Finished]) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -183,6 +184,23 @@ def test_several_patterns_of_a_grown_version(
     assert found["data"]["splits"]["train"]["pattern"] == (
         "/data/larder/digits/a/x-{0..0}.tar::/data/larder/digits/b/x-{0..0}.tar"
     )
+
+
+@pytest.mark.parametrize("url", ["file:///srv", "s3://bucket/team"])
+def test_a_split_without_samples_has_no_pattern(
+    url: str, cluster: Make, handover: Make, template: dict[str, Any]
+) -> None:
+    """The dataset's root in its place would be read as a shard."""
+    given = handover(url)
+    given = replace(given, splits={**given.splits, "test": SplitHandover(0, 0, 0, "")})
+    found = render(template, given, cluster(url, ("/srv", "/data")))
+    assert found["data"]["splits"]["test"] == {
+        "pattern": "",
+        "samples": 0,
+        "shards": 0,
+        "bytes": 0,
+    }
+    assert found["data"]["splits"]["train"]["pattern"]
 
 
 def test_the_same_values_give_the_same_text(

@@ -227,6 +227,9 @@ def test_undecodable_images_fail_or_are_left_out(
     skipped = build(planned, source, target, on_bad_sample="skip", **limits)
     assert [failure.key for failure in skipped.omitted] == bad
     assert skipped.failures == ()
+    assert all("on_bad_sample" in failure.message for failure in failed.failures)
+    assert not any("on_bad_sample" in failure.message for failure in skipped.omitted)
+    assert all(failure.key in failure.message for failure in skipped.omitted)
     undisturbed = build(plan(source, IMAGES), source, target, **limits)
     assert skipped.sha256 == undisturbed.sha256
     assert skipped.samples == undisturbed.samples

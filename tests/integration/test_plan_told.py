@@ -1,0 +1,147 @@
+"""What a plan warns of is told by the run too, and a plan refuses what the run would refuse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import directory_lab, images, png, write
+
+from larder.cli.prepare import main
+from larder.errors import ConfigError
+from larder.pipeline.planned import plan_lines
+from larder.pipeline.report import run_lines
+from larder.testing.runs import TEMPLATE
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+DOTS = {"a/img.v1.png": png(1), "a/img.v2.png": png(2)}
+
+
+def as_text(lines: list[str]) -> str:
+    return " ".join(" ".join(lines).split())
+
+
+def messages(document: dict[str, Any], code: str) -> list[str]:
+    return [each["message"] for each in document["warnings"] if each["code"] == code]
+
+
+def test_a_run_warns_of_what_its_plan_warns_of(tmp_path: Path) -> None:
+    splits = {"train": "**", "validation": "nothing/**"}
+    lab = directory_lab(tmp_path, images() | DOTS, splits=splits)
+    planned = lab.plan()["warnings"]
+    assert {"merged_samples", "empty_split"} <= {each["code"] for each in planned}
+    document = lab.prepare()
+    assert (document["status"], document["warnings"]) == ("built", planned)
+    told = as_text(run_lines(document))
+    assert all(f"warning {each['message']}" in told for each in planned)
+    again = lab.prepare()
+    assert (again["status"], "warnings" in again) == ("reused", False)
+    assert "warning" not in as_text(run_lines(again))
+
+
+def test_a_version_found_by_planning_is_not_warned_of_again(tmp_path: Path) -> None:
+    """Other inputs, the same samples: a file came that is none."""
+    lab = directory_lab(tmp_path, images() | DOTS, on_bad_key="skip")
+    assert lab.prepare()["warnings"]
+    write(lab.source, {"README": b"read"})
+    again = lab.prepare()
+    assert (again["status"], again["segments"]["new"]) == ("reused", 0)
+    assert "warnings" not in again
+
+
+@pytest.mark.parametrize("flag", ["--quiet", "--json"])
+def test_warnings_are_told_on_stderr_where_no_summary_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flag: str
+) -> None:
+    write(tmp_path / "source", {"1.txt": b"x", "img.v1.txt": b"y", "img.v2.txt": b"z"})
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--dataset", "files", "--config-dir", str(CONFIGS), flag]
+    for setting in ("source.url=source", "cluster.local.url=local"):
+        arguments += ["--set", setting]
+    assert main(arguments) == 0
+    told = capsys.readouterr()
+    warnings = [line for line in told.err.splitlines() if line.startswith("warning[")]
+    assert [line for line in warnings if "warning[merged_samples]: 1 sample has several" in line]
+    if flag == "--json":
+        found = [
+            f"warning[{each['code']}]: {each['message']}"
+            for each in json.loads(told.out)["warnings"]
+        ]
+        assert found == warnings
+    else:
+        assert told.out == ""
+    assert main(arguments) == 0
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_a_warning_cannot_alter_a_terminal(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, images() | {"a/x.\u202e.png": png(1), "a/x.2.png": png(2)})
+    (message,) = messages(lab.plan(), "merged_samples")
+    assert message.isprintable()
+    assert r"a/x.\u202e.png" in message
+
+
+def test_a_split_with_fewer_samples_than_it_should_have_shards(tmp_path: Path) -> None:
+    splits = {"train": ["a/**", "b/**"], "validation": "c/**", "test": "nothing/**"}
+    lab = directory_lab(tmp_path, splits=splits)
+    (message,) = messages(lab.plan(shards={"count_min": 5}), "few_samples")
+    assert message.startswith("validation has 4 samples, fewer than shards.count_min (5), so each")
+    assert messages(lab.plan(shards={"count_min": 4}), "few_samples") == []
+    assert len(messages(lab.plan(shards={"count_min": 1_000}), "few_samples")) == 2
+
+
+def test_the_stage_plan_counts_its_objects(tmp_path: Path) -> None:
+    document = directory_lab(tmp_path).prepare()
+    assert document["stages"]["plan"]["objects"] == document["objects"]["count"] == 15
+
+
+def test_a_config_that_would_be_written_is_named(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    (config,) = lab.prepare()["configs"]
+    document = lab.plan()
+    assert (document["status"], document["configs"]) == ("reused", [])
+    assert "nothing to do" in as_text(plan_lines(document))
+
+    other = {**TEMPLATE, "hyperparameters": {"lr": 1}}
+    before = Path(config).read_bytes()
+    assert lab.plan(template=other)["configs"] == [config]
+    assert Path(config).read_bytes() == before
+
+    shutil.rmtree(lab.output)
+    document = lab.plan()
+    assert (document["status"], document["configs"]) == ("reused", [config])
+    told = as_text(plan_lines(document))
+    assert "is current, the config would be written" in told
+    assert config in told
+    assert "nothing to do" not in told
+    assert not lab.output.exists()
+    assert lab.prepare()["configs"] == [config]
+
+
+def test_a_plan_refuses_what_the_run_refuses_of_a_version_that_stands(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    lab.prepare()
+    for more in (
+        {"experiment": {"delivery": "bucket"}},
+        {"template": {**TEMPLATE, "data": {"version": "mine"}}},
+        {"template": {"name": "x"}},
+    ):
+        codes = []
+        for command in (lab.plan, lab.prepare):
+            with pytest.raises(ConfigError) as caught:
+                command(**more)
+            codes.append((caught.value.code, str(caught.value)))
+        assert codes[0] == codes[1]
+
+
+def test_an_output_that_is_a_file_is_found_before_anything_is_done(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    lab.output.write_text("in the way")
+    for command in (lab.plan, lab.prepare):
+        with pytest.raises(ConfigError, match="not a directory") as caught:
+            command()
+        assert caught.value.code == "config.path"
+    assert not Path(str(lab.local)).exists()
