@@ -79,7 +79,7 @@ def test_the_mistakes_of_both_files_are_listed_at_once() -> None:
     with pytest.raises(ProblemsError) as caught:
         load_settings("files", config_dir=CONFIGS, settings=settings, environ={})
     assert [str(problem) for problem in caught.value.problems] == [
-        f"{CONFIGS}/datasets/files.yaml:14: environment variable LARDER_SOURCE is not set; "
+        f"{CONFIGS}/datasets/files.yaml:13: environment variable LARDER_SOURCE is not set; "
         "export it, or pass --set source.url=VALUE",
         "--set mirrr: unknown key mirrr; did you mean mirror?",
         "--set shards.bytes: shards.bytes: expected 1 or more, not -5",
