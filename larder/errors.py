@@ -19,6 +19,7 @@ Classes are grouped by what a handler would do. Every error carries a dotted ``c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,13 +36,17 @@ __all__ = [
     "ProblemsError",
     "RetryableError",
     "StoreError",
+    "printable",
 ]
+
+_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What a terminal obeys instead of showing it, and what turns the direction of a line."""
 
 CODES: dict[str, str] = {
     "config.unknown_dataset": "no file in configs/datasets has that name",
     "config.unknown_cluster": "no file in configs/clusters has that name",
     "config.unknown_key": "a key that the file's schema does not have",
-    "config.duplicate_key": "a key stands twice in one mapping",
+    "config.duplicate_key": "a key appears twice in one mapping",
     "config.invalid_value": "a value of the wrong type or outside its range",
     "config.invalid_yaml": "the file is not YAML",
     "config.unreadable": "a file of the configuration cannot be read",
@@ -73,7 +78,7 @@ CODES: dict[str, str] = {
     "store.denied": "a store refuses the credentials or the permission",
     "store.missing": "the bucket, or the directory, does not exist",
     "store.region": "the bucket lives in another region than the one configured",
-    "store.refused": "a store answers with an error that retrying does not mend",
+    "store.refused": "a store answers with an error that retrying does not fix",
     "store.full": "no space is left",
     "store.unconditional": "the store has no conditional write where one is needed",
     "run.failed": "some objects could not be handled; nothing was published",
@@ -95,6 +100,18 @@ CODES: dict[str, str] = {
 }
 
 
+def printable(text: str) -> str:
+    r"""A text as part of one line: its control characters as ``\n``, ``\x1b`` or ``\u202e``.
+
+    A key may hold what would colour a terminal, or look like another line of Larder's own.
+    """
+    return _UNSHOWN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def _one_line(text: str) -> str:
+    return printable(" ".join(text.split()))
+
+
 class LarderError(Exception):
     """Base of all errors that Larder raises on purpose.
 
@@ -104,7 +121,7 @@ class LarderError(Exception):
         where: The file, key or object it happened at; empty if there is none.
         hint: What to do about it, as a clause; empty if there is nothing to say.
 
-    ``str(error)`` is always one line.
+    ``str(error)`` is always one line, without control characters.
     """
 
     exit_status = 1
@@ -117,9 +134,10 @@ class LarderError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        where = f"{self.where}: " if self.where else ""
-        hint = f"; {self.hint}" if self.hint else ""
-        return " ".join(f"{where}{self.message}{hint}".split())
+        # An object's key is told as it is; a message may hold the lines of another program.
+        where = f"{printable(self.where)}: " if self.where else ""
+        hint = f"; {_one_line(self.hint)}" if self.hint else ""
+        return f"{where}{_one_line(self.message)}{hint}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.code, self.message, self.where, self.hint))
@@ -206,8 +224,9 @@ class Failure:
 
     @property
     def line(self) -> str:
-        """The message, with the key in front unless it names it."""
-        return self.message if self.key in self.message else f"{self.key}: {self.message}"
+        """The message, with the key in front unless it names it; without control characters."""
+        key, message = printable(self.key), printable(self.message)
+        return message if key in message else f"{key}: {message}"
 
     @classmethod
     def of(cls, key: str, error: LarderError) -> Failure:

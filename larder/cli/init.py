@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from shlex import quote
 
 from larder.cli.command import parser
 from larder.cli.output import print_json, print_text
+from larder.config.location import directory
 from larder.errors import ConfigError
 from larder.units import format_count
 
-__all__ = ["examples", "main", "write_examples"]
+__all__ = ["EXAMPLES", "examples", "main", "write_examples"]
 
 FOLDER = "configs"
 """Where the other commands look for configuration, below the directory that they run in."""
+
+EXAMPLES = (
+    "clusters/aws-us-west-2.yaml",
+    "clusters/local.yaml",
+    "datasets/digits.yaml",
+    "datasets/files.yaml",
+    "datasets/imagenet-folders.yaml",
+    "datasets/imagenet.yaml",
+    "experiments/default.yaml",
+    "experiments/digits.yaml",
+    "experiments/resnet50.yaml",
+    "schema/cluster.json",
+    "schema/dataset.json",
+)
+"""The shipped files below ``configs``; in a checkout the user's own files lie beside them.
+pyproject.toml names them too."""
 
 _NAMED = 5
 _DESCRIPTION = """\
@@ -42,29 +58,21 @@ def main(arguments: Sequence[str] | None = None, prog: str = "larder init") -> i
     add("--force", action="store_true", help="replace files that differ")
     add("--json", action="store_true", help="print exactly one JSON document on stdout")
     namespace = asked.parse_args(arguments)
-    folder: Path = namespace.dir / FOLDER
+    base = directory(namespace.dir, "DIR")
+    folder = base / FOLDER
     written, kept = write_examples(folder, force=namespace.force)
     if namespace.json:
         print_json({"configs": str(folder), "written": written, "kept": kept})
     else:
-        print_text("\n".join(_lines(namespace.dir, folder, written, kept)))
+        print_text("\n".join(_lines(base, folder, written, kept)))
     return 0
 
 
 def examples() -> dict[str, bytes]:
     """The shipped files by their paths below ``configs``, sorted."""
     # In a checkout this is a link to configs/; the wheel has the files themselves.
-    return dict(sorted(_below(files("larder.cli") / "examples", "")))
-
-
-def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
-    for entry in folder.iterdir():
-        if entry.name.startswith((".", "__")):
-            continue
-        if entry.is_dir():
-            yield from _below(entry, f"{prefix}{entry.name}/")
-        else:
-            yield f"{prefix}{entry.name}", entry.read_bytes()
+    folder = files("larder.cli") / "examples"
+    return {name: folder.joinpath(*name.split("/")).read_bytes() for name in EXAMPLES}
 
 
 def write_examples(folder: Path, *, force: bool = False) -> tuple[list[str], list[str]]:
@@ -119,11 +127,12 @@ def _write(folder: Path, wanted: Mapping[str, bytes]) -> None:
 def _in_the_way(folder: Path, names: Sequence[str]) -> ConfigError:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     differ = "differs from its example" if len(names) == 1 else "differ from their examples"
+    them = "it" if len(names) == 1 else "them"
     return ConfigError(
         "config.path",
         f"{', '.join(names[:_NAMED])}{more} {differ}; nothing was written",
         where=str(folder),
-        hint="move them away, or replace them with --force",
+        hint=f"move {them} away, or replace {them} with --force",
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from larder.cli.signals import process
-from larder.errors import FatalError
+from larder.errors import FatalError, printable
 
 __all__ = ["discard", "print_json", "print_text", "tell"]
 
@@ -23,7 +23,7 @@ def print_json(document: Mapping[str, Any]) -> None:
         FatalError: See `print_text`.
     """
     text = json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False)
-    if not _encodable(text):
+    if not _encodable(text) or _printable(text) != text:
         text = json.dumps(document, indent=2, allow_nan=False)
     print_text(text, hint=_HINT)
 
@@ -32,7 +32,8 @@ def print_text(text: str, *, hint: str = "") -> None:
     """Print ``text`` and a line's end on stdout, at once.
 
     Args:
-        text: What stdout's encoding lacks is written as a backslash and its number.
+        text: One or more lines. What stdout's encoding lacks, and control characters, are
+            written as a backslash and their number.
         hint: What to do if that fails.
 
     Raises:
@@ -40,7 +41,7 @@ def print_text(text: str, *, hint: str = "") -> None:
         BrokenPipeError: Its reader has gone.
     """
     process.printed = True
-    text = text.encode(_encoding(), "backslashreplace").decode(_encoding())
+    text = _printable(text).encode(_encoding(), "backslashreplace").decode(_encoding())
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
@@ -58,7 +59,7 @@ def tell(line: str) -> None:
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{_printable(line)}\n")
         sys.stderr.flush()
     except (OSError, ValueError):
         discard(sys.stderr)
@@ -72,6 +73,10 @@ def discard(stream: TextIO) -> None:
         os.close(nothing)
     except (OSError, ValueError):  # it has no descriptor, or none any more
         return
+
+
+def _printable(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def _encodable(text: str) -> bool:

@@ -7,11 +7,15 @@ import re
 from pathlib import Path
 
 from larder.config.models import Location
+from larder.config.secrets import holds_url_with_credentials
+from larder.config.urls import NO_CREDENTIALS
 from larder.errors import ConfigError
 
-__all__ = ["check_overlap", "is_path", "resolve_url"]
+__all__ = ["check_overlap", "directory", "is_path", "resolve_url"]
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_STORE = re.compile(r"(?:s3|gs|gcs|file|memory|https?|ftp):/", re.IGNORECASE)
+"""The beginning of a URL, of which a path has lost a slash."""
 
 
 def is_path(url: str) -> bool:
@@ -36,12 +40,37 @@ def resolve_url(url: str, base: Path) -> str:
     """
     if not is_path(url):
         return url
+    return os.path.abspath(base / _at_home(Path(url)))
+
+
+def directory(path: Path, flag: str) -> Path:
+    """A directory of this machine that a flag names, with its ``~`` filled in.
+
+    A shell fills in that of ``--output ~/x``, and not that of ``--output=~/x``.
+
+    Args:
+        path: As it was given; relative ones stay so.
+        flag: Names it in the error.
+
+    Raises:
+        ConfigError: ``config.path``: it is the URL of a store, or there is no such home
+            directory; ``config.secret``: it holds credentials, which would be part of names.
+    """
+    hint = "name a directory of this machine"
+    if holds_url_with_credentials(str(path)):
+        raise ConfigError("config.secret", NO_CREDENTIALS, where=flag, hint=hint)
+    if _STORE.match(str(path)):
+        raise ConfigError("config.path", "it is a URL", where=flag, hint=hint)
+    return _at_home(path, flag)
+
+
+def _at_home(path: Path, where: str = "") -> Path:
     try:
-        path = Path(url).expanduser()
+        return path.expanduser()
     except RuntimeError:
         hint = "write the whole path, or ./ in front of a name that begins with ~"
-        raise ConfigError("config.path", "there is no such home directory", hint=hint) from None
-    return os.path.abspath(base / path)
+        message = "there is no such home directory"
+        raise ConfigError("config.path", message, where=where, hint=hint) from None
 
 
 def check_overlap(

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from larder.config.load import load_cluster, load_dataset, load_template
-from larder.config.location import resolve_url
+from larder.config.location import directory, resolve_url
 from larder.config.models import Cluster, Dataset, Location, Model
-from larder.config.secrets import holds_url_with_credentials
-from larder.config.urls import NO_CREDENTIALS, check_endpoint
+from larder.config.urls import check_endpoint
 from larder.errors import ConfigError, ProblemsError
 
 __all__ = ["Settings", "load_settings"]
@@ -67,8 +66,8 @@ def load_settings(
         ConfigError: Anything that is wrong with the files or the pairs; where that are several
             mistakes, a `ProblemsError` with all of them.
     """
-    _check_path(config_dir, "--config-dir")
-    _check_path(output or Path(), "--output")
+    config_dir = directory(config_dir, "--config-dir")
+    output = directory(output, "--output") if output else None
     variables = os.environ if environ is None else environ
     described, target = _load_both(config_dir, dataset, cluster, settings, variables)
     template_name = described.experiment.template or DEFAULT_TEMPLATE
@@ -82,12 +81,6 @@ def load_settings(
         template_name=template_name,
         output=Path.cwd() / where,
     )
-
-
-def _check_path(path: Path, flag: str) -> None:
-    """Refuse a URL where a path belongs: its password would be part of names and messages."""
-    if holds_url_with_credentials(str(path)):
-        raise ConfigError("config.secret", NO_CREDENTIALS, where=flag, hint="name a directory")
 
 
 def _load_both(

@@ -9,6 +9,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+from larder.cli.init import EXAMPLES
+
 ROOT = Path(__file__).parents[2]
 LIGHT = {"google-crc32c", "lmdb", "numpy", "obstore"}
 
@@ -18,6 +20,7 @@ def test_the_wheel_is_larder_alone_and_light(tmp_path: Path) -> None:
     shutil.copytree(
         ROOT / "larder", source / "larder", ignore=shutil.ignore_patterns("__pycache__")
     )
+    (source / "larder/cli/examples/datasets/pets.yaml").write_text("source: {url: ./private}")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
@@ -32,6 +35,9 @@ def test_the_wheel_is_larder_alone_and_light(tmp_path: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"larder"}
     assert "larder/py.typed" in names
     assert "larder/testing/digits.txt.gz" in names
+    inside = "larder/cli/examples/"
+    shipped = sorted(name.removeprefix(inside) for name in names if name.startswith(inside))
+    assert shipped == list(EXAMPLES), "and no file that a user put beside them"
     assert fields["Name"] == "larder-data"  # "larder" is somebody else's on the package index
     assert fields["License-Expression"] == "Apache-2.0 AND CC-BY-4.0"
     assert any(name.endswith("licenses/larder/testing/digits-LICENSE.txt") for name in names)

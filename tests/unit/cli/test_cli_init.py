@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from larder.cli.init import examples, main, write_examples
+from larder.cli.init import EXAMPLES, examples, main, write_examples
 from larder.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[3] / "configs"
-SHIPPED = {
-    path.relative_to(CONFIGS).as_posix(): path.read_bytes()
-    for path in sorted(CONFIGS.rglob("*"))
-    if path.is_file()
-}
+SHIPPED = {name: (CONFIGS / name).read_bytes() for name in EXAMPLES}
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -26,8 +24,20 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_the_examples_are_the_configs_of_the_checkout() -> None:
+def tracked() -> list[str]:
+    """What the checkout has in configs/, without the files that a user put there."""
+    git = ["git", "-C", str(CONFIGS), "ls-files"]
+    return subprocess.run(git, check=True, capture_output=True, text=True).stdout.split()
+
+
+def test_the_examples_are_the_configs_that_are_tracked() -> None:
     assert examples() == SHIPPED
+    assert list(SHIPPED) == sorted(tracked())
+    project = tomllib.loads((CONFIGS.parent / "pyproject.toml").read_text())
+    packaged = project["tool"]["setuptools"]["package-data"]["larder"]
+    assert [name for name in packaged if "examples" in name] == [
+        f"cli/examples/{name}" for name in SHIPPED
+    ]
     assert {name.partition("/")[0] for name in SHIPPED} == {
         "clusters",
         "datasets",
@@ -53,6 +63,41 @@ def test_all_are_written_and_a_second_time_none(
     assert {path: path.stat().st_mtime_ns for path in base.rglob("*")} == before
 
 
+def test_a_file_of_the_user_beside_the_examples_is_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = tmp_path / "examples"
+    for name, data in SHIPPED.items():
+        (beside / name).parent.mkdir(parents=True, exist_ok=True)
+        (beside / name).write_bytes(data)
+    (beside / "datasets/pets.yaml").write_text("source: {url: ./private}")
+    monkeypatch.setattr("larder.cli.init.files", lambda _: tmp_path)
+    write_examples(tmp_path / "configs")
+    assert files(tmp_path / "configs") == SHIPPED
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [("s3://bucket/x", "config.path"), ("https://u:pw@host/x", "config.secret")],
+)
+def test_a_url_is_no_place_for_configs(
+    given: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        main([given])
+    assert caught.value.code == code
+    assert "pw" not in str(caught.value)
+    assert not files(tmp_path)
+
+
+def test_a_home_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert main(["~/mine"]) == 0
+    assert files(tmp_path / "mine/configs") == SHIPPED
+
+
 def test_the_current_directory_is_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,7 +120,7 @@ def test_a_file_that_differs_is_named_and_nothing_is_written(tmp_path: Path) -> 
     assert (caught.value.code, caught.value.where) == ("config.path", str(tmp_path))
     assert "datasets/files.yaml differs from its example" in caught.value.message
     assert "digits" not in caught.value.message
-    assert "--force" in caught.value.hint
+    assert caught.value.hint == "move it away, or replace it with --force"
     assert files(tmp_path) == before
 
     written, kept = write_examples(tmp_path, force=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.cli.output import print_json, print_text
+from larder.cli.output import print_json, print_text, tell
 
 ROOT = Path(__file__).parents[3]
 PRELUDE = """
@@ -105,3 +105,17 @@ def test_a_reader_that_has_gone_is_told_to_the_caller() -> None:
         with pytest.raises(BrokenPipeError):
             print_text("text")
         os.dup2(os.open(os.devnull, os.O_WRONLY), writing)
+
+
+def test_nothing_that_is_printed_reaches_the_terminal_as_a_control(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_text("one \x1b[31mred\ntwo \u202eturned")
+    tell("three \x9b31m\n  four\r")
+    captured = capsys.readouterr()
+    assert captured.out == "one \\x1b[31mred\ntwo \\u202eturned\n"
+    assert captured.err == "three \\x9b31m\n  four\\r\n"
+    print_json({"key": "a\x9b\u202eb\x1b\nübung"})
+    out = capsys.readouterr().out
+    assert json.loads(out) == {"key": "a\x9b\u202eb\x1b\nübung"}
+    assert not {"\x9b", "\u202e", "\x1b"} & set(out)

@@ -1,6 +1,7 @@
 """The files of configs/: they load, and the schemas are current and agree with the loader."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,17 @@ def test_datasets_load_and_their_templates_exist(name: str) -> None:
 @pytest.mark.parametrize("name", names(CONFIGS, "clusters"))
 def test_clusters_load(name: str) -> None:
     assert load_cluster(CONFIGS, name, (), ENVIRON).description
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_copy_under_another_name_is_a_dataset_or_cluster_of_that_name(
+    path: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / path.parent.name / "mine.yaml"
+    copy.parent.mkdir()
+    shutil.copy(path, copy)
+    load = load_dataset if path.parent.name == "datasets" else load_cluster
+    assert load(tmp_path, "mine", (), ENVIRON).name == "mine"
 
 
 def test_digits_and_local_need_no_variables() -> None:

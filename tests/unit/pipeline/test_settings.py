@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,7 @@ def test_the_mistakes_of_both_files_are_listed_at_once() -> None:
     with pytest.raises(ProblemsError) as caught:
         load_settings("files", config_dir=CONFIGS, settings=settings, environ={})
     assert [str(problem) for problem in caught.value.problems] == [
-        f"{CONFIGS}/datasets/files.yaml:14: environment variable LARDER_SOURCE is not set; "
+        f"{CONFIGS}/datasets/files.yaml:13: environment variable LARDER_SOURCE is not set; "
         "export it, or pass --set source.url=VALUE",
         "--set mirrr: unknown key mirrr; did you mean mirror?",
         "--set shards.bytes: shards.bytes: expected 1 or more, not -5",
@@ -126,3 +127,24 @@ def test_schemes_are_told_apart_in_lower_case() -> None:
     asked = load_settings("files", config_dir=CONFIGS, settings=settings, environ=environ)
     assert asked.dataset.source.url == "s3://bucket/A"
     assert asked.dataset.source.endpoint == "http://127.0.0.1:9000"
+
+
+def test_the_tilde_of_a_flag_is_the_home_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shutil.copytree(CONFIGS, tmp_path / "mine")
+    asked = load_settings("digits", config_dir=Path("~/mine"), output=Path("~/out"))
+    assert asked.output == tmp_path / "out"
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "gs://bucket/x", "file:///dir"])
+@pytest.mark.parametrize("flag", ["config_dir", "output"])
+def test_a_bucket_is_no_directory(flag: str, url: str) -> None:
+    given = {"config_dir": CONFIGS, flag: Path(url)}
+    with pytest.raises(ConfigError) as caught:
+        load_settings("digits", **given)
+    assert caught.value.code == "config.path"
+    assert str(caught.value) == (
+        f"--{flag.replace('_', '-')}: it is a URL; name a directory of this machine"
+    )

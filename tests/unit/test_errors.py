@@ -1,0 +1,37 @@
+"""An error is one line that no key can colour, break or forge."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from larder.errors import Failure, LarderError, ObjectError, printable
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("esc\x1b[31mred.jpg", r"esc\x1b[31mred.jpg"),
+        ("new\nerror[config.secret]: forged.jpg", r"new\nerror[config.secret]: forged.jpg"),
+        ("back\rover.jpg", r"back\rover.jpg"),
+        ("c1\x9b31m.jpg", r"c1\x9b31m.jpg"),
+        ("line\u2028separator.jpg", r"line\u2028separator.jpg"),
+        ("turned\u202egpj.exe", r"turned\u202egpj.exe"),
+        ("two  spaces.jpg", "two  spaces.jpg"),
+        ("日本語\u3000übung.jpg", "日本語\u3000übung.jpg"),
+    ],
+)
+def test_a_key_is_shown_on_one_line_without_control_characters(key: str, shown: str) -> None:
+    error = ObjectError("object.missing", "it is not there", where=key, hint="look again")
+    assert str(error) == f"{shown}: it is not there; look again"
+    assert Failure.of(key, error).line == str(error)
+    assert Failure(key, "config.bad_key", "no part").line == f"{shown}: no part"
+    assert printable(key) == shown
+    assert error.where == key, "what a program reads is the key itself"
+
+
+def test_the_lines_of_another_program_become_one() -> None:
+    error = LarderError("store.refused", "it says:\n\n  no \x1b[1mway\t", hint="see\nthere")
+    assert str(error) == r"it says: no \x1b[1mway; see there"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
