@@ -11,10 +11,10 @@ import logging
 import os
 import tomllib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from flows._secrets import Hidden, auth_of
+from flows._settings import profiles_path, startup_seconds
 
 __all__ = [
     "SHOWN",
@@ -28,11 +28,9 @@ __all__ = [
 SHOWN = "larder_shown"
 """Attribute of a log record that the user sees in another way."""
 
-STARTUP_SECONDS = "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"
-
 DEFAULTS = {
     # A server takes half a minute to start on two slow cores; Prefect allows it 20 s.
-    STARTUP_SECONDS: "120",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
@@ -41,7 +39,7 @@ DEFAULTS = {
     "PREFECT_SERVER_LOGGING_LEVEL": "ERROR",
 }
 _LOGGING_LEVEL = "PREFECT_LOGGING_LEVEL"
-# Of the runs' own loggers: a run's page shows what it did.
+# Of the runs' own loggers: a run's page shows what it did, whatever the terminal shows.
 _RUN_LEVELS = {
     "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "INFO",
     "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "INFO",
@@ -69,10 +67,8 @@ def _setting(name: str) -> str:
 
 
 def _profile() -> Mapping[str, Any]:
-    home = Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
-    path = Path(os.environ.get("PREFECT_PROFILES_PATH", home / "profiles.toml")).expanduser()
     try:
-        profiles = tomllib.loads(path.read_text(encoding="utf-8"))
+        profiles = tomllib.loads(profiles_path().read_text(encoding="utf-8"))
         name = os.environ.get("PREFECT_PROFILE", profiles.get("active"))
         return dict(profiles.get("profiles", {}).get(name, {}))
     except (OSError, ValueError, AttributeError, TypeError):  # none, or nonsense: Prefect complains
@@ -95,9 +91,11 @@ def configure_prefect() -> Hidden:
     hidden = Hidden([auth, *map(_setting, _SECRET)])
     if auth:
         os.environ[_API_URL], os.environ[_AUTH] = url, auth
-    levels = {} if _LOGGING_LEVEL in os.environ else _RUN_LEVELS
+    levels = {} if _setting(_LOGGING_LEVEL).upper() == "DEBUG" else _RUN_LEVELS  # which is more
+    profile = _profile()
     for name, value in {**DEFAULTS, **levels}.items():
-        os.environ.setdefault(name, value)
+        if name not in profile:
+            os.environ.setdefault(name, value)
     # The last collection of garbage would visit all that Prefect imported: most of a second.
     atexit.register(gc.freeze)
     return hidden
@@ -107,7 +105,8 @@ def start_server() -> Callable[[], None]:
     """Start a temporary server that Prefect, imported after this, reports to.
 
     Returns:
-        A function that waits until the server answers; see `flows._server.TemporaryServer.wait`.
+        A function that waits until the server answers, to be called once Prefect is imported; see
+        `flows._server.TemporaryServer.wait`.
     """
     from flows._server import TemporaryServer
 
@@ -117,8 +116,7 @@ def start_server() -> Callable[[], None]:
     os.environ[_API_URL] = server.url
     for name in ("no_proxy", "NO_PROXY"):  # Prefect's client would ask a proxy for it
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1")))
-    seconds = float(os.environ.get(STARTUP_SECONDS, DEFAULTS[STARTUP_SECONDS]))
-    return lambda: server.wait(seconds)
+    return lambda: server.wait(startup_seconds())
 
 
 def show_logs(say: Callable[[str], None], hidden: Hidden) -> None:

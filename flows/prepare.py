@@ -25,6 +25,7 @@ from flows._prefect import (
     start_server,
     with_prefect_start,
 )
+from flows._settings import load_prefect
 from larder.cli import prepare
 from larder.cli.command import run
 
@@ -55,6 +56,8 @@ def _run_flow(
     hidden = configure_prefect()
     wait = None if has_server() else start_server()
     with hidden.guard():
+        for line in load_prefect():
+            display.say(hidden(line))
         from flows.prepare_flow import run_prepare
 
         show_logs(display.say, hidden)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from httpx import HTTPError  # Prefect's
+from httpx import HTTPError, HTTPStatusError  # Prefect's
 from prefect import flow, get_client
 from prefect.context import FlowRunContext
 from prefect.exceptions import Abort
@@ -40,6 +42,11 @@ from tasks.runner import TaskRunner
 from tasks.survey import note_inputs, survey_source
 
 __all__ = ["prepare", "run_prepare"]
+
+_REFUSED = (401, 403)
+_NOT_THERE = (404, 405)
+_MORE = re.compile(r"[\s-]*For more information check: \S+")
+"""What httpx adds to an answer: a page that explains the number."""
 
 _plans: list[Plan] = []
 """What the command line planned a moment ago, so that the source is listed once."""
@@ -193,6 +200,16 @@ def _check_server() -> None:
 
 def _server_error(error: BaseException) -> FatalError:
     url = without_auth(str(get_current_settings().api.url))
-    hint = "see PREFECT_API_URL; the same command carries on"
-    message = f"Prefect's server fails: {without_auth(str(error))}"
-    return FatalError("run.server", message, where=url, hint=hint)
+    text = _MORE.sub("", without_auth(str(error)))
+    hint = f"{_advice(error, url)}, then run the same command again"
+    return FatalError("run.server", f"Prefect's server fails: {text}", where=url, hint=hint)
+
+
+def _advice(error: BaseException, url: str) -> str:
+    """What to do about an answer of the server, or that there is none."""
+    status = error.response.status_code if isinstance(error, HTTPStatusError) else None
+    if status in _REFUSED:
+        return "give USER:PASSWORD in PREFECT_API_URL, or set PREFECT_API_AUTH_STRING"
+    if status in _NOT_THERE and "api" not in urlsplit(url).path.split("/"):
+        return "end PREFECT_API_URL with /api"
+    return "check PREFECT_API_URL and that its server runs"

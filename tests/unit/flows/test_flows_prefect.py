@@ -112,14 +112,38 @@ def test_a_log_line_shows_no_secret_and_the_runs_own_handlers_stay() -> None:
     assert said == ["warning: refused: http://host/api ***"]
 
 
-def test_runs_log_what_they_do_unless_the_user_has_set_a_level() -> None:
-    name = "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL"
+@pytest.mark.parametrize(
+    ("level", "of_runs"),
+    [(None, "INFO"), ("ERROR", "INFO"), ("info", "INFO"), ("debug", None)],
+)
+def test_runs_log_what_they_do_whatever_the_terminal_shows(
+    level: str | None, of_runs: str | None
+) -> None:
+    with mock.patch.dict(os.environ, {"PREFECT_LOGGING_LEVEL": level} if level else {}):
+        configure_prefect()
+        assert os.environ.get("PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL") == of_runs
+
+
+def test_what_the_active_profile_sets_stays(home: Path) -> None:
+    (home / "profiles.toml").write_text(PROFILES)
     with mock.patch.dict(os.environ):
         configure_prefect()
-        assert os.environ[name] == "INFO"
-    with mock.patch.dict(os.environ, PREFECT_LOGGING_LEVEL="ERROR"):
-        configure_prefect()
-        assert name not in os.environ
+        assert "PREFECT_LOGGING_LEVEL" not in os.environ
+        assert os.environ["PREFECT_SERVER_LOGGING_LEVEL"] == "ERROR"
+
+
+@pytest.mark.usefixtures("handlers")
+def test_the_terminal_shows_what_its_level_lets_through_of_runs_that_log_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(logging.getLogger("prefect"), "level", logging.ERROR)
+    monkeypatch.setattr(logging.getLogger("prefect.flow_runs"), "level", logging.INFO)
+    show_logs(said.append, Hidden([]))
+    logging.getLogger("prefect.flow_runs").info("mirror: started")
+    logging.getLogger("prefect.flow_runs").warning("a warning")
+    logging.getLogger("prefect.server").error("an error")
+    assert said == ["error: an error"]
 
 
 def test_the_time_of_a_plan_includes_prefects_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,81 @@
+"""A wrong setting of Prefect's is told by the name of its variable, and its value is not."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CANARY = "CANARY0987654321"
+LOAD = """
+import traceback
+from flows._settings import load_prefect
+from larder.errors import ConfigError, ProblemsError
+try:
+    print(load_prefect())
+except ConfigError as error:
+    for problem in ProblemsError.of(error):
+        print(problem.code, problem)
+    traceback.print_exc()
+"""
+
+
+def load(home: Path, **environment: str) -> tuple[list[str], str]:
+    """The lines that say what is wrong, and all that was written to stderr."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")}
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD],
+        env={**clean, "PREFECT_HOME": str(home), **environment},
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines(), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hint"),
+    [
+        ("PREFECT_LOGGING_LEVEL", CANARY, "it should be 'DEBUG', 'INFO', 'WARNING', 'ERROR' or"),
+        ("PREFECT_RESULTS_PERSIST_BY_DEFAULT", CANARY, "it should be a valid boolean"),
+        # A name of its own, not that of its place among the settings.
+        ("PREFECT_SERVER_ALLOW_EPHEMERAL_MODE", CANARY, "it should be a valid boolean"),
+        ("PREFECT_CLIENT_CUSTOM_HEADERS", f'{{"{CANARY}": ["{CANARY}"]}}', "it should be a valid"),
+        ("PREFECT_CLIENT_CUSTOM_HEADERS", f'{{"{CANARY}', "set or unset it in the environment"),
+    ],
+)
+def test_a_wrong_setting_is_named_and_not_shown(
+    tmp_path: Path, name: str, value: str, hint: str
+) -> None:
+    (line,), err = load(tmp_path, **{name: value})
+    assert line.startswith(f"config.invalid_value {name}: Prefect cannot read it; {hint}")
+    assert CANARY not in line + err
+
+
+def test_every_wrong_setting_of_a_kind_is_named(tmp_path: Path) -> None:
+    name = "PREFECT_SERVER_EPHEMERAL_"
+    wrong = {f"{name}STARTUP_TIMEOUT_SECONDS": CANARY, f"{name}ENABLED": CANARY}
+    lines, err = load(tmp_path, **wrong)
+    assert sorted(line.split()[1].rstrip(":") for line in lines) == sorted(wrong)
+    assert CANARY not in "".join(lines) + err
+
+
+def test_profiles_that_are_not_toml_are_named(tmp_path: Path) -> None:
+    (tmp_path / "profiles.toml").write_text(f"broken = [{CANARY}")
+    (line,), err = load(tmp_path)
+    path = tmp_path / "profiles.toml"
+    assert line == f"config.invalid_value {path}: Prefect cannot read it; it is not TOML"
+    assert CANARY not in err
+
+
+def test_profiles_of_another_shape_are_wrong_input_too(tmp_path: Path) -> None:
+    (tmp_path / "profiles.toml").write_text(f'active = "x"\nprofiles = {{x = "{CANARY}"}}')
+    (line,), err = load(tmp_path)
+    assert line.startswith("config.invalid_value Prefect's settings: Prefect cannot read it")
+    assert CANARY not in line + err
+
+
+def test_settings_that_are_right_say_nothing(tmp_path: Path) -> None:
+    assert load(tmp_path, PREFECT_LOGGING_LEVEL="warning") == (["[]"], "")
