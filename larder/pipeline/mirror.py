@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 
 import pyarrow as pa
@@ -14,6 +14,8 @@ from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.match import match_rows, take_rows
 from larder.manifest.schemas import ARRANGEMENT, OBJECTS
 from larder.manifest.sort import sort_batches
+from larder.pipeline.carry import copied_before
+from larder.pipeline.copied import batch_receipts
 from larder.pipeline.copies import CopyReceipts
 from larder.pipeline.job import (
     Job,
@@ -26,10 +28,9 @@ from larder.pipeline.job import (
     scratch,
 )
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.plan import mirror_receipts
 from larder.pipeline.results import BatchReport
 from larder.progress import Progress
-from larder.store.base import Store
+from larder.store.base import ObjectInfo, Store
 from larder.transfer.align import MIRRORED, align_copies
 from larder.transfer.mirror import copy_batch
 from larder.transfer.receipts import COPIED, object_rows
@@ -66,6 +67,8 @@ def _cut(sizes: Iterable[int], batch_bytes: int) -> Iterator[RowRange]:
 def mirror_batch(job: Job, batch: RowRange, *, progress: Progress, beside: int = 1) -> BatchReport:
     """Copy one batch and leave a receipt of what was copied; if it is stopped, of what was by then.
 
+    What an earlier try at the same batch left receipts of is not copied again.
+
     Args:
         job: The run.
         batch: Rows of ``job.copies``.
@@ -76,18 +79,26 @@ def mirror_batch(job: Job, batch: RowRange, *, progress: Progress, beside: int =
         StoreError: A store refuses everything.
         RetryableError: A store went on failing.
     """
-    assert job.copies is not None, "there is nothing to mirror"
-    limits = job.cluster.copy_
+    copies, limits = job.copies, job.cluster.copy_
+    assert copies is not None, "there is nothing to mirror"
+    concurrency = max(1, limits.concurrency // beside)
     with opened_root(job) as root, opened_source(job) as source, scratch() as folder:
         first_row, rows = batch.first_row, batch.rows
-        objects = read_ref(root, job.copies, OBJECTS, first_row=first_row, rows=rows)
-        with CopyReceipts(root, job.segment, folder, beside=beside) as receipts:
+        name = f"{copies.sha256[:16]}-{first_row:012d}-{rows}"
+
+        def objects(done: Collection[str] = ()) -> Iterator[ObjectInfo]:
+            batches = read_ref(root, copies, OBJECTS, first_row=first_row, rows=rows)
+            return (info for info in object_rows(batches) if info.key not in done)
+
+        with CopyReceipts(root, job.segment, name, folder, count=rows, beside=beside) as receipts:
+            before = copied_before(root, job.segment, name, objects, concurrency, progress)
+            receipts.carry(before)
             failures = copy_batch(
                 source,
                 root,
-                object_rows(objects),
+                objects({row.source.key for row in before}),
                 prefix=layout.mirror_prefix(),
-                concurrency=max(1, limits.concurrency // beside),
+                concurrency=concurrency,
                 budget=ByteBudget(max(1, limits.memory_bytes // beside)),
                 progress=progress,
                 copied=receipts.add,
@@ -111,10 +122,7 @@ def seal_mirror(job: Job, *, progress: Progress) -> MirrorRefs | None:
     with opened_root(job) as root, scratch() as folder:
         # The batches of this job are done: their partial receipts say nothing new, and those of
         # earlier runs are in ``kept``.
-        partial = layout.partial_copies_prefix(job.segment)
-        receipts_left = mirror_receipts(root, job.segment)
-        whole = (ref for ref in receipts_left if not ref.key.startswith(partial))
-        refs = chain([job.kept], whole)
+        refs = chain([job.kept], batch_receipts(root, job.segment))
         receipts = chain.from_iterable(read_ref(root, ref, COPIED) for ref in refs)
         ordered = sort_batches(receipts, COPIED, ["key", "modified"], work_dir=folder)
         inventory = read_ref(root, job.inventory, OBJECTS)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-
 from larder.config.models import Dataset
-from larder.errors import ConfigError, NotFoundError
+from larder.errors import ConfigError
 from larder.experiments.delivery import Advice, choose
 from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.schemas import OBJECTS
-from larder.manifest.sort import sort_batches
+from larder.pipeline.copied import copies_known, mirrored
 from larder.pipeline.estimate import estimate_seconds
-from larder.pipeline.job import Ref, listed, opened, root_url
-from larder.pipeline.manifests import read_ref
+from larder.pipeline.job import opened, root_url
 from larder.pipeline.pack import pack
 from larder.pipeline.results import Count
 from larder.pipeline.survey import Survey
@@ -27,18 +22,17 @@ from larder.samples.arrange import Arrangement, arrange
 from larder.samples.grouping import may_be_part
 from larder.samples.images import is_image
 from larder.shards.packing import shard_name
-from larder.store.base import ObjectInfo, Store
+from larder.store.base import Store
 from larder.transfer.cost import Cost, estimate_cost
-from larder.transfer.difference import KnownCopy
 from larder.transfer.plan import CopyPlan, plan_copies
-from larder.transfer.receipts import COPIED, known_copies, object_rows
+from larder.transfer.receipts import object_rows
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.versions import layout
 from larder.versions.documents import SegmentUse
 from larder.versions.identity import segment_id, version_id
-from larder.versions.publish import TAG, read_segment, read_tag, read_version
+from larder.versions.publish import read_segment, read_version
 
-__all__ = ["Plan", "make_plan", "mirror_receipts"]
+__all__ = ["Plan", "make_plan"]
 
 _SHA256 = "0" * 64
 """As long as every digest in a key."""
@@ -167,7 +161,8 @@ def _own_keys(dataset: Dataset, segment: str) -> Iterator[tuple[str, str]]:
     if dataset.cache:
         yield "the cache", layout.cache_key(segment, longest, _SHA256)
     if dataset.mirror:
-        yield "a receipt", f"{layout.partial_copies_prefix(segment)}{_SHA256}.parquet"
+        batch = f"{_SHA256[:16]}-{'0' * 12}-{'0' * 5}"
+        yield "a receipt", f"{layout.partial_copies_prefix(segment, batch)}{_SHA256}.parquet"
     name = f"{'0' * 12}-{'0' * 9}-{'0' * 6}-{'0' * 6}-{_SHA256[:16]}.parquet"
     yield "a receipt", f"{layout.partial_shards_prefix(segment)}{name}"
 
@@ -178,63 +173,11 @@ def _plan_mirror(found: Survey, root: Store, segment: str, folder: Path) -> Copy
     objects = object_rows(read_manifest(found.inventory.file.path, OBJECTS))
     return plan_copies(
         (info for info in objects if may_be_part(info.key, info.size_bytes)),
-        _mirrored(root),
-        _known(root, segment, folder),
+        mirrored(root),
+        copies_known(root, segment, folder),
         folder,
         md5=md5,
     )
-
-
-def _mirrored(root: Store) -> Iterator[ObjectInfo]:
-    prefix = layout.mirror_prefix()
-    for info in listed(root, prefix):
-        yield replace(info, key=info.key.removeprefix(prefix))
-
-
-def _known(root: Store, segment: str, folder: Path) -> Iterator[KnownCopy]:
-    """Verified copies: of the latest version, and of runs that were cut off or failed."""
-    batches = chain(_of_latest(root), _of_work(root, segment))
-    return known_copies(sort_batches(batches, COPIED, ["key"], work_dir=folder))
-
-
-def _of_latest(root: Store) -> Iterator[pa.RecordBatch]:
-    tag = read_tag(root, TAG)
-    version = read_version(root, tag["version"]) if tag else None
-    for file in version.files if version else ():
-        if file.role == "mirror":
-            ref = Ref(file.path, file.sha256, file.bytes, rows=-1)
-            with suppress(NotFoundError):  # nothing is known then, and all is copied again
-                yield from read_ref(root, ref, COPIED)
-
-
-def _of_work(root: Store, segment: str) -> Iterator[pa.RecordBatch]:
-    for ref in _unfinished_receipts(root, segment):
-        yield from read_ref(root, ref, COPIED)
-
-
-def mirror_receipts(root: Store, segment: str) -> Iterator[Ref]:
-    """The receipts of finished batches of copies: their names are their digests."""
-    yield from map(_receipt, listed(root, layout.copies_prefix(segment)))
-
-
-def _receipt(info: ObjectInfo) -> Ref:
-    digest = info.key.rpartition("/")[2].removesuffix(".parquet")
-    return Ref(info.key, digest, info.size_bytes, rows=-1)
-
-
-def _unfinished_receipts(root: Store, segment: str) -> Iterator[Ref]:
-    """Those of this segment and of every segment that is not whole.
-
-    A run that failed because of one object leads to another segment once that is mended; what it
-    copied is still there.
-    """
-    whole = ""
-    for info in listed(root, layout.segments_prefix()):
-        own = info.key.removeprefix(layout.segments_prefix()).partition("/")[0]
-        if info.key == layout.segment_key(own):  # it is listed before the work of its segment
-            whole = own
-        elif info.key.startswith(layout.copies_prefix(own)) and (own != whole or own == segment):
-            yield _receipt(info)
 
 
 def _cost(found: Survey, copies: CopyPlan | None, shards: Count, *, whole: bool) -> Cost:

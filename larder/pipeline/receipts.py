@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
-from larder.errors import Failure, LarderError
+import pyarrow as pa
+
+from larder.errors import Failure
 from larder.manifest.files import ManifestWriter
-from larder.pipeline.due import Due
+from larder.pipeline.due import BatchReceipts
 from larder.pipeline.job import Ref, listed, put_named, scratch
-from larder.pipeline.results import SHOWN_FAILURES
+from larder.pipeline.results import SHOWN_FAILURES, Count
 from larder.shards.model import ROWS, ShardResult
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import seal, unseal
 
-__all__ = ["Receipt", "Shard", "ShardReceipts", "put_receipt", "read_receipts"]
+__all__ = ["Receipt", "Shard", "ShardReceipts", "partial_receipts", "put_receipt", "read_receipts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Receipt:
 
     Attributes:
         key: Where it stands.
-        shards: In the order of the plan.
+        shards: In the order in which they were finished.
         rows: Manifest of schema ROWS: the samples of all of them, one after the other.
     """
 
@@ -61,16 +61,40 @@ class Receipt:
 
 
 def read_receipts(root: Store, segment: str) -> Iterator[Receipt]:
-    """The receipts of a segment's shards: those of finished batches first.
+    """The receipts of a segment's shards: of finished batches first, then of parts of the others.
 
-    One whose rows are gone is left out, and one that another Larder wrote in another way.
+    One whose rows are gone is left out, and one that another Larder wrote in another way. What is
+    not asked for is not read, nor listed.
     """
-    infos = listed(root, layout.shards_work_prefix(segment))
-    sizes = {info.key: info.size_bytes for info in infos}
     partial = layout.partial_shards_prefix(segment)
-    for key in sorted(sizes, key=lambda key: key.startswith(partial)):
-        if key.endswith(".json"):
-            receipt = _receipt(key, unseal(bytes(root.get(key)), object_url(root.url, key)))
+    finished: set[str] = set()
+
+    def wanted(key: str) -> bool:
+        return not (key.startswith(partial) and _stem(key).rsplit("-", 2)[0] in finished)
+
+    for receipt in _read(root, layout.shards_work_prefix(segment), wanted):
+        if not receipt.key.startswith(partial):  # these are listed before the partial ones
+            finished.add(_stem(receipt.key))
+        yield receipt
+
+
+def partial_receipts(root: Store, segment: str, batch: str) -> Iterator[Receipt]:
+    """Those that a batch of shards left before it was finished; otherwise as `read_receipts`."""
+    yield from _read(root, layout.partial_shards_prefix(segment, batch), lambda _: True)
+
+
+def _stem(key: str) -> str:
+    return key.rpartition("/")[2].removesuffix(".json")
+
+
+def _read(root: Store, prefix: str, wanted: Callable[[str], bool]) -> Iterator[Receipt]:
+    sizes: dict[str, int] = {}
+    for info in listed(root, prefix):
+        if not info.key.endswith(".json"):
+            sizes[info.key] = info.size_bytes  # rows, NAME-SHA.parquet, come before NAME.json
+        elif wanted(info.key):
+            plain = unseal(bytes(root.get(info.key)), object_url(root.url, info.key))
+            receipt = _receipt(info.key, plain)
             if receipt is not None and sizes.get(receipt.rows.key) == receipt.rows.bytes:
                 yield receipt
 
@@ -92,16 +116,14 @@ def put_receipt(root: Store, receipt: Receipt) -> None:
     root.put(receipt.key, seal({"shards": receipt.shards, "rows": receipt.rows}))
 
 
-class ShardReceipts:
-    """Notes the shards that one batch writes.
-
-    As a context manager it leaves a receipt of the whole batch when the block ends. Until then it
-    leaves partial ones as they fall due, and one of the rest if the block raises or a shard failed.
+class ShardReceipts(BatchReceipts[tuple[Shard, pa.RecordBatch]]):
+    """Notes the shards that one batch writes; see `larder.pipeline.due.BatchReceipts`.
 
     Args:
         root: The dataset's root.
         segment: ID of the segment that is being built.
-        name: Of the receipt of the whole batch; no other batch of the segment has it.
+        name: Of the batch; no other batch of the segment has it.
+        count: How many shards the batch has.
         beside: Batches that run at once.
         clock: Seconds from any fixed moment; for tests.
     """
@@ -112,62 +134,39 @@ class ShardReceipts:
         segment: str,
         name: str,
         *,
+        count: int,
         beside: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(count, beside=beside, clock=clock)
         self._root = root
-        self._prefix = layout.shards_work_prefix(segment)
-        self._partial_prefix = layout.partial_shards_prefix(segment)
-        self._name = name
-        self._due = Due(beside, clock)
-        self._noted = 0
-        self._finished: list[ShardResult] = []
-        self.results: list[ShardResult] = []
-        """What came of each shard, in the order of the plan."""
+        self._name = f"{layout.shards_work_prefix(segment)}{name}"
+        self._partial_prefix = layout.partial_shards_prefix(segment, name)
+
+    @property
+    def done(self) -> Count:
+        """The shards that stand, without those that no sample was left for."""
+        sizes = [shard.bytes for shard, _ in self._items if shard.bytes]
+        return Count(len(sizes), sum(sizes))
 
     def add(self, result: ShardResult) -> None:
-        """Note what came of a shard."""
-        self.results.append(result)
-        if not result.failures:
-            self._finished.append(result)
-            self._due.add(result.bytes)
-            if self._due.now:
-                self._leave_partial()
+        """Note a shard that did not fail."""
+        self._items.append((_finished(result), result.samples))
+        self._due.add(result.bytes)
+        self.leave_if_due()
 
-    def _leave_partial(self) -> None:
-        results, first = self._finished[self._noted :], self._noted
-        self._due.begin()
-        if results:
-            place = f"{first}-{len(results)}"
-            self._leave(f"{self._partial_prefix}{self._name}-{place}", results)
-        self._noted += len(results)
-
-    def _leave(self, name: str, results: Sequence[ShardResult]) -> None:
+    def _leave(self, items: Sequence[tuple[Shard, pa.RecordBatch]], first: int | None) -> None:
+        place = (
+            f"{self._partial_prefix}{first:06d}-{len(items)}" if first is not None else self._name
+        )
         with scratch() as folder:
             with ManifestWriter(folder / "rows.parquet", ROWS) as writer:
-                for result in results:
-                    writer.append_batch(result.samples)
+                for _, samples in items:
+                    writer.append_batch(samples)
             # Another run may leave the same receipt now, with rows of other bytes.
-            rows = put_named(self._root, f"{name}-{writer.file.sha256[:16]}.parquet", writer.file)
-        shards = tuple(map(_finished, results))
-        put_receipt(self._root, Receipt(f"{name}.json", shards, rows))
-
-    def __enter__(self) -> ShardReceipts:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is not None:
-            with suppress(LarderError):  # the first error is the one to see
-                self._leave_partial()
-        elif len(self._finished) < len(self.results):
-            self._leave_partial()
-        else:
-            self._leave(f"{self._prefix}{self._name}", self._finished)
+            rows = put_named(self._root, f"{place}-{writer.file.sha256[:16]}.parquet", writer.file)
+        shards = tuple(shard for shard, _ in items)
+        put_receipt(self._root, Receipt(f"{place}.json", shards, rows))
 
 
 def _finished(result: ShardResult) -> Shard:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
-from itertools import chain, islice
+from itertools import islice
 from typing import cast
 
+from larder.errors import Failure
 from larder.limits import read_ahead_bytes
 from larder.manifest.schemas import ARRANGEMENT
+from larder.pipeline.carry import shards_before
 from larder.pipeline.job import Job, opened, opened_root, opened_source
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.pack import planned_shards
@@ -52,6 +54,8 @@ def shard_batches(job: Job, progress: Progress) -> tuple[list[ShardBatch], Count
 def shard_batch(job: Job, batch: ShardBatch, *, progress: Progress, beside: int = 1) -> BatchReport:
     """Make the shards of one batch and leave a receipt.
 
+    Those that an earlier try at the same batch left receipts of are not made again.
+
     Args:
         job: The run.
         batch: What to make.
@@ -68,6 +72,7 @@ def shard_batch(job: Job, batch: ShardBatch, *, progress: Progress, beside: int 
     limits = job.cluster.copy_
     allowed = max(1, limits.concurrency // beside)
     name = f"{batch.first_row:012d}-{batch.rows}"
+    failures: list[Failure] = []
     with (
         opened_root(job) as root,
         _reading(job, root, batch) as source,
@@ -76,28 +81,30 @@ def shard_batch(job: Job, batch: ShardBatch, *, progress: Progress, beside: int 
             read_ahead_bytes(limits.memory_bytes // beside, local=root.features.local_path),
         ) as reads,
         closing(_samples(job, root, batch)) as samples,
-        ShardReceipts(root, job.segment, name, beside=beside) as receipts,
+        ShardReceipts(root, job.segment, name, count=len(batch.shards), beside=beside) as receipts,
     ):
+        before = shards_before(root, job.segment, name)
+        receipts.carry(before.values())
         for plan in batch.shards:
-            writer = root.writer(layout.shard_key(job.segment, plan.split, plan.name))
             # A failed shard may leave samples unread; each shard takes exactly its own.
             own = list(islice(samples, plan.rows))
-            receipts.add(
-                build_shard(
-                    plan,
-                    own,
-                    source,
-                    writer,
-                    reads,
-                    validate=job.dataset.validation,
-                    on_bad_sample=job.dataset.on_bad_sample,
-                    progress=progress,
-                )
+            if (plan.split, plan.name) in before:
+                continue
+            result = build_shard(
+                plan,
+                own,
+                source,
+                root.writer(layout.shard_key(job.segment, plan.split, plan.name)),
+                reads,
+                validate=job.dataset.validation,
+                on_bad_sample=job.dataset.on_bad_sample,
+                progress=progress,
             )
-    results = receipts.results
-    failures = tuple(chain.from_iterable(result.failures for result in results))
-    done = Count(sum(result.written for result in results), sum(result.bytes for result in results))
-    return BatchReport(done=done, failures=failures[:SHOWN_FAILURES], failed=len(failures))
+            failures += result.failures
+            if not result.failures:
+                receipts.add(result)
+    shown = tuple(failures[:SHOWN_FAILURES])
+    return BatchReport(done=receipts.done, failures=shown, failed=len(failures))
 
 
 @contextmanager

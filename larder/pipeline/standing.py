@@ -22,7 +22,7 @@ from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
 from larder.versions import layout
 
-__all__ = ["has_sha256", "standing_shards"]
+__all__ = ["has_sha256", "is_noted", "standing_shards"]
 
 READERS = 8
 

@@ -20,6 +20,7 @@ Every function returns a key relative to the dataset's root. Pure.
 from __future__ import annotations
 
 __all__ = [
+    "batch_copies_prefix",
     "cache_key",
     "copies_prefix",
     "dataset_prefix",
@@ -97,9 +98,17 @@ def copies_prefix(segment: str) -> str:
     return f"{work_prefix(segment)}mirror/"
 
 
-def partial_copies_prefix(segment: str) -> str:
-    """Prefix of those that were left before their batch was finished."""
-    return f"{copies_prefix(segment)}partial/"
+def batch_copies_prefix(segment: str, batch: str) -> str:
+    """Prefix of those of one batch."""
+    return f"{copies_prefix(segment)}{batch}/"
+
+
+def partial_copies_prefix(segment: str, batch: str | None = None) -> str:
+    """Prefix of those that were left before their batch was finished; of one batch, or of all.
+
+    It comes after those of batches in every listing: the names of batches begin with hex digits.
+    """
+    return f"{copies_prefix(segment)}partial/" + (f"{batch}/" if batch else "")
 
 
 def shards_work_prefix(segment: str) -> str:
@@ -107,9 +116,12 @@ def shards_work_prefix(segment: str) -> str:
     return f"{work_prefix(segment)}shards/"
 
 
-def partial_shards_prefix(segment: str) -> str:
-    """Prefix of those that were left before their batch was finished."""
-    return f"{shards_work_prefix(segment)}partial/"
+def partial_shards_prefix(segment: str, batch: str | None = None) -> str:
+    """Prefix of those that were left before their batch was finished; of one batch, or of all.
+
+    It comes after those of batches in every listing: the names of batches begin with digits.
+    """
+    return f"{shards_work_prefix(segment)}partial/" + (f"{batch}-" if batch else "")
 
 
 def version_prefix(version: str) -> str:

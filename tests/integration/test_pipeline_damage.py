@@ -63,7 +63,7 @@ def test_a_damaged_file_of_a_version_is_found_or_made_anew(
 
 
 @pytest.mark.parametrize(
-    "damaged", ["work/shards/*.json", "work/shards/*.parquet", "work/mirror/*", "work/cache/*"]
+    "damaged", ["work/shards/*.json", "work/shards/*.parquet", "work/mirror/*/*", "work/cache/*"]
 )
 def test_a_damaged_receipt_is_found_and_made_anew(tmp_path: Path, damaged: str) -> None:
     lab = directory_lab(tmp_path / "1", **FIELDS)

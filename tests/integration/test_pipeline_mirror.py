@@ -127,7 +127,7 @@ def test_a_receipt_falls_due_by_time_while_a_large_object_is_copied(
         if any(root.list("segments/s/work/mirror/partial/")):
             source.go_on.set()
 
-    with CopyReceipts(root, "s", tmp_path, clock=lambda: now) as receipts:
+    with CopyReceipts(root, "s", "0", tmp_path, count=3, clock=lambda: now) as receipts:
         copy_batch(
             source,
             root,
@@ -154,12 +154,12 @@ def test_a_receipt_that_could_not_be_left_is_left_at_the_end(
     root.add("upload", unavailable())
     with (
         pytest.raises(RetryableError),
-        CopyReceipts(root, "s", tmp_path) as receipts,
+        CopyReceipts(root, "s", "0", tmp_path, count=2) as receipts,
     ):
         copy_batch(
             source,
             root,
-            [source.put("a", b"a")],
+            [source.put(key, key.encode()) for key in ("a", "b")],
             prefix="mirror/",
             concurrency=1,
             budget=ByteBudget(1000),

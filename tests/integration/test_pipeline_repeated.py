@@ -1,0 +1,140 @@
+"""A batch that is tried again, as Prefect does: what an earlier try finished is not done again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import Lab, directory_lab, images
+
+from larder.errors import RetryableError
+from larder.pipeline import due
+from larder.pipeline.begin import begin
+from larder.pipeline.inline import checked_plan
+from larder.pipeline.job import Job, scratch
+from larder.pipeline.manifests import read_ref
+from larder.pipeline.mirror import mirror_batch, mirror_batches, seal_mirror
+from larder.pipeline.shard import shard_batch, shard_batches
+from larder.pipeline.survey import survey
+from larder.progress import NullProgress
+from larder.store.base import Store
+from larder.store.recording import RecordingStore
+from larder.testing.faults import FaultyStore, unavailable
+from larder.testing.runs import between
+from larder.transfer.receipts import COPIED
+from larder.versions import layout
+
+OBJECTS = images("abc", 20)
+FIELDS: dict[str, Any] = {
+    "splits": {"train": ["a/**", "b/**"], "validation": "c/**"},
+    "cache": None,
+    "cluster": {"runner": {"workers": 1}, "copy": {"concurrency": 2}},
+}
+QUIET = NullProgress()
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return directory_lab(tmp_path, OBJECTS, **FIELDS)
+
+
+class Tries:
+    """Stores that note what is asked of them, and of which one call fails in the first try."""
+
+    def __init__(self, method: str, key: str) -> None:
+        self.stores: list[RecordingStore] = []
+        self.fault: tuple[str, str] | None = (method, key)
+
+    def __call__(self, store: Store) -> Store:
+        faulty = FaultyStore(store)
+        if self.fault:
+            method, key = self.fault
+            faulty.add(method, unavailable(), key=key)
+        self.stores.append(RecordingStore(faulty))
+        return self.stores[-1]
+
+    def again(self) -> None:
+        self.fault = None
+        self.stores.clear()
+
+    def keys(self, method: str, part: str) -> list[str]:
+        return sorted(
+            call.key
+            for store in self.stores
+            for call in store.calls
+            if (call.method, part in call.key) == (method, True)
+        )
+
+
+def begun(lab: Lab) -> Job:
+    asked = lab.settings()
+    with scratch() as folder:
+        found = survey(asked.dataset, asked.cluster, folder, QUIET)
+        return begin(checked_plan(asked, found, folder, QUIET))
+
+
+def fail(step: Callable[[], Any]) -> None:
+    with pytest.raises(RetryableError):
+        step()
+
+
+def mirrored(lab: Lab) -> set[str]:
+    with lab.opened_root() as root:
+        return {info.key for page in root.list("mirror/") for info in page}
+
+
+def test_a_batch_of_copies_copies_only_the_rest(lab: Lab) -> None:
+    tries = Tries("get", "b/15.png")
+    with lab.opened_root() as root:
+        with between(tries):
+            job = begun(lab)
+            (batch,) = mirror_batches(job)
+            fail(lambda: mirror_batch(job, batch, progress=QUIET))
+        there = {key.removeprefix("mirror/") for key in mirrored(lab)}
+        assert 30 <= len(there) < len(OBJECTS)
+        root.delete("mirror/a/02.png")
+        root.put("mirror/a/03.png", b"\0" * len(OBJECTS["a/03.png"]))
+        tries.again()
+        with between(tries):
+            report = mirror_batch(job, batch, progress=QUIET)
+        left = OBJECTS.keys() - there | {"a/02.png", "a/03.png"}
+        assert tries.keys("put", "mirror/") == sorted(f"mirror/{key}" for key in left)
+        assert report.done.count == len(OBJECTS)
+        refs = seal_mirror(job, progress=QUIET)
+        assert refs is not None
+        rows = [row for batch in read_ref(root, refs.copies, COPIED) for row in batch.to_pylist()]
+        assert {row["key"] for row in rows} == set(OBJECTS)
+        assert all(row["checksum"] for row in rows)
+        assert lab.prepare()["copied"]["count"] == 0
+        lab.check()
+
+
+def test_a_batch_of_shards_makes_only_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = directory_lab(tmp_path / "1", OBJECTS, mirror=False, **FIELDS).prepare()
+    monkeypatch.setattr(due, "RECEIPT_BYTES", 16_000)
+    lab = directory_lab(tmp_path / "2", OBJECTS, mirror=False, **FIELDS)
+    job = begun(lab)
+    (batch,), _ = shard_batches(job, QUIET)
+    keys = [layout.shard_key(job.segment, shard.split, shard.name) for shard in batch.shards]
+    tries = Tries("writer", keys[5])
+    with between(tries):
+        fail(lambda: shard_batch(job, batch, progress=QUIET))
+    with lab.opened_root() as root:
+        root.put(keys[1], b"\0" * root.head(keys[1]).size_bytes)
+    tries.again()
+    with between(tries):
+        report = shard_batch(job, batch, progress=QUIET)
+    assert tries.keys("commit", ".tar") == [keys[1], *keys[5:]]
+    assert report.done.count == len(keys)
+    with lab.opened_root() as root:  # the receipt of the whole batch has them all
+        for page in root.list(layout.partial_shards_prefix(job.segment)):
+            for info in page:
+                root.delete(info.key)
+    again = lab.prepare()
+    assert again["shards"]["reused"] == len(keys)
+    assert again["digest"] == expected["digest"]
+    lab.check()
