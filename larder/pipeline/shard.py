@@ -42,11 +42,11 @@ def shard_batches(job: Job, progress: Progress) -> tuple[list[ShardBatch], Count
 
     See `larder.pipeline.standing.standing_shards`.
     """
-    with opened_root(job) as root:
-        done = standing_shards(root, job.segment, progress)
-        with fetched(root, job.shard_plan) as path:
-            plans = planned_shards(path)
-            missing = [plan for plan in plans if (plan.split, plan.name) not in done]
+    with opened_root(job) as root, fetched(root, job.shard_plan) as path:
+        names = {(plan.split, plan.name) for plan in planned_shards(path)}
+        done = standing_shards(root, job.segment, names, progress)
+        plans = planned_shards(path)
+        missing = [plan for plan in plans if (plan.split, plan.name) not in done]
     standing = sum((Count(1, size_bytes) for size_bytes in done.values() if size_bytes), Count())
     return batch_shards(missing, job.cluster.runner.batch_bytes, batch_rows=BATCH_ROWS), standing
 

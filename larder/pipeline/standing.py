@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -30,7 +30,9 @@ _Name = tuple[str, str]
 """Split and name of a shard."""
 
 
-def standing_shards(root: Store, segment: str, progress: Progress) -> dict[_Name, int]:
+def standing_shards(
+    root: Store, segment: str, wanted: Collection[_Name], progress: Progress
+) -> dict[_Name, int]:
     """Bytes of the shards that need not be made again; 0 for one that no sample was left for.
 
     A receipt whose shards were read and found to be right gets their new etags, so that they are
@@ -39,6 +41,7 @@ def standing_shards(root: Store, segment: str, progress: Progress) -> dict[_Name
     Args:
         root: The dataset's root.
         segment: ID of the segment.
+        wanted: The shards of the plan. Once all of them stand, no further receipt is read.
         progress: Told of stage ``compare``, if there is anything to read.
 
     Raises:
@@ -49,14 +52,18 @@ def standing_shards(root: Store, segment: str, progress: Progress) -> dict[_Name
     infos = {info.key.removeprefix(prefix): info for info in listed(root, prefix)}
     standing: dict[_Name, int] = {}
     doubtful: dict[_Name, tuple[Receipt, Shard, ObjectInfo]] = {}
+    left = set(wanted)
     for receipt in read_receipts(root, segment):
         for shard in receipt.shards:
             name = (shard.split, shard.name)
             info = infos.get("/".join(name))
             if is_noted(shard, info):
                 standing[name] = shard.bytes
+                left.discard(name)
             elif info and shard.bytes == info.size_bytes:
                 doubtful[name] = (receipt, shard, info)
+        if not left:
+            break
     unsure = [entry for name, entry in doubtful.items() if name not in standing]
     for _, shard, _ in _verified(root, unsure, progress):
         standing[shard.split, shard.name] = shard.bytes

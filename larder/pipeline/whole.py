@@ -1,19 +1,21 @@
 """Whether a version that is handed over again is all there: one listing of each of its prefixes.
 
-Lengths are compared, contents are not: no object is asked for by itself, but for the manifest that
-has the lengths of the shards.
+Lengths are compared, contents are not: no object is asked for by itself, but for the segment's
+document and the manifest that has the lengths of the shards. Unfinished work is not listed: of it
+there may be more than of all else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
-from larder.errors import DamageError
+from larder.errors import DamageError, NotFoundError
 from larder.manifest.schemas import SHARDS
 from larder.pipeline.job import Ref, listed
 from larder.pipeline.manifests import read_ref
 from larder.store import object_url
-from larder.store.base import Store
+from larder.store.base import ObjectInfo, Store
 from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
@@ -32,8 +34,7 @@ def check_whole(root: Store, version: VersionDocument) -> None:
         DamageError: ``damage.size``, naming the first that is not, and how many there are;
             ``damage.digest``: the manifest of the shards is not what was published.
     """
-    prefixes = _prefixes(version)
-    there = {info.key: info.size_bytes for prefix in prefixes for info in listed(root, prefix)}
+    there = {info.key: info.size_bytes for info in _there(root, version)}
     wanted = dict(_named(version))
     damaged = _damaged(there, wanted)
     if not damaged:  # so the manifest of the shards can be read
@@ -51,9 +52,15 @@ def _damaged(there: Mapping[str, int], wanted: Mapping[str, int | None]) -> list
     ]
 
 
-def _prefixes(version: VersionDocument) -> Iterator[str]:
-    yield from (layout.segment_prefix(use.id) for use in version.segments)
-    yield layout.version_prefix(version.id)
+def _there(root: Store, version: VersionDocument) -> Iterator[ObjectInfo]:
+    for use in version.segments:
+        with suppress(NotFoundError):
+            yield root.head(layout.segment_key(use.id))
+        yield from listed(root, layout.shards_prefix(use.id))
+        yield from listed(root, layout.index_prefix(use.id))
+        if version.cache:
+            yield from listed(root, layout.cache_prefix(use.id))
+    yield from listed(root, layout.version_prefix(version.id))
 
 
 def _named(version: VersionDocument) -> Iterator[tuple[str, int | None]]:

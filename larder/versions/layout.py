@@ -22,9 +22,11 @@ from __future__ import annotations
 __all__ = [
     "batch_copies_prefix",
     "cache_key",
+    "cache_prefix",
     "copies_prefix",
     "dataset_prefix",
     "index_key",
+    "index_prefix",
     "inputs_key",
     "manifest_key",
     "mirror_prefix",
@@ -78,14 +80,24 @@ def shard_key(segment: str, split: str, name: str) -> str:
     return f"{shards_prefix(segment)}{split}/{name}"
 
 
+def index_prefix(segment: str) -> str:
+    """Prefix of the indexes of a segment."""
+    return f"{segment_prefix(segment)}index/"
+
+
 def index_key(segment: str, role: str, sha256: str) -> str:
     """Key of an index of the segment; its bytes may differ, so its name carries its digest."""
-    return f"{segment_prefix(segment)}index/{role}-{sha256[:16]}.parquet"
+    return f"{index_prefix(segment)}{role}-{sha256[:16]}.parquet"
+
+
+def cache_prefix(segment: str) -> str:
+    """Prefix of the LMDB parts of a segment."""
+    return f"{segment_prefix(segment)}cache/"
 
 
 def cache_key(segment: str, split: str, sha256: str) -> str:
     """Key of the LMDB part of one split."""
-    return f"{segment_prefix(segment)}cache/{split}-{sha256[:16]}.mdb"
+    return f"{cache_prefix(segment)}{split}-{sha256[:16]}.mdb"
 
 
 def work_prefix(segment: str) -> str:

@@ -1,0 +1,146 @@
+"""Receipts of batches: which are left, and which are read."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from larder.pipeline import due
+from larder.pipeline.copied import copies_known
+from larder.pipeline.copies import CopyReceipts
+from larder.pipeline.receipts import ShardReceipts, read_receipts
+from larder.pipeline.standing import standing_shards
+from larder.progress import NullProgress
+from larder.shards.model import NO_ROWS, ShardResult
+from larder.store import open_store
+from larder.store.base import Reader, Store
+from larder.store.recording import RecordingStore
+from larder.transfer.copy import Copied
+from larder.versions import layout
+
+FIRST, SECOND = "000000000000-3", "000000000003-3"
+
+
+@pytest.fixture
+def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingStore]:
+    """Every shard and copy makes a receipt fall due."""
+    monkeypatch.setattr(due, "RECEIPT_BYTES", 1)
+    store = RecordingStore(open_store(f"memory://{uuid.uuid4().hex}/"))
+    yield store
+    store.close()
+
+
+def keys(root: Store, prefix: str) -> list[str]:
+    return [info.key for page in root.list(prefix) for info in page]
+
+
+def shards(root: Store, batch: str, numbers: Iterable[int], count: int = 3) -> None:
+    """Leave receipts of a batch of so many shards, of which these are finished."""
+    with ShardReceipts(root, "s", batch, count=count) as receipts:
+        for number in numbers:
+            name = f"d-train-{number:06d}.tar"
+            etag = root.put(layout.shard_key("s", "train", name), b"shard").etag
+            receipts.add(ShardResult("train", name, 5, "0" * 64, NO_ROWS, etag=etag))
+
+
+def copies(root: Store, folder: Path, batch: str, names: str, count: int = 3) -> None:
+    with CopyReceipts(root, "s", batch, folder, count=count) as receipts:
+        for name in names:
+            info = root.put(f"source/{name}", name.encode())
+            receipts.add(Copied(info, info, "crc32c:00000000", "md5"))
+            receipts.leave_if_due()
+
+
+def read_keys(root: RecordingStore) -> list[str]:
+    return [call.key for call in root.calls if call.method in ("get", "open")]
+
+
+def test_the_last_of_a_batch_leaves_no_partial_receipt(
+    root: RecordingStore, tmp_path: Path
+) -> None:
+    """The receipt of the whole batch comes at once."""
+    shards(root, FIRST, range(3))
+    left = [key for key in keys(root, layout.partial_shards_prefix("s")) if key.endswith(".json")]
+    assert len(left) == 2
+    assert f"{layout.shards_work_prefix('s')}{FIRST}.json" in keys(root, "segments/")
+    copies(root, tmp_path, FIRST, "abc")
+    assert len(keys(root, layout.partial_copies_prefix("s"))) == 2
+    assert len(keys(root, layout.batch_copies_prefix("s", FIRST))) == 1
+
+
+def test_a_batch_that_is_not_finished_leaves_partial_receipts_of_all_it_did(
+    root: RecordingStore, tmp_path: Path
+) -> None:
+    shards(root, FIRST, range(2))
+    assert {shard.name for one in read_receipts(root, "s") for shard in one.shards} == {
+        "d-train-000000.tar",
+        "d-train-000001.tar",
+    }
+    assert not [key for key in keys(root, "segments/") if key.endswith(f"/{FIRST}.json")]
+    copies(root, tmp_path, FIRST, "ab")
+    assert not keys(root, layout.batch_copies_prefix("s", FIRST))
+    assert len(keys(root, layout.partial_copies_prefix("s", FIRST))) == 2
+
+
+def test_of_a_finished_batch_of_shards_no_partial_receipt_is_read(root: RecordingStore) -> None:
+    shards(root, FIRST, range(3))
+    shards(root, SECOND, [3, 4])
+    root.forget()
+    found = list(read_receipts(root, "s"))
+    assert [len(receipt.shards) for receipt in found] == [3, 1, 1]
+    assert not [key for key in read_keys(root) if f"partial/{FIRST}" in key]
+
+
+def test_what_is_not_asked_for_is_not_read(root: RecordingStore) -> None:
+    shards(root, FIRST, range(3))
+    shards(root, SECOND, range(3, 6))
+    root.forget()
+    assert len(list(islice(read_receipts(root, "s"), 2))) == 2
+    assert len(read_keys(root)) == 2
+
+
+def test_once_all_planned_shards_stand_no_further_receipt_is_read(root: RecordingStore) -> None:
+    shards(root, FIRST, range(3))
+    shards(root, SECOND, [1])  # of a run that was cut off
+    root.forget()
+    wanted = [("train", f"d-train-{number:06d}.tar") for number in range(3)]
+    assert standing_shards(root, "s", wanted, NullProgress()).keys() == set(wanted)
+    assert read_keys(root) == [f"{layout.shards_work_prefix('s')}{FIRST}.json"]
+
+
+def test_of_a_finished_batch_of_copies_no_partial_receipt_is_read(
+    root: RecordingStore, tmp_path: Path
+) -> None:
+    copies(root, tmp_path, FIRST, "abc")
+    copies(root, tmp_path, SECOND, "de")
+    root.forget()
+    assert [copy.key for copy in copies_known(root, "s", tmp_path)] == [
+        f"source/{name}" for name in "abcde"
+    ]
+    prefix = layout.copies_prefix("s")
+    read = [key.removeprefix(prefix) for key in read_keys(root) if key.startswith(prefix)]
+    assert sorted(key.rpartition("/")[0] for key in read) == [FIRST, *[f"partial/{SECOND}"] * 2]
+
+
+def test_receipts_of_copies_are_read_several_at_once(root: RecordingStore, tmp_path: Path) -> None:
+    class Meeting(RecordingStore):
+        """A store where nothing is read before two readers are there."""
+
+        together = threading.Barrier(2, timeout=20)
+
+        def open(self, key: str, **options: Any) -> Reader:
+            if "/work/" in key:
+                self.together.wait()
+            return super().open(key, **options)
+
+    copies(root, tmp_path, FIRST, "ab")
+    assert [copy.key for copy in copies_known(Meeting(root), "s", tmp_path)] == [
+        "source/a",
+        "source/b",
+    ]
