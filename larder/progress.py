@@ -88,6 +88,8 @@ class Stoppable:
 
 @dataclass(slots=True)
 class _Stage:
+    """``began`` is as much later as the stage has paused."""
+
     began: float
     ended: float | None = None
     objects: int = 0
@@ -116,7 +118,10 @@ class StageTimes:
     def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
         """See `Progress.start`."""
         with self._lock:
-            self._stage(stage).ended = None
+            known = self._stage(stage)
+            if known.ended is not None:  # what was between is not its time
+                known.began += self._clock() - known.ended
+                known.ended = None
         self._listener.start(stage, objects=objects, bytes=bytes)
 
     def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
@@ -140,9 +145,7 @@ class StageTimes:
             now = self._clock()
             return {
                 name: {
-                    "seconds": round(
-                        (now if stage.ended is None else stage.ended) - stage.began, 3
-                    ),
+                    "seconds": round(stage.seconds(now), 3),
                     "objects": stage.objects,
                     "bytes": stage.bytes,
                 }
