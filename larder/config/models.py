@@ -141,7 +141,10 @@ class Shards(Model):
         150_000_000, ge=1, description="target size of a shard: bytes, or text such as 150 MB"
     )
     count_min: Annotated[Whole | None, OrNull] = Field(
-        None, ge=1, description="least number of shards of a split: they become smaller until then"
+        None,
+        ge=1,
+        le=100_000,
+        description="least shards of a split, 1 to 100,000: they become smaller until then",
     )
     shuffle: Annotated[Whole | None, OrNull] = Field(
         None, description="seed of a global shuffle, a whole number; null keeps key order"

@@ -1,8 +1,9 @@
 """The sizes of all samples, added up in a file, so that many ways to fill shards can be tried.
 
-A target is tried in as many steps as there are shards, each a binary search in the file. So the
-search for a target costs next to nothing beside reading the sizes once, and memory does not grow
-with the number of samples.
+A target is tried in as many steps as shards are asked for, each a binary search in the file, and
+some 27 targets are tried. So the search costs next to nothing beside reading the sizes once where a
+thousand shards are asked for, and seconds for 100,000, the most that a dataset may ask for. Memory
+does not grow with the number of samples.
 """
 
 from __future__ import annotations

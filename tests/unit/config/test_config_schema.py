@@ -45,6 +45,7 @@ MISTAKES = [
     ("dataset", {"shards": {"bytes": []}}, "$.shards.bytes", "not of type 'integer', 'string'"),
     ("dataset", {"shards": {"bytes": "1 QB"}}, "$.shards.bytes", "'1 QB' does not match"),
     ("dataset", {"shards": {"shuffle": True}}, "$.shards.shuffle", "True is not of type 'integer'"),
+    ("dataset", {"shards": {"count_min": 100_001}}, "$.shards.count_min", "maximum of 100000"),
     ("dataset", {"shards": {"size": 1}}, "$.shards", "'size' was unexpected"),
     ("dataset", {"description": 7}, "$.description", "7 is not of type 'string'"),
     ("dataset", {"splits": {"train": 0.9}}, "$.splits.train", "0.9 is not of type 'string'"),
