@@ -602,8 +602,8 @@ def test_shards_that_the_bucket_cannot_have(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mirror", "beyond_bytes"),
     [
-        # segments/ID/work/mirror/partial/SHA256.parquet
-        (True, len("larder/d/segments//work/mirror/partial/.parquet") + 32 + 64),
+        # segments/ID/work/mirror/partial/COPIES-FIRST-ROWS/SHA256.parquet, with large numbers
+        (True, len("larder/d/segments//work/mirror/partial/--/.parquet") + 32 + 16 + 12 + 5 + 64),
         # segments/ID/work/shards/partial/FIRST-ROWS-FIRST-COUNT-SHA256.parquet, with large numbers
         (False, len("larder/d/segments//work/shards/partial/.parquet") + 32 + 12 + 9 + 6 + 6 + 20),
     ],
