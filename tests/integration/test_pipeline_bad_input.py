@@ -751,8 +751,9 @@ def test_configs_that_cannot_be_written(tmp_path: Path) -> None:
     error = run_error(lab)
     assert error is not None
     assert status(error) == ("config.path", 2)
+    assert not Path(str(lab.local)).exists()
     lab.output.unlink()
-    assert lab.prepare()["status"] == "reused"
+    assert lab.prepare()["status"] == "built"
 
 
 @pytest.mark.parametrize(
