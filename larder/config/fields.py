@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from larder.config.globs import glob_regex
+from larder.config.globs import compile_globs
 from larder.config.interpolate import FilledText
 from larder.config.secrets import holds_url_with_credentials
 from larder.config.urls import CREDENTIALS_HINT, NO_CREDENTIALS, Fault, endpoint_fault, url_fault
@@ -89,7 +89,7 @@ def _open_text(value: str) -> str:
 
 def _glob(value: str) -> str:
     try:
-        glob_regex(value)
+        compile_globs([value])
     except ConfigError as error:
         raise RefusedError(f"the glob is wrong: {error.message}", hint=error.hint) from None
     except RecursionError:
