@@ -83,7 +83,9 @@ class Stoppable:
 
     def _check(self) -> None:
         if self._stop.is_set():
-            raise FatalError("run.interrupted", "stopped: another batch failed, or the user did")
+            raise FatalError(
+                "run.interrupted", "stopped: another batch failed, or the run was interrupted"
+            )
 
 
 @dataclass(slots=True)

@@ -141,5 +141,5 @@ def _undecodable(reason: str, where: str) -> NoReturn:
         "sample.undecodable",
         f"the image cannot be decoded: {reason}",
         where=where,
-        hint="mend it, exclude it, or keep a cache of encoded records",
+        hint="fix it, exclude it, or keep a cache of encoded records",
     ) from None

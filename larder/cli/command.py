@@ -118,7 +118,9 @@ def parser(prog: str, description: str) -> Parser:
         allow_abbrev=False,
     )
     version = f"larder {larder.__version__}"
-    made.add_argument("--version", action="version", version=version, help="show it, and stop")
+    made.add_argument(
+        "--version", action="version", version=version, help="show the version and exit"
+    )
     return made
 
 

@@ -11,13 +11,18 @@ from typing import Any, TextIO
 from larder.cli.signals import process
 from larder.errors import FatalError, printable
 
-__all__ = ["discard", "print_json", "print_text", "tell"]
+__all__ = ["DONE", "discard", "print_json", "print_text", "tell"]
 
-_HINT = "what was done stands; the same command tells it again"
+DONE = "what was done stands; the same command tells it again"
+"""What to say where a command's result cannot be written."""
 
 
-def print_json(document: Mapping[str, Any]) -> None:
+def print_json(document: Mapping[str, Any], *, hint: str = DONE) -> None:
     """Print ``document`` on stdout: the one JSON document of a command.
+
+    Args:
+        document: It.
+        hint: What to do if that fails.
 
     Raises:
         FatalError: See `print_text`.
@@ -25,7 +30,7 @@ def print_json(document: Mapping[str, Any]) -> None:
     text = json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False)
     if not _encodable(text) or _printable(text) != text:
         text = json.dumps(document, indent=2, allow_nan=False)
-    print_text(text, hint=_HINT)
+    print_text(text, hint=hint)
 
 
 def print_text(text: str, *, hint: str = "") -> None:

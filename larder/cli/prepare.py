@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from larder.cli.command import command, options, tell_failures
-from larder.cli.output import print_json, print_text, tell
+from larder.cli.output import DONE, print_json, print_text, tell
 from larder.cli.signals import interruptible, loading
 from larder.errors import Failure
 from larder.packages import require
@@ -113,10 +113,11 @@ def main(
             document["seconds"] = round(time.monotonic() - started, 3)
             document["stages"] = display.stages()  # those before the run was handed over too
             lines = run_lines(document)
+    hint = "make room, or send it elsewhere" if namespace.plan else DONE
     if shared.json:
-        print_json(document)
+        print_json(document, hint=hint)
     elif not shared.quiet or namespace.plan:
-        print_text("\n".join(lines), hint="what was done stands")
+        print_text("\n".join(lines), hint=hint)
     if shared.json or (shared.quiet and not namespace.plan):
         _tell_warnings(document)
         _tell_skipped(document)

@@ -46,7 +46,7 @@ INTERRUPTED = 130
 """Exit status of a command that a signal interrupted."""
 
 HINT = "run the same command again to carry on"
-STOPPING = "stopping after the objects under way; Ctrl-C once more stops at once"
+STOPPING = "stopping after the objects under way; a second signal stops at once"
 
 # As constants, because a handler may run while the modules that could make them are half imported.
 _LINE = f"error[run.interrupted]: interrupted; {HINT}\n"

@@ -13,10 +13,12 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from larder.config.globs import compile_globs
 from larder.config.interpolate import FilledText
 from larder.config.secrets import holds_url_with_credentials
 from larder.config.urls import CREDENTIALS_HINT, NO_CREDENTIALS, Fault, endpoint_fault, url_fault
 from larder.config.yaml import scalar
+from larder.errors import ConfigError
 from larder.units import parse_bytes
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "Bytes",
     "Endpoint",
     "Flag",
+    "GlobList",
     "Globs",
     "Name",
     "Number",
@@ -71,13 +74,27 @@ def _typed(value: Any) -> Any:
     return scalar(value.strip()) if isinstance(value, FilledText) else value
 
 
-def _whole_text(value: str) -> str:
+def _fit(value: str) -> str:
     """A text that every file and every server can take."""
     if _UNFIT.search(value):
         raise PydanticCustomError("unfit_text", "a text in UTF-8 without NUL")
-    if holds_url_with_credentials(value):
-        _refuse(Fault("config.secret", NO_CREDENTIALS, CREDENTIALS_HINT))
     return str(value)
+
+
+def _open_text(value: str) -> str:
+    if holds_url_with_credentials(value):
+        _refuse(Fault("config.secret", "it must not hold credentials", "leave them out"))
+    return value
+
+
+def _glob(value: str) -> str:
+    try:
+        compile_globs([value])
+    except ConfigError as error:
+        raise RefusedError(f"the glob is wrong: {error.message}", hint=error.hint) from None
+    except RecursionError:
+        raise RefusedError("the glob is wrong: it nests too deeply") from None
+    return value
 
 
 def _listed(value: Any) -> Any:
@@ -102,6 +119,8 @@ def _refuse(fault: Fault | None) -> None:
 
 
 def _url(value: str) -> str:
+    if holds_url_with_credentials(value):
+        _refuse(Fault("config.secret", NO_CREDENTIALS, CREDENTIALS_HINT))
     _refuse(url_fault(value))
     scheme, separator, rest = value.partition("://")
     return f"{scheme.lower()}{separator}{rest}" if separator and "/" not in scheme else value
@@ -125,7 +144,7 @@ Flag = Annotated[bool, BeforeValidator(_typed)]
 OrNull = BeforeValidator(_typed)
 """Around a type or None: an empty variable, as of ``${SEED:-}``, is null."""
 
-Text = Annotated[str, AfterValidator(_whole_text)]
+Text = Annotated[str, AfterValidator(_fit), AfterValidator(_open_text)]
 """Any text that is UTF-8 and has no NUL."""
 
 Texts = Annotated[tuple[Text, ...], Field(strict=False)]
@@ -142,7 +161,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 Region = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9-]{0,62})?$")]
 
-Url = Annotated[str, Field(min_length=1), AfterValidator(_whole_text), AfterValidator(_url)]
+Url = Annotated[str, Field(min_length=1), AfterValidator(_fit), AfterValidator(_url)]
 """A URL of a store, its scheme in lower case, or a path."""
 
 Endpoint = Annotated[
@@ -152,8 +171,14 @@ Endpoint = Annotated[
 ]
 """``http://host:port`` or ``https://host``."""
 
+Glob = Annotated[Text, AfterValidator(_glob)]
+"""A glob on keys: `larder.config.globs`."""
+
+GlobList = Annotated[tuple[Glob, ...], Field(strict=False)]
+"""A list of globs."""
+
 Globs = Annotated[
-    tuple[Text, ...],
+    tuple[Glob, ...],
     BeforeValidator(_listed, json_schema_input_type=str | list[str]),
     Field(min_length=1, strict=False),
 ]

@@ -198,7 +198,8 @@ def _validated(kind: _Kind[M], document: Document, name: str) -> tuple[M | None,
     refused = any(problem.path == ("name",) for problem in problems)
     if found != name and not refused:
         not_that = instead(found, document, ("name",))
-        message = f"name: expected {name}, the name of the file{not_that}"
+        given = kind.prefix if document.place(("name",)).line == 0 else ""
+        message = f"{given}name: expected {name}, the name of the file{not_that}"
         hint = "rename one of the two, or leave name out"
         problems.append(Problem(("name",), "config.invalid_value", message, hint))
     return model, problems

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -19,6 +20,7 @@ from larder.config.fields import (
     Bytes,
     Endpoint,
     Flag,
+    GlobList,
     Globs,
     Name,
     Number,
@@ -85,7 +87,7 @@ class Source(Location):
     include: Globs = Field(
         ("**",), description="keys to take: one glob or several; * within a segment, ** across them"
     )
-    exclude: Texts = Field((), description="keys to leave out, after include: a list of globs")
+    exclude: GlobList = Field((), description="keys to leave out, after include: a list of globs")
 
 
 class HashSplits(Model):
@@ -131,6 +133,15 @@ class Labels(Model):
     classes: Texts | None = Field(
         None, description="the classes in order, instead of all that occur, sorted by bytes"
     )
+
+    @field_validator("classes")
+    @classmethod
+    def _once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        twice = next((name for name, count in Counter(value or ()).items() if count > 1), None)
+        if twice is not None:
+            message, detail = "a class is named twice", repr(twice)
+            raise RefusedError(message, code="config.label", detail=detail)
+        return value
 
 
 class Shards(Model):

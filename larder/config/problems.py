@@ -93,10 +93,15 @@ def refusal(
             for path in unfilled
         )
 
+    def message(problem: Problem) -> str:
+        place = document.place(problem.path)  # one of --set is the key that the message begins with
+        key = place.where.removeprefix("--set ") if place.line == 0 else ""
+        return problem.message.removeprefix(f"{key}: ") if key else problem.message
+
     return [
         ConfigError(
             problem.code,
-            problem.message,
+            message(problem),
             where=document.place(problem.path).where,
             hint=problem.hint,
         )

@@ -28,7 +28,7 @@ __all__ = [
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _ONE_SLASH = re.compile(r"(?:s3|gs|gcs|file|memory|https?|ftp):", re.IGNORECASE)
-_BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?", re.IGNORECASE)
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", re.IGNORECASE)
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -115,9 +115,11 @@ def url_fault(url: str) -> Fault | None:
 
 
 def _path_fault(path: str) -> Fault | None:
-    if _ONE_SLASH.match(path):
-        return _unsupported("no // follows the scheme", "write s3://bucket/prefix")
-    return None
+    found = _ONE_SLASH.match(path)
+    if found is None:
+        return None
+    hints = {"s3:": "write s3://bucket/prefix", "file:": "write file:///dir, or the path alone"}
+    return _unsupported("no // follows the scheme", hints.get(found[0].lower(), _STORES))
 
 
 def _url_fault(scheme: str, rest: str, url: str) -> Fault | None:
@@ -136,7 +138,8 @@ def _s3_fault(rest: str) -> Fault | None:
     if _BUCKET.fullmatch(bucket):
         return None
     message = f"{bucket!r} is no bucket name" if shown(bucket) else "it names no bucket"
-    return _unsupported(message, "write s3://bucket/prefix")
+    hint = "write s3://BUCKET/PREFIX, BUCKET of 3 to 63 letters, digits, . - and _"
+    return _unsupported(message, hint)
 
 
 def _file_fault(rest: str) -> Fault | None:

@@ -182,7 +182,7 @@ def _section(config: dict[str, Any], key: str, kind: type[Any], where: str) -> A
         config[key] = kind()
     if not isinstance(config[key], kind):
         noun = "a list" if kind is list else "a mapping"
-        raise _refused(f"{key} must be {noun}", where, "mend the template")
+        raise _refused(f"{key} must be {noun}", where, "fix the template")
     return config[key]
 
 

@@ -183,7 +183,7 @@ def validate(config: Mapping[str, Any], release: str, *, where: str = "") -> Non
             "config.invalid_experiment",
             f"not an experiment of Determined {release}: {text}",
             where=where,
-            hint="mend the template or the cluster file",
+            hint="fix the template or the cluster file",
         )
 
 

@@ -58,7 +58,7 @@ def bind(local_url: str, mounts: Sequence[Mount], *, where: str = "") -> Binding
     ]
     if problems:
         text = "; ".join(f"{path} {message}" for path, message in problems)
-        raise _refused(f"a bind mount is not usable: {text}", where, "mend nodes.mounts")
+        raise _refused(f"a bind mount is not usable: {text}", where, "fix nodes.mounts")
     return _chosen(directory, given, where)
 
 
@@ -67,7 +67,7 @@ def _chosen(directory: str, mounts: Sequence[Mount], where: str) -> Binding:
     if len(holding) != 1:
         which = ", ".join(mount.host_path for mount in holding) or "none of them"
         message = f"{directory} must lie under exactly one mount's host_path, not {which}"
-        raise _refused(message, where, "mend nodes.mounts or local.url")
+        raise _refused(message, where, "fix nodes.mounts or local.url")
     host, container = normal(holding[0].host_path), normal(holding[0].container_path)
     data = posixpath.join(container, under(directory, host) or "").rstrip("/")
     if _UNREADABLE.search(data):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from larder.errors import ConfigError, Failure, FatalError
+from larder.errors import ConfigError, Failure, FatalError, printable
 
 __all__ = ["BatchReport", "Count", "RefusedError", "RunError", "merge_reports"]
 
@@ -73,8 +73,8 @@ class RunError(FatalError):
 
     def __init__(self, stage: str, report: BatchReport) -> None:
         first = report.failures[0]
-        message = f"{report.failed} failed in {stage}, the first: {first.message}"
-        hint = "nothing was published; mend or exclude them and run again to carry on"
+        message = f"{report.failed} failed in {stage}, the first: {_without_hint(first)}"
+        hint = "nothing was published; fix or exclude them and run again to carry on"
         super().__init__("run.failed", message, hint=hint)
         self.stage = stage
         self.report = report
@@ -87,3 +87,9 @@ class RunError(FatalError):
         """Raise if anything failed."""
         if report.failed:
             raise RunError(stage, report)
+
+
+def _without_hint(failure: Failure) -> str:
+    """What failed, without what to do about it: the run's error has a hint of its own."""
+    message, _, _ = failure.line.rpartition("; ")
+    return message if printable(failure.key) in message else failure.line

@@ -45,6 +45,7 @@ class CacheReader:
 
         Raises:
             IndexError: There is no such record.
+            TypeError: The number is no integer.
             DamageError: ``damage.record``.
         """
         number = int(self._numbers([index])[0])
@@ -66,6 +67,7 @@ class CacheReader:
 
         Raises:
             IndexError: There is no such record.
+            TypeError: A number that is no integer, or a mask.
             KeyError: There is no such field.
             DamageError: ``damage.record``.
         """
@@ -112,10 +114,13 @@ class CacheReader:
         return CacheReader, (self._parts,)
 
     def _numbers(self, indices: Sequence[int] | Array) -> Array:
-        numbers = np.asarray(indices, np.int64)
-        wrong = numbers[(numbers < -len(self)) | (numbers >= len(self))]
+        given = np.asarray(indices)
+        if given.size and given.dtype.kind not in "iu":  # an empty list is one of floats
+            raise TypeError(f"a record's number is an integer, not {given.dtype}")
+        wrong = given[(given < -len(self)) | (given >= len(self))]
         if wrong.size:
             raise IndexError(f"record {wrong[0]} of {len(self)}")
+        numbers = given.astype(np.int64)
         return np.where(numbers < 0, numbers + len(self), numbers)
 
 

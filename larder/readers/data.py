@@ -138,7 +138,7 @@ class Data:
                 "version.split",
                 f"there is no split {split!r}",
                 where=self._where,
-                hint=f"there are {_listed(self._document.splits)}",
+                hint=f"the splits are: {_listed(self._document.splits)}",
             )
         return self._document.splits[split]
 
@@ -146,7 +146,11 @@ class Data:
         self._split(split)
         cached = self._document.cache.splits if self._document.cache else {}
         if not cached.get(split):
-            hint = f"there is one of {_listed(cached)}" if cached else "prepare it with cache:"
+            hint = (
+                f"the splits with a cache are: {_listed(cached)}"
+                if cached
+                else "prepare it with cache:"
+            )
             message = f"there is no cache of split {split!r}"
             raise ConfigError("cache.missing", message, where=self._where, hint=hint)
         return cached[split]
@@ -198,9 +202,10 @@ def _tagged(store: Store, address: Address) -> str:
 def _missing(store: Store, address: Address, message: str) -> ConfigError:
     hint = "nothing was published there"
     try:
-        names = _names(store, "tags/", ".json") or _names(store, "versions/", "/version.json")
-        if names:
-            hint = f"there are {_listed(names)}"
+        if tags := _names(store, "tags/", ".json"):
+            hint = f"the tags are: {_listed(tags)}"
+        elif versions := _names(store, "versions/", "/version.json"):
+            hint = f"the versions are: {_listed(versions)}"
     except ConfigError as error:
         if error.code != "config.missing_package":
             raise

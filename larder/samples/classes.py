@@ -95,7 +95,7 @@ class ClassTable:
             if place is None and number and by_place and int(text) < len(classes):
                 place = int(text)
             if place is None:
-                raise self._unknown(self._seen[code], len(classes))
+                raise self._unknown(self._seen[code], classes)
             labels[code] = place
         return Numbering(classes=classes, labels=labels)
 
@@ -105,11 +105,12 @@ class ClassTable:
         names = {text for text, number in self._codes if not number}
         return tuple(sorted(names or {text for text, _ in self._codes}, key=str.encode))
 
-    def _unknown(self, seen: _Seen, count: int) -> ConfigError:
+    def _unknown(self, seen: _Seen, classes: Sequence[str]) -> ConfigError:
         source = f"file {seen.file}" if seen.file else "folder"
-        message = (
-            f"its {source} gives it class {seen.text!r}, which is none of the "
-            f"{format_count(count, 'class')}"
-        )
+        message = f"its {source} gives it class {seen.text!r}, "
+        if len(classes) == 1:
+            message += f"but the only class is {classes[0]!r}"
+        else:
+            message += f"which is not one of the {format_count(len(classes), 'class')}"
         hint = "add it to labels.classes" if self._pinned is not None else "see labels.classes"
         return ConfigError("config.label", message, where=seen.sample_key, hint=hint)

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.config.globs import compile_globs
 from larder.config.models import HashSplits
 from larder.errors import ConfigError
-from larder.samples.globs import compile_globs
 from larder.samples.keyed import keyed_hashes
 
 __all__ = ["NO_SPLIT", "GlobRule", "HashRule"]

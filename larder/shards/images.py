@@ -79,5 +79,5 @@ def _undecodable(reason: str, where: str) -> ObjectError:
         "sample.undecodable",
         f"the image cannot be decoded: {reason}",
         where=where,
-        hint="mend it, exclude it, or set on_bad_sample: skip",
+        hint="fix it, exclude it, or set on_bad_sample: skip",
     )

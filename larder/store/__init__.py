@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 
 from larder.config.urls import check_endpoint, check_region, check_url
-from larder.errors import ConfigError
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
 from larder.store.keys import check_path_key, object_url
 from larder.store.retry import RetryPolicy, RetryStore
@@ -30,7 +29,6 @@ __all__ = [
 ]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", re.IGNORECASE)
 _DEFAULT_POLICY = RetryPolicy()
 
 
@@ -102,10 +100,4 @@ def _open_s3(rest: str, endpoint: str | None, region: str | None, profile: str |
     from larder.store.s3 import S3Store
 
     bucket, _, prefix = rest.partition("/")
-    if not _BUCKET.fullmatch(bucket):
-        raise ConfigError(
-            "config.unsupported_url",
-            "a bucket's name has 3 to 63 letters, digits, . - and _",
-            hint="write s3://bucket/prefix",
-        )
     return S3Store(bucket, prefix, endpoint=endpoint, region=region, profile=profile)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from larder.config.globs import Selection
 from larder.errors import ConfigError
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.progress import Progress
-from larder.samples.globs import Selection
 from larder.store.base import ObjectInfo, Store
 from larder.units import format_count
 
@@ -99,7 +99,7 @@ class _Tally:
         self.objects = self.bytes = self.listed = 0
         self.digest = RowDigest()
         self.not_included = self.excluded = LeftOut()
-        self._globs = (", ".join(include), ", ".join(exclude))
+        self._globs = (_named(include), _named(exclude))
         self._included = Selection(include)
         self._excluded = Selection(exclude)
         self._progress = progress
@@ -150,6 +150,10 @@ class _Tally:
                 " takes all of them away"
             )
         return ConfigError("config.empty_source", message, where=store.url, hint=hint)
+
+
+def _named(globs: Sequence[str]) -> str:
+    return ", ".join(glob if glob.strip() else repr(glob) for glob in globs)
 
 
 def object_batch(

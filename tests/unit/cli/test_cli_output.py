@@ -119,3 +119,27 @@ def test_nothing_that_is_printed_reaches_the_terminal_as_a_control(
     out = capsys.readouterr().out
     assert json.loads(out) == {"key": "a\x9b\u202eb\x1b\nübung"}
     assert not {"\x9b", "\u202e", "\x1b"} & set(out)
+
+
+@pytest.mark.parametrize("json_flag", [(), ("--json",)])
+def test_a_plan_that_cannot_be_written_claims_no_deed(
+    tmp_path: Path, json_flag: tuple[str, ...]
+) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/a.txt").write_text("a")
+    larder = [sys.executable, "-P", "-m", "larder.cli.main", "prepare", "--plan", "--quiet"]
+    where = [f"source.url={tmp_path}/source", f"cluster.local.url={tmp_path}/local"]
+    asked = ["--dataset", "files", "--config-dir", str(ROOT / "configs"), *json_flag]
+    sets = [argument for each in where for argument in ("--set", each)]
+    full = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" >/dev/full', "sh", *larder, *asked, *sets],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert full.returncode == 1
+    assert full.stderr.endswith(
+        "stdout cannot be written: No space left on device; make room, or send it elsewhere\n"
+    )

@@ -204,7 +204,7 @@ def test_all_missing_variables_are_named_in_one_error(refused: Refuse) -> None:
 def test_a_setting_makes_the_variable_it_replaces_unnecessary(
     load: Callable[..., Dataset], refused: Refuse
 ) -> None:
-    assert load("source: {url: '${A}'}", "source.url=s3://b").source.url == "s3://b"
+    assert load("source: {url: '${A}'}", "source.url=s3://bucket").source.url == "s3://bucket"
     assert load("source: {url: a, include: ['${A}']}", "source.include=*").source.include == ("*",)
     assert "A is not set" in refused("source: {url: '${A}'}", "source.region=r").message
 
@@ -335,7 +335,7 @@ def test_all_mistakes_of_a_file_are_listed(refused: Refuse) -> None:
         f"{where}:3: unknown key mirrr; did you mean mirror?",
         f"{where}:7: unknown key shards.size; "
         "the known keys are shards.format, shards.bytes, shards.count_min, shards.shuffle",
-        "--set source.region: source.region: expected a region such as us-west-2",
+        "--set source.region: expected a region such as us-west-2",
         "--set validate.x.y: validate: expected none, header or decode, not a mapping",
         f"{where}:1: name: expected x, the name of the file, not 'y'; "
         "rename one of the two, or leave name out",
@@ -349,6 +349,64 @@ def test_all_mistakes_of_a_file_are_listed(refused: Refuse) -> None:
     assert error.code == "config.missing_variable"
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "source:\n  url: ./here\n  include: '**/*.{jpg'\n",
+            "3: source.include: the glob is wrong: a { is not closed; write [{] for the character",
+        ),
+        (
+            "source:\n  url: ./here\n  exclude: ['*.tmp', '[z-a]']\n",
+            "3: source.exclude[1]: the glob is wrong: a range in [] is backward",
+        ),
+        (
+            SOURCE + "splits:\n  train: 'a/**'\n  test: ['b/[*']\n",
+            "5: splits.test[0]: the glob is wrong: a [ is not closed; write [[] for the character",
+        ),
+        (
+            SOURCE + f"splits: {{train: '{'{' * 5000}'}}\n",
+            "3: splits.train: the glob is wrong: it nests too deeply",
+        ),
+        (
+            SOURCE + "labels: {classes: [cat, dog, cat]}\n",
+            "3: labels.classes: a class is named twice: 'cat'",
+        ),
+        (
+            "source:\n  url: s3://x\n",
+            "2: source.url: 'x' is no bucket name; "
+            "write s3://BUCKET/PREFIX, BUCKET of 3 to 63 letters, digits, . - and _",
+        ),
+        (
+            SOURCE + "description: see https://user:pw@host/x\n",
+            "3: description: it must not hold credentials; leave them out",
+        ),
+    ],
+)
+def test_what_only_a_run_would_trip_over_is_told_by_its_line(
+    text: str, line: str, refused: Refuse
+) -> None:
+    assert str(refused(text)) == f"configs/datasets/x.yaml:{line}"
+
+
+def test_a_setting_is_named_once_and_as_it_was_given(config_dir: Path, refused: Refuse) -> None:
+    error = refused(SOURCE, "source.include=**/*.{jpg", "labels.classes=[a, a]", "name=z")
+    assert problems_of(error) == [
+        "--set source.include: the glob is wrong: a { is not closed; write [{] for the character",
+        "--set labels.classes: a class is named twice",
+        "--set name: expected x, the name of the file; rename one of the two, or leave name out",
+    ]
+    (config_dir / "clusters/c.yaml").write_text("local: {url: ./there}")
+    with pytest.raises(ConfigError) as caught:
+        load_cluster(config_dir, "c", ["cluster.name=z", "cluster.local.url=s3://x"])
+    assert problems_of(caught.value) == [
+        "--set cluster.local.url: 'x' is no bucket name; "
+        "write s3://BUCKET/PREFIX, BUCKET of 3 to 63 letters, digits, . - and _",
+        "--set cluster.name: expected c, the name of the file; "
+        "rename one of the two, or leave name out",
+    ]
+
+
 def test_all_wrong_settings_are_listed(refused: Refuse) -> None:
     error = refused(SOURCE, "a", "=1", "source.url.x=1", "splits.b=1")
     assert [problem.code for problem in ProblemsError.of(error)] == ["config.invalid_setting"] * 2
@@ -356,7 +414,7 @@ def test_all_wrong_settings_are_listed(refused: Refuse) -> None:
     assert problems_of(error) == [
         "--set source.url.x: source.url is one value: it has no keys; set source.url as a whole",
         "--set mirror.y: mirror: expected true or false, not a mapping",
-        "--set shards.bytes: shards.bytes: expected 1 or more, not -1",
+        "--set shards.bytes: expected 1 or more, not -1",
     ]
 
 

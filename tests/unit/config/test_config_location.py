@@ -21,11 +21,11 @@ def test_paths_are_relative_to_the_base(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("source", "local", "endpoints"),
     [
-        ("s3://b", "s3://b", (None, None)),
-        ("s3://b/", "s3://b/larder/x/", (None, None)),
-        ("s3://b/data/larder/x", "s3://b/data", (None, None)),
-        ("s3://b//data", "S3://b/data/", (None, None)),
-        ("s3://b/a", "s3://b/a", ("http://h:1", "http://H:1/")),
+        ("s3://bkt", "s3://bkt", (None, None)),
+        ("s3://bkt/", "s3://bkt/larder/x/", (None, None)),
+        ("s3://bkt/data/larder/x", "s3://bkt/data", (None, None)),
+        ("s3://bkt//data", "S3://bkt/data/", (None, None)),
+        ("s3://bkt/a", "s3://bkt/a", ("http://h:1", "http://H:1/")),
         ("./data", "data/local", (None, None)),
         ("file:///tmp/a/b", "/tmp/a", (None, None)),
         ("/", "/tmp/a", (None, None)),
@@ -42,10 +42,10 @@ def test_overlaps(source: str, local: str, endpoints: tuple[str | None, str | No
 @pytest.mark.parametrize(
     ("source", "local", "endpoints"),
     [
-        ("s3://b/data", "s3://b/database", (None, None)),
-        ("s3://b", "s3://c", (None, None)),
-        ("s3://b", "s3://b", ("http://h:1", "http://h:2")),
-        ("s3://b", "s3://b", ("http://h:1", None)),
+        ("s3://bkt/data", "s3://bkt/database", (None, None)),
+        ("s3://bkt", "s3://other", (None, None)),
+        ("s3://bkt", "s3://bkt", ("http://h:1", "http://h:2")),
+        ("s3://bkt", "s3://bkt", ("http://h:1", None)),
         ("./data/source", "./data/local", (None, None)),
         ("/tmp/a", "s3://tmp/a", (None, None)),
         ("memory://m/a", "memory://n/a", (None, None)),

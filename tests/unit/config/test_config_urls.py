@@ -74,6 +74,9 @@ def test_credentials_in_urls_are_refused(url: str) -> None:
         ("s3:/bucket/x", "config.unsupported_url"),
         ("S3:bucket", "config.unsupported_url"),
         ("s3://b ", "config.unsupported_url"),
+        ("s3://x", "config.unsupported_url"),
+        ("s3://ab/x", "config.unsupported_url"),
+        (f"s3://{'b' * 64}", "config.unsupported_url"),
         ("file://host/x", "config.unsupported_url"),
         ("memory://", "config.unsupported_url"),
         ("ftp://host/x", "config.unsupported_url"),
@@ -89,6 +92,20 @@ def test_urls_that_no_store_serves(url: str, code: str) -> None:
     fault = url_fault(url)
     assert fault
     assert fault.code == code in CODES
+
+
+@pytest.mark.parametrize(
+    ("url", "hint"),
+    [
+        ("file:/tmp", "write file:///dir, or the path alone"),
+        ("s3:/bucket", "write s3://bucket/prefix"),
+        ("https:/host", "use s3://, file:// or a path"),
+    ],
+)
+def test_a_slash_too_few(url: str, hint: str) -> None:
+    fault = url_fault(url)
+    assert fault
+    assert (fault.message, fault.hint) == ("no // follows the scheme", hint)
 
 
 @pytest.mark.parametrize(

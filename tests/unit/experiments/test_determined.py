@@ -128,7 +128,7 @@ def test_a_template_in_the_way_is_refused(
 def bucket_variables(handover: Make, cluster: Make, environment: Any) -> Any:
     local = {"region": "us-west-2", "endpoint": "http://127.0.0.1:9000"}
     config = render(
-        {"environment": environment}, handover("s3://b/"), cluster("s3://b/", local=local)
+        {"environment": environment}, handover("s3://bkt/"), cluster("s3://bkt/", local=local)
     )
     return config["environment"]["environment_variables"]
 

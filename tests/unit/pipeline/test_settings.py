@@ -83,10 +83,9 @@ def test_the_mistakes_of_both_files_are_listed_at_once() -> None:
         f"{CONFIGS}/datasets/files.yaml:13: environment variable LARDER_SOURCE is not set; "
         "export it, or pass --set source.url=VALUE",
         "--set mirrr: unknown key mirrr; did you mean mirror?",
-        "--set shards.bytes: shards.bytes: expected 1 or more, not -5",
+        "--set shards.bytes: expected 1 or more, not -5",
         "--set cluster.runer: unknown key cluster.runer; did you mean cluster.runner?",
-        "--set cluster.copy.concurrency: "
-        "cluster.copy.concurrency: expected a whole number, not true",
+        "--set cluster.copy.concurrency: expected a whole number, not true",
     ]
     with pytest.raises(ProblemsError) as caught:
         load_settings("filess", "lokal", config_dir=CONFIGS, environ={})

@@ -155,7 +155,7 @@ def refusal(call: Any, *arguments: Any) -> tuple[str, str]:
 def test_wrong_names_are_answered_with_those_there_are(toy: str) -> None:
     assert refusal(larder.open, f"{toy}@v9") == (
         "version.missing",
-        f"{toy}: there is no tag 'v9'; there are latest, v1",
+        f"{toy}: there is no tag 'v9'; the tags are: latest, v1",
     )
     code, text = refusal(larder.open, f"{toy}@{OTHER}")
     assert (code, f"there is no version {OTHER}" in text) == ("version.missing", True)
@@ -166,10 +166,27 @@ def test_wrong_names_are_answered_with_those_there_are(toy: str) -> None:
     for call in (data.shards, data.cache):
         code, text = refusal(call, "test")
         assert code == "version.split"
-        assert text.endswith("there is no split 'test'; there are train, validation")
+        assert text.endswith("there is no split 'test'; the splits are: train, validation")
     code, text = refusal(data.cache, "validation")
     assert code == "cache.missing"
-    assert text.endswith("there is no cache of split 'validation'; there is one of train")
+    assert text.endswith(
+        "there is no cache of split 'validation'; the splits with a cache are: train"
+    )
+
+
+@pytest.mark.parametrize("wrong", [[1.5], [1.0], [True, False], ["1"], np.array([0.0])])
+def test_a_record_has_a_whole_number(toy: str, wrong: Any) -> None:
+    with larder.open(toy).cache("train") as reader:
+        with pytest.raises(TypeError, match="a record's number is an integer, not"):
+            reader.batch(wrong)
+        with pytest.raises(TypeError):
+            reader[wrong[0]]
+        for outside in ([len(reader)], [-len(reader) - 1], np.array([2**64 - 1], np.uint64)):
+            with pytest.raises(IndexError):
+                reader.batch(outside)
+        first = reader[0].keys()
+        assert reader.batch(np.array([0], np.uint8)).keys() == first
+        assert reader.batch([]).keys() == first
 
 
 def test_a_version_without_a_cache(root: str, tmp_path: Path) -> None:

@@ -115,10 +115,20 @@ def test_classes_are_numbered(
             ("dog",),
             ["cat"],
             [],
-            "cat/x: its folder gives it class 'cat', which is none of the 1 class",
+            "cat/x: its folder gives it class 'cat', but the only class is 'dog'",
         ),
-        (None, ["cat"], ["1"], "v: its file val.txt gives it class '1', which is none"),
-        (None, ["5", "6"], ["0"], "v: its file val.txt gives it class '0', which is none of the 2"),
+        (
+            None,
+            ["cat"],
+            ["1"],
+            "v: its file val.txt gives it class '1', but the only class is 'cat'",
+        ),
+        (
+            None,
+            ["5", "6"],
+            ["0"],
+            "v: its file val.txt gives it class '0', which is not one of the 2 classes",
+        ),
         (("dog",), [], ["9" * 10], "v: its file val.txt"),
     ],
 )

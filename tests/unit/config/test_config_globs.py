@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from larder.config.globs import Selection, compile_globs, glob_regex
 from larder.errors import ConfigError
-from larder.samples.globs import Selection, compile_globs, glob_regex
 
 
 @pytest.mark.parametrize(

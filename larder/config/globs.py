@@ -139,7 +139,7 @@ class _Parser:
             low, high = body[at], body[at + 2] if is_range else body[at]
             if low > high or low <= "/" <= high:
                 reason = "is backward" if low > high else "holds a /, which only ** matches"
-                raise self._wrong(f"the range {low}-{high} in [] {reason}", "")
+                raise self._wrong(f"a range in [] {reason}", "")
             yield re.escape(low) + (f"-{re.escape(high)}" if is_range else "")
             at += 3 if is_range else 1
 
