@@ -66,7 +66,7 @@ class TemporaryServer:
         """Wait until it answers.
 
         Raises:
-            FatalError: ``run.timeout``: it does not, or it ended; with its last error.
+            FatalError: ``run.timeout``: it does not; ``run.server``: it ended. With its last error.
         """
         # Not by urllib, which would ask a proxy.
         connection = http.client.HTTPConnection(_HOST, self._port, timeout=seconds)
@@ -76,7 +76,8 @@ class TemporaryServer:
         except (OSError, http.client.HTTPException) as error:
             message = f"Prefect's temporary server did not start: {self._last_error() or error}"
             hint = "start one with `prefect server start`, and name it by PREFECT_API_URL"
-            raise FatalError("run.timeout", message, hint=hint) from error
+            code = "run.timeout" if isinstance(error, TimeoutError) else "run.server"
+            raise FatalError(code, message, hint=hint) from error
         finally:
             connection.close()
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from httpx import HTTPError  # Prefect's
+from httpx import HTTPError, HTTPStatusError  # Prefect's
 from prefect import flow, get_client
 from prefect.context import FlowRunContext
 from prefect.exceptions import Abort
@@ -40,6 +42,11 @@ from tasks.runner import TaskRunner
 from tasks.survey import note_inputs, survey_source
 
 __all__ = ["prepare", "run_prepare"]
+
+_REFUSED = (401, 403)
+_NOT_THERE = (404, 405)
+_MORE = re.compile(r"[\s-]*For more information check: \S+")
+"""What httpx adds to an answer: a page that explains the number."""
 
 _plans: list[Plan] = []
 """What the command line planned a moment ago, so that the source is listed once."""
@@ -158,7 +165,7 @@ def run_prepare(
         KeyboardInterrupt: The user interrupted the run, or cancelled it in Prefect.
     """
     display.note("prefect", "asking the server")
-    _check_server()
+    _check_server(named)
     display.finish("prefect")
     _plans[:] = [plan] if plan else []  # also what a run before this one left
     token = _shown_on.set(display if named else None)
@@ -170,11 +177,11 @@ def run_prepare(
         try:
             document: dict[str, Any] = prepare(**parameters)
         except HTTPError as error:
-            raise _server_error(error) from error
+            raise _server_error(error, named) from error
         except Abort as error:  # the server has a last state, and takes no other
             if stop.is_set():
                 raise KeyboardInterrupt from None
-            raise _server_error(error) from error
+            raise _server_error(error, named) from error
         except LarderError as error:
             if error.code == STOPPED:
                 raise KeyboardInterrupt from None
@@ -184,15 +191,27 @@ def run_prepare(
     return document
 
 
-def _check_server() -> None:
+def _check_server(named: bool) -> None:
     with get_client(sync_client=True) as client:
         error = client.api_healthcheck()
     if error:
-        raise _server_error(error) from error
+        raise _server_error(error, named) from error
 
 
-def _server_error(error: BaseException) -> FatalError:
+def _server_error(error: BaseException, named: bool) -> FatalError:
     url = without_auth(str(get_current_settings().api.url))
-    hint = "see PREFECT_API_URL; the same command carries on"
-    message = f"Prefect's server fails: {without_auth(str(error))}"
-    return FatalError("run.server", message, where=url, hint=hint)
+    text = _MORE.sub("", without_auth(str(error)))
+    hint = "run the same command again"
+    if named:
+        hint = f"{_advice(error, url)}, then {hint}"
+    return FatalError("run.server", f"Prefect's server fails: {text}", where=url, hint=hint)
+
+
+def _advice(error: BaseException, url: str) -> str:
+    """What to do about an answer of the server, or that there is none."""
+    status = error.response.status_code if isinstance(error, HTTPStatusError) else None
+    if status in _REFUSED:
+        return "give USER:PASSWORD in PREFECT_API_URL, or set PREFECT_API_AUTH_STRING"
+    if status in _NOT_THERE and "api" not in urlsplit(url).path.split("/"):
+        return "end PREFECT_API_URL with /api"
+    return "check PREFECT_API_URL and that its server runs"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import yaml
@@ -39,6 +42,29 @@ def refused(done: Finished, status: int, code: str) -> str:
     beginning = f"error[{code}]: "
     assert lines[0].startswith(beginning)
     return lines[0].removeprefix(beginning)
+
+
+@contextmanager
+def answering(status: int) -> Iterator[str]:
+    """The URL of a server on loopback that gives its health check this answer."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nobody reads it."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        serving = Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            serving.join()
 
 
 @pytest.fixture(scope="module")
@@ -305,13 +331,47 @@ class TestFailures:
 
     def test_a_prefect_server_that_is_not_there(self, place: Workplace) -> None:
         done = place.run("--dataset", "imagenet", PREFECT_API_URL="http://127.0.0.1:9/api")
-        assert "127.0.0.1:9" in refused(done, 1, "run.server")
+        told = refused(done, 1, "run.server")
+        assert "127.0.0.1:9" in told
+        assert told.endswith(
+            "; check PREFECT_API_URL and that its server runs, then run the same command again"
+        )
+
+    @pytest.mark.parametrize(
+        ("answer", "path", "advice"),
+        [
+            (404, "", "end PREFECT_API_URL with /api"),
+            (404, "/api", "check PREFECT_API_URL and that its server runs"),
+            (401, "/api", "give USER:PASSWORD in PREFECT_API_URL, or set PREFECT_API_AUTH_STRING"),
+            (403, "", "give USER:PASSWORD in PREFECT_API_URL, or set PREFECT_API_AUTH_STRING"),
+        ],
+    )
+    def test_a_prefect_server_that_refuses(
+        self, place: Workplace, answer: int, path: str, advice: str
+    ) -> None:
+        with answering(answer) as url:
+            done = place.run("--dataset", "imagenet", PREFECT_API_URL=f"{url}{path}")
+        told = refused(done, 1, "run.server")
+        assert told.startswith(f"{url}{path}: Prefect's server fails: Client error '{answer} ")
+        assert told.endswith(f"; {advice}, then run the same command again")
+        assert "developer.mozilla.org" not in told
+
+    def test_a_wrong_setting_of_prefect(self, place: Workplace) -> None:
+        secret = "CANARY0987654321"
+        wrong = f'{{"Authorization": ["{secret}"]}}'
+        done = place.run(
+            "--dataset", "imagenet", PREFECT_CLIENT_CUSTOM_HEADERS=wrong, LARDER_DEBUG="1"
+        )
+        assert (done.status, done.out) == (2, "")
+        name = "error[config.invalid_value]: PREFECT_CLIENT_CUSTOM_HEADERS: "
+        assert done.err.splitlines()[-1].startswith(name)
+        assert secret not in done.err
 
     def test_a_server_that_cannot_start_says_why(self, place: Workplace) -> None:
         home = place.folder / "home/.prefect"
         home.write_text("in the way")
         done = place.run("--dataset", "imagenet", "--json", *SMALL)
         assert done.status == 1
-        assert done.document["error"]["code"] == "run.timeout"
+        assert done.document["error"]["code"] == "run.server"
         assert "File exists" in done.document["error"]["message"]
         assert "Traceback" not in done.err
