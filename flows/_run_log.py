@@ -12,6 +12,7 @@ from prefect.logging import get_run_logger
 
 from flows._prefect import SHOWN
 from larder.cli.display import Display, PlainView
+from larder.errors import ProblemsError
 from larder.pipeline.report import run_lines
 from larder.pipeline.results import RefusedError, RunError
 from tasks._progress import also_listening
@@ -43,9 +44,11 @@ class RunLog:
         self._logger.warning("%s", line)
 
     def outcome(self, document: Mapping[str, Any]) -> None:
-        """What the run led to: version, place and configs; and what it left out."""
+        """What the run led to: version, place and configs; what it warns of and left out."""
         for line in run_lines(document):
             self._log(logging.INFO, line)
+        for warning in document.get("warnings", ()):
+            self._log(logging.WARNING, f"warning[{warning['code']}]: {warning['message']}")
         if document["skipped"]:
             self._log(logging.WARNING, f"{document['skipped']:,} skipped, as the dataset file says")
 
@@ -56,6 +59,11 @@ class RunLog:
             self._log(logging.ERROR, f"failed[{failure.code}]: {failure.line}")
         if more := error.report.failed - len(failures):
             self._log(logging.ERROR, f"and {more:,} more")
+
+    def refused(self, error: ProblemsError) -> None:
+        """All that is wrong with the configuration: Prefect logs the first of it."""
+        for problem in error.problems:
+            self._log(logging.ERROR, f"error[{problem.code}]: {problem}")
 
     def _log(self, level: int, line: str) -> None:
         self._logger.log(level, "%s", line, extra={SHOWN: True})
@@ -70,4 +78,7 @@ def run_log() -> Iterator[RunLog]:
             yield log
     except (RefusedError, RunError) as error:
         log.failed(error)
+        raise
+    except ProblemsError as error:
+        log.refused(error)
         raise

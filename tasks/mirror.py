@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from prefect import task
 
 from larder.pipeline import mirror
@@ -10,10 +12,22 @@ from larder.pipeline.results import BatchReport, RunError
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["mirror_batch", "seal_mirror"]
+__all__ = ["batch_name", "mirror_batch", "seal_mirror"]
 
 
-@task(name="mirror", task_run_name="mirror {batch.rows} objects from {batch.first_row}", **RETRIED)
+def batch_name(parameters: dict[str, Any]) -> str:
+    """The name of a batch's task run, ``mirror objects 2,001 to 2,411``, counted from 1.
+
+    Args:
+        parameters: Of the task.
+    """
+    batch: RowRange = parameters["batch"]
+    first, last = batch.first_row + 1, batch.first_row + batch.rows
+    return f"mirror object {first:,}" if first == last else f"mirror objects {first:,} to {last:,}"
+
+
+# Prefect's protocol of such a function has a class method that no function has.
+@task(name="mirror", task_run_name=batch_name, **RETRIED)  # type: ignore[arg-type]
 @cancelled_when_stopped
 def mirror_batch(job: Job, batch: RowRange, beside: int) -> BatchReport:
     """Copy and verify the objects of one batch.

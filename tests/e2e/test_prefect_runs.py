@@ -22,7 +22,7 @@ SECRET = "anotherverysecretvalue987654321"
 NAMES = {
     "inventory": r"inventory of NAME",
     "plan": r"plan NAME",
-    "mirror": r"mirror \d+ objects from \d+",
+    "mirror": r"mirror objects [\d,]+ to [\d,]+",
     "seal mirror": r"manifests of the mirror",
     "shard": r"shards from NAME-(train|validation)-\d{6}\.tar",
     "index": r"index of the shards",
@@ -145,6 +145,24 @@ def test_the_flow_as_a_deployment_calls_it(
     assert (reporting.folder / f"out/local/{name}/experiment.yaml").is_file()
     (run,) = prefect_server.flow_runs(f"prepare {name} for local")
     assert run["parameters"]["settings"] is None
+
+
+def test_the_log_of_a_run_has_every_mistake_of_its_configuration(
+    reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str]
+) -> None:
+    name = named()
+    settings = ["shards.bytes=many", "on_bad_key=never", "cluster.copy.nonsense=1"]
+    script = (
+        f"from flows.prepare_flow import prepare\nprepare(dataset={name!r}, settings={settings!r})"
+    )
+    assert reporting.run(python=("-c", script)).status == 1
+    (run,) = prefect_server.flow_runs(f"prepare {name} for local")
+    assert run["state_type"] == "FAILED"
+    logged = prefect_server.logs(run, "Finished in state")
+    mistakes = [line for line in logged if line.startswith("error[config.")]
+    assert len(mistakes) == len(settings)
+    for setting in settings:
+        assert [line for line in mistakes if setting.partition("=")[0] in line], mistakes
 
 
 RETRIES = """
@@ -391,6 +409,18 @@ def test_batches_whose_objects_failed_are_failed_and_reported_as_without_prefect
     assert len(failed) == 2 < len(shards)
     assert {task["run_count"] for task in failed} == {1}
     assert {task["state_type"] for task in tasks if task not in failed} == {"COMPLETED"}
+
+
+def test_a_level_for_the_terminal_leaves_the_runs_page_as_it_is(
+    reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str]
+) -> None:
+    name = named()
+    done = reporting.run("--dataset", name, "--quiet", PREFECT_LOGGING_LEVEL="ERROR")
+    assert (done.status, done.err) == (0, "")
+    (run,) = prefect_server.flow_runs(f"prepare {name} for local")
+    logged = prefect_server.logs(run, "Finished in state")
+    for beginning in ("inventory: started", "mirror: done", "  config   "):
+        assert [line for line in logged if line.startswith(beginning)], logged
 
 
 @pytest.mark.parametrize("port", ["server", 9])
