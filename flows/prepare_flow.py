@@ -165,7 +165,7 @@ def run_prepare(
         KeyboardInterrupt: The user interrupted the run, or cancelled it in Prefect.
     """
     display.note("prefect", "asking the server")
-    _check_server()
+    _check_server(named)
     display.finish("prefect")
     _plans[:] = [plan] if plan else []  # also what a run before this one left
     token = _shown_on.set(display if named else None)
@@ -177,11 +177,11 @@ def run_prepare(
         try:
             document: dict[str, Any] = prepare(**parameters)
         except HTTPError as error:
-            raise _server_error(error) from error
+            raise _server_error(error, named) from error
         except Abort as error:  # the server has a last state, and takes no other
             if stop.is_set():
                 raise KeyboardInterrupt from None
-            raise _server_error(error) from error
+            raise _server_error(error, named) from error
         except LarderError as error:
             if error.code == STOPPED:
                 raise KeyboardInterrupt from None
@@ -191,17 +191,19 @@ def run_prepare(
     return document
 
 
-def _check_server() -> None:
+def _check_server(named: bool) -> None:
     with get_client(sync_client=True) as client:
         error = client.api_healthcheck()
     if error:
-        raise _server_error(error) from error
+        raise _server_error(error, named) from error
 
 
-def _server_error(error: BaseException) -> FatalError:
+def _server_error(error: BaseException, named: bool) -> FatalError:
     url = without_auth(str(get_current_settings().api.url))
     text = _MORE.sub("", without_auth(str(error)))
-    hint = f"{_advice(error, url)}, then run the same command again"
+    hint = "run the same command again"
+    if named:
+        hint = f"{_advice(error, url)}, then {hint}"
     return FatalError("run.server", f"Prefect's server fails: {text}", where=url, hint=hint)
 
 

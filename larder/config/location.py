@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from larder.config.models import Location
 from larder.config.secrets import holds_url_with_credentials
 from larder.config.urls import NO_CREDENTIALS
 from larder.errors import ConfigError
+
+if TYPE_CHECKING:
+    from larder.config.models import Location  # imports pydantic, which a light install lacks
 
 __all__ = ["check_overlap", "directory", "is_path", "resolve_url"]
 

@@ -24,7 +24,8 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import sys
 from larder.cli.command import command, options, run
-sys.exit(run(lambda: print(options(command("flows.x", "Do x.").parse_args())) or 0))
+from larder.cli.output import print_text
+sys.exit(run(lambda: print_text(str(options(command("flows.x", "Do x.").parse_args()))) or 0))
 """
 
 
