@@ -22,7 +22,7 @@ SECRET = "anotherverysecretvalue987654321"
 NAMES = {
     "inventory": r"inventory of NAME",
     "plan": r"plan NAME",
-    "mirror": r"mirror objects [\d,]+ to [\d,]+",
+    "mirror": r"mirror objects? [\d,]+( to [\d,]+)?",
     "seal mirror": r"manifests of the mirror",
     "shard": r"shards from NAME-(train|validation)-\d{6}\.tar",
     "index": r"index of the shards",
