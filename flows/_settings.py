@@ -29,6 +29,7 @@ _FOLLOWS = "default_factory_not_called"
 """Type of a mistake that only says that there is another one."""
 _TELLING = {"literal_error", "enum", "bool_parsing", "int_parsing", "float_parsing", "string_type"}
 """Types of mistakes whose message says what is allowed, and never what was given."""
+_DAY_SECONDS = 86_400
 _FIELD = re.compile(r'field "(\w+)"')
 
 
@@ -62,7 +63,8 @@ def startup_seconds() -> float:
     """How long a temporary server may take to start. Call it after `load_prefect`."""
     from prefect.settings import get_current_settings
 
-    return float(get_current_settings().server.ephemeral.startup_timeout_seconds)
+    seconds = get_current_settings().server.ephemeral.startup_timeout_seconds
+    return float(min(max(seconds, 1), _DAY_SECONDS))  # a socket takes not every number
 
 
 def profiles_path() -> Path:
@@ -98,7 +100,7 @@ def _invalid_values(error: ValidationError) -> Iterator[ConfigError]:
         if mistake["type"] == _FOLLOWS and len(mistakes) > 1:
             continue
         model, names = models.get(error.title), [str(part) for part in mistake["loc"]]
-        where = _variable(model, names[0]) if model and names else _WHOLE
+        where = _variable(model, names[0] if names else "*") if model else _WHOLE
         told = mistake["msg"].replace("Input", "it", 1).partition(", unable to")[0]
         yield _problem(where, told if mistake["type"] in _TELLING else _HINT)
 
@@ -125,7 +127,10 @@ def _models() -> Iterator[type[BaseModel]]:
 
 
 def _variable(model: type[BaseModel], field: str) -> str:
-    """The environment variable of a field: of several names the one that is set."""
+    """The environment variable of a field: of several names the one that is set.
+
+    Of ``*``, several fields that do not go together, what their variables begin with.
+    """
     names = [f"{model.model_config.get('env_prefix', '')}{field}".upper()]
     if field in model.model_fields:
         names += _aliases(model.model_fields[field])

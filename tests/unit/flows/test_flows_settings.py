@@ -21,17 +21,21 @@ except ConfigError as error:
 """
 
 
-def load(home: Path, **environment: str) -> tuple[list[str], str]:
-    """The lines that say what is wrong, and all that was written to stderr."""
+def run(script: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")}
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD],
+    return subprocess.run(
+        [sys.executable, "-c", script],
         env={**clean, "PREFECT_HOME": str(home), **environment},
         cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
         check=True,
     )
+
+
+def load(home: Path, **environment: str) -> tuple[list[str], str]:
+    """The lines that say what is wrong, and all that was written to stderr."""
+    done = run(LOAD, home, **environment)
     return done.stdout.splitlines(), done.stderr
 
 
@@ -60,6 +64,25 @@ def test_every_wrong_setting_of_a_kind_is_named(tmp_path: Path) -> None:
     lines, err = load(tmp_path, **wrong)
     assert sorted(line.split()[1].rstrip(":") for line in lines) == sorted(wrong)
     assert CANARY not in "".join(lines) + err
+
+
+def test_settings_that_do_not_go_together_are_named_by_what_they_begin_with(
+    tmp_path: Path,
+) -> None:
+    (line,), _ = load(tmp_path, PREFECT_LOGGING_TO_API_BATCH_SIZE="1")
+    name = "PREFECT_LOGGING_TO_API_*"
+    assert line.startswith(f"config.invalid_value {name}: Prefect cannot read it; set or unset")
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [("-5", 1.0), ("0", 1.0), ("90", 90.0), ("9" * 30, 86_400.0)]
+)
+def test_a_server_is_awaited_for_a_time_that_a_socket_can_wait(
+    tmp_path: Path, given: str, seconds: float
+) -> None:
+    script = "from flows._settings import *; load_prefect(); print(startup_seconds())"
+    done = run(script, tmp_path, PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS=given)
+    assert float(done.stdout) == seconds
 
 
 def test_profiles_that_are_not_toml_are_named(tmp_path: Path) -> None:
