@@ -210,9 +210,11 @@ class TestRun:
         done = built[0].run("--dataset", "imagenet", "--quiet", *SMALL)
         assert (done.status, done.out, done.err) == (0, "", "")
 
-    def test_quiet_is_silent_with_prefect_too(self, reporting: Workplace) -> None:
+    def test_quiet_tells_warnings_alone_with_prefect_too(self, reporting: Workplace) -> None:
         done = reporting.run("--dataset", "imagenet", "--quiet", *SMALL)
-        assert (done.status, done.out, done.err) == (0, "", "")
+        assert (done.status, done.out) == (0, "")
+        beginnings = {line.partition(":")[0] for line in done.err.splitlines()}
+        assert beginnings == {"warning[few_shards]"}
 
     def test_configs_go_where_output_says(self, built: tuple[Workplace, Finished]) -> None:
         place, _ = built
