@@ -94,7 +94,7 @@ def test_a_deployment_keeps_the_limits_of_the_cluster_file_and_logs_its_stages(
 
     work = next(reporting.local.glob(f"larder/{dataset}/segments/*/work"))
     batches = {
-        "mirror": len(list(work.glob("mirror/*.parquet"))),
+        "mirror": len(list(work.glob("mirror/*/*.parquet"))),
         "shards": len(list(work.glob("shards/*.json"))),
     }
     tasks = prefect_server.task_runs(run, sum(batches.values()) + 8)
