@@ -65,12 +65,13 @@ class RunningTotals:
 def target_for(ends: _Totals, target_bytes: int, count_min: int) -> int:
     """The target, of ``target_bytes`` at most, that gives a split enough shards of like sizes.
 
-    Enough are ``count_min``, or one for each sample where there are fewer samples. A smaller
-    target never gives fewer shards, so no target gives a number of shards between ``count_min``
-    and that of the largest target that gives enough. That number is taken; it is less than twice
-    ``count_min``, unless ``target_bytes`` itself gives more: a shard that is a byte too long
-    becomes two. Of the targets that give it, the smallest is returned: a larger one would leave
-    less for the last shard, down to a single sample.
+    Enough are ``count_min``, or one for each sample where there are fewer samples. Where
+    ``target_bytes`` gives enough it is returned, so that nothing is packed anew. A smaller target
+    never gives fewer shards, so no target gives a number of shards between ``count_min`` and that
+    of the largest target that gives enough. That number is taken; it is less than twice
+    ``count_min``: a shard that is a byte too long becomes two. Of the targets that give it, the
+    smallest is returned: a larger one would leave less for the last shard, down to a single
+    sample.
 
     Args:
         ends: Running totals of the samples' sizes in the order of the samples.
@@ -78,11 +79,10 @@ def target_for(ends: _Totals, target_bytes: int, count_min: int) -> int:
         count_min: Shards that there should be.
     """
     wanted = min(count_min, len(ends))
-    largest = target_bytes
-    if count_shards(ends, target_bytes, wanted) < wanted:
-        # The smallest target with too few shards, less a byte.
-        largest = _smallest(target_bytes, lambda tried: count_shards(ends, tried, wanted) < wanted)
-        largest -= 1
+    if count_shards(ends, target_bytes, wanted) >= wanted:
+        return target_bytes
+    # The smallest target with too few shards, less a byte.
+    largest = _smallest(target_bytes, lambda tried: count_shards(ends, tried, wanted) < wanted) - 1
     count = count_shards(ends, largest, len(ends))
     return _smallest(largest, lambda tried: count_shards(ends, tried, count + 1) <= count)
 

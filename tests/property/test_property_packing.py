@@ -119,10 +119,10 @@ def test_every_split_gets_as_many_shards_as_it_should(
         without = _filled(group, target_bytes)
         assert len(own) >= max(wanted, len(without))
         if len(without) >= wanted:
-            assert len(own) == len(without)
+            assert not group or targets[split] == target_bytes, "nothing is packed anew"
         else:
             assert len(own) <= max(1, 2 * (wanted - 1))
-        if targets[split] > 1:
+        if len(without) < wanted and targets[split] > 1:
             # A target of a byte less gives more shards; so no other makes the longest shorter.
             assert len(_filled(group, targets[split] - 1)) > len(own)
         for plan in own:
@@ -144,7 +144,7 @@ def test_no_target_gives_a_number_of_shards_nearer_to_the_least(
 
 
 @pytest.mark.parametrize(("samples", "least"), [(1_418, 2), (10_000, 16), (5_000, 64)])
-@pytest.mark.parametrize("target_bytes", [10**9, 1_500_000])
+@pytest.mark.parametrize("target_bytes", [10**9, 2_200_000])
 def test_no_shard_is_left_with_a_few_samples(samples: int, least: int, target_bytes: int) -> None:
     """Such a shard leaves its reader idle, and a rank of DDP waits for ever for the others."""
     random = Random(samples)
