@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import lmdb
 
-from larder.cache.layout import SCHEMA_KEY, PartFacts, record_key
+from larder.cache.layout import SCHEMA_KEY, CacheFileFacts, record_key
 from larder.cache.record import Codec, ContentDigest, Value, checksum
 from larder.cache.schema import Schema
 from larder.cache.scratch import disk_errors, draft
@@ -41,7 +41,7 @@ def build_part(
     transaction_bytes: int = TRANSACTION_BYTES,
     map_bytes: int = MAP_BYTES,
     on_record: Callable[[int, int, int], None] | None = None,
-) -> PartFacts:
+) -> CacheFileFacts:
     """Write records to an LMDB file that appears under ``path`` when it is whole and durable.
 
     Memory is about twice ``transaction_bytes``. Killed at any time, nothing is at ``path`` that
@@ -84,7 +84,7 @@ def build_part(
         with disk_errors(path):
             size_bytes, sha256 = _file_facts(file.path)
         file.publish()
-    return PartFacts(bytes=size_bytes, sha256=sha256, digest=digest.hexdigest(), records=count)
+    return CacheFileFacts(bytes=size_bytes, sha256=sha256, digest=digest.hexdigest(), records=count)
 
 
 class _Writer:

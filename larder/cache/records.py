@@ -33,7 +33,7 @@ from larder.cache.fields import (
     widened,
 )
 from larder.cache.images import Picture, open_picture
-from larder.cache.layout import PartFacts
+from larder.cache.layout import CacheFileFacts
 from larder.cache.record import Value
 from larder.cache.schema import Field, Schema
 from larder.cache.shard import ShardReader
@@ -88,7 +88,7 @@ def build_samples(
     threads: int | None = None,
     window_bytes: int = WINDOW_BYTES,
     progress: Progress | None = None,
-) -> PartFacts:
+) -> CacheFileFacts:
     """Build the part of one split. Memory is ``window_bytes`` and what `build_part` needs.
 
     Args:

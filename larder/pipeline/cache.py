@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from larder.cache.part import open_part
+from larder.cache.file import open_file
 from larder.cache.records import Samples, build_samples
 from larder.errors import NotFoundError
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline.index import Index
-from larder.pipeline.job import Job, Ref, opened_root
+from larder.pipeline.job import Job, ManifestRef, opened_root
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.standing import has_sha256
 from larder.progress import Progress
@@ -24,7 +24,7 @@ from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.temporary import workshop
 from larder.versions import layout
-from larder.versions.documents import CachePart, seal, unseal
+from larder.versions.documents import CacheFile, seal, unseal
 
 __all__ = ["CacheBatch", "cache_split", "cache_splits"]
 
@@ -38,14 +38,14 @@ class CacheBatch:
 
     Attributes:
         split: Its name.
-        samples: Ref of schema SAMPLES, over all splits.
+        samples: ManifestRef of schema SAMPLES, over all splits.
         first_row: Where those of the split begin.
         rows: How many there are.
         bytes: Of the split's shards.
     """
 
     split: str
-    samples: Ref
+    samples: ManifestRef
     first_row: int
     rows: int
     bytes: int
@@ -63,14 +63,16 @@ def cache_splits(job: Job, index: Index) -> list[CacheBatch]:
     return batches
 
 
-def cache_split(job: Job, batch: CacheBatch, *, progress: Progress, beside: int = 1) -> CachePart:
+def cache_split(
+    job: Job, batch: CacheBatch, *, progress: Progress, concurrent_batches: int = 1
+) -> CacheFile:
     """Build the part of one split and store it; one that is stored already is kept.
 
     Args:
         job: The run.
         batch: What to build.
-        progress: Told of stage ``cache``.
-        beside: Parts that are built at once and share ``copy.memory_bytes``.
+        progress: Reports progress of stage ``cache``.
+        concurrent_batches: Parts that are built at once and share ``copy.memory_bytes``.
 
     Raises:
         ObjectError: ``sample.undecodable``.
@@ -93,19 +95,19 @@ def cache_split(job: Job, batch: CacheBatch, *, progress: Progress, beside: int 
                 path,
                 limit_bytes=None,  # samples come to an end
                 reserve_bytes=_reserve_bytes(folder),
-                window_bytes=max(1, job.cluster.copy_.memory_bytes // beside),
+                window_bytes=max(1, job.cluster.copy_.memory_bytes // concurrent_batches),
                 progress=progress,
             )
-            with closing(open_part(path, facts)) as built:
+            with closing(open_file(path, facts)) as built:
                 built.verify()
             key = layout.cache_key(job.segment, batch.split, facts.sha256)
             stored = root.upload(key, path)
-        part = CachePart(key, facts.bytes, facts.sha256, facts.digest, facts.records)
+        part = CacheFile(key, facts.bytes, facts.sha256, facts.digest, facts.records)
         _leave_receipt(root, note, part, stored.etag)
     return part
 
 
-def _stored(root: Store, note: str) -> CachePart | None:
+def _stored(root: Store, note: str) -> CacheFile | None:
     """The part of a receipt, if its file is what the receipt says.
 
     A file whose etag is not that of the receipt is read, as `larder.pipeline.standing` does with a
@@ -114,7 +116,7 @@ def _stored(root: Store, note: str) -> CachePart | None:
     try:
         plain = unseal(bytes(root.get(note)), object_url(root.url, note))
         etag = plain.pop("etag", "")
-        part = CachePart(**plain)
+        part = CacheFile(**plain)
         info = root.head(part.path)
     except (NotFoundError, TypeError):
         return None
@@ -127,12 +129,12 @@ def _stored(root: Store, note: str) -> CachePart | None:
     return part
 
 
-def _leave_receipt(root: Store, note: str, part: CachePart, etag: str) -> None:
+def _leave_receipt(root: Store, note: str, part: CacheFile, etag: str) -> None:
     root.put(note, seal({**asdict(part), "etag": etag}))
 
 
 def _workshop_place(root: Store) -> Path:
-    """Where to build: on the local side's own disk where that is a directory.
+    """Where to build: on the storage's own disk where that is a directory.
 
     One place for all segments, so that what a killed run left is found by a run of another.
     """

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from larder.cache.part import PartReader
+from larder.cache.file import PartReader
 from larder.cache.record import Array, Column, empty_columns
 from larder.cache.schema import Field, Schema
 from larder.errors import FatalError

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from larder.cache.fetch import cache_directory, fetch_part
-from larder.cache.layout import PartFacts
-from larder.cache.part import PartReader, open_part
+from larder.cache.file import PartReader, open_file
+from larder.cache.layout import CacheFileFacts
 from larder.errors import ConfigError, DamageError, StoreError
 from larder.readers.address import Address, parse_address
 from larder.readers.braces import expand
@@ -17,7 +17,7 @@ from larder.readers.cache import CacheReader
 from larder.store import local_path, object_url, open_store
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import CachePart, SplitFacts, VersionDocument
+from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
 from larder.versions.publish import read_tag, read_version
 
 __all__ = ["Data", "open_data"]
@@ -121,10 +121,10 @@ class Data:
         try:
             with self._access.store() as store:
                 for part in parts:
-                    facts = PartFacts(part.bytes, part.sha256, part.digest, part.records)
+                    facts = CacheFileFacts(part.bytes, part.sha256, part.digest, part.records)
                     path = fetch_part(store, part.path, facts, self._cache_dir)
                     readers.append(
-                        open_part(path, facts, verify=verify, check_records=check_records)
+                        open_file(path, facts, verify=verify, check_records=check_records)
                     )
             return CacheReader(readers)
         except BaseException:
@@ -142,7 +142,7 @@ class Data:
             )
         return self._document.splits[split]
 
-    def _parts(self, split: str) -> tuple[CachePart, ...]:
+    def _parts(self, split: str) -> tuple[CacheFile, ...]:
         self._split(split)
         cached = self._document.cache.splits if self._document.cache else {}
         if not cached.get(split):

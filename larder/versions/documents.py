@@ -19,7 +19,7 @@ from larder.manifest.digest import canonical_json
 __all__ = [
     "MAKE_ANEW",
     "CacheFacts",
-    "CachePart",
+    "CacheFile",
     "FileFacts",
     "SegmentDocument",
     "SegmentUse",
@@ -61,7 +61,7 @@ class FileFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class CachePart:
+class CacheFile:
     """The LMDB part of one split.
 
     Attributes:
@@ -84,7 +84,7 @@ class CacheFacts:
     """The cache of a segment or version: ``kind`` is ``encoded`` or ``decoded``."""
 
     kind: str
-    splits: Mapping[str, tuple[CachePart, ...]]
+    splits: Mapping[str, tuple[CacheFile, ...]]
 
     @property
     def records(self) -> int:
@@ -229,6 +229,6 @@ def _cache(plain: dict[str, Any] | None) -> CacheFacts | None:
     if plain is None:
         return None
     splits = {
-        name: tuple(CachePart(**part) for part in parts) for name, parts in plain["splits"].items()
+        name: tuple(CacheFile(**part) for part in parts) for name, parts in plain["splits"].items()
     }
     return CacheFacts(kind=plain["kind"], splits=splits)

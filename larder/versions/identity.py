@@ -37,7 +37,7 @@ def _shape(dataset: Dataset) -> dict[str, Any]:
         del shape["shards"]["count_min"]
     splits = dataset.splits
     if isinstance(splits, HashSplits):
-        shape["splits"] = ["hash", splits.hash, list(splits.parts.items()), splits.group]
+        shape["splits"] = ["hash", splits.seed, list(splits.fractions.items()), splits.group]
     else:
         shape["splits"] = ["globs", *splits.items()]
     cache = dataset.cache.model_dump(mode="json") if dataset.cache else None

@@ -10,7 +10,7 @@ from larder.store import open_store
 from larder.versions import layout
 from larder.versions.documents import (
     CacheFacts,
-    CachePart,
+    CacheFile,
     SegmentUse,
     SplitFacts,
     VersionDocument,
@@ -38,7 +38,7 @@ def publish_toy(url: str, folder: Path) -> str:
     rows = ({"x": number} for number in range(3))
     path = folder / "a.mdb"
     facts = build_part(rows, Schema((Field("x", "int64"),)), path, limit_bytes=1 << 20)
-    part = CachePart("segments/s/cache/a.mdb", facts.bytes, facts.sha256, facts.digest, 3)
+    part = CacheFile("segments/s/cache/a.mdb", facts.bytes, facts.sha256, facts.digest, 3)
     version = VersionDocument(
         dataset="toy",
         id=ID,

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from larder.cache.build import build_part
-from larder.cache.layout import PartFacts
-from larder.cache.part import PartReader, open_part
+from larder.cache.file import PartReader, open_file
+from larder.cache.layout import CacheFileFacts
 from larder.cache.record import Codec, ContentDigest, empty_columns
 from larder.cache.schema import Field, Schema
 from larder.errors import FatalError
@@ -44,7 +44,7 @@ def values(number: int) -> dict[str, Any]:
     return record
 
 
-def build(path: Path, count: int, **options: Any) -> PartFacts:
+def build(path: Path, count: int, **options: Any) -> CacheFileFacts:
     options.setdefault("limit_bytes", AMPLE_BYTES)
     return build_part(map(values, range(count)), SCHEMA, path, **options)
 
@@ -52,7 +52,7 @@ def build(path: Path, count: int, **options: Any) -> PartFacts:
 @pytest.fixture
 def part(tmp_path: Path) -> Iterator[PartReader]:
     facts = build(tmp_path / "train.mdb", 100)
-    with open_part(tmp_path / "train.mdb", facts) as reader:
+    with open_file(tmp_path / "train.mdb", facts) as reader:
         yield reader
 
 
@@ -126,7 +126,7 @@ def test_columns_that_are_there_are_filled(part: PartReader) -> None:
 
 def test_an_empty_part(tmp_path: Path) -> None:
     facts = build(tmp_path / "none.mdb", 0)
-    with open_part(tmp_path / "none.mdb", facts, verify=True) as reader:
+    with open_file(tmp_path / "none.mdb", facts, verify=True) as reader:
         assert len(reader) == 0
         assert list(reader) == []
         assert reader.batch([])["label"].shape == (0,)  # type: ignore[union-attr]
@@ -140,7 +140,7 @@ def test_arrays_belong_to_the_caller(part: PartReader) -> None:
 
 def test_the_map_grows_and_loses_nothing(tmp_path: Path) -> None:
     facts = build(tmp_path / "a.mdb", 1000, map_bytes=1 << 16, transaction_bytes=1 << 15)
-    with open_part(tmp_path / "a.mdb", facts) as reader:
+    with open_file(tmp_path / "a.mdb", facts) as reader:
         for number, record in enumerate(reader):
             assert_record(record, number)
 
@@ -189,7 +189,7 @@ def test_a_builder_that_fails_leaves_the_old_part(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         build_part(failing(), SCHEMA, path, limit_bytes=AMPLE_BYTES)
     assert os.listdir(tmp_path) == ["a.mdb"]
-    open_part(path, facts, verify=True).close()
+    open_file(path, facts, verify=True).close()
 
 
 def test_records_are_told_as_they_are_written(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ BUILD = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from test_cache_part import build
+from test_cache_file import build
 print(build(Path(sys.argv[2]), 2000, transaction_bytes=100_000, map_bytes=1 << 20).sha256)
 """
 
@@ -228,13 +228,13 @@ def test_the_same_records_give_the_same_bytes_in_every_process(tmp_path: Path) -
 def test_two_readers_of_one_file_share_it(tmp_path: Path) -> None:
     facts = build(tmp_path / "a.mdb", 10)
     os.link(tmp_path / "a.mdb", tmp_path / "b.mdb")
-    first = open_part(tmp_path / "a.mdb", facts)
-    second = open_part(tmp_path / "b.mdb", facts)
+    first = open_file(tmp_path / "a.mdb", facts)
+    second = open_file(tmp_path / "b.mdb", facts)
     first.close()
     first.close()
     assert_record(second[4], 4)
     second.close()
-    with open_part(tmp_path / "a.mdb", facts) as third:
+    with open_file(tmp_path / "a.mdb", facts) as third:
         assert_record(third[4], 4)
 
 
@@ -255,16 +255,16 @@ FORK = """
 import os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from test_cache_part import build, open_part, assert_record
+from test_cache_file import build, open_file, assert_record
 path = Path(sys.argv[2])
-part = open_part(path, build(path, 50))
+part = open_file(path, build(path, 50))
 assert_record(part[1], 1)
 before = part._environment.get()
 child = os.fork()
 if not child:
     assert_record(part[2], 2)
     assert part._environment.get() is not before
-    assert len(open_part(path, part._facts)) == 50
+    assert len(open_file(path, part._facts)) == 50
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 assert part._environment.get() is before

@@ -11,17 +11,17 @@ from pathlib import Path
 import lmdb
 
 from larder.cache.environment import acquire, release
-from larder.cache.layout import SCHEMA_KEY, PartFacts, record_key
+from larder.cache.layout import SCHEMA_KEY, CacheFileFacts, record_key
 from larder.cache.record import Array, Buffer, Codec, Column, ContentDigest, empty_columns
 from larder.cache.schema import Schema
 from larder.cache.scratch import disk_errors
 from larder.errors import DamageError
 
-__all__ = ["PartReader", "open_part"]
+__all__ = ["PartReader", "open_file"]
 
 
-def open_part(
-    path: Path, facts: PartFacts, *, verify: bool = False, check_records: bool = True
+def open_file(
+    path: Path, facts: CacheFileFacts, *, verify: bool = False, check_records: bool = True
 ) -> PartReader:
     """Open a part whose file is on a local disk.
 
@@ -50,7 +50,7 @@ def open_part(
     return PartReader(path, facts, check_records=check_records)
 
 
-def _verify_file(path: Path, facts: PartFacts) -> None:
+def _verify_file(path: Path, facts: CacheFileFacts) -> None:
     with open(path, "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != facts.sha256:
@@ -59,7 +59,7 @@ def _verify_file(path: Path, facts: PartFacts) -> None:
 
 
 class PartReader:
-    """The records of one part; `open_part` makes one.
+    """The records of one part; `open_file` makes one.
 
     It may be used by many threads and after a fork. What is pickled is the path and the facts.
 
@@ -68,7 +68,7 @@ class PartReader:
         schema: The fields of every record.
     """
 
-    def __init__(self, path: Path, facts: PartFacts, *, check_records: bool = True) -> None:
+    def __init__(self, path: Path, facts: CacheFileFacts, *, check_records: bool = True) -> None:
         self.path = path
         self._facts = facts
         self._check_records = check_records
@@ -207,5 +207,5 @@ class PartReader:
         return schema
 
 
-def _reopen(path: Path, facts: PartFacts, check_records: bool) -> PartReader:
-    return open_part(path, facts, check_records=check_records)
+def _reopen(path: Path, facts: CacheFileFacts, check_records: bool) -> PartReader:
+    return open_file(path, facts, check_records=check_records)
