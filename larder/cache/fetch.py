@@ -17,18 +17,18 @@ from larder.store.base import Store
 from larder.temporary import wait_for_lock
 from larder.units import format_bytes
 
-__all__ = ["VARIABLE", "cache_directory", "fetch_part"]
+__all__ = ["VARIABLE", "cache_directory", "fetch_file"]
 
 VARIABLE = "LARDER_CACHE_DIR"
-"""Environment variable that names the directory of downloaded parts."""
+"""Environment variable that names the directory of downloaded files."""
 
 
 def cache_directory(given: str | Path | None = None) -> Path:
-    """Where parts are downloaded to: what is given, ``$LARDER_CACHE_DIR``, ``~/.cache/larder``."""
+    """Where files are downloaded to: what is given, ``$LARDER_CACHE_DIR``, ``~/.cache/larder``."""
     return Path(given or os.environ.get(VARIABLE) or "~/.cache/larder").expanduser()
 
 
-def fetch_part(store: Store, key: str, facts: CacheFileFacts, directory: Path) -> Path:
+def fetch_file(store: Store, key: str, facts: CacheFileFacts, directory: Path) -> Path:
     """The path of a part on a local disk; downloaded, unless the store is a directory.
 
     A file is named by its sha256, and appears when its bytes were compared with it, so what is
@@ -36,7 +36,7 @@ def fetch_part(store: Store, key: str, facts: CacheFileFacts, directory: Path) -
     want the same part wait for the one that downloads it.
 
     Args:
-        store: Holds the part.
+        store: Holds the file.
         key: The part.
         facts: What was published of it.
         directory: Where downloads go: see `cache_directory`.
