@@ -76,7 +76,7 @@ SAMPLES = pa.schema(
                     pa.struct(
                         [
                             pa.field("ext", pa.string(), nullable=False),
-                            pa.field("offset", pa.int64(), nullable=False),
+                            pa.field("offset", pa.int64()),
                             pa.field("length", pa.int64(), nullable=False),
                             pa.field("crc32c", pa.uint32(), nullable=False),
                         ]
@@ -90,8 +90,11 @@ SAMPLES = pa.schema(
 )
 """One row per sample of a segment. ``id`` counts from 0 within a split.
 
-``offset`` and ``length`` cover all of the sample's members in the shard, headers and padding
-included; those of a part cover its data alone.
+``offset`` and ``length`` say where the sample is in the shard's first file: in bytes, with all that
+belongs to it, such as headers and padding; in a format of columns the number of its row, and 1.
+``length`` and ``crc32c`` of a part are of its content as it is read back, ``offset`` is where these
+bytes stand as they are: null where the format keeps them otherwise. A label is a part ``cls``,
+decimal digits in ASCII, whatever the format makes of it.
 """
 
 SHARDS = pa.schema(
@@ -104,7 +107,11 @@ SHARDS = pa.schema(
         pa.field("sha256", pa.string(), nullable=False),
     ]
 )
-"""One row per shard, in the order of the dataset file's splits, then by name."""
+"""One row per file of a shard, in the order of the dataset file's splits, then of the shards.
+
+The first file of a shard gives it its name and has its ``samples``; of its others, which follow,
+``samples`` is 0.
+"""
 
 RECORDS = pa.schema(
     [

@@ -55,6 +55,7 @@ def seal_segment(
     segment = SegmentDocument(
         dataset=job.dataset.name,
         id=job.segment,
+        shards=job.dataset.shards.format,
         splits=index.splits,
         classes=job.classes,
         files=(_file(index.samples, "samples"), _file(index.shards, "shards")),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import islice
 from typing import cast
 
@@ -22,11 +23,12 @@ from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Totals
 from larder.pipeline.standing import standing_shards
 from larder.progress import Progress
 from larder.shards.build import build_shard
+from larder.shards.formats import shard_format
 from larder.shards.model import Sample, ShardBatch, read_samples
 from larder.shards.packing import batch_shards
 from larder.shards.readahead import open_reads, suited_concurrency
 from larder.store import object_url
-from larder.store.base import Store
+from larder.store.base import Store, Writer
 from larder.transfer.align import MIRRORED
 from larder.transfer.mirrored import Mirror, mirrored_objects
 from larder.versions import layout
@@ -101,8 +103,9 @@ def shard_batch(
                 plan,
                 own,
                 source,
-                root.writer(layout.shard_key(job.segment, plan.split, plan.name)),
+                partial(_writer, root, job.segment, plan.split),
                 reads,
+                shard_format(job.dataset.shards.format),
                 validate=job.dataset.validation,
                 on_bad_sample=job.dataset.on_bad_sample,
                 progress=progress,
@@ -125,6 +128,10 @@ def _reading(job: Job, root: Store, batch: ShardBatch) -> Iterator[Store]:
     with opened(job.cluster.storage, object_url(job.root, layout.mirror_prefix())) as store:
         # A mirror has what shards are made with, and no more: head, get and open.
         yield cast("Store", Mirror(store, mirrored_objects(parts)))
+
+
+def _writer(root: Store, segment: str, split: str, name: str) -> Writer:
+    return root.writer(layout.shard_key(segment, split, name))
 
 
 def _samples(job: Job, root: Store, batch: ShardBatch) -> Generator[Sample]:

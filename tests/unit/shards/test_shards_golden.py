@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from larder.shards.build import build_shard
+from larder.shards.formats import FORMATS
 from larder.shards.model import read_samples
 from larder.shards.packing import plan_shards
 from larder.shards.readahead import open_reads
@@ -17,6 +18,8 @@ from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.memory import forget
 from larder.testing.sample_orders import Content, order_samples
+
+WEBDATASET = FORMATS["webdataset"]
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "shards.json"
 
@@ -46,11 +49,11 @@ def test_webdataset(store: Store, memory_bytes: int) -> None:
     batch = order_samples(store, SAMPLES)
     found = {}
     samples = read_samples([batch])
-    for plan in plan_shards(split_sizes([batch]), 9_000, "d"):
+    for plan in plan_shards(split_sizes([batch], WEBDATASET.sample_sizes), 9_000, "d", WEBDATASET):
         with open_reads(1, memory_bytes) as reads:
             result = build_shard(
-                plan, samples, store, store.writer(plan.name), reads, validate="none"
+                plan, samples, store, store.writer, reads, WEBDATASET, validate="none"
             )
         found[plan.name] = hashlib.sha256(store.get(plan.name)).hexdigest()
-        assert found[plan.name] == result.sha256
+        assert found[plan.name] == result.files[0].sha256
     assert found == json.loads(GOLDEN.read_text())["webdataset"]

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from larder.shards.formats import FORMATS
 from larder.shards.model import ShardPlan
 from larder.shards.packing import batch_shards, brace_pattern, plan_shards
+
+WEBDATASET = FORMATS["webdataset"]
 
 
 def test_shards_are_named_and_counted_by_split_and_rows_over_all() -> None:
     sizes = [("train", [1024, 1024, 1024]), ("test", []), ("validation", [9000, 1024])]
-    assert list(plan_shards(sizes, 3072, "imagenet")) == [
+    assert list(plan_shards(sizes, 3072, "imagenet", WEBDATASET)) == [
         ShardPlan("train", 0, "imagenet-train-000000.tar", 0, 2, 3072),
         ShardPlan("train", 1, "imagenet-train-000001.tar", 2, 1, 2048),
         ShardPlan("validation", 0, "imagenet-validation-000000.tar", 3, 1, 10024),
@@ -28,13 +31,13 @@ def test_plans_come_as_soon_as_a_shard_is_full() -> None:
             asked.append(number)
             yield 1024
 
-    plans = plan_shards([("train", sizes())], 2048, "x")
+    plans = plan_shards([("train", sizes())], 2048, "x", WEBDATASET)
     next(plans)
     assert len(asked) == 2
 
 
 def test_no_shards_make_no_batches() -> None:
-    assert list(plan_shards([("train", [])], 1000, "x")) == []
+    assert list(plan_shards([("train", [])], 1000, "x", WEBDATASET)) == []
     assert batch_shards([], 1000) == []
 
 
@@ -42,7 +45,7 @@ def test_no_shards_make_no_batches() -> None:
     ("batch_rows", "shards"), [(None, [6]), (20, [2, 2, 2]), (29, [2, 2, 2]), (9, [1] * 6)]
 )
 def test_a_batch_ends_at_its_rows_too(batch_rows: int | None, shards: list[int]) -> None:
-    plans = list(plan_shards([("train", [1024] * 60)], 11 * 1024, "x"))
+    plans = list(plan_shards([("train", [1024] * 60)], 11 * 1024, "x", WEBDATASET))
     assert [plan.rows for plan in plans] == [10] * 6
     batches = batch_shards(plans, 10**9, batch_rows=batch_rows)
     assert [len(batch.shards) for batch in batches] == shards

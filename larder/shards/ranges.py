@@ -1,0 +1,110 @@
+"""Reading an object in one pass from front to back, and the parts that stand in it as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from larder.errors import DamageError, ObjectError
+from larder.samples.indexed import IndexedSample, check_part
+from larder.store import object_url
+from larder.store.base import Reader, Store
+
+__all__ = ["PartReader", "RangeReader"]
+
+_SKIP_BYTES = 8 << 20
+"""What is not asked for is read and thrown away, unless it is longer than this."""
+
+
+class RangeReader:
+    """An object being read; a context manager.
+
+    Args:
+        store: Holds the object.
+        key: The object.
+
+    Attributes:
+        url: The object's URL, for errors.
+    """
+
+    def __init__(self, store: Store, key: str) -> None:
+        self.url = object_url(store.url, key)
+        self._store = store
+        self._key = key
+        self._reader: Reader | None = None
+        self._buffers: Iterator[bytes | bytearray | memoryview] = iter(())
+        self._buffer = memoryview(b"")
+        self._position = 0
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        """The bytes of a range that does not begin before the end of the one before.
+
+        Raises:
+            DamageError: ``damage.manifest``: it does; ``damage.size``: the object ends earlier.
+        """
+        if offset < self._position:
+            message = f"its index goes back from byte {self._position} to {offset}"
+            raise DamageError("damage.manifest", message, where=self.url)
+        if self._reader is None or offset - self._position > _SKIP_BYTES:
+            self._open(offset)
+        for _ in self._take(offset - self._position):
+            pass
+        return b"".join(self._take(length))
+
+    def _open(self, offset: int) -> None:
+        self.close()
+        try:
+            self._reader = self._store.open(self._key, offset=offset)
+        except ObjectError as error:
+            if error.code != "object.truncated":
+                raise
+            message = f"it ends before byte {offset}, where its index says that more follows"
+            raise DamageError("damage.size", message, where=self.url) from None
+        self._buffers, self._buffer, self._position = iter(self._reader), memoryview(b""), offset
+
+    def _take(self, length: int) -> Iterator[memoryview]:
+        while length:
+            if not self._buffer:
+                self._buffer = self._next(length)
+            piece, self._buffer = self._buffer[:length], self._buffer[length:]
+            length -= len(piece)
+            self._position += len(piece)
+            yield piece
+
+    def _next(self, missing: int) -> memoryview:
+        for buffer in self._buffers:
+            return memoryview(buffer).cast("B")
+        message = f"it ends at byte {self._position}, where {missing} more are needed"
+        raise DamageError("damage.size", message, where=self.url)
+
+    def close(self) -> None:
+        """Release the connection or file; calling it twice is fine."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class PartReader(RangeReader):
+    """A shard in which parts stand as they are: `larder.samples.indexed.SampleReader`."""
+
+    def read(self, sample: IndexedSample) -> dict[str, bytes]:
+        """Its parts, from where the index says that they stand, as their offsets follow."""
+        found = {}
+        for part in sample.parts:
+            where = f"{self.url}: {sample.key}.{part.ext}"
+            if part.offset is None:
+                message = "its index does not say where it stands"
+                raise DamageError("damage.manifest", message, where=where)
+            found[part.ext] = check_part(part, self.read_range(part.offset, part.length), where)
+        return found
