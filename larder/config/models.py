@@ -12,9 +12,11 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticKnownError
 
 from larder.config.fields import (
     Bytes,
@@ -148,7 +150,9 @@ class Labels(Model):
 class Shards(Model):
     """The container files that training reads."""
 
-    format: Literal["webdataset"] = Field("webdataset", description="container of the shards")
+    format: Text = Field(
+        "webdataset", description="container of the shards: a name from the formats' reference"
+    )
     bytes: Bytes = Field(
         150_000_000, ge=1, description="target size of a shard: bytes, or text such as 150 MB"
     )
@@ -161,6 +165,15 @@ class Shards(Model):
     shuffle_seed: Annotated[Whole | None, OrNull] = Field(
         None, description="seed of a global shuffle, a whole number; null keeps key order"
     )
+
+    @field_validator("format")
+    @classmethod
+    def _known(cls, value: str, info: ValidationInfo) -> str:
+        known = (info.context or {}).get("formats")
+        if known is not None and value not in known:
+            expected = " or ".join(repr(name) for name in sorted(known))
+            raise PydanticKnownError("literal_error", {"expected": expected})
+        return value
 
 
 class Cache(Model):

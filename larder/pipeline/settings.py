@@ -13,6 +13,7 @@ from larder.config.location import directory, resolve_url
 from larder.config.models import Cluster, Dataset, Location, Model
 from larder.config.urls import check_endpoint
 from larder.errors import ConfigError, ProblemsError
+from larder.shards.formats import FORMATS
 
 __all__ = ["Settings", "load_settings"]
 
@@ -92,7 +93,7 @@ def _load_both(
 ) -> tuple[Dataset, Cluster]:
     """Both files; whatever is wrong with either is named at once."""
     try:
-        described = load_dataset(config_dir, dataset, settings, environ)
+        described = load_dataset(config_dir, dataset, settings, environ, formats=FORMATS)
     except ConfigError as error:
         try:
             load_cluster(config_dir, cluster, settings, environ)
