@@ -18,7 +18,7 @@ from larder.shards import tar
 from larder.shards.formats import FORMATS
 from larder.shards.model import Sample, ShardPlan, label_bytes, read_samples
 from larder.shards.packing import batch_shards, brace_pattern, plan_shards
-from larder.shards.sizes import split_sizes
+from larder.shards.sizes import content_sizes, split_sizes
 from larder.shards.totals import RunningTotals, target_for
 
 WEBDATASET = FORMATS["webdataset"]
@@ -249,3 +249,14 @@ def _size(sample: Sample) -> int:
     if sample.label is not None:
         sizes.append(tar.member_size(f"{sample.key}.cls", len(label_bytes(sample.label))))
     return sum(sizes)
+
+
+@given(arrangements, st.integers(0, 5))
+def test_estimates_are_the_sums_of_contents(content: list[dict], start: int) -> None:  # type: ignore[type-arg]
+    batch = pa.RecordBatch.from_pylist(content, schema=SAMPLE_ORDER).slice(start)
+    expected = [
+        sum(part.size_bytes for part in sample.parts)
+        + (0 if sample.label is None else len(label_bytes(sample.label)))
+        for sample in read_samples([batch])
+    ]
+    assert content_sizes(batch).tolist() == expected

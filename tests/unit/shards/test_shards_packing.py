@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from column_format import Columns
 
 from larder.shards.formats import FORMATS
 from larder.shards.model import ShardPlan
@@ -36,6 +37,15 @@ def test_plans_come_as_soon_as_a_shard_is_full() -> None:
     assert len(asked) == 2
 
 
+def test_names_say_how_many_shards_a_split_has_where_the_format_wants_that() -> None:
+    sizes = [("train", [400, 400]), ("train", [400]), ("test", []), ("validation", [9000])]
+    assert [plan.name for plan in plan_shards(sizes, 800, "d", Columns())] == [
+        "d-train-00000-of-00002.cols",
+        "d-train-00001-of-00002.cols",
+        "d-validation-00000-of-00001.cols",
+    ]
+
+
 def test_no_shards_make_no_batches() -> None:
     assert list(plan_shards([("train", [])], 1000, "x", WEBDATASET)) == []
     assert batch_shards([], 1000) == []
@@ -61,7 +71,14 @@ def test_a_batch_ends_at_its_rows_too(batch_rows: int | None, shards: list[int])
         ([0, 1, 2, 3], "d-train-{000000..000003}.tar"),
         ([0, 2], "d-train-{000000,000002}.tar"),
         ([0, 1, 3], "d-train-{{000000..000001},000003}.tar"),
+        ([10, 20], "d-train-{000010,000020}.tar"),
+        ([999_999, 1_000_000, 1_000_001], "d-train-{999999,{1000000..1000001}}.tar"),
     ],
 )
 def test_patterns(numbers: list[int], pattern: str) -> None:
     assert brace_pattern([f"d-train-{number:06d}.tar" for number in numbers]) == pattern
+
+
+def test_a_pattern_of_names_with_their_number() -> None:
+    names = [f"d-2-train-{number:05d}-of-00012.rec" for number in (0, 1, 2, 10)]
+    assert brace_pattern(names) == "d-2-train-{{00000..00002},00010}-of-00012.rec"

@@ -104,26 +104,30 @@ class ColumnsWriter:
 class ColumnsReader:
     def __init__(self, store: Store, columns_key: str, rows_key: str) -> None:
         self.url = object_url(store.url, columns_key)
-        found: dict[str, Any] = json.loads(bytes(store.get(rows_key)))
-        self._labels = found["labels"]
         self._columns: dict[str, list[bytes]] = {}
-        offset = 0
-        for ext, (size_bytes, lengths) in found["columns"].items():
-            packed = store.get(columns_key, offset=offset, length=size_bytes)
-            offset += size_bytes
-            try:
-                data = zlib.decompress(packed)
-            except zlib.error:
-                raise DamageError("damage.record", f"the column {ext}", where=self.url) from None
-            ends = pairwise(accumulate(lengths, initial=0))
-            self._columns[ext] = [data[start:stop] for start, stop in ends]
+        data = store.get(columns_key)
+        try:
+            found: dict[str, Any] = json.loads(store.get(rows_key))
+            self._labels = found["labels"]
+            for ext, (size_bytes, lengths) in found["columns"].items():
+                column, data = zlib.decompress(data[:size_bytes]), data[size_bytes:]
+                ends = pairwise(accumulate(lengths, initial=0))
+                self._columns[ext] = [column[start:stop] for start, stop in ends]
+        except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DamageError("damage.record", f"no columns: {error}", where=self.url) from None
 
     def read(self, sample: IndexedSample) -> dict[str, bytes]:
         found = {}
         for part in sample.parts:
-            label = self._labels[sample.offset] if part.ext == LABEL_EXT else None
-            data = self._columns[part.ext][sample.offset] if label is None else label_bytes(label)
-            found[part.ext] = check_part(part, data, f"{self.url}: {sample.key}.{part.ext}")
+            where = f"{self.url}: {sample.key}.{part.ext}"
+            try:
+                label = self._labels[sample.offset] if part.ext == LABEL_EXT else None
+                value = label_bytes(label) if label is not None else None
+                data = value or self._columns[part.ext][sample.offset]
+            except (KeyError, IndexError, TypeError):
+                message = "the index names what is not there"
+                raise DamageError("damage.manifest", message, where=where) from None
+            found[part.ext] = check_part(part, data, where)
         return found
 
     def __enter__(self) -> ColumnsReader:
