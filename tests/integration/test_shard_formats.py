@@ -19,12 +19,14 @@ import larder
 from larder.errors import DamageError
 from larder.pipeline import due
 from larder.pipeline.inline import prepare
+from larder.pipeline.planned import plan_lines
 from larder.progress import NullProgress
 from larder.store.base import Store
 from larder.store.recording import RecordingStore
 from larder.testing.checker import Published, check_all
 from larder.testing.runs import between, forget_manifests
 from larder.testing.stops import Stop, Stopped, StoppingStore
+from larder.units import format_bytes
 from larder.versions.publish import read_segment
 
 FIELDS: dict[str, Any] = {
@@ -260,6 +262,14 @@ def test_planned_bytes_are_told_where_sizes_are_estimates(lab: Lab) -> None:
     assert planned == (listener.done["shard", "objects"], listener.done["shard", "bytes"])
     assert planned[1] == sum(map(len, OBJECTS.values())) + len(OBJECTS) - 3  # labels of a digit
     assert planned[1] != document["shards"]["bytes"]
+
+
+def test_a_plan_says_that_it_estimates(lab: Lab) -> None:
+    document = lab.plan()
+    lines = "\n".join(plan_lines(document))
+    assert f"8 shards, about {format_bytes(document['shards']['bytes'])}, 15 samples\n" in lines
+    exact = {**document, "shards": {**document["shards"], "format": "webdataset"}}
+    assert "shards, about" not in "\n".join(plan_lines(exact))
 
 
 def test_count_min_goes_by_the_estimates(tmp_path: Path) -> None:

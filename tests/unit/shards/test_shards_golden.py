@@ -19,8 +19,6 @@ from larder.store import Store, open_store
 from larder.store.memory import forget
 from larder.testing.sample_orders import Content, order_samples
 
-WEBDATASET = FORMATS["webdataset"]
-
 GOLDEN = Path(__file__).parents[2] / "golden" / "shards.json"
 
 SAMPLES = [
@@ -44,16 +42,20 @@ def store() -> Iterator[Store]:
     forget("shards-golden")
 
 
+@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("memory_bytes", [4_000, 1 << 24])  # streamed, and read ahead
-def test_webdataset(store: Store, memory_bytes: int) -> None:
-    batch = order_samples(store, SAMPLES)
+def test_the_bytes_of_every_format(store: Store, name: str, memory_bytes: int) -> None:
+    batch, written = order_samples(store, SAMPLES), FORMATS[name]
     found = {}
     samples = read_samples([batch])
-    for plan in plan_shards(split_sizes([batch], WEBDATASET.sample_sizes), 9_000, "d", WEBDATASET):
+    for plan in plan_shards(split_sizes([batch], written.sample_sizes), 9_000, "d", written):
         with open_reads(1, memory_bytes) as reads:
             result = build_shard(
-                plan, samples, store, store.writer, reads, WEBDATASET, validate="none"
+                plan, samples, store, store.writer, reads, written, validate="none"
             )
-        found[plan.name] = hashlib.sha256(store.get(plan.name)).hexdigest()
-        assert found[plan.name] == result.files[0].sha256
-    assert found == json.loads(GOLDEN.read_text())["webdataset"]
+        for file in result.files:
+            found[file.name] = hashlib.sha256(store.get(file.name)).hexdigest()
+            assert found[file.name] == file.sha256
+    golden = json.loads(GOLDEN.read_text())
+    assert golden.keys() == FORMATS.keys()
+    assert found == golden[name]
