@@ -166,12 +166,13 @@ class Shards(Model):
         None, description="seed of a global shuffle, a whole number; null keeps key order"
     )
 
-    @field_validator("format")
+    @field_validator("format", mode="before")
     @classmethod
-    def _known(cls, value: str, info: ValidationInfo) -> str:
-        known = (info.context or {}).get("formats")
-        if known is not None and value not in known:
-            expected = " or ".join(repr(name) for name in sorted(known))
+    def _known(cls, value: Any, info: ValidationInfo) -> Any:
+        formats = (info.context or {}).get("formats")
+        known = sorted(formats) if formats else [value]
+        if value not in known:
+            expected = " or ".join(map(repr, known))
             raise PydanticKnownError("literal_error", {"expected": expected})
         return value
 
