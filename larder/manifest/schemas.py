@@ -90,11 +90,11 @@ SAMPLES = pa.schema(
 )
 """One row per sample of a segment. ``id`` counts from 0 within a split.
 
-``offset`` and ``length`` say where the sample is in the shard's first file: in bytes, with all that
-belongs to it, such as headers and padding; in a format of columns the number of its row, and 1.
-``length`` and ``crc32c`` of a part are of its content as it is read back, ``offset`` is where these
-bytes stand as they are: null where the format keeps them otherwise. A label is a part ``cls``,
-decimal digits in ASCII, whatever the format makes of it.
+``offset`` and ``length`` of a sample are its place in the shard's first file: in bytes, with all
+that belongs to it, such as headers and padding; in a columnar format the number of its row, and 1.
+Those of a part are the place of its content, of which ``crc32c`` is the checksum; the offset is
+null if the format stores the content in another form. A label is the part ``cls``, in ASCII decimal
+digits, in whatever form the format stores it.
 """
 
 SHARDS = pa.schema(
@@ -109,8 +109,8 @@ SHARDS = pa.schema(
 )
 """One row per file of a shard, in the order of the dataset file's splits, then of the shards.
 
-The first file of a shard gives it its name and has its ``samples``; of its others, which follow,
-``samples`` is 0.
+A shard has the name of its first file, whose row counts its ``samples``. The rows of its other
+files follow, with 0 samples.
 """
 
 RECORDS = pa.schema(

@@ -60,13 +60,13 @@ def pack(dataset: Dataset, sample_order: Path, folder: Path) -> Packed:
         folder: A private directory, for the manifest.
     """
     shards = dataset.shards
-    written = shard_format(shards.format)
-    sizes = split_sizes(read_manifest(sample_order, SAMPLE_ORDER), written.sample_sizes)
+    format_ = shard_format(shards.format)
+    sizes = split_sizes(read_manifest(sample_order, SAMPLE_ORDER), format_.sample_sizes)
     targets: dict[str, int] = {}
     if shards.count_min is not None:
         totals = RunningTotals(sizes, folder / "totals")
         for split, ends in totals.of_split.items():
-            target = target_for(ends, shards.bytes, shards.count_min, written.empty_bytes)
+            target = target_for(ends, shards.bytes, shards.count_min, format_.empty_bytes)
             if target != shards.bytes:
                 targets[split] = target
         sizes = totals.sizes()
@@ -75,7 +75,7 @@ def pack(dataset: Dataset, sample_order: Path, folder: Path) -> Packed:
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal oversized
-        for plan in plan_shards(sizes, shards.bytes, dataset.name, written, targets=targets):
+        for plan in plan_shards(sizes, shards.bytes, dataset.name, format_, targets=targets):
             oversized += plan.bytes > shards.bytes
             counts[plan.split] += Totals(1, plan.bytes)
             row = [plan.split, plan.index, plan.name, plan.first_row, plan.rows, plan.bytes]

@@ -164,8 +164,8 @@ def _unfit(found: SourceState, root: Store, segment: str) -> Unfit:
 def _own_keys(dataset: Dataset, segment: str) -> Iterator[tuple[str, str]]:
     """The longest keys that a run writes beside the mirror: what, and its key."""
     longest = max(dataset.split_names, key=len)
-    written = shard_format(dataset.shards.format)
-    for name in written.file_names(written.shard_name(f"{dataset.name}-{longest}", 0, 1)):
+    format_ = shard_format(dataset.shards.format)
+    for name in format_.file_names(format_.shard_name(f"{dataset.name}-{longest}", 0, 1)):
         yield "a shard", layout.shard_key(segment, longest, name)
     if dataset.cache:
         yield "the cache", layout.cache_key(segment, longest, _SHA256)

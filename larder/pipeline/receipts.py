@@ -29,7 +29,7 @@ __all__ = ["Receipt", "Shard", "ShardReceipts", "partial_receipts", "put_receipt
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A shard that stands: it has no ``files`` if no sample was left for it.
+    """A shard that is finished: it has no ``files`` if all of its samples were left out.
 
     ``omitted`` are the first samples that were left out of it, ``omitted_count`` is all of them.
     """
@@ -43,7 +43,7 @@ class Shard:
 
     @property
     def bytes(self) -> int:
-        """Length of its files."""
+        """Bytes of all its files."""
         return sum(file.bytes for file in self.files)
 
 

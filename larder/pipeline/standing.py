@@ -30,7 +30,7 @@ _Name = tuple[str, str]
 """Split and name of a shard."""
 
 _Doubtful = tuple[Receipt, Shard, Sequence[ObjectInfo]]
-"""A shard of a receipt, and the objects that stand where its files should."""
+"""A shard of a receipt, and the objects with the names of its files."""
 
 
 def standing_shards(
@@ -73,11 +73,11 @@ def standing_shards(
 
 
 def is_noted(shard: Shard, find: Callable[[str], ObjectInfo | None]) -> bool:
-    """Whether the files of a receipt's shard are what stands there, or nothing rightly does.
+    """Whether the objects of a shard are those of its receipt; none if it has no files.
 
     Args:
-        shard: Of a receipt.
-        find: Gives the object ``SPLIT/NAME`` below the prefix of the segment's shards.
+        shard: A shard of a receipt.
+        find: Looks up the object ``SPLIT/NAME`` below the prefix of the segment's shards.
     """
     if not shard.files:
         return find(f"{shard.split}/{shard.name}") is None
@@ -89,7 +89,7 @@ def is_noted(shard: Shard, find: Callable[[str], ObjectInfo | None]) -> bool:
 
 
 def _of_the_same_size(shard: Shard, infos: Mapping[str, ObjectInfo]) -> list[ObjectInfo]:
-    """The objects of a shard's files, if they all stand in their full length."""
+    """The objects of a shard's files, if all have the right length; otherwise none."""
     found = (infos.get(f"{shard.split}/{file.name}") for file in shard.files)
     right = [
         info

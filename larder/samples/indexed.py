@@ -1,4 +1,4 @@
-"""Samples as the index of a version names them, and how their parts are read back."""
+"""Samples as the index of a version describes them, and the protocol for reading them back."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ class IndexedPart(NamedTuple):
 
     Attributes:
         ext: Its extension.
-        offset: Where its bytes stand as they are; None where the format keeps them otherwise.
-        length: Of its content, bytes.
-        crc32c: Of its content.
+        offset: Where its content is in the shard's first file, bytes; None if the format stores it
+            in another form.
+        length: Length of its content, bytes.
+        crc32c: Checksum of its content.
     """
 
     ext: str
@@ -34,7 +35,7 @@ class IndexedPart(NamedTuple):
 
 
 class IndexedSample(NamedTuple):
-    """A row of `larder.manifest.schemas.SAMPLES`, as far as it takes to read the sample."""
+    """The columns of `larder.manifest.schemas.SAMPLES` that are needed to read a sample."""
 
     key: str
     shard: str
@@ -45,22 +46,25 @@ class IndexedSample(NamedTuple):
 
 
 class SampleReader(Protocol):
-    """Reads samples back from one shard; a context manager. The formats of shards have them."""
+    """Reads samples back from one shard, in any format; a context manager."""
 
     @property
     def url(self) -> str:
         """The shard's URL, for errors."""
 
     def read(self, sample: IndexedSample) -> Mapping[str, bytes]:
-        """The contents of the parts that ``sample`` names, by extension; that of a label too.
+        """Read the parts that ``sample`` lists, the label's part ``cls`` included.
 
-        Samples are read in the order of the shard, any of them left out.
+        Samples have to be read in the order of the shard; any of them may be skipped.
+
+        Returns:
+            The content of each part, by extension.
 
         Raises:
-            DamageError: ``damage.record``: a part's CRC-32C is not that of the index;
-                ``damage.size``: the shard ends earlier; ``damage.manifest``: the index goes back,
-                or names what is not there.
-            LarderError: Whatever the store raises.
+            DamageError: ``damage.record``: a part's CRC-32C differs from that of the index;
+                ``damage.size``: the shard ends too early; ``damage.manifest``: the samples are not
+                in order, or the index lists a part that the shard does not have.
+            LarderError: An error of the store.
         """
 
     def __enter__(self) -> SampleReader: ...
@@ -74,11 +78,11 @@ class SampleReader(Protocol):
 
 
 def check_part(part: IndexedPart, data: bytes, where: str) -> bytes:
-    """The content of a part, if it is what the index says.
+    """Return the content of a part after comparing its checksum with that of the index.
 
     Args:
-        part: Its entry.
-        data: What was read.
+        part: Its entry in the index.
+        data: The content that was read.
         where: Shard and part, for the error.
 
     Raises:

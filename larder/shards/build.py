@@ -55,9 +55,9 @@ def build_shard(
         plan: What to write.
         samples: The next samples of the sample order; ``plan.rows`` of them are taken.
         source: Where their objects are.
-        open_writer: Gives the writer of the shard's file of that name.
+        open_writer: Opens a writer for one of the shard's files, by its name.
         reads: How far to read ahead.
-        shard_format: What to write.
+        shard_format: The format to write.
         validate: How images are checked.
         on_bad_sample: Whether a sample with an undecodable image fails the shard or is left out.
             An object that is missing, changed or unreadable fails it in any case.
@@ -81,7 +81,7 @@ def build_shard(
         sizes = [output.bytes for output in outputs]
         as_planned = omitted or sum(sizes) == plan.bytes
         assert as_planned or not shard_format.sizes_known, "a shard is as long as planned"
-        # The first file gives the shard its name: where it stands, so do the others.
+        # The first file last, so that the others are there if it is.
         etags = [writer.commit().etag for writer in reversed(writers)][::-1]
     files = tuple(map(ShardFile, names, sizes, sums, etags))
     return ShardResult(plan.split, plan.name, files, rows, omitted)
@@ -162,7 +162,7 @@ class _Building:
             self.failures += failures
 
     def _tell(self, tried: int) -> None:
-        # Of sizes that are estimated, as many bytes are told as were announced.
+        # Where sizes are estimates, progress adds up to what was planned.
         size_bytes = self._plan.bytes * tried // self._plan.rows
         if self._sizes_known:
             size_bytes = sum(output.bytes for output in self._outputs)

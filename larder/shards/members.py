@@ -16,16 +16,16 @@ from larder.store.base import Store
 __all__ = ["Member", "StreamedMember", "members", "streamed_members"]
 
 Member = tuple[str, str | None, Body]
-"""Extension, source (None for a label) and content."""
+"""Extension, key of the source object (None for a label) and content."""
 
 StreamedMember = tuple[str, str | None, int, Iterable[bytes]]
-"""Extension, source, length in bytes and content, which is read as it is iterated over."""
+"""Extension, key of the source object, length in bytes, and an iterable that reads the content."""
 
 _ext_of = attrgetter("ext")
 
 
 def members(sample: Sample, bodies: Sequence[Body]) -> list[Member]:
-    """Every member of a sample; ``bodies`` stand in the order of its parts."""
+    """The members of a sample; ``bodies`` are the contents of its parts, in the same order."""
     found: list[Member] = [
         (part.ext, part.key, body) for part, body in zip(sample.parts, bodies, strict=True)
     ]
@@ -35,7 +35,7 @@ def members(sample: Sample, bodies: Sequence[Body]) -> list[Member]:
 
 
 def streamed_members(sample: Sample, source: Store) -> list[StreamedMember]:
-    """As `members`; nothing is read before the buffers are iterated over."""
+    """The members of a sample; nothing is read before their contents are iterated over."""
     found: list[StreamedMember] = [
         (part.ext, part.key, part.size_bytes, stream(source, part)) for part in sample.parts
     ]

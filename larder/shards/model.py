@@ -109,8 +109,8 @@ class ShardPlan:
         name: Its file name, such as ``imagenet-train-000000.tar``; of several files, the first's.
         first_row: Row of its first sample in the sample order, counted over all splits.
         rows: Number of its samples, one at least.
-        bytes: Length of its files if no sample is left out, bytes; an estimate where the format
-            cannot know.
+        bytes: Length of its files if no sample is left out, bytes; an estimate if the format
+            does not know sizes in advance.
     """
 
     split: str
@@ -151,14 +151,14 @@ class ShardBatch:
 
 @dataclass(frozen=True, slots=True)
 class ShardFile:
-    """A file of a shard; most formats have one.
+    """A file of a shard. In most formats a shard has one.
 
     Attributes:
-        name: Its name, beside the shard's other files.
+        name: Its name.
         bytes: Its length, bytes.
         sha256: Its hex digest.
-        etag: Of the object that it was written to; empty if it is not known. It says where the
-            file stands, not what it is: two files are equal without it.
+        etag: The etag of the object, empty if unknown. It is not compared: it depends on the store,
+            not on the content.
     """
 
     name: str
@@ -174,7 +174,7 @@ class ShardResult:
     Attributes:
         split: As planned.
         name: As planned.
-        files: What was written; none if the shard was not.
+        files: The files that were written; none if the shard was not.
         samples: The samples in it, by `ROWS`; none if it was not written.
         omitted: Samples left out because ``on_bad_sample`` is ``skip``.
         failures: What kept the shard from being written.

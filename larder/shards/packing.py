@@ -33,15 +33,15 @@ def plan_shards(
     Args:
         sizes: Pairs of a split and the bytes that its samples take in a shard, one split after
             the other; a split may come in several pairs. `larder.shards.sizes` makes them.
-        target_bytes: Length that a shard should not pass, bytes, all of its files included.
+        target_bytes: Length that a shard should not pass, bytes, with all of its files.
         dataset: What the shards' names begin with.
-        shard_format: What they are.
+        shard_format: Their format.
         targets: Instead of ``target_bytes``, for splits with a target of their own; see
             `larder.shards.totals.target_for`.
 
     Yields:
-        The shards, each as soon as it is full, so that no size is held for longer; where names
-        say how many shards a split has, as soon as all of the split are.
+        The shards, each as soon as it is full, so that no size is held for longer; if names
+        contain the number of shards, as soon as all shards of the split are.
     """
     row = 0
     for split, group in groupby(sizes, key=lambda pair: pair[0]):
@@ -122,7 +122,7 @@ def _fill(sizes: Iterable[int], target_bytes: int, empty_bytes: int) -> Iterator
 
 
 def _runs(numbers: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """First and last of every run of consecutive numbers of as many digits."""
+    """First and last of every run of consecutive numbers with the same number of digits."""
     for _, pairs in groupby(
         enumerate(numbers), key=lambda pair: (int(pair[1]) - pair[0], len(pair[1]))
     ):

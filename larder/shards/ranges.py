@@ -1,4 +1,4 @@
-"""Reading an object in one pass from front to back, and the parts that stand in it as they are."""
+"""Reads ranges of an object, and parts of samples that are ranges of a shard, in one pass."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from larder.store.base import Reader, Store
 __all__ = ["PartReader", "RangeReader"]
 
 _SKIP_BYTES = 8 << 20
-"""What is not asked for is read and thrown away, unless it is longer than this."""
+"""A gap up to this long is read and discarded; for a longer one the object is opened again."""
 
 
 class RangeReader:
-    """An object being read; a context manager.
+    """Reads ranges of an object from front to back; a context manager.
+
+    The object is opened where the first range begins.
 
     Args:
-        store: Holds the object.
-        key: The object.
+        store: The store of the object.
+        key: The key of the object.
 
     Attributes:
         url: The object's URL, for errors.
@@ -38,10 +40,11 @@ class RangeReader:
         self._position = 0
 
     def read_range(self, offset: int, length: int) -> bytes:
-        """The bytes of a range that does not begin before the end of the one before.
+        """Read a range that begins at or after the end of the previous one.
 
         Raises:
-            DamageError: ``damage.manifest``: it does; ``damage.size``: the object ends earlier.
+            DamageError: ``damage.manifest``: it begins earlier; ``damage.size``: the object ends
+                too early.
         """
         if offset < self._position:
             message = f"its index goes back from byte {self._position} to {offset}"
@@ -59,7 +62,7 @@ class RangeReader:
         except ObjectError as error:
             if error.code != "object.truncated":
                 raise
-            message = f"it ends before byte {offset}, where its index says that more follows"
+            message = f"it ends before byte {offset}, although its index refers to more"
             raise DamageError("damage.size", message, where=self.url) from None
         self._buffers, self._buffer, self._position = iter(self._reader), memoryview(b""), offset
 
@@ -79,7 +82,7 @@ class RangeReader:
         raise DamageError("damage.size", message, where=self.url)
 
     def close(self) -> None:
-        """Release the connection or file; calling it twice is fine."""
+        """Release the connection or file. May be called twice."""
         if self._reader is not None:
             self._reader.close()
 
@@ -96,15 +99,18 @@ class RangeReader:
 
 
 class PartReader(RangeReader):
-    """A shard in which parts stand as they are: `larder.samples.indexed.SampleReader`."""
+    """Reads samples from a shard that stores parts as they are.
+
+    See `larder.samples.indexed.SampleReader`.
+    """
 
     def read(self, sample: IndexedSample) -> dict[str, bytes]:
-        """Its parts, from where the index says that they stand, as their offsets follow."""
+        """Read its parts, which have to be in the order of their offsets."""
         found = {}
         for part in sample.parts:
             where = f"{self.url}: {sample.key}.{part.ext}"
             if part.offset is None:
-                message = "its index does not say where it stands"
+                message = "the index has no offset for it"
                 raise DamageError("damage.manifest", message, where=where)
             found[part.ext] = check_part(part, self.read_range(part.offset, part.length), where)
         return found

@@ -39,7 +39,7 @@ def split_sizes(
 
 
 def content_sizes(batch: pa.RecordBatch) -> Sizes:
-    """Bytes of each sample's parts and label: what a format that cannot know better plans by.
+    """Bytes of each sample's parts and label: an estimate for formats that cannot know sizes.
 
     Args:
         batch: Rows of `larder.manifest.schemas.SAMPLE_ORDER`.

@@ -76,7 +76,7 @@ def target_for(ends: _Totals, target_bytes: int, count_min: int, empty_bytes: in
         ends: Running totals of the samples' sizes in the order of the samples.
         target_bytes: As for `larder.shards.packing.plan_shards`.
         count_min: Shards that there should be.
-        empty_bytes: Length of a shard without samples.
+        empty_bytes: Bytes of a shard without samples.
     """
     wanted = min(count_min, len(ends))
 

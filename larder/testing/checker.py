@@ -185,7 +185,7 @@ def _check_archive(key: str, data: bytes, samples: list[IndexedSample]) -> None:
 
 
 def _check_files(files: list[dict[str, Any]], formats: Mapping[str, str]) -> None:
-    """Every shard has the files that its format says, one after the other."""
+    """Every shard has the files of its format, in their order."""
     wanted = [
         (file["segment"], file["split"], name)
         for file in files

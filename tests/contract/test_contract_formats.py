@@ -38,7 +38,7 @@ CONTENTS = [
 
 
 @pytest.fixture(params=[*FORMATS.values(), Columns()], ids=lambda each: type(each).__name__)
-def written(request: pytest.FixtureRequest) -> Any:
+def format_(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
@@ -49,24 +49,24 @@ def store() -> Iterator[Store]:
     forget(name)
 
 
-def planned(store: Store, written: ShardFormat, contents: list[Content]) -> ShardPlan:
-    sizes = split_sizes([order_samples(store, contents)], written.sample_sizes)
-    (plan,) = plan_shards(sizes, 10**9, "d", written)
+def planned(store: Store, format_: ShardFormat, contents: list[Content]) -> ShardPlan:
+    sizes = split_sizes([order_samples(store, contents)], format_.sample_sizes)
+    (plan,) = plan_shards(sizes, 10**9, "d", format_)
     return plan
 
 
 def build(
     store: Store,
-    written: ShardFormat,
+    format_: ShardFormat,
     contents: list[Content] = CONTENTS,
     *,
     concurrency: int = 1,
     memory_bytes: int = 1 << 24,
 ) -> ShardResult:
-    plan = planned(store, written, contents)
+    plan = planned(store, format_, contents)
     samples = read_samples([order_samples(store, contents)])
     with open_reads(concurrency, memory_bytes) as reads:
-        return build_shard(plan, samples, store, store.writer, reads, written, validate="none")
+        return build_shard(plan, samples, store, store.writer, reads, format_, validate="none")
 
 
 def expected(content: Content) -> Parts:
@@ -88,9 +88,9 @@ class GetAndOpen:
         return self._store.open(key, **options)
 
 
-def read(store: Store, written: ShardFormat, samples: list[IndexedSample]) -> list[Parts]:
+def read(store: Store, format_: ShardFormat, samples: list[IndexedSample]) -> list[Parts]:
     limited: Any = GetAndOpen(store)
-    with written.open(limited, samples[0].shard) as reader:
+    with format_.open(limited, samples[0].shard) as reader:
         return [dict(reader.read(sample)) for sample in samples]
 
 
@@ -98,26 +98,26 @@ def indexed(result: ShardResult) -> list[IndexedSample]:
     return list(read_index([sample_rows(result, "s", 0)]))
 
 
-def test_samples_are_read_back_by_the_index(store: Store, written: ShardFormat) -> None:
-    result = build(store, written)
+def test_samples_are_read_back_by_the_index(store: Store, format_: ShardFormat) -> None:
+    result = build(store, format_)
     assert result.samples.schema == ROWS
     result.samples.validate(full=True)
     samples = indexed(result)
     assert [(s.key, s.label) for s in samples] == [(c.key, c.label) for c in CONTENTS]
-    assert read(store, written, samples) == [expected(content) for content in CONTENTS]
+    assert read(store, format_, samples) == [expected(content) for content in CONTENTS]
     sources = [part["source"] for row in result.samples.to_pylist() for part in row["parts"]]
     assert sources.count(None) == sum(content.label is not None for content in CONTENTS)
     for step in (2, 5):
         some = [expected(content) for content in CONTENTS[1::step]]
-        assert read(store, written, samples[1::step]) == some
+        assert read(store, format_, samples[1::step]) == some
     for sample, content in zip(samples, CONTENTS, strict=True):
-        assert read(store, written, [sample]) == [expected(content)]
+        assert read(store, format_, [sample]) == [expected(content)]
     some_parts = samples[-1]._replace(parts=samples[-1].parts[:1])
-    assert read(store, written, [some_parts]) == [{"bin": b"last" * 1000}]
+    assert read(store, format_, [some_parts]) == [{"bin": b"last" * 1000}]
 
 
-def test_a_part_stands_where_the_index_says(store: Store, written: ShardFormat) -> None:
-    result = build(store, written)
+def test_a_part_stands_where_the_index_says(store: Store, format_: ShardFormat) -> None:
+    result = build(store, format_)
     data = store.get(result.name)
     for sample, content in zip(indexed(result), CONTENTS, strict=True):
         for part in sample.parts:
@@ -128,43 +128,43 @@ def test_a_part_stands_where_the_index_says(store: Store, written: ShardFormat) 
 
 @pytest.mark.parametrize(("concurrency", "memory_bytes"), [(1, 800), (4, 800), (4, 1 << 24)])
 def test_the_bytes_follow_from_the_samples_alone(
-    store: Store, written: ShardFormat, concurrency: int, memory_bytes: int
+    store: Store, format_: ShardFormat, concurrency: int, memory_bytes: int
 ) -> None:
-    result = build(store, written)
-    again = build(store, written, concurrency=concurrency, memory_bytes=memory_bytes)
+    result = build(store, format_)
+    again = build(store, format_, concurrency=concurrency, memory_bytes=memory_bytes)
     assert again == result
 
 
 def test_sizes_are_those_that_are_written_where_they_are_known(
-    store: Store, written: ShardFormat
+    store: Store, format_: ShardFormat
 ) -> None:
-    plan, result = planned(store, written, CONTENTS), build(store, written)
-    sizes = written.sample_sizes(order_samples(store, CONTENTS))
+    plan, result = planned(store, format_, CONTENTS), build(store, format_)
+    sizes = format_.sample_sizes(order_samples(store, CONTENTS))
     assert len(sizes) == len(CONTENTS)
     assert min(sizes) > 0
-    assert plan.bytes == sum(sizes) + written.empty_bytes
-    assert result.bytes == plan.bytes or not written.sizes_known
+    assert plan.bytes == sum(sizes) + format_.empty_bytes
+    assert result.bytes == plan.bytes or not format_.sizes_known
     assert result.bytes == sum(len(store.get(file.name)) for file in result.files)
 
 
-def test_all_files_have_names_of_their_own(store: Store, written: ShardFormat) -> None:
-    count = 12 if written.counted else 0
-    names = [written.shard_name("data-7-train", index, count) for index in range(12)]
-    files = [list(written.file_names(name)) for name in names]
+def test_all_files_have_names_of_their_own(store: Store, format_: ShardFormat) -> None:
+    count = 12 if format_.counted else 0
+    names = [format_.shard_name("data-7-train", index, count) for index in range(12)]
+    files = [list(format_.file_names(name)) for name in names]
     assert [first for first, *_ in files] == names == sorted(names)
     assert len({name for each in files for name in each}) == sum(map(len, files))
     for some in (names[:1], names[:2], names[1:11:10], names, [*names[:3], names[9], names[11]]):
         assert expand(brace_pattern(some)) == some
-    result = build(store, written)
-    assert [file.name for file in result.files] == list(written.file_names(result.name))
+    result = build(store, format_)
+    assert [file.name for file in result.files] == list(format_.file_names(result.name))
 
 
 def flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
 
 
-def test_damage_is_found_or_does_no_harm(store: Store, written: ShardFormat) -> None:
-    result = build(store, written)
+def test_damage_is_found_or_does_no_harm(store: Store, format_: ShardFormat) -> None:
+    result = build(store, format_)
     samples, contents = indexed(result), [expected(content) for content in CONTENTS]
     found: list[str] = []
     for file in result.files:
@@ -173,7 +173,7 @@ def test_damage_is_found_or_does_no_harm(store: Store, written: ShardFormat) -> 
         for damaged in [*cuts, *(flipped(data, at) for at in range(0, len(data), 97))]:
             store.put(file.name, damaged)
             try:
-                assert read(store, written, samples) == contents
+                assert read(store, format_, samples) == contents
             except DamageError as error:
                 found.append(error.where)
         store.put(file.name, data)

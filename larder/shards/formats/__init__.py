@@ -1,4 +1,4 @@
-"""The formats of shards, by the name that ``shards.format`` gives them."""
+"""The registry of shard formats."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["FORMATS", "shard_format"]
 FORMATS: dict[str, ShardFormat] = {
     "webdataset": WebDataset(),
 }
-"""One line for each; `larder.shards.formats.base.ShardFormat` says what it takes."""
+"""Every format under its name in ``shards.format``. They implement the protocol `ShardFormat`."""
 
 
 def shard_format(name: str) -> ShardFormat:
-    """The format of that name.
+    """Look a format up by its name in ``shards.format``.
 
     Raises:
         ConfigError: ``config.invalid_value``: there is none.
@@ -23,7 +23,7 @@ def shard_format(name: str) -> ShardFormat:
     if name not in FORMATS:
         raise ConfigError(
             "config.invalid_value",
-            f"there is no format {name!r} of shards",
+            f"there is no shard format {name!r}",
             where="shards.format",
             hint=f"the formats are {', '.join(FORMATS)}",
         )

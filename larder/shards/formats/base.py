@@ -1,7 +1,7 @@
-"""What a format of shards provides: one class in a module of its own, and a line in the registry.
+"""The protocol of shard formats: one class in a module of its own, and one line in the registry.
 
-A format knows nothing of stores, splits, receipts or manifests. It says what its shards are called,
-how large samples are in them, turns samples into bytes, and reads them back by the index.
+A format names shards and their files, says how large samples are in them, writes samples, and reads
+them back by their index entries. It does not deal with splits, packing, receipts or manifests.
 """
 
 from __future__ import annotations
@@ -23,96 +23,97 @@ __all__ = ["ShardFormat", "ShardWriter"]
 
 
 class ShardWriter(Protocol):
-    """One shard in the making.
-
-    Its bytes follow from the samples alone, and so does every row of its index.
-    """
+    """Writes one shard. Its bytes and index rows must depend on nothing but the samples."""
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
-        """Append a sample that was read.
+        """Append a sample whose parts are in memory.
 
         Args:
             sample: As planned.
-            bodies: The contents of ``sample.parts``, in their order.
+            bodies: The contents of ``sample.parts``, in the same order.
         """
 
     def append_streamed(self, sample: Sample, source: Store) -> Failure | None:
-        """Read and append a sample that memory should not hold.
+        """Read and append a sample that is too large to be kept in memory.
 
-        `larder.shards.fetch.stream` gives a part in buffers. A format that cannot write a value
-        before all of it is there joins them, and so holds one such sample at a time.
+        `larder.shards.fetch.stream` reads a part in buffers. A format that cannot write a value in
+        pieces has to join them; it holds one such sample at a time.
 
         Returns:
-            What failed, if an object is not as planned or cannot be read. The shard is then of no
-            use, as what was written of the sample cannot be taken back.
+            The failure, if an object differs from the plan or cannot be read. The shard is then
+            discarded, as a part of the sample has been written.
         """
 
     def finish(self) -> pa.RecordBatch:
-        """Append what ends the shard.
+        """Write the end of the shard.
 
         Returns:
-            Its rows, by `larder.shards.model.ROWS`; `larder.shards.rows.IndexRows` collects them.
+            Its index rows, of schema `larder.shards.model.ROWS`. `larder.shards.rows.IndexRows`
+            collects them.
         """
 
 
 class ShardFormat(Protocol):
-    """A format of shards. It has no state: one instance serves all threads."""
+    """A format of shards. Instances have no state and are used by many threads."""
 
     @property
     def version(self) -> int:
-        """Counts up when the same samples make other bytes: it enters the segment's ID."""
+        """Has to be increased when the same samples give other bytes; it is part of segment IDs."""
 
     @property
     def sizes_known(self) -> bool:
-        """Whether shards are as long as `sample_sizes` and `empty_bytes` say, to the byte.
+        """Whether `sample_sizes` and `empty_bytes` are exact.
 
-        If not, they are estimates: they decide how many samples a shard takes, and nothing else.
+        Otherwise they are estimates, which decide how many samples a shard gets. They are never
+        compared with what was written.
         """
 
     @property
     def empty_bytes(self) -> int:
-        """Length of a shard without samples, over all of its files."""
+        """Bytes of all files of a shard without samples."""
 
     @property
     def counted(self) -> bool:
-        """Whether names say how many shards there are, as in ``-00000-of-00950``."""
+        """Whether names contain the number of shards, as in ``-00000-of-00950``."""
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """Bytes that each sample takes in a shard, over all of its files.
+        """Bytes that each sample takes in all files of a shard.
 
-        By columns, not row by row: a million samples are planned in seconds. A format that
-        cannot know takes `larder.shards.sizes.content_sizes`.
+        Has to work on columns, not row by row: a million samples are planned in seconds. A format
+        that cannot know sizes in advance uses `larder.shards.sizes.content_sizes`.
 
         Args:
             batch: Rows of `larder.manifest.schemas.SAMPLE_ORDER`.
 
         Raises:
-            ObjectError: ``object.bad_key``: a name that the format cannot hold.
+            ObjectError: ``object.bad_key``: a name that the format cannot store.
         """
 
     def shard_name(self, stem: str, index: int, count: int) -> str:
-        """Name of a shard, which is that of its first file.
+        """The name of a shard, which is also the name of its first file.
 
-        The only digits that differ between the shards of a split are those of ``index``, padded.
+        The names of a split's shards may differ in one number only: ``index``, padded with zeros.
 
         Args:
             stem: Dataset and split, such as ``imagenet-train``.
             index: Number of the shard within the split, from 0.
-            count: Shards of the split if the format is `counted`, else 0.
+            count: Number of shards of the split if the format is `counted`, otherwise 0.
         """
 
     def file_names(self, name: str) -> Sequence[str]:
-        """Names of all files of the shard ``name``, its own first."""
+        """The names of all files of a shard, beginning with its own."""
 
     def writer(self, outputs: Sequence[HashedOutput]) -> ShardWriter:
-        """Begin a shard; ``outputs`` take the bytes of its files, in the order of `file_names`."""
+        """Begin a shard. ``outputs`` are for its files, in the order of `file_names`."""
 
     def open(self, store: Store, key: str) -> SampleReader:
-        """Open a shard to read samples back.
-
-        Nothing but ``get`` and ``open`` of the store may be used.
+        """Open a shard to read samples back, using only ``get`` and ``open`` of the store.
 
         Args:
-            store: Holds the shard.
-            key: Of its first file; the others stand beside it.
+            store: The store of the shard.
+            key: The key of its first file; the other files are next to it.
+
+        Raises:
+            DamageError: The shard is damaged.
+            LarderError: An error of the store.
         """

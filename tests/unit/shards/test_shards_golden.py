@@ -45,13 +45,13 @@ def store() -> Iterator[Store]:
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("memory_bytes", [4_000, 1 << 24])  # streamed, and read ahead
 def test_the_bytes_of_every_format(store: Store, name: str, memory_bytes: int) -> None:
-    batch, written = order_samples(store, SAMPLES), FORMATS[name]
+    batch, format_ = order_samples(store, SAMPLES), FORMATS[name]
     found = {}
     samples = read_samples([batch])
-    for plan in plan_shards(split_sizes([batch], written.sample_sizes), 9_000, "d", written):
+    for plan in plan_shards(split_sizes([batch], format_.sample_sizes), 9_000, "d", format_):
         with open_reads(1, memory_bytes) as reads:
             result = build_shard(
-                plan, samples, store, store.writer, reads, written, validate="none"
+                plan, samples, store, store.writer, reads, format_, validate="none"
             )
         for file in result.files:
             found[file.name] = hashlib.sha256(store.get(file.name)).hexdigest()
