@@ -12,7 +12,7 @@ here), and the time without the syncs is compared beside it, as disks vary more 
 
 What each does:
 
-- ours: reads the arrangement from Parquet, packs shards of 150 MB with labels as ``.cls``, checks
+- ours: reads the sample order from Parquet, packs shards of 150 MB with labels as ``.cls``, checks
   each file's size and etag against it, computes the crc32c of every part and the sha256 of every
   shard, publishes each atomically, and writes the sample index as Parquet. Images are not decoded.
 - GNU tar: one archive, no labels, no hashes, no index.
@@ -49,7 +49,7 @@ from benchmarks.harness import (
     table,
 )
 from larder.manifest.files import ManifestWriter, read_manifest
-from larder.manifest.schemas import ARRANGEMENT, SAMPLES
+from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
 from larder.shards import tar
 from larder.shards.build import build_shard
 from larder.shards.index import sample_rows
@@ -92,8 +92,8 @@ def make_files(body: Body, count: int, folder: Path) -> None:
         (parent / f"{parent.name}_{number}.jpg").write_bytes(rng.randbytes(size))
 
 
-def arrange(source: Store, path: Path) -> None:
-    """The arrangement of the files, as the plan stage leaves it."""
+def order_samples(source: Store, path: Path) -> None:
+    """The sample order of the files, as the plan stage leaves it."""
     rows = (
         {
             "split": "train",
@@ -111,7 +111,7 @@ def arrange(source: Store, path: Path) -> None:
         for page in source.list()
         for info in page
     )
-    with ManifestWriter(path, ARRANGEMENT) as manifest:
+    with ManifestWriter(path, SAMPLE_ORDER) as manifest:
         manifest.append(rows)
 
 
@@ -124,7 +124,7 @@ class Setting:
     def prepare(self, body: Body, count: int) -> int:
         """Make the files, and what everybody needs to know of them; returns their bytes."""
         make_files(body, count, self.files)
-        arrange(open_store(str(self.files)), self.arrangement)
+        order_samples(open_store(str(self.files)), self.sample_order)
         self.names.write_text("".join(f"{key}\n" for key in self.keys()))
         return sum(path.stat().st_size for path in self.files.rglob("*.jpg"))
 
@@ -139,21 +139,21 @@ class Setting:
         return self.folder / "out"
 
     @property
-    def arrangement(self) -> Path:
+    def sample_order(self) -> Path:
         """The manifest of the samples."""
-        return self.folder / "arrangement.parquet"
+        return self.folder / "order.parquet"
 
     @property
     def names(self) -> Path:
-        """The files' names, a line each, in the order of the arrangement."""
+        """The files' names, a line each, in the order of the sample order."""
         return self.folder / "names.txt"
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The arrangement."""
-        return read_manifest(self.arrangement, ARRANGEMENT)
+        """The sample order."""
+        return read_manifest(self.sample_order, SAMPLE_ORDER)
 
     def keys(self) -> list[str]:
-        """The files, in the order of the arrangement."""
+        """The files, in the order of the sample order."""
         return [part.key for sample in read_samples(self.batches()) for part in sample.parts]
 
     def clear(self) -> None:

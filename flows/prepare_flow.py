@@ -39,7 +39,7 @@ from tasks._progress import listening, stoppable, timed
 from tasks.emit import emit
 from tasks.plan import plan_run
 from tasks.runner import TaskRunner
-from tasks.survey import note_inputs, survey_source
+from tasks.source import inspect_source, note_inputs
 
 __all__ = ["prepare", "run_prepare"]
 
@@ -109,7 +109,7 @@ def _prepare(asked: Settings, times: StageTimes, started: float) -> dict[str, An
         if _plans:
             plan = _plans.pop()
         else:
-            found = call(survey_source, asked, folder)
+            found = call(inspect_source, asked, folder)
             if found.published is not None:
                 call(note_inputs, asked, found)
                 configs = call(emit, asked, found.published)
@@ -154,7 +154,7 @@ def run_prepare(
     Args:
         parameters: Of the flow.
         plan: What was planned for this very run, if it was.
-        display: Told of every stage.
+        display: Reports progress of every stage.
         named: Whether the user named the server, and so wants to know the run's address.
 
     Returns:

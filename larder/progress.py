@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from larder.errors import FatalError
 
-__all__ = ["NullProgress", "Progress", "StageTimes", "Stoppable", "TimedProgress"]
+__all__ = ["CancellableProgress", "NullProgress", "Progress", "StageTimes", "TimedProgress"]
 
 
 class Progress(Protocol):
@@ -53,7 +53,7 @@ class NullProgress:
         """Ignored."""
 
 
-class Stoppable:
+class CancellableProgress:
     """Passes on what it is told, until an event is set: so a stage stops between two objects.
 
     Args:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Event
 
-from larder.progress import NullProgress, Progress, StageTimes, Stoppable
+from larder.progress import CancellableProgress, NullProgress, Progress, StageTimes
 
 __all__ = ["also_listening", "current_progress", "listening", "stoppable", "timed"]
 
@@ -48,7 +48,7 @@ def current_progress() -> Progress:
         FatalError: ``run.interrupted``: they are to stop already.
     """
     stop = _stop.get()
-    return Stoppable(_listener.get(), stop) if stop else _listener.get()
+    return CancellableProgress(_listener.get(), stop) if stop else _listener.get()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from prefect import task
 
 from larder.pipeline import cache
 from larder.pipeline.job import Job
-from larder.versions.documents import CachePart
+from larder.versions.documents import CacheFile
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
@@ -15,6 +15,8 @@ __all__ = ["cache_split"]
 
 @task(name="cache", task_run_name="cache of {batch.split}", **RETRIED)
 @cancelled_when_stopped
-def cache_split(job: Job, batch: cache.CacheBatch, beside: int) -> CachePart:
+def cache_split(job: Job, batch: cache.CacheBatch, concurrent_batches: int) -> CacheFile:
     """Build, verify and store the part of one split."""
-    return cache.cache_split(job, batch, progress=current_progress(), beside=beside)
+    return cache.cache_split(
+        job, batch, progress=current_progress(), concurrent_batches=concurrent_batches
+    )

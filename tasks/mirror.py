@@ -1,4 +1,4 @@
-"""Copy a batch of objects to the local side."""
+"""Copy a batch of objects to the storage."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ def batch_name(parameters: dict[str, Any]) -> str:
 # Prefect's protocol of such a function has a class method that no function has.
 @task(name="mirror", task_run_name=batch_name, **RETRIED)  # type: ignore[arg-type]
 @cancelled_when_stopped
-def mirror_batch(job: Job, batch: RowRange, beside: int) -> BatchReport:
+def mirror_batch(job: Job, batch: RowRange, concurrent_batches: int) -> BatchReport:
     """Copy and verify the objects of one batch.
 
     Raises:
         RunError: Some could not be copied; the others were.
     """
-    report = mirror.mirror_batch(job, batch, progress=current_progress(), beside=beside)
+    report = mirror.mirror_batch(
+        job, batch, progress=current_progress(), concurrent_batches=concurrent_batches
+    )
     RunError.unless_clean("mirror", report)
     return report
 

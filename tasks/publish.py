@@ -5,23 +5,23 @@ from __future__ import annotations
 from prefect import task
 
 from larder.pipeline import publish as steps
-from larder.pipeline.job import Job, Ref
+from larder.pipeline.job import Job, ManifestRef
 from larder.versions.documents import VersionDocument
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["publish", "republish"]
+__all__ = ["publish", "publish_existing"]
 
 
 @task(name="publish", task_run_name="publish version {job.version}", **RETRIED)
 @cancelled_when_stopped
-def publish(job: Job, objects: Ref, mirror: Ref | None) -> VersionDocument:
+def publish(job: Job, objects: ManifestRef, mirror: ManifestRef | None) -> VersionDocument:
     """Write version.json, and let the tag name it."""
     return steps.publish(job, objects, mirror, progress=current_progress())
 
 
 @task(name="publish again", task_run_name="publish version {job.version}", **RETRIED)
 @cancelled_when_stopped
-def republish(job: Job) -> VersionDocument:
+def publish_existing(job: Job) -> VersionDocument:
     """Publish the version of a segment that was whole before."""
-    return steps.republish(job, progress=current_progress())
+    return steps.publish_existing(job, progress=current_progress())

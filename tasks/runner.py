@@ -30,7 +30,7 @@ _TASKS: dict[Callable[..., Any], Any] = {
     index.index_shards: shard_tasks.index_shards,
     cache.cache_split: cache_tasks.cache_split,
     publish.publish: publish_tasks.publish,
-    publish.republish: publish_tasks.republish,
+    publish.publish_existing: publish_tasks.publish_existing,
 }
 
 
@@ -62,7 +62,7 @@ class TaskRunner:
         together. Any other error, or an interrupt, stops the batches under way after the objects
         that they are at; those not yet submitted never are.
         """
-        beside = max(1, min(self._workers, len(batches)))
+        concurrent_batches = max(1, min(self._workers, len(batches)))
         results: list[Any] = [None] * len(batches)
         waiting = iter(enumerate(batches))
         under_way: dict[PrefectFuture[Any], int] = {}
@@ -70,8 +70,12 @@ class TaskRunner:
         with stoppable() as stop:
             try:
                 while True:
-                    for place, batch in islice(waiting, beside - len(under_way)):
-                        parameters = {"job": job, "batch": batch, "beside": beside}
+                    for place, batch in islice(waiting, concurrent_batches - len(under_way)):
+                        parameters = {
+                            "job": job,
+                            "batch": batch,
+                            "concurrent_batches": concurrent_batches,
+                        }
                         future = self._pool.submit(_TASKS[step], parameters)
                         under_way[future] = place
                         future.add_done_callback(done.put)

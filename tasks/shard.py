@@ -5,7 +5,7 @@ from __future__ import annotations
 from prefect import task
 
 from larder.pipeline import index, shard
-from larder.pipeline.job import Job, Ref
+from larder.pipeline.job import Job, ManifestRef
 from larder.pipeline.results import BatchReport, RunError
 from larder.shards.model import ShardBatch
 from tasks._options import RETRIED, cancelled_when_stopped
@@ -16,19 +16,21 @@ __all__ = ["index_shards", "shard_batch"]
 
 @task(name="shard", task_run_name="shards from {batch.shards[0].name}", **RETRIED)
 @cancelled_when_stopped
-def shard_batch(job: Job, batch: ShardBatch, beside: int) -> BatchReport:
+def shard_batch(job: Job, batch: ShardBatch, concurrent_batches: int) -> BatchReport:
     """Pack and write the shards of one batch.
 
     Raises:
         RunError: Samples failed, and so did their shards; the others were written.
     """
-    report = shard.shard_batch(job, batch, progress=current_progress(), beside=beside)
+    report = shard.shard_batch(
+        job, batch, progress=current_progress(), concurrent_batches=concurrent_batches
+    )
     RunError.unless_clean("shard", report)
     return report
 
 
 @task(name="index", task_run_name="index of the shards", **RETRIED)
 @cancelled_when_stopped
-def index_shards(job: Job, mirror: Ref | None) -> index.Index:
+def index_shards(job: Job, mirror: ManifestRef | None) -> index.Index:
     """Write the manifests of samples, shards and objects."""
     return index.index_shards(job, mirror, progress=current_progress())

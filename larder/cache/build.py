@@ -16,14 +16,14 @@ from typing import Any, Final
 
 import lmdb
 
-from larder.cache.layout import SCHEMA_KEY, PartFacts, record_key
+from larder.cache.layout import SCHEMA_KEY, CacheFileFacts, record_key
 from larder.cache.record import Codec, ContentDigest, Value, checksum
 from larder.cache.schema import Schema
 from larder.cache.scratch import disk_errors, draft
 from larder.errors import FatalError, StoreError
 from larder.units import format_bytes, format_count
 
-__all__ = ["build_part"]
+__all__ = ["build_file"]
 
 TRANSACTION_BYTES: Final = 64_000_000
 MAP_BYTES: Final = 1 << 30
@@ -31,7 +31,7 @@ MAP_BYTES: Final = 1 << 30
 _LARGEST_RECORD_BYTES = (1 << 32) - 1
 
 
-def build_part(
+def build_file(
     records: Iterable[Mapping[str, Value]],
     schema: Schema,
     path: Path,
@@ -41,7 +41,7 @@ def build_part(
     transaction_bytes: int = TRANSACTION_BYTES,
     map_bytes: int = MAP_BYTES,
     on_record: Callable[[int, int, int], None] | None = None,
-) -> PartFacts:
+) -> CacheFileFacts:
     """Write records to an LMDB file that appears under ``path`` when it is whole and durable.
 
     Memory is about twice ``transaction_bytes``. Killed at any time, nothing is at ``path`` that
@@ -84,7 +84,7 @@ def build_part(
         with disk_errors(path):
             size_bytes, sha256 = _file_facts(file.path)
         file.publish()
-    return PartFacts(bytes=size_bytes, sha256=sha256, digest=digest.hexdigest(), records=count)
+    return CacheFileFacts(bytes=size_bytes, sha256=sha256, digest=digest.hexdigest(), records=count)
 
 
 class _Writer:
@@ -193,7 +193,7 @@ def _lmdb_errors(where: str, need_bytes: int) -> Iterator[None]:
     try:
         yield
     except lmdb.Error as error:
-        # A disk that takes a part of a write only is an input/output error to LMDB.
+        # A disk that takes only some of a write is an input/output error to LMDB.
         free_bytes = shutil.disk_usage(os.path.dirname(where)).free
         if isinstance(error, lmdb.DiskError) or free_bytes < need_bytes:
             raise StoreError("store.full", "no space is left", where=where) from error

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from larder.cache.layout import PartFacts
+from larder.cache.layout import CacheFileFacts
 from larder.cache.scratch import Draft, disk_errors, draft
 from larder.errors import DamageError, StoreError
 from larder.store import local_path, object_url
@@ -17,18 +17,18 @@ from larder.store.base import Store
 from larder.temporary import wait_for_lock
 from larder.units import format_bytes
 
-__all__ = ["VARIABLE", "cache_directory", "fetch_part"]
+__all__ = ["VARIABLE", "cache_directory", "fetch_file"]
 
 VARIABLE = "LARDER_CACHE_DIR"
-"""Environment variable that names the directory of downloaded parts."""
+"""Environment variable that names the directory of downloaded files."""
 
 
 def cache_directory(given: str | Path | None = None) -> Path:
-    """Where parts are downloaded to: what is given, ``$LARDER_CACHE_DIR``, ``~/.cache/larder``."""
+    """Where files are downloaded to: what is given, ``$LARDER_CACHE_DIR``, ``~/.cache/larder``."""
     return Path(given or os.environ.get(VARIABLE) or "~/.cache/larder").expanduser()
 
 
-def fetch_part(store: Store, key: str, facts: PartFacts, directory: Path) -> Path:
+def fetch_file(store: Store, key: str, facts: CacheFileFacts, directory: Path) -> Path:
     """The path of a part on a local disk; downloaded, unless the store is a directory.
 
     A file is named by its sha256, and appears when its bytes were compared with it, so what is
@@ -36,7 +36,7 @@ def fetch_part(store: Store, key: str, facts: PartFacts, directory: Path) -> Pat
     want the same part wait for the one that downloads it.
 
     Args:
-        store: Holds the part.
+        store: Holds the file.
         key: The part.
         facts: What was published of it.
         directory: Where downloads go: see `cache_directory`.
@@ -60,7 +60,7 @@ def fetch_part(store: Store, key: str, facts: PartFacts, directory: Path) -> Pat
     return path
 
 
-def _is_there(path: Path, facts: PartFacts) -> bool:
+def _is_there(path: Path, facts: CacheFileFacts) -> bool:
     with disk_errors(path):
         try:
             return path.stat().st_size == facts.bytes
@@ -85,7 +85,7 @@ def _turn(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _download(store: Store, key: str, facts: PartFacts, path: Path) -> None:
+def _download(store: Store, key: str, facts: CacheFileFacts, path: Path) -> None:
     with disk_errors(path):
         free_bytes = shutil.disk_usage(path.parent).free
     if free_bytes < facts.bytes:
@@ -109,7 +109,7 @@ def _receive(store: Store, key: str, file: Draft) -> tuple[int, str]:
     return size_bytes, sha256.hexdigest()
 
 
-def _compare(found: tuple[int, str], facts: PartFacts, url: str) -> None:
+def _compare(found: tuple[int, str], facts: CacheFileFacts, url: str) -> None:
     size_bytes, sha256 = found
     if size_bytes != facts.bytes:
         message = f"it has {size_bytes} bytes; {facts.bytes} were published"

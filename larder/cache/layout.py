@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["SCHEMA_KEY", "PartFacts", "record_key"]
+__all__ = ["SCHEMA_KEY", "CacheFileFacts", "record_key"]
 
 SCHEMA_KEY: Final = b"schema"
 
 
 @dataclass(frozen=True, slots=True)
-class PartFacts:
+class CacheFileFacts:
     """What is published of a part, and checked when it is read.
 
     Attributes:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Run", "main", "run_here"]
 
 DESCRIPTION = """\
-Prepare a dataset: list its source, copy what is missing to the local side, write shards, build the
+Prepare a dataset: list its source, copy what is missing to the storage, write shards, build the
 LMDB cache, publish a version and emit the experiment config that points at it. A run that was cut
 off is carried on by the same command; a run with nothing changed writes nothing.\
 """
@@ -149,13 +149,13 @@ def _prepare(
     """Answer at once if nothing changed and nobody wants to see all of the run; else run it."""
     from larder.pipeline.inline import checked_plan, reuse
     from larder.pipeline.job import scratch
-    from larder.pipeline.survey import survey
+    from larder.pipeline.source import inspect_source
 
     if whole():
         return run(settings, parameters, None, display)
     started = time.monotonic()
     with scratch() as folder:
-        found = survey(settings.dataset, settings.cluster, folder, display)
+        found = inspect_source(settings.dataset, settings.cluster, folder, display)
         if found.published is not None:
             return reuse(settings, found, display, started)
         planned = checked_plan(settings, found, folder, display)

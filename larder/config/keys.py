@@ -44,6 +44,9 @@ def meant(path: KeyPath, schema: Schema, rest: str, *, given: bool) -> str:
     """
     last, within = str(path[-1]), dotted(path[:-1])
     prefix = schema.prefix if given else ""
+    for other in _SCHEMAS if given else ():
+        if dotted(path) + rest in all_keys(other.model, values_only=False):
+            return f"did you mean {other.prefix}{dotted(path)}{rest}?"
     beside = known_keys(schema.model, path[:-1])
     start = f"{prefix}{within}." if within else prefix
     near = [f"{start}{key}{rest}" for key in nearest(last, beside, count=3)]

@@ -1,4 +1,4 @@
-"""Where a URL of a file points, and whether the source and the local side overlap."""
+"""Where a URL of a file points, and whether the source and the storage overlap."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _at_home(path: Path, where: str = "") -> Path:
 
 
 def check_overlap(
-    source: Location, local_root_url: str, *, local_endpoint: str | None = None
+    source: Location, local_root_url: str, *, storage_endpoint: str | None = None
 ) -> None:
     """Refuse a source inside the local URL, or the reverse.
 
@@ -89,13 +89,13 @@ def check_overlap(
     Args:
         source: The source.
         local_root_url: Where Larder will write.
-        local_endpoint: Endpoint of ``local_root_url``, where it has one.
+        storage_endpoint: Endpoint of ``local_root_url``, where it has one.
 
     Raises:
         ConfigError: ``config.overlap``.
     """
     theirs = _segments(source.url, source.endpoint)
-    ours = _segments(local_root_url, local_endpoint)
+    ours = _segments(local_root_url, storage_endpoint)
     shorter = min(len(theirs), len(ours))
     if theirs[:shorter] != ours[:shorter]:
         return

@@ -33,7 +33,7 @@ from larder.config.fields import (
     Url,
     Whole,
 )
-from larder.config.shares import hash_form
+from larder.config.fractions import hash_form
 
 __all__ = [
     "Cache",
@@ -91,21 +91,22 @@ class Source(Location):
 
 
 class HashSplits(Model):
-    """Splits by a keyed hash of the sample key: stable as the dataset grows."""
+    """Splits by a seeded hash of the sample key: stable as the dataset grows."""
 
-    hash: Whole = Field(description="seed of the hash: any whole number")
-    parts: dict[SplitName, Number] = Field(
-        min_length=1, description="share of each split, above 0; shares add up to 1"
+    by: Literal["hash"] = Field(description="hash: by the hash of the sample key")
+    seed: Whole = Field(description="seed of the hash: any whole number")
+    fractions: dict[SplitName, Number] = Field(
+        min_length=1, description="fraction of each split, above 0; fractions add up to 1"
     )
     group: Text | None = Field(
         None, description="regular expression; samples whose first group agrees stay together"
     )
 
-    @field_validator("parts")
+    @field_validator("fractions")
     @classmethod
-    def _shares(cls, value: dict[str, float]) -> dict[str, float]:
-        if any(share <= 0 for share in value.values()) or abs(sum(value.values()) - 1) > 1e-9:
-            raise RefusedError("shares must be above 0 and add up to 1")
+    def _add_up(cls, value: dict[str, float]) -> dict[str, float]:
+        if any(fraction <= 0 for fraction in value.values()) or abs(sum(value.values()) - 1) > 1e-9:
+            raise RefusedError("fractions must be above 0 and add up to 1")
         return value
 
     @field_validator("group")
@@ -157,7 +158,7 @@ class Shards(Model):
         le=100_000,
         description="least shards of a split, 1 to 100,000: they become smaller until then",
     )
-    shuffle: Annotated[Whole | None, OrNull] = Field(
+    shuffle_seed: Annotated[Whole | None, OrNull] = Field(
         None, description="seed of a global shuffle, a whole number; null keeps key order"
     )
 
@@ -186,10 +187,9 @@ def _everything() -> dict[str, tuple[str, ...]]:
 
 
 def _kind_of_splits(value: Any) -> str:
-    """A hash and parts that are no globs make a keyed hash; splits may have these names too."""
+    """``by: hash``, or fractions by split, make a seeded hash; splits may have these names too."""
     if isinstance(value, dict):
-        seed = value.get("hash", "")
-        hashed = isinstance(value.get("parts"), dict) or not isinstance(seed, str | list | tuple)
+        hashed = value.get("by") == "hash" or isinstance(value.get("fractions"), dict)
         return HASH_TAG if hashed else GLOBS_TAG
     return HASH_TAG if isinstance(value, HashSplits) else GLOBS_TAG
 
@@ -206,12 +206,12 @@ class Dataset(Model):
     ] = Field(
         default_factory=_everything,
         description="globs by split, first match wins, such as {train: 'train/**'}; or a keyed "
-        "hash: {hash: 7, parts: {train: 0.9, validation: 0.1}}",
+        "hash: {by: hash, seed: 7, fractions: {train: 0.9, validation: 0.1}}",
     )
     labels: Labels | None = Field(
         None, description="where the label of a sample comes from; null: there are none"
     )
-    mirror: Flag = Field(True, description="copy the source's objects to the local side first")
+    mirror: Flag = Field(True, description="copy the source's objects to the storage first")
     shards: Shards = Field(Shards(), description="the container files that training reads")
     validate_: Literal["none", "header", "decode"] = Field(
         "header", alias="validate", description="how images are checked while they are sharded"
@@ -227,10 +227,10 @@ class Dataset(Model):
 
     @field_validator("splits", mode="before")
     @classmethod
-    def _not_shares(cls, value: Any) -> Any:
+    def _not_fractions(cls, value: Any) -> Any:
         hint = hash_form(value)
         if hint:
-            raise RefusedError("numbers are shares, which need a seed of the hash", hint=hint)
+            raise RefusedError("numbers are fractions, which need a seed", hint=hint)
         return value
 
     @model_validator(mode="after")
@@ -249,7 +249,7 @@ class Dataset(Model):
     @property
     def split_names(self) -> tuple[str, ...]:
         """The splits in the order of the file."""
-        return tuple(self.splits.parts if isinstance(self.splits, HashSplits) else self.splits)
+        return tuple(self.splits.fractions if isinstance(self.splits, HashSplits) else self.splits)
 
     @property
     def validation(self) -> Literal["none", "header", "decode"]:
@@ -321,7 +321,7 @@ class Cluster(Model):
 
     name: Name = Field(description="name of the cluster: that of the file; may be left out")
     description: Text = Field("", description="for people")
-    local: Location = Field(description="where everything is written and training reads")
+    storage: Location = Field(description="where everything is written and training reads")
     nodes: Nodes = Field(Nodes(), description="the machines that train")
     consumer: Consumer = Field(Consumer(), description="what the emitted config is for")
     copy_: Copy = Field(Copy(), alias="copy", description="limits of the copy")

@@ -105,10 +105,10 @@ def _or_variable(node: Node) -> Node:
 
 
 def _splits(globs: Node, hashed: Node) -> Node:
-    """Globs, or a keyed hash if it is there: as `larder.config.models` tells them apart."""
-    parts = {"required": ["parts"], "properties": {"parts": {"type": "object"}}}
-    seed = {"required": ["hash"], "properties": {"hash": {"not": {"type": ["string", "array"]}}}}
-    return {"if": {"anyOf": [parts, seed]}, "then": hashed, "else": globs}
+    """Globs, or a seeded hash if it is there: as `larder.config.models` tells them apart."""
+    fractions = {"required": ["fractions"], "properties": {"fractions": {"type": "object"}}}
+    by_hash = {"required": ["by"], "properties": {"by": {"const": "hash"}}}
+    return {"if": {"anyOf": [fractions, by_hash]}, "then": hashed, "else": globs}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

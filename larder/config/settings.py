@@ -80,7 +80,7 @@ def _parse(argument: str) -> Setting:
             "config.invalid_setting",
             "cluster is no key of its own",
             where="--set cluster",
-            hint="choose a cluster by --cluster NAME, or set one of its keys: cluster.local.url",
+            hint="choose a cluster by --cluster NAME, or set one of its keys: cluster.storage.url",
         )
     return Setting(tuple(key.split(".")), _value(text, key), key)
 

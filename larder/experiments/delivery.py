@@ -32,12 +32,12 @@ class Situation:
 
     @property
     def is_file_system(self) -> bool:
-        """The local side is a directory."""
+        """The storage is a directory."""
         return self.scheme == "file"
 
     @property
     def is_object_store(self) -> bool:
-        """The local side is a bucket that a training container can reach."""
+        """The storage is a bucket that a training container can reach."""
         return self.scheme in _OBJECT_STORES
 
 
@@ -77,26 +77,25 @@ RULES: tuple[Rule, ...] = (
         "unreachable",
         lambda s: not s.is_file_system and not s.is_object_store,
         None,
-        "a training container cannot reach that kind of local side",
+        "a training container cannot reach that kind of storage",
         "derived",
-        "use a directory or a bucket as the cluster's local.url",
+        "use a directory or a bucket as the cluster's storage.url",
     ),
     Rule(
         "mount-needs-files",
         lambda s: s.requested == "bind_mount" and not s.is_file_system,
         None,
-        "delivery bind_mount needs a directory that every node mounts, and the local side is a"
-        " bucket",
+        "delivery bind_mount needs a directory that every node mounts, and the storage is a bucket",
         f"{_PREPARE_DATA}, Distributed File System",
-        "set experiment.delivery to auto or bucket, or use a cluster whose local.url is a path",
+        "set experiment.delivery to auto or bucket, or use a cluster whose storage.url is a path",
     ),
     Rule(
         "bucket-needs-store",
         lambda s: s.requested == "bucket" and not s.is_object_store,
         None,
-        "delivery bucket needs an object store, and the local side is a directory",
+        "delivery bucket needs an object store, and the storage is a directory",
         f"{_PREPARE_DATA}, Object Storage",
-        "set experiment.delivery to auto or bind_mount, or use a cluster whose local.url is a"
+        "set experiment.delivery to auto or bind_mount, or use a cluster whose storage.url is a"
         " bucket",
     ),
     Rule(
@@ -130,22 +129,22 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def choose(requested: str, local_url: str) -> Advice:
+def choose(requested: str, storage_url: str) -> Advice:
     """Choose the delivery.
 
     Args:
         requested: ``experiment.delivery`` of the dataset file.
-        local_url: URL or path of the local side.
+        storage_url: URL or path of the storage.
 
     Raises:
         ConfigError: ``config.invalid_value``: the choice is impossible there.
     """
-    scheme = local_url.partition("://")[0].lower() if "://" in local_url else "file"
+    scheme = storage_url.partition("://")[0].lower() if "://" in storage_url else "file"
     situation = Situation(requested, scheme)
     rule = next((rule for rule in RULES if rule.condition(situation)), None)
     if rule is None or rule.delivery is None:
         sentence = rule.sentence if rule else f"there is no delivery {requested!r}"
         raise ConfigError(
-            "config.invalid_value", sentence, where=local_url, hint=rule.hint if rule else ""
+            "config.invalid_value", sentence, where=storage_url, hint=rule.hint if rule else ""
         )
     return Advice(rule.delivery, rule.id, rule.sentence, rule.source)

@@ -17,8 +17,8 @@ from larder.config.models import Cluster
 from larder.config.yaml import scalar
 from larder.errors import ConfigError
 from larder.experiments.delivery import choose
-from larder.experiments.handover import Handover, SplitHandover
 from larder.experiments.mounts import bind, container_target, under
+from larder.experiments.version_info import SplitInfo, VersionInfo
 
 __all__ = ["render", "to_yaml"]
 
@@ -42,7 +42,7 @@ _HEX_ID = re.compile(r"[0-9a-f]{16,}")
 
 def render(
     template: Mapping[str, Any],
-    handover: Handover,
+    version_info: VersionInfo,
     cluster: Cluster,
     *,
     delivery: str = "auto",
@@ -56,7 +56,7 @@ def render(
 
     Args:
         template: The experiment without its data; left as it is.
-        handover: The version.
+        version_info: The version.
         cluster: Where training runs.
         delivery: ``experiment.delivery`` of the dataset file.
         where: Names the template in errors.
@@ -70,21 +70,23 @@ def render(
             impossible delivery.
     """
     config = copy.deepcopy(dict(template))
-    if choose(delivery, handover.local_url).delivery == "bind_mount":
-        root, address = _mount(config, handover, cluster, where)
+    if choose(delivery, version_info.storage_url).delivery == "bind_mount":
+        root, address = _mount(config, version_info, cluster, where)
     else:
-        root, address = _bucket(config, handover, cluster, where)
-    _merge(config, "data", _data(handover, root, address), where)
-    config["name"] = config.get("name") or f"{handover.dataset}-{handover.version[:8]}"
+        root, address = _bucket(config, version_info, cluster, where)
+    _merge(config, "data", _data(version_info, root, address), where)
+    config["name"] = config.get("name") or f"{version_info.dataset}-{version_info.version[:8]}"
     return _ordered(config)
 
 
 def _mount(
-    config: dict[str, Any], handover: Handover, cluster: Cluster, where: str
+    config: dict[str, Any], version_info: VersionInfo, cluster: Cluster, where: str
 ) -> tuple[str, dict[str, str]]:
     """Add the bind mount; the dataset's root in the container, and ``data.path``."""
     binding = bind(
-        handover.local_url, cluster.nodes.mounts, where=f"cluster {cluster.name}: nodes.mounts"
+        version_info.storage_url,
+        cluster.nodes.mounts,
+        where=f"cluster {cluster.name}: nodes.mounts",
     )
     mounts = _section(config, "bind_mounts", list, where)
     for number, mount in enumerate(mounts):
@@ -99,26 +101,26 @@ def _mount(
             "read_only": binding.read_only,
         }
     )
-    root = f"{binding.data_path}/{_rest(handover.root, handover.local_url)}".rstrip("/")
+    root = f"{binding.data_path}/{_rest(version_info.root, version_info.storage_url)}".rstrip("/")
     return root, {"path": root}
 
 
 def _bucket(
-    config: dict[str, Any], handover: Handover, cluster: Cluster, where: str
+    config: dict[str, Any], version_info: VersionInfo, cluster: Cluster, where: str
 ) -> tuple[str, dict[str, str]]:
     """Add what reaches the bucket; the dataset's root, ``data.bucket`` and ``data.prefix``."""
-    scheme, _, address = handover.root.partition("://")
+    scheme, _, address = version_info.root.partition("://")
     bucket, _, prefix = address.rstrip("/").partition("/")
     variables = {
-        "AWS_DEFAULT_REGION": cluster.local.region,
-        "AWS_ENDPOINT_URL": cluster.local.endpoint,
+        "AWS_DEFAULT_REGION": cluster.storage.region,
+        "AWS_ENDPOINT_URL": cluster.storage.endpoint,
     }
     if scheme == "s3" and any(variables.values()):
         environment = _section(config, "environment", dict, where)
         wanted = {name: value for name, value in variables.items() if value}
         present = environment.get("environment_variables")
         environment["environment_variables"] = _with_variables(present, wanted, where)
-    return handover.root.rstrip("/"), {"bucket": bucket, "prefix": f"{prefix}/"}
+    return version_info.root.rstrip("/"), {"bucket": bucket, "prefix": f"{prefix}/"}
 
 
 def _with_variables(present: Any, wanted: Mapping[str, str], where: str) -> Any:
@@ -136,28 +138,29 @@ def _with_variables(present: Any, wanted: Mapping[str, str], where: str) -> Any:
     return [*(present or ()), *added]
 
 
-def _data(handover: Handover, root: str, address: Mapping[str, str]) -> dict[str, Any]:
+def _data(version_info: VersionInfo, root: str, address: Mapping[str, str]) -> dict[str, Any]:
     data: dict[str, Any] = {
-        "dataset": handover.dataset,
-        "version": handover.version,
-        "digest": handover.digest,
-        "location": f"{root}/{_rest(handover.location, handover.root)}",
+        "dataset": version_info.dataset,
+        "version": version_info.version,
+        "digest": version_info.digest,
+        "location": f"{root}/{_rest(version_info.location, version_info.root)}",
         **address,
     }
-    if handover.classes is not None:
-        data["classes"] = handover.classes
+    if version_info.classes is not None:
+        data["classes"] = version_info.classes
     data["splits"] = {
-        name: _split(split, handover.root, root) for name, split in sorted(handover.splits.items())
+        name: _split(split, version_info.root, root)
+        for name, split in sorted(version_info.splits.items())
     }
-    if handover.cache:
+    if version_info.cache:
         data["cache"] = {
-            name: [f"{root}/{_rest(path, handover.root)}" for path in paths]
-            for name, paths in sorted(handover.cache.items())
+            name: [f"{root}/{_rest(path, version_info.root)}" for path in paths]
+            for name, paths in sorted(version_info.cache.items())
         }
     return data
 
 
-def _split(split: SplitHandover, handover_root: str, root: str) -> dict[str, Any]:
+def _split(split: SplitInfo, handover_root: str, root: str) -> dict[str, Any]:
     parts = split.pattern.split("::") if split.pattern else ()  # one without samples has none
     patterns = (f"{root}/{_rest(part, handover_root)}" for part in parts)
     return {

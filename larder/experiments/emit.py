@@ -12,8 +12,8 @@ from larder.config.models import Cluster
 from larder.errors import NotFoundError
 from larder.experiments import determined
 from larder.experiments.delivery import choose
-from larder.experiments.handover import ConfigFile, Handover
 from larder.experiments.model import validate
+from larder.experiments.version_info import ConfigFile, VersionInfo
 from larder.store import open_store
 from larder.store.base import Store
 
@@ -29,7 +29,7 @@ class Written:
 
 
 def emit(
-    handover: Handover,
+    version_info: VersionInfo,
     cluster: Cluster,
     template: Mapping[str, Any],
     *,
@@ -39,7 +39,7 @@ def emit(
     """Render the configs of a version and validate them. Pure.
 
     Args:
-        handover: The version.
+        version_info: The version.
         cluster: Where training runs; ``consumer`` says what the configs are for.
         template: The consumer's config without the data.
         delivery: ``experiment.delivery`` of the dataset file.
@@ -49,31 +49,35 @@ def emit(
         ConfigError: See `larder.experiments.determined.render`, and
             ``config.invalid_experiment`` if the result breaks a rule of its consumer.
     """
-    return _CONSUMERS[cluster.consumer.kind](handover, cluster, template, delivery, template_name)
+    return _CONSUMERS[cluster.consumer.kind](
+        version_info, cluster, template, delivery, template_name
+    )
 
 
 def _determined(
-    handover: Handover,
+    version_info: VersionInfo,
     cluster: Cluster,
     template: Mapping[str, Any],
     delivery: str,
     template_name: str,
 ) -> tuple[ConfigFile, ...]:
-    config = determined.render(template, handover, cluster, delivery=delivery, where=template_name)
+    config = determined.render(
+        template, version_info, cluster, delivery=delivery, where=template_name
+    )
     validate(config, cluster.consumer.release, where=template_name)
     source = f" from {template_name}" if template_name else ""
     header = (
         f"Made by Larder{source} for the cluster {cluster.name}, and made anew by each run.",
-        f"dataset: {handover.dataset}",
-        f"version: {handover.version}",
-        f"content digest: {handover.digest}",
-        choose(delivery, handover.local_url).sentence,
+        f"dataset: {version_info.dataset}",
+        f"version: {version_info.version}",
+        f"content digest: {version_info.digest}",
+        choose(delivery, version_info.storage_url).sentence,
     )
     return (ConfigFile("experiment.yaml", determined.to_yaml(config, header)),)
 
 
 _Renderer = Callable[
-    [Handover, Cluster, Mapping[str, Any], str, str],
+    [VersionInfo, Cluster, Mapping[str, Any], str, str],
     tuple[ConfigFile, ...],
 ]
 _CONSUMERS: dict[str, _Renderer] = {"determined": _determined}

@@ -34,13 +34,13 @@ class Binding:
     data_path: str
 
 
-def bind(local_url: str, mounts: Sequence[Mount], *, where: str = "") -> Binding:
+def bind(storage_url: str, mounts: Sequence[Mount], *, where: str = "") -> Binding:
     """Choose the bind mount through which containers see the local directory.
 
     Without mounts the local directory itself is mounted, at the same path in the container.
 
     Args:
-        local_url: The local side: ``file:///dir/`` or an absolute path.
+        storage_url: The storage: ``file:///dir/`` or an absolute path.
         mounts: ``nodes.mounts`` of the cluster file.
         where: Names the cluster file in errors.
 
@@ -48,7 +48,7 @@ def bind(local_url: str, mounts: Sequence[Mount], *, where: str = "") -> Binding
         ConfigError: ``config.path``: the directory is not absolute, a mount breaks a rule, or the
             directory lies under none or several of them.
     """
-    directory = _directory(local_url)
+    directory = _directory(storage_url)
     given = mounts or (Mount(host_path=directory, container_path=directory),)
     problems = list(mount_problems([mount.model_dump() for mount in given]))
     problems += [
@@ -67,7 +67,7 @@ def _chosen(directory: str, mounts: Sequence[Mount], where: str) -> Binding:
     if len(holding) != 1:
         which = ", ".join(mount.host_path for mount in holding) or "none of them"
         message = f"{directory} must lie under exactly one mount's host_path, not {which}"
-        raise _refused(message, where, "fix nodes.mounts or local.url")
+        raise _refused(message, where, "fix nodes.mounts or storage.url")
     host, container = normal(holding[0].host_path), normal(holding[0].container_path)
     data = posixpath.join(container, under(directory, host) or "").rstrip("/")
     if _UNREADABLE.search(data):
@@ -76,11 +76,11 @@ def _chosen(directory: str, mounts: Sequence[Mount], where: str) -> Binding:
     return Binding(host, container, holding[0].read_only, data)
 
 
-def _directory(local_url: str) -> str:
-    path = local_url.removeprefix("file://")
+def _directory(storage_url: str) -> str:
+    path = storage_url.removeprefix("file://")
     if not path.startswith("/") or ".." in path.split("/"):
         message = "a bind mount needs the absolute path of the local directory, without .."
-        raise _refused(message, local_url, "write local.url in full")
+        raise _refused(message, storage_url, "write storage.url in full")
     return normal(path)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["ARRANGEMENT", "FORMAT", "OBJECTS", "RECORDS", "SAMPLES", "SHARDS"]
+__all__ = ["FORMAT", "OBJECTS", "RECORDS", "SAMPLES", "SAMPLE_ORDER", "SHARDS"]
 
 FORMAT = 1
 
@@ -27,7 +27,7 @@ OBJECTS = pa.schema(
 how a copy was verified (``md5``, ``crc32c``, ``same``).
 """
 
-ARRANGEMENT = pa.schema(
+SAMPLE_ORDER = pa.schema(
     [
         pa.field("split", pa.string(), nullable=False),
         pa.field("key", pa.string(), nullable=False),

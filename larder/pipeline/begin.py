@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from larder.manifest.files import ManifestFile
-from larder.pipeline.job import Job, Ref, opened, put_work, root_url
+from larder.pipeline.job import Job, ManifestRef, opened, put_work, root_url
 from larder.pipeline.plan import Plan
 
 __all__ = ["begin"]
@@ -13,12 +13,12 @@ def begin(plan: Plan) -> Job:
     """Put the manifests of a plan into the segment's work folder.
 
     Raises:
-        StoreError: The local side refuses to be written.
+        StoreError: The storage refuses to be written.
     """
-    found = plan.survey
-    with opened(found.cluster.local, root_url(found.dataset, found.cluster)) as root:
+    found = plan.source_state
+    with opened(found.cluster.storage, root_url(found.dataset, found.cluster)) as root:
 
-        def put(role: str, file: ManifestFile) -> Ref:
+        def put(role: str, file: ManifestFile) -> ManifestRef:
             return put_work(root, plan.segment, role, file)
 
         return Job(
@@ -27,13 +27,13 @@ def begin(plan: Plan) -> Job:
             inputs=found.inputs,
             segment=plan.segment,
             version=plan.version,
-            classes=plan.arrangement.classes,
+            classes=plan.sample_order.classes,
             inventory_us=found.inventory_us,
-            whole=plan.whole,
+            complete=plan.complete,
             published=plan.published,
-            skipped_keys=plan.arrangement.bad_key_count,
+            skipped_keys=plan.sample_order.bad_key_count,
             inventory=put("inventory", found.inventory.file),
-            arrangement=put("arrangement", plan.arrangement.file),
+            sample_order=put("order", plan.sample_order.file),
             shard_plan=put("shards", plan.shard_plan),
             copies=put("copies", plan.copies.copies) if plan.copies else None,
             kept=put("kept", plan.copies.kept) if plan.copies else None,

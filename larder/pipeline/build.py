@@ -11,11 +11,11 @@ from larder.pipeline.cache import cache_split, cache_splits
 from larder.pipeline.index import Index, index_shards
 from larder.pipeline.job import Job, opened_root
 from larder.pipeline.mirror import mirror_batch, mirror_batches, seal_mirror
-from larder.pipeline.publish import publish, republish, seal_segment
-from larder.pipeline.results import BatchReport, Count, RunError, merge_reports
+from larder.pipeline.publish import publish, publish_existing, seal_segment
+from larder.pipeline.results import BatchReport, RunError, Totals, merge_reports
 from larder.pipeline.shard import shard_batch, shard_batches
 from larder.progress import Progress
-from larder.versions.documents import CachePart, VersionDocument
+from larder.versions.documents import CacheFile, VersionDocument
 
 __all__ = ["Built", "Runner", "build"]
 
@@ -24,7 +24,8 @@ class Runner(Protocol):
     """Runs steps: inline, or as the tasks of an orchestrator.
 
     A step is a function of `larder.pipeline` that takes the job, further small values, and
-    ``progress`` by name; a step over batches takes ``beside`` too: how many run at once.
+    ``progress`` by name; a step over batches takes ``concurrent_batches`` too:
+    how many run at once.
     """
 
     @property
@@ -54,8 +55,8 @@ class Built:
 
     version: VersionDocument
     status: str
-    copied: Count
-    reused_shards: Count
+    copied: Totals
+    reused_shards: Totals
     new_segments: int
     omitted: tuple[Failure, ...] = ()
     omitted_count: int = 0
@@ -73,9 +74,9 @@ def build(job: Job, runner: Runner) -> Built:
         RetryableError: A store went on failing.
     """
     if job.published:
-        version = runner.run(republish, job)
-        standing = Count(sum(split.shards for split in version.splits.values()))
-        return Built(version, "reused", Count(), standing, new_segments=0)
+        version = runner.run(publish_existing, job)
+        standing = Totals(sum(split.shards for split in version.splits.values()))
+        return Built(version, "reused", Totals(), standing, new_segments=0)
     copied = _mirror(job, runner)
     mirror = runner.run(seal_mirror, job)
     job = replace(job, mirror=mirror)
@@ -92,7 +93,7 @@ def build(job: Job, runner: Runner) -> Built:
         status="built",
         copied=copied.done,
         reused_shards=standing,
-        new_segments=0 if job.whole else 1,
+        new_segments=0 if job.complete else 1,
         omitted=index.omitted,
         omitted_count=index.omitted_count,
     )
@@ -102,13 +103,13 @@ def _mirror(job: Job, runner: Runner) -> BatchReport:
     return _all("mirror", mirror_batch, job, mirror_batches(job), runner)
 
 
-def _shard(job: Job, runner: Runner) -> Count:
+def _shard(job: Job, runner: Runner) -> Totals:
     batches, standing = shard_batches(job, runner.progress)
     _all("shard", shard_batch, job, batches, runner)
     return standing
 
 
-def _cache(job: Job, index: Index, runner: Runner) -> dict[str, CachePart]:
+def _cache(job: Job, index: Index, runner: Runner) -> dict[str, CacheFile]:
     batches = cache_splits(job, index)
     if not batches:
         return {}

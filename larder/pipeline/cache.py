@@ -1,4 +1,4 @@
-"""The cache step: one LMDB part per split, built on a local disk, verified, then stored."""
+"""The cache step: one LMDB file per split, built on a local disk, verified, then stored."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from larder.cache.part import open_part
+from larder.cache.file import open_file
 from larder.cache.records import Samples, build_samples
 from larder.errors import NotFoundError
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline.index import Index
-from larder.pipeline.job import Job, Ref, opened_root
+from larder.pipeline.job import Job, ManifestRef, opened_root
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.standing import has_sha256
 from larder.progress import Progress
@@ -24,12 +24,12 @@ from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.temporary import workshop
 from larder.versions import layout
-from larder.versions.documents import CachePart, seal, unseal
+from larder.versions.documents import CacheFile, seal, unseal
 
 __all__ = ["CacheBatch", "cache_split", "cache_splits"]
 
 DISK_RESERVE = 0.05
-"""Of what is free on the builder's disk when a part is begun: so much of it stays free."""
+"""Of what is free on the builder's disk when a cache file is begun: so much of it stays free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +38,21 @@ class CacheBatch:
 
     Attributes:
         split: Its name.
-        samples: Ref of schema SAMPLES, over all splits.
+        samples: ManifestRef of schema SAMPLES, over all splits.
         first_row: Where those of the split begin.
         rows: How many there are.
         bytes: Of the split's shards.
     """
 
     split: str
-    samples: Ref
+    samples: ManifestRef
     first_row: int
     rows: int
     bytes: int
 
 
 def cache_splits(job: Job, index: Index) -> list[CacheBatch]:
-    """The parts to build: one for each split that has samples; none without a cache."""
+    """The files to build: one for each split that has samples; none without a cache."""
     batches: list[CacheBatch] = []
     first_row = 0
     for split, facts in index.splits.items():
@@ -63,28 +63,30 @@ def cache_splits(job: Job, index: Index) -> list[CacheBatch]:
     return batches
 
 
-def cache_split(job: Job, batch: CacheBatch, *, progress: Progress, beside: int = 1) -> CachePart:
-    """Build the part of one split and store it; one that is stored already is kept.
+def cache_split(
+    job: Job, batch: CacheBatch, *, progress: Progress, concurrent_batches: int = 1
+) -> CacheFile:
+    """Build the file of one split and store it; one that is stored already is kept.
 
     Args:
         job: The run.
         batch: What to build.
-        progress: Told of stage ``cache``.
-        beside: Parts that are built at once and share ``copy.memory_bytes``.
+        progress: Reports progress of stage ``cache``.
+        concurrent_batches: Parts that are built at once and share ``copy.memory_bytes``.
 
     Raises:
         ObjectError: ``sample.undecodable``.
-        DamageError: A shard is not what was written, or the part does not read back as built.
+        DamageError: A shard is not what was written, or the file does not read back as built.
         StoreError: ``store.full``: no space is left on the disk that it is built on, or next to
             none; parts that are built at once share it.
     """
     assert job.dataset.cache is not None, "there is no cache to build"
     with opened_root(job) as root:
         note = f"{layout.work_prefix(job.segment)}cache/{batch.split}.json"
-        part = _stored(root, note)
-        if part is not None:
+        file = _stored(root, note)
+        if file is not None:
             progress.advance("cache", objects=batch.rows, bytes=batch.bytes)
-            return part
+            return file
         with workshop(_workshop_place(root)) as folder:
             path = folder / f"{batch.split}.mdb"
             facts = build_samples(
@@ -93,19 +95,19 @@ def cache_split(job: Job, batch: CacheBatch, *, progress: Progress, beside: int 
                 path,
                 limit_bytes=None,  # samples come to an end
                 reserve_bytes=_reserve_bytes(folder),
-                window_bytes=max(1, job.cluster.copy_.memory_bytes // beside),
+                window_bytes=max(1, job.cluster.copy_.memory_bytes // concurrent_batches),
                 progress=progress,
             )
-            with closing(open_part(path, facts)) as built:
+            with closing(open_file(path, facts)) as built:
                 built.verify()
             key = layout.cache_key(job.segment, batch.split, facts.sha256)
             stored = root.upload(key, path)
-        part = CachePart(key, facts.bytes, facts.sha256, facts.digest, facts.records)
-        _leave_receipt(root, note, part, stored.etag)
-    return part
+        file = CacheFile(key, facts.bytes, facts.sha256, facts.digest, facts.records)
+        _leave_receipt(root, note, file, stored.etag)
+    return file
 
 
-def _stored(root: Store, note: str) -> CachePart | None:
+def _stored(root: Store, note: str) -> CacheFile | None:
     """The part of a receipt, if its file is what the receipt says.
 
     A file whose etag is not that of the receipt is read, as `larder.pipeline.standing` does with a
@@ -114,25 +116,25 @@ def _stored(root: Store, note: str) -> CachePart | None:
     try:
         plain = unseal(bytes(root.get(note)), object_url(root.url, note))
         etag = plain.pop("etag", "")
-        part = CachePart(**plain)
-        info = root.head(part.path)
+        file = CacheFile(**plain)
+        info = root.head(file.path)
     except (NotFoundError, TypeError):
         return None
-    if info.size_bytes != part.bytes:
+    if info.size_bytes != file.bytes:
         return None
     if info.etag != etag:
-        if not has_sha256(root, info, part.sha256):
+        if not has_sha256(root, info, file.sha256):
             return None
-        _leave_receipt(root, note, part, info.etag)
-    return part
+        _leave_receipt(root, note, file, info.etag)
+    return file
 
 
-def _leave_receipt(root: Store, note: str, part: CachePart, etag: str) -> None:
-    root.put(note, seal({**asdict(part), "etag": etag}))
+def _leave_receipt(root: Store, note: str, file: CacheFile, etag: str) -> None:
+    root.put(note, seal({**asdict(file), "etag": etag}))
 
 
 def _workshop_place(root: Store) -> Path:
-    """Where to build: on the local side's own disk where that is a directory.
+    """Where to build: on the storage's own disk where that is a directory.
 
     One place for all segments, so that what a killed run left is found by a run of another.
     """

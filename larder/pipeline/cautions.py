@@ -82,7 +82,7 @@ _Found = Iterator[tuple[str, str]]
 
 
 def _merged(plan: Plan) -> _Found:
-    merged = plan.arrangement.contents.merged
+    merged = plan.sample_order.contents.merged
     if merged.samples:
         (key, exts), *_ = merged.examples
         names = " and ".join(f"{key}.{ext}" for ext in exts)
@@ -97,7 +97,7 @@ def _merged(plan: Plan) -> _Found:
 
 def _uneven(plan: Plan) -> _Found:
     """Only where samples have several parts: else they are just of several kinds."""
-    samples, contents = plan.arrangement.samples, plan.arrangement.contents
+    samples, contents = plan.sample_order.samples, plan.sample_order.contents
     lacking = [role for role in contents.roles if role.samples < samples]
     if contents.most_parts > 1 and lacking:
         named = "; ".join(_lack(role, samples) for role in lacking[:_NAMES])
@@ -121,7 +121,7 @@ def _have(count: int) -> str:
 
 
 def _many_extensions(plan: Plan) -> _Found:
-    if plan.arrangement.contents.other_parts.objects:
+    if plan.sample_order.contents.other_parts.objects:
         yield (
             "many_extensions",
             f"more than {MOST_EXTENSIONS:,} different extensions: all that follows the first dot of"
@@ -130,19 +130,19 @@ def _many_extensions(plan: Plan) -> _Found:
 
 
 def _empty_splits(plan: Plan) -> _Found:
-    empty = [name for name, split in plan.arrangement.splits.items() if not split.samples]
+    empty = [name for name, split in plan.sample_order.splits.items() if not split.samples]
     if empty:
         yield "empty_split", f"no sample falls into {_names(empty)}: check splits"
 
 
 def _unseen_classes(settings: Settings, plan: Plan) -> _Found:
-    labels, arrangement = settings.dataset.labels, plan.arrangement
+    labels, sample_order = settings.dataset.labels, plan.sample_order
     if labels is None or labels.classes is None:
         return
-    counted = zip(arrangement.classes, arrangement.class_samples, strict=True)
+    counted = zip(sample_order.classes, sample_order.class_samples, strict=True)
     unseen = [name for name, samples in counted if not samples]
     if unseen:
-        count = f"{len(unseen):,} of {format_count(len(arrangement.classes), 'class')}"
+        count = f"{len(unseen):,} of {format_count(len(sample_order.classes), 'class')}"
         yield (
             "unseen_classes",
             f"{count} in labels.classes {_have(len(unseen))} no sample: {_names(unseen)}",
@@ -150,7 +150,7 @@ def _unseen_classes(settings: Settings, plan: Plan) -> _Found:
 
 
 def _large_samples(settings: Settings, plan: Plan) -> _Found:
-    samples = plan.arrangement.samples
+    samples = plan.sample_order.samples
     if 2 * plan.oversized > samples:
         target = format_bytes(settings.dataset.shards.bytes)
         yield (
@@ -163,7 +163,7 @@ def _large_samples(settings: Settings, plan: Plan) -> _Found:
 def _few_shards(settings: Settings, plan: Plan) -> _Found:
     wanted = readers(settings.template)
     for name, shards in plan.shards_of_split.items():
-        samples = plan.arrangement.splits[name].samples
+        samples = plan.sample_order.splits[name].samples
         if samples and (shards.count < wanted or shards.count == 1):
             count = format_count(shards.count, "shard")
             reason = (
@@ -180,7 +180,7 @@ def _few_shards(settings: Settings, plan: Plan) -> _Found:
 
 def _few_samples(settings: Settings, plan: Plan) -> _Found:
     least = settings.dataset.shards.count_min or 0
-    for name, split in plan.arrangement.splits.items():
+    for name, split in plan.sample_order.splits.items():
         if 0 < split.samples < least:
             count = format_count(split.samples, "sample")
             yield (

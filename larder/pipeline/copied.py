@@ -14,7 +14,7 @@ import pyarrow as pa
 from larder.errors import NotFoundError
 from larder.limits import map_ahead
 from larder.manifest.sort import sort_batches
-from larder.pipeline.job import Ref, listed
+from larder.pipeline.job import ManifestRef, listed
 from larder.pipeline.manifests import read_ref
 from larder.store.base import ObjectInfo, Store
 from larder.transfer.difference import KnownCopy
@@ -47,7 +47,7 @@ def copies_known(root: Store, segment: str, folder: Path) -> Iterator[KnownCopy]
     return known_copies(sort_batches(batches, COPIED, ["key"], work_dir=folder))
 
 
-def batch_receipts(root: Store, segment: str) -> Iterator[Ref]:
+def batch_receipts(root: Store, segment: str) -> Iterator[ManifestRef]:
     """The receipts of finished batches of copies: their names are their digests."""
     partial = layout.partial_copies_prefix(segment)
     for info in listed(root, layout.copies_prefix(segment)):
@@ -55,14 +55,14 @@ def batch_receipts(root: Store, segment: str) -> Iterator[Ref]:
             yield _receipt(info)
 
 
-def partial_receipts(root: Store, segment: str, batch: str) -> Iterator[Ref]:
+def partial_receipts(root: Store, segment: str, batch: str) -> Iterator[ManifestRef]:
     """Those that a batch left before it was finished."""
     yield from map(_receipt, listed(root, layout.partial_copies_prefix(segment, batch)))
 
 
-def _receipt(info: ObjectInfo) -> Ref:
+def _receipt(info: ObjectInfo) -> ManifestRef:
     digest = info.key.rpartition("/")[2].removesuffix(".parquet")
-    return Ref(info.key, digest, info.size_bytes, rows=-1)
+    return ManifestRef(info.key, digest, info.size_bytes, rows=-1)
 
 
 def _of_latest(root: Store) -> Iterator[pa.RecordBatch]:
@@ -70,13 +70,13 @@ def _of_latest(root: Store) -> Iterator[pa.RecordBatch]:
     version = read_version(root, tag["version"]) if tag else None
     for file in version.files if version else ():
         if file.role == "mirror":
-            ref = Ref(file.path, file.sha256, file.bytes, rows=-1)
+            ref = ManifestRef(file.path, file.sha256, file.bytes, rows=-1)
             with suppress(NotFoundError):  # nothing is known then, and all is copied again
                 yield from read_ref(root, ref, COPIED)
 
 
 def _of_work(root: Store, segment: str) -> Iterator[pa.RecordBatch]:
-    def read(ref: Ref) -> list[pa.RecordBatch]:
+    def read(ref: ManifestRef) -> list[pa.RecordBatch]:
         return list(read_ref(root, ref, COPIED))
 
     with ThreadPoolExecutor(READERS, thread_name_prefix="receipt") as pool:
@@ -84,19 +84,19 @@ def _of_work(root: Store, segment: str) -> Iterator[pa.RecordBatch]:
         yield from chain.from_iterable(map_ahead(pool, read, refs, window=READERS))
 
 
-def _unfinished_receipts(root: Store, segment: str) -> Iterator[Ref]:
+def _unfinished_receipts(root: Store, segment: str) -> Iterator[ManifestRef]:
     """Those of this segment and of every segment that is not whole.
 
     A run that failed because of one object leads to another segment once that is mended; what it
     copied is still there. Of a batch that was finished, its own receipt says all.
     """
-    whole = ""
+    complete = ""
     finished: set[str] = set()
     for info in listed(root, layout.segments_prefix()):
         own = info.key.removeprefix(layout.segments_prefix()).partition("/")[0]
         if info.key == layout.segment_key(own):  # it is listed before the work of its segment
-            whole = own
-        elif info.key.startswith(layout.copies_prefix(own)) and (own != whole or own == segment):
+            complete = own
+        elif info.key.startswith(layout.copies_prefix(own)) and (own != complete or own == segment):
             batch = info.key.rpartition("/")[0]
             partial = layout.partial_copies_prefix(own)
             if not info.key.startswith(partial):  # these are listed before the partial ones

@@ -9,7 +9,7 @@ from pathlib import Path
 from larder.manifest.files import write_manifest
 from larder.pipeline.due import BatchReceipts
 from larder.pipeline.job import put_named
-from larder.pipeline.results import Count
+from larder.pipeline.results import Totals
 from larder.store.base import Store
 from larder.transfer.copy import Copied
 from larder.transfer.receipts import COPIED, copied_batch
@@ -27,7 +27,7 @@ class CopyReceipts(BatchReceipts[Copied]):
         name: Of the batch; no other batch of the segment has it.
         folder: A private directory for temporary files.
         count: How many objects the batch has.
-        beside: Batches that run at once.
+        concurrent_batches: Batches that run at once.
         clock: Seconds from any fixed moment; for tests.
     """
 
@@ -39,20 +39,20 @@ class CopyReceipts(BatchReceipts[Copied]):
         folder: Path,
         *,
         count: int,
-        beside: int = 1,
+        concurrent_batches: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(count, beside=beside, clock=clock)
+        super().__init__(count, concurrent_batches=concurrent_batches, clock=clock)
         self._root = root
         self._prefix = layout.batch_copies_prefix(segment, name)
         self._partial_prefix = layout.partial_copies_prefix(segment, name)
         self._folder = folder
 
     @property
-    def done(self) -> Count:
+    def done(self) -> Totals:
         """What was copied so far."""
         with self._lock:
-            return Count(len(self._items), sum(row.source.size_bytes for row in self._items))
+            return Totals(len(self._items), sum(row.source.size_bytes for row in self._items))
 
     def add(self, row: Copied) -> None:
         """Note an object; may be called from any thread."""

@@ -26,12 +26,14 @@ class Due:
     """Adds up what was done since the last receipt.
 
     Args:
-        beside: Batches that run at once and share `RECEIPT_BYTES`.
+        concurrent_batches: Batches that run at once and share `RECEIPT_BYTES`.
         clock: Seconds from any fixed moment; for tests.
     """
 
-    def __init__(self, beside: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit_bytes = max(1, RECEIPT_BYTES // beside)
+    def __init__(
+        self, concurrent_batches: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._limit_bytes = max(1, RECEIPT_BYTES // concurrent_batches)
         self._clock = clock
         self._bytes = 0
         self._since_seconds = clock()
@@ -62,15 +64,19 @@ class BatchReceipts(ABC, Generic[Item]):
 
     Args:
         count: How many items the batch has.
-        beside: Batches that run at once.
+        concurrent_batches: Batches that run at once.
         clock: Seconds from any fixed moment; for tests.
     """
 
     def __init__(
-        self, count: int, *, beside: int = 1, clock: Callable[[], float] = time.monotonic
+        self,
+        count: int,
+        *,
+        concurrent_batches: int = 1,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._count = count
-        self._due = Due(beside, clock)
+        self._due = Due(concurrent_batches, clock)
         self._lock = threading.Lock()
         self._items: list[Item] = []
         self._noted = 0

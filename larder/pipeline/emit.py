@@ -6,7 +6,7 @@ from pathlib import Path
 
 from larder.errors import ConfigError
 from larder.experiments.emit import Written, differing, emit, write_configs
-from larder.experiments.handover import ConfigFile, Handover, SplitHandover
+from larder.experiments.version_info import ConfigFile, SplitInfo, VersionInfo
 from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
 from larder.pipeline.settings import Settings
@@ -14,9 +14,9 @@ from larder.progress import Progress
 from larder.store import object_url
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
-from larder.versions.publish import our_own
+from larder.versions.publish import own_file_errors
 
-__all__ = ["check_configs", "emit_configs", "handover", "location", "pending_configs"]
+__all__ = ["check_configs", "emit_configs", "location", "pending_configs", "version_info"]
 
 
 def location(settings: Settings, version: str) -> str:
@@ -25,18 +25,18 @@ def location(settings: Settings, version: str) -> str:
     return object_url(root, layout.version_prefix(version)).rstrip("/")
 
 
-def handover(settings: Settings, version: VersionDocument) -> Handover:
+def version_info(settings: Settings, version: VersionDocument) -> VersionInfo:
     """What a config needs to know of a version."""
     cache = version.cache
-    return Handover(
+    return VersionInfo(
         dataset=version.dataset,
         version=version.id,
         digest=version.digest,
         location=location(settings, version.id),
         root=root_url(settings.dataset, settings.cluster),
-        local_url=settings.cluster.local.url,
+        storage_url=settings.cluster.storage.url,
         splits={
-            name: SplitHandover(facts.samples, facts.shards, facts.bytes, "::".join(facts.patterns))
+            name: SplitInfo(facts.samples, facts.shards, facts.bytes, "::".join(facts.patterns))
             for name, facts in version.splits.items()
         },
         classes=len(version.classes) if settings.dataset.labels else None,
@@ -46,7 +46,7 @@ def handover(settings: Settings, version: VersionDocument) -> Handover:
     )
 
 
-def _render(settings: Settings, facts: Handover) -> tuple[ConfigFile, ...]:
+def _render(settings: Settings, facts: VersionInfo) -> tuple[ConfigFile, ...]:
     return emit(
         facts,
         settings.cluster,
@@ -64,20 +64,20 @@ def check_configs(settings: Settings, plan: Plan) -> None:
     """
     _check_output(settings.output)
     splits = {
-        name: SplitHandover(facts.samples, plan.shards_of_split[name].count, facts.bytes, "planned")
-        for name, facts in plan.arrangement.splits.items()
+        name: SplitInfo(facts.samples, plan.shards_of_split[name].count, facts.bytes, "planned")
+        for name, facts in plan.sample_order.splits.items()
     }
     _render(
         settings,
-        Handover(
+        VersionInfo(
             dataset=settings.dataset.name,
             version=plan.version,
             digest="0" * 64,
             location=location(settings, plan.version),
             root=root_url(settings.dataset, settings.cluster),
-            local_url=settings.cluster.local.url,
+            storage_url=settings.cluster.storage.url,
             splits=splits,
-            classes=len(plan.arrangement.classes) if settings.dataset.labels else None,
+            classes=len(plan.sample_order.classes) if settings.dataset.labels else None,
             cache=dict.fromkeys(splits, ("planned",)) if settings.dataset.cache else None,
         ),
     )
@@ -91,7 +91,7 @@ def emit_configs(
     Args:
         settings: The run.
         version: What the configs point at.
-        progress: Told of stage ``emit``.
+        progress: Reports progress of stage ``emit``.
 
     Raises:
         ConfigError: The template or the result breaks a rule, or the output directory is none.
@@ -99,8 +99,8 @@ def emit_configs(
     """
     _check_output(settings.output)
     progress.start("emit")
-    configs = _render(settings, handover(settings, version))
-    with our_own():
+    configs = _render(settings, version_info(settings, version))
+    with own_file_errors():
         written = write_configs(configs, settings.output)
     progress.finish("emit")
     return written
@@ -114,8 +114,8 @@ def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Writt
         StoreError: The output directory cannot be read.
     """
     _check_output(settings.output)
-    configs = _render(settings, handover(settings, version))
-    with our_own():
+    configs = _render(settings, version_info(settings, version))
+    with own_file_errors():
         return differing(configs, settings.output)
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from larder.config.location import is_path
 from larder.config.models import Cluster, Dataset
-from larder.pipeline.results import Count
+from larder.pipeline.results import Totals
 
 __all__ = ["estimate_seconds"]
 
@@ -35,10 +35,10 @@ def estimate_seconds(
     dataset: Dataset,
     cluster: Cluster,
     *,
-    objects: Count,
-    images: Count,
-    copied: Count,
-    shards: Count,
+    objects: Totals,
+    images: Totals,
+    copied: Totals,
+    shards: Totals,
 ) -> float:
     """The seconds that one machine takes to copy, pack and cache.
 
@@ -50,7 +50,7 @@ def estimate_seconds(
         copied: What is copied to the mirror.
         shards: What is written.
     """
-    directories = all(map(_is_directory, (dataset.source.url, cluster.local.url)))
+    directories = all(map(_is_directory, (dataset.source.url, cluster.storage.url)))
     pace = DIRECTORIES if directories else BUCKETS
     cache = dataset.cache
     seconds = (copied.bytes + shards.bytes * (2 if cache else 1)) / pace.bytes

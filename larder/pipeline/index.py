@@ -14,7 +14,7 @@ from larder.errors import Failure, FatalError
 from larder.manifest.files import write_manifest
 from larder.manifest.schemas import SAMPLES, SHARDS
 from larder.manifest.sort import sort_batches
-from larder.pipeline.job import Job, Ref, listed, opened_root, put_named, scratch
+from larder.pipeline.job import Job, ManifestRef, listed, opened_root, put_named, scratch
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.objects import SUMS, write_objects
 from larder.pipeline.pack import planned_shards
@@ -39,28 +39,28 @@ class Index:
 
     Attributes:
         splits: Counts and patterns by split; a split without samples has none of either.
-        samples: Ref of schema SAMPLES.
-        shards: Ref of schema SHARDS.
-        objects: Ref of schema OBJECTS: the inventory with the checksums of what was read.
+        samples: ManifestRef of schema SAMPLES.
+        shards: ManifestRef of schema SHARDS.
+        objects: ManifestRef of schema OBJECTS: the inventory with the checksums of what was read.
         omitted: Samples that were left out: the first by name.
         omitted_count: How many there were.
     """
 
     splits: Mapping[str, SplitFacts]
-    samples: Ref
-    shards: Ref
-    objects: Ref
+    samples: ManifestRef
+    shards: ManifestRef
+    objects: ManifestRef
     omitted: tuple[Failure, ...]
     omitted_count: int
 
 
-def index_shards(job: Job, mirror: Ref | None, *, progress: Progress) -> Index:
+def index_shards(job: Job, mirror: ManifestRef | None, *, progress: Progress) -> Index:
     """Write the manifests of a segment whose shards all stand.
 
     Args:
         job: The run.
-        mirror: Ref of schema COPIED: all that is mirrored; None without a mirror.
-        progress: Told of stage ``index``.
+        mirror: ManifestRef of schema COPIED: all that is mirrored; None without a mirror.
+        progress: Reports progress of stage ``index``.
 
     Raises:
         FatalError: ``run.failed``: a shard has no receipt.

@@ -19,8 +19,8 @@ from larder.pipeline.plan import Plan, make_plan
 from larder.pipeline.refusals import check_plan
 from larder.pipeline.report import built_document, plan_document, reused_document
 from larder.pipeline.settings import Settings
-from larder.pipeline.survey import Survey, note_inputs, survey
-from larder.progress import Progress, StageTimes, Stoppable, TimedProgress
+from larder.pipeline.source import SourceState, inspect_source, note_inputs
+from larder.progress import CancellableProgress, Progress, StageTimes, TimedProgress
 
 __all__ = ["InlineRunner", "carry_out", "checked_plan", "plan", "prepare", "reuse", "workers"]
 
@@ -52,18 +52,22 @@ class InlineRunner:
         The first error, or an interrupt, cancels those not yet begun; those under way stop after
         the objects that they are at, and are waited for.
         """
-        beside = max(1, min(self._workers, len(batches)))
+        concurrent_batches = max(1, min(self._workers, len(batches)))
         stop = threading.Event()
 
         results: list[Any] = [None] * len(batches)
 
         def one(place: int) -> None:
-            progress = Stoppable(self.progress, stop)
-            results[place] = step(job, batches[place], progress=progress, beside=beside)
+            progress = CancellableProgress(self.progress, stop)
+            results[place] = step(
+                job, batches[place], progress=progress, concurrent_batches=concurrent_batches
+            )
 
-        with ThreadPoolExecutor(beside, thread_name_prefix="batch") as pool:
+        with ThreadPoolExecutor(concurrent_batches, thread_name_prefix="batch") as pool:
             try:
-                for _ in map_done(pool, one, range(len(batches)), window=beside, wake_seconds=60.0):
+                for _ in map_done(
+                    pool, one, range(len(batches)), window=concurrent_batches, wake_seconds=60.0
+                ):
                     pass
             except BaseException:
                 stop.set()
@@ -81,7 +85,7 @@ def plan(settings: Settings, progress: TimedProgress) -> dict[str, Any]:
     """
     started = time.monotonic()
     with scratch() as folder:
-        found = survey(settings.dataset, settings.cluster, folder, progress)
+        found = inspect_source(settings.dataset, settings.cluster, folder, progress)
         if found.published is not None:
             configs = pending_configs(settings, found.published)
             seconds = time.monotonic() - started
@@ -89,7 +93,7 @@ def plan(settings: Settings, progress: TimedProgress) -> dict[str, Any]:
         return plan_document(settings, checked_plan(settings, found, folder, progress))
 
 
-def checked_plan(settings: Settings, found: Survey, folder: Path, progress: Progress) -> Plan:
+def checked_plan(settings: Settings, found: SourceState, folder: Path, progress: Progress) -> Plan:
     """Plan a run, and refuse what must not be done before any of it is done.
 
     Raises:
@@ -103,14 +107,14 @@ def checked_plan(settings: Settings, found: Survey, folder: Path, progress: Prog
 
 
 def reuse(
-    settings: Settings, found: Survey, progress: TimedProgress, started: float
+    settings: Settings, found: SourceState, progress: TimedProgress, started: float
 ) -> dict[str, Any]:
     """Hand over a version that these inputs led to before; writes only what differs.
 
     Args:
         settings: The run.
         found: Its survey, with a published version.
-        progress: Told of every stage, those before this too.
+        progress: Reports progress of every stage, those before this too.
         started: `time.monotonic` when the run began.
     """
     assert found.published is not None, "there is nothing to reuse"
@@ -134,7 +138,7 @@ def carry_out(
         settings: The run.
         planned: What is to be done.
         job: The run that was begun with it.
-        progress: Told of every stage, those before this too.
+        progress: Reports progress of every stage, those before this too.
         started: `time.monotonic` when the run began.
         stop: Stops the steps between two objects once it is set.
 
@@ -142,7 +146,7 @@ def carry_out(
         FatalError: ``run.interrupted``: ``stop`` was set.
         LarderError: Whatever else kept it from being done; nothing is half published.
     """
-    told = Stoppable(progress, stop or threading.Event())
+    told = CancellableProgress(progress, stop or threading.Event())
     built = build(job, InlineRunner(workers(settings), told))
     configs = emit_configs(settings, built.version, told)
     seconds = time.monotonic() - started
@@ -160,7 +164,7 @@ def prepare(settings: Settings, progress: Progress | None = None) -> dict[str, A
     """
     started, told = time.monotonic(), StageTimes(progress)
     with scratch() as folder:
-        found = survey(settings.dataset, settings.cluster, folder, told)
+        found = inspect_source(settings.dataset, settings.cluster, folder, told)
         if found.published is not None:
             return reuse(settings, found, told, started)
         planned = checked_plan(settings, found, folder, told)

@@ -20,12 +20,12 @@ from larder.store import object_url, open_store
 from larder.store.base import ObjectInfo, Store
 from larder.temporary import workshop
 from larder.versions import layout
-from larder.versions.publish import our_own
+from larder.versions.publish import own_file_errors
 
 __all__ = [
     "Job",
+    "ManifestRef",
     "MirrorRefs",
-    "Ref",
     "RowRange",
     "listed",
     "opened",
@@ -39,7 +39,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class ManifestRef:
     """A manifest in the dataset's store: key below the root, digest, bytes, rows."""
 
     key: str
@@ -63,11 +63,11 @@ class MirrorRefs:
 
     Attributes:
         copies: Of schema COPIED, by key: what is published.
-        parts: Of schema MIRRORED, row by row as the arrangement: what batches of shards read.
+        parts: Of schema MIRRORED, row by row as the sample order: what batches of shards read.
     """
 
-    copies: Ref
-    parts: Ref
+    copies: ManifestRef
+    parts: ManifestRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,11 @@ class Job:
         whole: The segment was there when the run was planned: only the version is to be made.
         published: So was the version: only the inputs have to be noted.
         skipped_keys: Keys that were left out because no sample can have them.
-        inventory: Ref of schema OBJECTS: the source.
-        copies: Ref of schema OBJECTS: what to copy; None without a mirror.
-        kept: Ref of schema COPIED: what is mirrored already; None without a mirror.
-        arrangement: Ref of schema ARRANGEMENT.
-        shard_plan: Ref of schema SHARD_PLAN.
+        inventory: ManifestRef of schema OBJECTS: the source.
+        copies: ManifestRef of schema OBJECTS: what to copy; None without a mirror.
+        kept: ManifestRef of schema COPIED: what is mirrored already; None without a mirror.
+        sample_order: ManifestRef of schema SAMPLE_ORDER.
+        shard_plan: ManifestRef of schema SHARD_PLAN.
         mirror: All that is mirrored; None without a mirror, or until that is known.
     """
 
@@ -100,25 +100,25 @@ class Job:
     version: str
     classes: tuple[str, ...]
     inventory_us: int
-    whole: bool
+    complete: bool
     published: bool
     skipped_keys: int
-    inventory: Ref
-    arrangement: Ref
-    shard_plan: Ref
-    copies: Ref | None = None
-    kept: Ref | None = None
+    inventory: ManifestRef
+    sample_order: ManifestRef
+    shard_plan: ManifestRef
+    copies: ManifestRef | None = None
+    kept: ManifestRef | None = None
     mirror: MirrorRefs | None = None
 
     @property
     def root(self) -> str:
-        """URL of the dataset's root at the local side."""
+        """URL of the dataset's root at the storage."""
         return root_url(self.dataset, self.cluster)
 
 
 def root_url(dataset: Dataset, cluster: Cluster) -> str:
     """URL of ``LOCAL/larder/DATASET/``; of a directory, ``file:///...``."""
-    url = object_url(cluster.local.url, layout.dataset_prefix(dataset.name))
+    url = object_url(cluster.storage.url, layout.dataset_prefix(dataset.name))
     return f"file://{url}" if is_path(url) else url
 
 
@@ -139,8 +139,8 @@ def opened(location: Location, url: str | None = None) -> Iterator[Store]:
 
 @contextmanager
 def opened_root(job: Job) -> Iterator[Store]:
-    """The dataset's root at the local side."""
-    with opened(job.cluster.local, job.root) as store:
+    """The dataset's root at the storage."""
+    with opened(job.cluster.storage, job.root) as store:
         yield store
 
 
@@ -174,13 +174,13 @@ def scratch() -> Iterator[Path]:
         yield folder
 
 
-def put_work(store: Store, segment: str, role: str, file: ManifestFile) -> Ref:
+def put_work(store: Store, segment: str, role: str, file: ManifestFile) -> ManifestRef:
     """Put a manifest beside the segment that is being built."""
     return put_named(store, f"{layout.work_prefix(segment)}{role}-{file.sha256[:16]}.parquet", file)
 
 
-def put_named(store: Store, key: str, file: ManifestFile) -> Ref:
+def put_named(store: Store, key: str, file: ManifestFile) -> ManifestRef:
     """Put a manifest at a key."""
-    with our_own():
+    with own_file_errors():
         store.upload(key, file.path)
-    return Ref(key=key, sha256=file.sha256, bytes=file.bytes, rows=file.rows)
+    return ManifestRef(key=key, sha256=file.sha256, bytes=file.bytes, rows=file.rows)

@@ -22,11 +22,11 @@ import pyarrow as pa
 from larder.disk import disk_errors
 from larder.errors import DamageError
 from larder.manifest.files import read_manifest
-from larder.pipeline.job import Ref, scratch
+from larder.pipeline.job import ManifestRef, scratch
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.versions.documents import MAKE_ANEW
-from larder.versions.publish import our_own
+from larder.versions.publish import own_file_errors
 
 __all__ = ["KEPT", "Manifests", "fetched", "forget", "read_ref"]
 
@@ -61,7 +61,7 @@ class Manifests:
         self._folder: Path | None = None
 
     @contextmanager
-    def fetched(self, store: Store, ref: Ref) -> Iterator[Path]:
+    def fetched(self, store: Store, ref: ManifestRef) -> Iterator[Path]:
         """A manifest as a local file, which stays for the length of a ``with`` block.
 
         Raises:
@@ -103,18 +103,18 @@ class Manifests:
             self._entries.move_to_end(name)
             self._let_go(self._kept)
 
-    def _fill(self, entry: _Entry, store: Store, ref: Ref) -> Path:
+    def _fill(self, entry: _Entry, store: Store, ref: ManifestRef) -> Path:
         if not store.features.local_path:
             entry.own = entry.own or self._download(store, ref)
             return entry.own
-        with our_own():
+        with own_file_errors():
             etag = store.head(ref.key).etag
         if etag != entry.verified_etag:
             # Not on the condition of that etag: another run may put the same bytes there now.
             entry.verified_etag = _verify(store, ref)
         return local_path(store, ref.key)
 
-    def _download(self, store: Store, ref: Ref) -> Path:
+    def _download(self, store: Store, ref: ManifestRef) -> Path:
         folder = self._made_folder()
         with disk_errors(folder):
             handle, name = tempfile.mkstemp(dir=folder, suffix=".parquet")
@@ -135,14 +135,14 @@ class Manifests:
             return self._folder
 
 
-def _verify(store: Store, ref: Ref, copy: BinaryIO | None = None) -> str:
+def _verify(store: Store, ref: ManifestRef, copy: BinaryIO | None = None) -> str:
     """Hold the bytes of a manifest against its reference; they go into ``copy`` too.
 
     Returns:
         The etag of the object that was read.
     """
     hasher = hashlib.sha256()
-    with our_own(), store.open(ref.key) as reader:
+    with own_file_errors(), store.open(ref.key) as reader:
         for buffer in reader:
             hasher.update(buffer)
             if copy:
@@ -158,7 +158,7 @@ _manifests = Manifests()
 
 
 @contextmanager
-def fetched(store: Store, ref: Ref) -> Iterator[Path]:
+def fetched(store: Store, ref: ManifestRef) -> Iterator[Path]:
     """A manifest as a local file, verified; see `Manifests.fetched`."""
     with _manifests.fetched(store, ref) as path:
         yield path
@@ -171,7 +171,7 @@ def forget() -> None:
 
 def read_ref(
     store: Store,
-    ref: Ref,
+    ref: ManifestRef,
     schema: pa.Schema,
     *,
     columns: Sequence[str] | None = None,

@@ -1,4 +1,4 @@
-"""The mirror step: the objects that the local side lacks, in batches with receipts."""
+"""The mirror step: the objects that the storage lacks, in batches with receipts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from larder.errors import FatalError
 from larder.limits import ByteBudget
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.match import match_rows, take_rows
-from larder.manifest.schemas import ARRANGEMENT, OBJECTS
+from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.manifest.sort import sort_batches
 from larder.pipeline.carry import copied_before
 from larder.pipeline.copied import batch_receipts
@@ -64,7 +64,9 @@ def _cut(sizes: Iterable[int], batch_bytes: int) -> Iterator[RowRange]:
         yield RowRange(first, rows, total_bytes)
 
 
-def mirror_batch(job: Job, batch: RowRange, *, progress: Progress, beside: int = 1) -> BatchReport:
+def mirror_batch(
+    job: Job, batch: RowRange, *, progress: Progress, concurrent_batches: int = 1
+) -> BatchReport:
     """Copy one batch and leave a receipt of what was copied; if it is stopped, of what was by then.
 
     What an earlier try at the same batch left receipts of is not copied again.
@@ -72,8 +74,9 @@ def mirror_batch(job: Job, batch: RowRange, *, progress: Progress, beside: int =
     Args:
         job: The run.
         batch: Rows of ``job.copies``.
-        progress: Told of stage ``mirror``.
-        beside: Batches that run at once and share ``copy.concurrency`` and ``copy.memory_bytes``.
+        progress: Reports progress of stage ``mirror``.
+        concurrent_batches: Batches that run at once and share ``copy.concurrency`` and
+            ``copy.memory_bytes``.
 
     Raises:
         StoreError: A store refuses everything.
@@ -81,7 +84,7 @@ def mirror_batch(job: Job, batch: RowRange, *, progress: Progress, beside: int =
     """
     copies, limits = job.copies, job.cluster.copy_
     assert copies is not None, "there is nothing to mirror"
-    concurrency = max(1, limits.concurrency // beside)
+    concurrency = max(1, limits.concurrency // concurrent_batches)
     with opened_root(job) as root, opened_source(job) as source, scratch() as folder:
         first_row, rows = batch.first_row, batch.rows
         name = f"{copies.sha256[:16]}-{first_row:012d}-{rows}"
@@ -90,7 +93,9 @@ def mirror_batch(job: Job, batch: RowRange, *, progress: Progress, beside: int =
             batches = read_ref(root, copies, OBJECTS, first_row=first_row, rows=rows)
             return (info for info in object_rows(batches) if info.key not in done)
 
-        with CopyReceipts(root, job.segment, name, folder, count=rows, beside=beside) as receipts:
+        with CopyReceipts(
+            root, job.segment, name, folder, count=rows, concurrent_batches=concurrent_batches
+        ) as receipts:
             before = copied_before(root, job.segment, name, objects, concurrency, progress)
             receipts.carry(before)
             failures = copy_batch(
@@ -99,7 +104,7 @@ def mirror_batch(job: Job, batch: RowRange, *, progress: Progress, beside: int =
                 objects({row.source.key for row in before}),
                 prefix=layout.mirror_prefix(),
                 concurrency=concurrency,
-                budget=ByteBudget(max(1, limits.memory_bytes // beside)),
+                budget=ByteBudget(max(1, limits.memory_bytes // concurrent_batches)),
                 progress=progress,
                 copied=receipts.add,
                 awake=receipts.leave_if_due,
@@ -129,7 +134,7 @@ def seal_mirror(job: Job, *, progress: Progress) -> MirrorRefs | None:
         copies = write_manifest(folder / "mirror.parquet", COPIED, _current(inventory, ordered))
         _check_all(job.copies.rows + job.kept.rows, root, copies)
         parts = align_copies(
-            lambda: read_ref(root, job.arrangement, ARRANGEMENT, columns=["parts"]),
+            lambda: read_ref(root, job.sample_order, SAMPLE_ORDER, columns=["parts"]),
             read_manifest(copies.path, COPIED),
             work_dir=folder,
         )

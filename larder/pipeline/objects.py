@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from larder.manifest.files import ManifestFile, ManifestWriter
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.job import Job, Ref
+from larder.pipeline.job import Job, ManifestRef
 from larder.pipeline.manifests import read_ref
 from larder.store.base import Store
 from larder.transfer.copy import format_crc32c
@@ -27,7 +27,7 @@ SUMS = pa.schema(
 
 
 def write_objects(
-    root: Store, job: Job, mirror: Ref | None, sums: Iterable[pa.RecordBatch], path: Path
+    root: Store, job: Job, mirror: ManifestRef | None, sums: Iterable[pa.RecordBatch], path: Path
 ) -> ManifestFile:
     """Write the inventory with the checksums of what was read.
 
@@ -36,7 +36,7 @@ def write_objects(
     Args:
         root: The dataset's root.
         job: The run.
-        mirror: Ref of schema COPIED, or None without a mirror.
+        mirror: ManifestRef of schema COPIED, or None without a mirror.
         sums: Rows of `SUMS`, ordered by key.
         path: The manifest to write.
     """
@@ -63,7 +63,7 @@ def _read(sums: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str]]:
         yield from zip(keys, map(format_crc32c, crcs), strict=True)
 
 
-def _copied(root: Store, mirror: Ref | None) -> Iterator[tuple[str, str]]:
+def _copied(root: Store, mirror: ManifestRef | None) -> Iterator[tuple[str, str]]:
     """The checksums of what was copied, by key; those of copies known by their etag are not."""
     if mirror is None:
         return

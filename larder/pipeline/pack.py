@@ -1,4 +1,4 @@
-"""The shards of a plan: which rows of the arrangement go into which of them."""
+"""The shards of a plan: which rows of the sample order go into which of them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from larder.config.models import Dataset
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
-from larder.manifest.schemas import ARRANGEMENT
-from larder.pipeline.results import Count
+from larder.manifest.schemas import SAMPLE_ORDER
+from larder.pipeline.results import Totals
 from larder.shards.model import ShardPlan
 from larder.shards.packing import plan_shards
 from larder.shards.sizes import split_sizes
@@ -29,7 +29,7 @@ SHARD_PLAN = pa.schema(
         pa.field("bytes", pa.int64(), nullable=False),
     ]
 )
-"""One row per planned shard: which rows of the arrangement it takes."""
+"""One row per planned shard: which rows of the sample order it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +45,21 @@ class Packed:
     """
 
     file: ManifestFile
-    splits: Mapping[str, Count]
+    splits: Mapping[str, Totals]
     oversized: int
     targets: Mapping[str, int]
 
 
-def pack(dataset: Dataset, arrangement: Path, folder: Path) -> Packed:
-    """Fill shards with the samples of an arrangement. Memory does not grow with their number.
+def pack(dataset: Dataset, sample_order: Path, folder: Path) -> Packed:
+    """Fill shards with the samples of a sample order. Memory does not grow with their number.
 
     Args:
         dataset: As configured.
-        arrangement: Manifest of schema `larder.manifest.schemas.ARRANGEMENT`.
+        sample_order: Manifest of schema `larder.manifest.schemas.SAMPLE_ORDER`.
         folder: A private directory, for the manifest.
     """
     shards = dataset.shards
-    sizes = split_sizes(read_manifest(arrangement, ARRANGEMENT))
+    sizes = split_sizes(read_manifest(sample_order, SAMPLE_ORDER))
     targets: dict[str, int] = {}
     if shards.count_min is not None:
         totals = RunningTotals(sizes, folder / "totals")
@@ -68,14 +68,14 @@ def pack(dataset: Dataset, arrangement: Path, folder: Path) -> Packed:
             if target != shards.bytes:
                 targets[split] = target
         sizes = totals.sizes()
-    counts = {split: Count() for split in dataset.split_names}
+    counts = {split: Totals() for split in dataset.split_names}
     oversized = 0
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal oversized
         for plan in plan_shards(sizes, shards.bytes, dataset.name, targets=targets):
             oversized += plan.bytes > shards.bytes
-            counts[plan.split] += Count(1, plan.bytes)
+            counts[plan.split] += Totals(1, plan.bytes)
             row = [plan.split, plan.index, plan.name, plan.first_row, plan.rows, plan.bytes]
             yield pa.record_batch([[value] for value in row], schema=SHARD_PLAN)
 

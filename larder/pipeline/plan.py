@@ -15,12 +15,12 @@ from larder.pipeline.copied import copies_known, mirrored
 from larder.pipeline.estimate import estimate_seconds
 from larder.pipeline.job import opened, root_url
 from larder.pipeline.pack import pack
-from larder.pipeline.results import Count
-from larder.pipeline.survey import Survey
+from larder.pipeline.results import Totals
+from larder.pipeline.source import SourceState
 from larder.progress import Progress
-from larder.samples.arrange import Arrangement, arrange
 from larder.samples.grouping import may_be_part
 from larder.samples.images import is_image
+from larder.samples.order import SampleOrder, order_samples
 from larder.shards.packing import shard_name
 from larder.store.base import Store
 from larder.transfer.cost import Cost, estimate_cost
@@ -43,14 +43,14 @@ class Plan:
     """Everything that a run would do.
 
     Attributes:
-        survey: What stands at the source.
-        arrangement: The samples in the order of the shards, in a local manifest.
+        source_state: What stands at the source.
+        sample_order: The samples in the order of the shards, in a local manifest.
         shard_plan: The shards, in a local manifest of schema SHARD_PLAN.
         shards: How many shards, and their bytes.
         shards_of_split: The same by split.
         oversized: Shards of one sample that is larger than ``shards.bytes``.
         copies: What the mirror lacks; None if nothing is mirrored.
-        unfit: Keys that would be mirrored and that the local side cannot have.
+        unfit: Keys that would be mirrored and that the storage cannot have.
         segment: ID of the segment.
         whole: The segment is there already.
         version: ID of the version.
@@ -60,16 +60,16 @@ class Plan:
         delivery: How training will reach the data, and why.
     """
 
-    survey: Survey
-    arrangement: Arrangement
+    source_state: SourceState
+    sample_order: SampleOrder
     shard_plan: ManifestFile
-    shards: Count
-    shards_of_split: Mapping[str, Count]
+    shards: Totals
+    shards_of_split: Mapping[str, Totals]
     oversized: int
     copies: CopyPlan | None
     unfit: Unfit
     segment: str
-    whole: bool
+    complete: bool
     version: str
     published: bool
     cost: Cost
@@ -77,37 +77,37 @@ class Plan:
     delivery: Advice
 
 
-def make_plan(found: Survey, folder: Path, progress: Progress) -> Plan:
+def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     """Plan a run from its survey.
 
     Args:
         found: The survey.
         folder: A private directory for the manifests of the plan.
-        progress: Told of stage ``plan``.
+        progress: Reports progress of stage ``plan``.
 
     Raises:
         ConfigError: Splits or labels do not fit the objects.
-        StoreError: The local side refuses to be listed.
+        StoreError: The storage refuses to be listed.
     """
     progress.start("plan", objects=found.inventory.objects)
     dataset, cluster = found.dataset, found.cluster
-    arrangement = _arrange(found, folder)
-    packed = pack(dataset, arrangement.file.path, folder)
-    shards = sum(packed.splits.values(), Count())
-    segment = segment_id(dataset, arrangement.digest, arrangement.classes, packed.targets)
+    sample_order = _arrange(found, folder)
+    packed = pack(dataset, sample_order.file.path, folder)
+    shards = sum(packed.splits.values(), Totals())
+    segment = segment_id(dataset, sample_order.digest, sample_order.classes, packed.targets)
     version = version_id(dataset.name, [SegmentUse(segment)])
-    with opened(cluster.local, root_url(dataset, cluster)) as root:
-        whole = read_segment(root, segment) is not None
-        published = whole and read_version(root, version) is not None
+    with opened(cluster.storage, root_url(dataset, cluster)) as root:
+        complete = read_segment(root, segment) is not None
+        published = complete and read_version(root, version) is not None
         unfit = Unfit() if published else _unfit(found, root, segment)
         mirrored = dataset.mirror and not unfit.count
         copies = _plan_mirror(found, root, segment, folder) if mirrored else None
-    cost = _cost(found, copies, shards, whole=whole)
+    cost = _cost(found, copies, shards, complete=complete)
     progress.advance("plan", objects=found.inventory.objects)
     progress.finish("plan")
     return Plan(
-        survey=found,
-        arrangement=arrangement,
+        source_state=found,
+        sample_order=sample_order,
         shard_plan=packed.file,
         shards=shards,
         shards_of_split=packed.splits,
@@ -115,27 +115,27 @@ def make_plan(found: Survey, folder: Path, progress: Progress) -> Plan:
         copies=copies,
         unfit=unfit,
         segment=segment,
-        whole=whole,
+        complete=complete,
         version=version,
         published=published,
         cost=cost,
-        seconds=_seconds(found, arrangement, copies, shards, whole=whole),
-        delivery=choose(dataset.experiment.delivery, cluster.local.url),
+        seconds=_seconds(found, sample_order, copies, shards, complete=complete),
+        delivery=choose(dataset.experiment.delivery, cluster.storage.url),
     )
 
 
-def _arrange(found: Survey, folder: Path) -> Arrangement:
-    return arrange(
+def _arrange(found: SourceState, folder: Path) -> SampleOrder:
+    return order_samples(
         read_manifest(found.inventory.file.path, OBJECTS),
         found.dataset,
         label_files={split: file.data for split, file in found.label_files.items()},
-        out=folder / "arrangement.parquet",
+        out=folder / "order.parquet",
         work_dir=folder,
     )
 
 
-def _unfit(found: Survey, root: Store, segment: str) -> Unfit:
-    """Keys that the local side cannot have.
+def _unfit(found: SourceState, root: Store, segment: str) -> Unfit:
+    """Keys that the storage cannot have.
 
     Raises:
         ConfigError: ``config.path``: what Larder writes itself cannot have its key.
@@ -144,7 +144,7 @@ def _unfit(found: Survey, root: Store, segment: str) -> Unfit:
     for what, key in _own_keys(found.dataset, segment):
         reason = storage.reason(key)
         if reason:
-            message, where = f"for {what}, {reason}", found.cluster.local.url
+            message, where = f"for {what}, {reason}", found.cluster.storage.url
             raise ConfigError("config.path", message, where=where, hint="shorten it")
     if not found.dataset.mirror:
         return Unfit()
@@ -168,7 +168,7 @@ def _own_keys(dataset: Dataset, segment: str) -> Iterator[tuple[str, str]]:
     yield "a receipt", f"{layout.partial_shards_prefix(segment)}{name}"
 
 
-def _plan_mirror(found: Survey, root: Store, segment: str, folder: Path) -> CopyPlan:
+def _plan_mirror(found: SourceState, root: Store, segment: str, folder: Path) -> CopyPlan:
     with opened(found.dataset.source) as source:
         md5 = source.features.etag_is_md5 and root.features.etag_is_md5
     objects = object_rows(read_manifest(found.inventory.file.path, OBJECTS))
@@ -181,13 +181,13 @@ def _plan_mirror(found: Survey, root: Store, segment: str, folder: Path) -> Copy
     )
 
 
-def _cost(found: Survey, copies: CopyPlan | None, shards: Count, *, whole: bool) -> Cost:
-    if whole:
+def _cost(found: SourceState, copies: CopyPlan | None, shards: Totals, *, complete: bool) -> Cost:
+    if complete:
         return Cost(0.0, 0.0)
     inventory = found.inventory
     return estimate_cost(
         found.dataset.source,
-        found.cluster.local,
+        found.cluster.storage,
         read_objects=copies.objects if copies else inventory.objects,
         read_bytes=copies.bytes if copies else inventory.bytes,
         put_objects=(copies.objects if copies else 0) + shards.count,
@@ -195,22 +195,22 @@ def _cost(found: Survey, copies: CopyPlan | None, shards: Count, *, whole: bool)
 
 
 def _seconds(
-    found: Survey,
-    arrangement: Arrangement,
+    found: SourceState,
+    sample_order: SampleOrder,
     copies: CopyPlan | None,
-    shards: Count,
+    shards: Totals,
     *,
-    whole: bool,
+    complete: bool,
 ) -> float:
-    if whole:
+    if complete:
         return 0.0
-    parts = arrangement.contents.parts
-    images = [Count(part.objects, part.bytes) for part in parts if is_image(part.ext)]
+    parts = sample_order.contents.parts
+    images = [Totals(part.objects, part.bytes) for part in parts if is_image(part.ext)]
     return estimate_seconds(
         found.dataset,
         found.cluster,
-        objects=Count(arrangement.objects, arrangement.object_bytes),
-        images=sum(images, Count()),
-        copied=Count(copies.objects, copies.bytes) if copies else Count(),
+        objects=Totals(sample_order.objects, sample_order.object_bytes),
+        images=sum(images, Totals()),
+        copied=Totals(copies.objects, copies.bytes) if copies else Totals(),
         shards=shards,
     )

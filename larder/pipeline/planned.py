@@ -11,7 +11,7 @@ from larder.errors import Failure
 from larder.pipeline.cautions import cautions
 from larder.pipeline.emit import location
 from larder.pipeline.plan import Plan
-from larder.pipeline.results import Count
+from larder.pipeline.results import Totals
 from larder.pipeline.settings import Settings
 from larder.transfer.inventory import LeftOut
 from larder.units import format_bytes, format_count, format_seconds
@@ -25,30 +25,30 @@ SHOWN_CLASSES = 5
 
 def plan_document(settings: Settings, plan: Plan) -> dict[str, Any]:
     """The JSON document of a plan for a dataset that has to be built."""
-    found, arrangement = plan.survey, plan.arrangement
-    copies = Count(plan.copies.objects, plan.copies.bytes) if plan.copies else Count()
+    found, sample_order = plan.source_state, plan.sample_order
+    copies = Totals(plan.copies.objects, plan.copies.bytes) if plan.copies else Totals()
     return {
         "dataset": settings.dataset.name,
         "version": plan.version,
         "digest": None,
         "status": "planned",
         "location": location(settings, plan.version),
-        "objects": asdict(Count(found.inventory.objects, found.inventory.bytes)),
-        "copied": asdict(Count() if plan.published else copies),
+        "objects": asdict(Totals(found.inventory.objects, found.inventory.bytes)),
+        "copied": asdict(Totals() if plan.published else copies),
         "inputs": found.inputs,
-        "segments": {"total": 1, "new": 0 if plan.whole else 1},
+        "segments": {"total": 1, "new": 0 if plan.complete else 1},
         "shards": {
             **asdict(plan.shards),
-            "samples": arrangement.samples,
+            "samples": sample_order.samples,
             "format": settings.dataset.shards.format,
             "splits": {
                 name: {**asdict(plan.shards_of_split[name]), "samples": facts.samples}
-                for name, facts in arrangement.splits.items()
+                for name, facts in sample_order.splits.items()
             },
         },
         "cache": settings.dataset.cache.records if settings.dataset.cache else None,
         "excluded": _excluded(plan),
-        "parts": [*map(asdict, arrangement.contents.parts), *_other_parts(plan)],
+        "parts": [*map(asdict, sample_order.contents.parts), *_other_parts(plan)],
         "classes": _classes(plan) if settings.dataset.labels else None,
         "delivery": {"kind": plan.delivery.delivery, "reason": plan.delivery.sentence},
         "cost": {
@@ -57,8 +57,8 @@ def plan_document(settings: Settings, plan: Plan) -> dict[str, Any]:
             "requests_usd": round(plan.cost.requests_usd, 4),
         },
         "seconds": round(plan.seconds, 1),
-        "skipped": arrangement.bad_key_count,
-        "failures": [asdict(failure) for failure in arrangement.bad_keys],
+        "skipped": sample_order.bad_key_count,
+        "failures": [asdict(failure) for failure in sample_order.bad_keys],
         "warnings": warnings(settings, plan),
     }
 
@@ -69,12 +69,12 @@ def warnings(settings: Settings, plan: Plan) -> list[dict[str, str]]:
 
 
 def _excluded(plan: Plan) -> dict[str, Any]:
-    inventory = plan.survey.inventory
+    inventory = plan.source_state.inventory
     return {
         "listed": inventory.listed,
         "not_included": _left_out(inventory.not_included),
         "excluded": _left_out(inventory.excluded),
-        "ignored": plan.arrangement.ignored_count,
+        "ignored": plan.sample_order.ignored_count,
     }
 
 
@@ -83,12 +83,12 @@ def _left_out(found: LeftOut) -> dict[str, Any]:
 
 
 def _other_parts(plan: Plan) -> list[dict[str, Any]]:
-    other = plan.arrangement.contents.other_parts
+    other = plan.sample_order.contents.other_parts
     return [{**asdict(other), "ext": None}] if other.objects else []
 
 
 def _classes(plan: Plan) -> dict[str, Any]:
-    names, samples = plan.arrangement.classes, plan.arrangement.class_samples
+    names, samples = plan.sample_order.classes, plan.sample_order.class_samples
     smallest, largest = samples.index(min(samples)), samples.index(max(samples))
     return {
         "count": len(names),

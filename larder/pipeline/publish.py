@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 
 from larder.errors import DamageError
 from larder.manifest.schemas import SHARDS
+from larder.pipeline.complete import check_complete
 from larder.pipeline.index import Index
-from larder.pipeline.job import Job, Ref, opened_root
+from larder.pipeline.job import Job, ManifestRef, opened_root
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.whole import check_whole
 from larder.progress import Progress
 from larder.store.base import Store
 from larder.versions.documents import (
     CacheFacts,
-    CachePart,
+    CacheFile,
     FileFacts,
     SegmentDocument,
     SegmentUse,
@@ -31,11 +31,11 @@ from larder.versions.publish import (
     remember_inputs,
 )
 
-__all__ = ["publish", "republish", "seal_segment"]
+__all__ = ["publish", "publish_existing", "seal_segment"]
 
 
 def seal_segment(
-    job: Job, root: Store, index: Index, cache: Mapping[str, CachePart]
+    job: Job, root: Store, index: Index, cache: Mapping[str, CacheFile]
 ) -> SegmentDocument:
     """Make the segment whole: everything that it names stands.
 
@@ -64,14 +64,16 @@ def seal_segment(
     return publish_segment(root, segment)
 
 
-def publish(job: Job, objects: Ref, mirror: Ref | None, *, progress: Progress) -> VersionDocument:
+def publish(
+    job: Job, objects: ManifestRef, mirror: ManifestRef | None, *, progress: Progress
+) -> VersionDocument:
     """Publish the version of a whole segment, and let ``latest`` name it.
 
     Args:
         job: The run.
-        objects: Ref of schema OBJECTS: what the version was made from.
-        mirror: Ref of schema COPIED, or None without a mirror.
-        progress: Told of stage ``publish``.
+        objects: ManifestRef of schema OBJECTS: what the version was made from.
+        mirror: ManifestRef of schema COPIED, or None without a mirror.
+        progress: Reports progress of stage ``publish``.
 
     Returns:
         The version that is published, by this run or by another that came first.
@@ -90,7 +92,7 @@ def publish(job: Job, objects: Ref, mirror: Ref | None, *, progress: Progress) -
     return version
 
 
-def republish(job: Job, *, progress: Progress) -> VersionDocument:
+def publish_existing(job: Job, *, progress: Progress) -> VersionDocument:
     """Note that these inputs too lead to a version that is published already.
 
     Only the inputs differ: an object that makes no sample came or went.
@@ -103,7 +105,7 @@ def republish(job: Job, *, progress: Progress) -> VersionDocument:
         version = read_version(root, job.version)
         if version is None:
             raise DamageError("damage.manifest", "the version is gone", where=root.url)
-        check_whole(root, version)
+        check_complete(root, version)
         _point_at(root, job, version)
     progress.finish("publish")
     return version
@@ -115,7 +117,11 @@ def _point_at(root: Store, job: Job, version: VersionDocument) -> None:
 
 
 def _version(
-    job: Job, root: Store, segment: SegmentDocument, objects: Ref, mirror: Ref | None
+    job: Job,
+    root: Store,
+    segment: SegmentDocument,
+    objects: ManifestRef,
+    mirror: ManifestRef | None,
 ) -> VersionDocument:
     sources = [_file(objects, "objects")]
     sources += [_file(mirror, "mirror")] if mirror else []
@@ -133,14 +139,14 @@ def _version(
     )
 
 
-def _file(ref: Ref, role: str) -> FileFacts:
+def _file(ref: ManifestRef, role: str) -> FileFacts:
     return FileFacts(path=ref.key, bytes=ref.bytes, sha256=ref.sha256, role=role)
 
 
 def _shard_rows(root: Store, segment: SegmentDocument) -> Iterator[tuple[str, str, int, str]]:
     for file in segment.files:
         if file.role == "shards":
-            ref = Ref(file.path, file.sha256, file.bytes, rows=-1)
+            ref = ManifestRef(file.path, file.sha256, file.bytes, rows=-1)
             for batch in read_ref(root, ref, SHARDS):
                 names = ("split", "name", "bytes", "sha256")
                 yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)

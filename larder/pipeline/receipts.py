@@ -16,8 +16,8 @@ import pyarrow as pa
 from larder.errors import Failure
 from larder.manifest.files import ManifestWriter
 from larder.pipeline.due import BatchReceipts
-from larder.pipeline.job import Ref, listed, put_named, scratch
-from larder.pipeline.results import SHOWN_FAILURES, Count
+from larder.pipeline.job import ManifestRef, listed, put_named, scratch
+from larder.pipeline.results import SHOWN_FAILURES, Totals
 from larder.shards.model import ROWS, ShardResult
 from larder.store import object_url
 from larder.store.base import Store
@@ -57,7 +57,7 @@ class Receipt:
 
     key: str
     shards: tuple[Shard, ...]
-    rows: Ref
+    rows: ManifestRef
 
 
 def read_receipts(root: Store, segment: str) -> Iterator[Receipt]:
@@ -102,7 +102,7 @@ def _read(root: Store, prefix: str, wanted: Callable[[str], bool]) -> Iterator[R
 def _receipt(key: str, plain: dict[str, Any]) -> Receipt | None:
     try:
         shards = tuple(_shard(**shard) for shard in plain["shards"])
-        return Receipt(key, shards, Ref(**plain["rows"]))
+        return Receipt(key, shards, ManifestRef(**plain["rows"]))
     except (KeyError, TypeError):
         return None
 
@@ -124,7 +124,7 @@ class ShardReceipts(BatchReceipts[tuple[Shard, pa.RecordBatch]]):
         segment: ID of the segment that is being built.
         name: Of the batch; no other batch of the segment has it.
         count: How many shards the batch has.
-        beside: Batches that run at once.
+        concurrent_batches: Batches that run at once.
         clock: Seconds from any fixed moment; for tests.
     """
 
@@ -135,19 +135,19 @@ class ShardReceipts(BatchReceipts[tuple[Shard, pa.RecordBatch]]):
         name: str,
         *,
         count: int,
-        beside: int = 1,
+        concurrent_batches: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(count, beside=beside, clock=clock)
+        super().__init__(count, concurrent_batches=concurrent_batches, clock=clock)
         self._root = root
         self._name = f"{layout.shards_work_prefix(segment)}{name}"
         self._partial_prefix = layout.partial_shards_prefix(segment, name)
 
     @property
-    def done(self) -> Count:
+    def done(self) -> Totals:
         """The shards that stand, without those that no sample was left for."""
         sizes = [shard.bytes for shard, _ in self._items if shard.bytes]
-        return Count(len(sizes), sum(sizes))
+        return Totals(len(sizes), sum(sizes))
 
     def add(self, result: ShardResult) -> None:
         """Note a shard that did not fail."""

@@ -20,21 +20,21 @@ def check_plan(plan: Plan) -> None:
             bytes. With all of them.
         ConfigError: ``config.empty_source`` or ``config.cost_limit``.
     """
-    arrangement, dataset = plan.arrangement, plan.survey.dataset
-    if arrangement.bad_key_count and dataset.on_bad_key == "fail":
-        raise _bad_keys(arrangement.bad_keys, arrangement.bad_key_count)
+    sample_order, dataset = plan.sample_order, plan.source_state.dataset
+    if sample_order.bad_key_count and dataset.on_bad_key == "fail":
+        raise _bad_keys(sample_order.bad_keys, sample_order.bad_key_count)
     if plan.unfit.count:
         raise _unfit_keys(plan.unfit.failures, plan.unfit.count)
     if dataset.cache and dataset.cache.records == "decoded":
-        _check_clashes(arrangement.contents.clashing)
+        _check_clashes(sample_order.contents.clashing)
     if dataset.validation != "none" and dataset.on_bad_sample == "fail":
-        _check_empty(arrangement.contents.empty_images)
-    if not arrangement.samples:
-        objects = format_count(plan.survey.inventory.objects, "object")
+        _check_empty(sample_order.contents.empty_images)
+    if not sample_order.samples:
+        objects = format_count(plan.source_state.inventory.objects, "object")
         message = f"no sample: {objects}, all of them folder markers, label files or bad keys"
         hint = "check source.url, source.include and source.exclude"
         raise ConfigError("config.empty_source", message, where=dataset.source.url, hint=hint)
-    limit = plan.survey.cluster.copy_.max_cost_usd
+    limit = plan.source_state.cluster.copy_.max_cost_usd
     if limit is not None and plan.cost.total_usd > limit:
         message = (
             f"an estimated {plan.cost.total_usd:,.2f} USD for "
@@ -52,7 +52,7 @@ def _bad_keys(failures: tuple[Failure, ...], count: int) -> RefusedError:
 
 def _unfit_keys(failures: tuple[Failure, ...], count: int) -> RefusedError:
     message = f"{format_count(count, 'key')} that the storage cannot have: {failures[0].message}"
-    hint = "rename or exclude them, shorten local.url, or set mirror: false"
+    hint = "rename or exclude them, shorten storage.url, or set mirror: false"
     return _refused("config.bad_key", message, hint, failures, count)
 
 
@@ -85,4 +85,4 @@ def _refused(
 
 
 def _read_bytes(plan: Plan) -> int:
-    return plan.copies.bytes if plan.copies else plan.survey.inventory.bytes
+    return plan.copies.bytes if plan.copies else plan.source_state.inventory.bytes

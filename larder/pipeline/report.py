@@ -14,9 +14,9 @@ from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
 from larder.pipeline.planned import amount as _amount
 from larder.pipeline.planned import plan_document, plan_lines, warning_lines, warnings
-from larder.pipeline.results import SHOWN_FAILURES, Count
+from larder.pipeline.results import SHOWN_FAILURES, Totals
 from larder.pipeline.settings import Settings
-from larder.pipeline.survey import Survey
+from larder.pipeline.source import SourceState
 from larder.store import object_url
 from larder.units import format_bytes, format_count, format_seconds
 from larder.versions.documents import VersionDocument
@@ -51,10 +51,10 @@ class Done:
 
     status: str
     inputs: str
-    objects: Count
-    copied: Count
+    objects: Totals
+    copied: Totals
     new_segments: int
-    reused_shards: Count
+    reused_shards: Totals
     skipped: int
     failures: tuple[Failure, ...]
     seconds: float
@@ -63,7 +63,7 @@ class Done:
 
 def reused_document(
     settings: Settings,
-    found: Survey,
+    found: SourceState,
     configs: Sequence[Written],
     seconds: float,
     stages: Mapping[str, Any],
@@ -73,10 +73,10 @@ def reused_document(
     done = Done(
         status="reused",
         inputs=found.inputs,
-        objects=Count(found.inventory.objects, found.inventory.bytes),
-        copied=Count(),
+        objects=Totals(found.inventory.objects, found.inventory.bytes),
+        copied=Totals(),
         new_segments=0,
-        reused_shards=Count(sum(split.shards for split in found.published.splits.values())),
+        reused_shards=Totals(sum(split.shards for split in found.published.splits.values())),
         skipped=found.published.skipped,
         failures=(),
         seconds=seconds,
@@ -97,15 +97,15 @@ def built_document(
 
     ``warnings``, the last field, are those of the plan; only a version that was built has them.
     """
-    bad_keys = plan.arrangement.bad_keys
+    bad_keys = plan.sample_order.bad_keys
     done = Done(
         status=built.status,
-        inputs=plan.survey.inputs,
-        objects=Count(plan.survey.inventory.objects, plan.survey.inventory.bytes),
+        inputs=plan.source_state.inputs,
+        objects=Totals(plan.source_state.inventory.objects, plan.source_state.inventory.bytes),
         copied=built.copied,
         new_segments=built.new_segments,
         reused_shards=built.reused_shards,
-        skipped=plan.arrangement.bad_key_count + built.omitted_count,
+        skipped=plan.sample_order.bad_key_count + built.omitted_count,
         failures=(*bad_keys, *built.omitted)[:SHOWN_FAILURES],
         seconds=seconds,
         stages=stages,

@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 
 from larder.errors import ConfigError, Failure, FatalError, printable
 
-__all__ = ["BatchReport", "Count", "RefusedError", "RunError", "merge_reports"]
+__all__ = ["BatchReport", "RefusedError", "RunError", "Totals", "merge_reports"]
 
 SHOWN_FAILURES = 1000
 """How many failures are kept by name; the rest are counted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class Totals:
     """So many objects (or samples, shards, records) and their bytes."""
 
     count: int = 0
     bytes: int = 0
 
-    def __add__(self, other: Count) -> Count:
-        return Count(self.count + other.count, self.bytes + other.bytes)
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(self.count + other.count, self.bytes + other.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,14 @@ class BatchReport:
         failed: How many there were.
     """
 
-    done: Count = field(default_factory=Count)
+    done: Totals = field(default_factory=Totals)
     failures: tuple[Failure, ...] = ()
     failed: int = 0
 
 
 def merge_reports(reports: Iterable[BatchReport]) -> BatchReport:
     """All reports as one."""
-    done, failed, failures = Count(), 0, list[Failure]()
+    done, failed, failures = Totals(), 0, list[Failure]()
     for report in reports:
         done += report.done
         failed += report.failed

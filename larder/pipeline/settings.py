@@ -73,10 +73,10 @@ def load_settings(
     template_name = described.experiment.template or DEFAULT_TEMPLATE
     where = output or Path("out") / target.name / described.name
     source = _located(described.source, variables, "source.url")
-    local = _located(target.local, variables, "cluster.local.url")
+    storage = _located(target.storage, variables, "cluster.storage.url")
     return Settings(
         dataset=_with(described, source=source),
-        cluster=_with(target, local=local),
+        cluster=_with(target, storage=storage),
         template=load_template(config_dir, template_name),
         template_name=template_name,
         output=Path.cwd() / where,

@@ -12,13 +12,13 @@ from typing import cast
 
 from larder.errors import Failure
 from larder.limits import read_ahead_bytes
-from larder.manifest.schemas import ARRANGEMENT
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.carry import shards_before
 from larder.pipeline.job import Job, opened, opened_root, opened_source
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.receipts import ShardReceipts
-from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Count
+from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Totals
 from larder.pipeline.standing import standing_shards
 from larder.progress import Progress
 from larder.shards.build import build_shard
@@ -37,7 +37,7 @@ BATCH_ROWS = 100_000
 """A batch ends at so many samples too: a task holds some 1,200 bytes of each."""
 
 
-def shard_batches(job: Job, progress: Progress) -> tuple[list[ShardBatch], Count]:
+def shard_batches(job: Job, progress: Progress) -> tuple[list[ShardBatch], Totals]:
     """The shards to make, in batches of about ``runner.batch_bytes``, and those that stand.
 
     See `larder.pipeline.standing.standing_shards`.
@@ -47,11 +47,13 @@ def shard_batches(job: Job, progress: Progress) -> tuple[list[ShardBatch], Count
         done = standing_shards(root, job.segment, names, progress)
         plans = planned_shards(path)
         missing = [plan for plan in plans if (plan.split, plan.name) not in done]
-    standing = sum((Count(1, size_bytes) for size_bytes in done.values() if size_bytes), Count())
+    standing = sum((Totals(1, size_bytes) for size_bytes in done.values() if size_bytes), Totals())
     return batch_shards(missing, job.cluster.runner.batch_bytes, batch_rows=BATCH_ROWS), standing
 
 
-def shard_batch(job: Job, batch: ShardBatch, *, progress: Progress, beside: int = 1) -> BatchReport:
+def shard_batch(
+    job: Job, batch: ShardBatch, *, progress: Progress, concurrent_batches: int = 1
+) -> BatchReport:
     """Make the shards of one batch and leave a receipt.
 
     Those that an earlier try at the same batch left receipts of are not made again.
@@ -59,8 +61,9 @@ def shard_batch(job: Job, batch: ShardBatch, *, progress: Progress, beside: int 
     Args:
         job: The run.
         batch: What to make.
-        progress: Told of stage ``shard``.
-        beside: Batches that run at once and share ``copy.concurrency`` and ``copy.memory_bytes``.
+        progress: Reports progress of stage ``shard``.
+        concurrent_batches: Batches that run at once and share ``copy.concurrency`` and
+            ``copy.memory_bytes``.
 
     Returns:
         A report; with failures, the shards that failed were not written and have no receipt.
@@ -70,7 +73,7 @@ def shard_batch(job: Job, batch: ShardBatch, *, progress: Progress, beside: int 
         RetryableError: A store went on failing.
     """
     limits = job.cluster.copy_
-    allowed = max(1, limits.concurrency // beside)
+    allowed = max(1, limits.concurrency // concurrent_batches)
     name = f"{batch.first_row:012d}-{batch.rows}"
     failures: list[Failure] = []
     with (
@@ -78,10 +81,14 @@ def shard_batch(job: Job, batch: ShardBatch, *, progress: Progress, beside: int 
         _reading(job, root, batch) as source,
         open_reads(
             suited_concurrency(source, job.dataset.validation, allowed),
-            read_ahead_bytes(limits.memory_bytes // beside, local=root.features.local_path),
+            read_ahead_bytes(
+                limits.memory_bytes // concurrent_batches, local=root.features.local_path
+            ),
         ) as reads,
         closing(_samples(job, root, batch)) as samples,
-        ShardReceipts(root, job.segment, name, count=len(batch.shards), beside=beside) as receipts,
+        ShardReceipts(
+            root, job.segment, name, count=len(batch.shards), concurrent_batches=concurrent_batches
+        ) as receipts,
     ):
         before = shards_before(root, job.segment, name)
         receipts.carry(before.values())
@@ -115,7 +122,7 @@ def _reading(job: Job, root: Store, batch: ShardBatch) -> Iterator[Store]:
             yield source
         return
     parts = read_ref(root, job.mirror.parts, MIRRORED, first_row=batch.first_row, rows=batch.rows)
-    with opened(job.cluster.local, object_url(job.root, layout.mirror_prefix())) as store:
+    with opened(job.cluster.storage, object_url(job.root, layout.mirror_prefix())) as store:
         # A mirror has what shards are made with, and no more: head, get and open.
         yield cast("Store", Mirror(store, mirrored_objects(parts)))
 
@@ -123,5 +130,5 @@ def _reading(job: Job, root: Store, batch: ShardBatch) -> Iterator[Store]:
 def _samples(job: Job, root: Store, batch: ShardBatch) -> Generator[Sample]:
     first_row, rows = batch.first_row, batch.rows
     yield from read_samples(
-        read_ref(root, job.arrangement, ARRANGEMENT, first_row=first_row, rows=rows)
+        read_ref(root, job.sample_order, SAMPLE_ORDER, first_row=first_row, rows=rows)
     )

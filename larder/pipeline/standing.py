@@ -42,7 +42,7 @@ def standing_shards(
         root: The dataset's root.
         segment: ID of the segment.
         wanted: The shards of the plan. Once all of them stand, no further receipt is read.
-        progress: Told of stage ``compare``, if there is anything to read.
+        progress: Reports progress of stage ``compare``, if there is anything to read.
 
     Raises:
         DamageError: A receipt cannot be trusted.

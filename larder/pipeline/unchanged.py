@@ -20,7 +20,7 @@ from larder.limits import map_ahead
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.job import Ref
+from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import fetched
 from larder.progress import Progress
 from larder.samples.grouping import may_be_part
@@ -53,14 +53,14 @@ def unchanged_version(
         inventory: What stands at the source now.
         to_inputs: The inputs digest for an inventory digest, everything else as it is now.
         label_files: Keys of label files, whose contents are part of the inputs as they are.
-        progress: Told of stage ``compare``, if there is anything to read.
+        progress: Reports progress of stage ``compare``, if there is anything to read.
     """
     tag = None if source.features.etag_is_md5 else read_tag(root, TAG)
     version = read_version(root, tag["version"]) if tag else None
     if version is None:
         return None
     recorded = version.file("objects")
-    ref = Ref(recorded.path, recorded.sha256, recorded.bytes, rows=-1)
+    ref = ManifestRef(recorded.path, recorded.sha256, recorded.bytes, rows=-1)
     with suppress(NotFoundError), fetched(root, ref) as before:  # if lost, it cannot be told
         if not _same_keys_and_sizes(before, inventory.file.path):
             return None

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from larder.cache.fetch import cache_directory, fetch_part
-from larder.cache.layout import PartFacts
-from larder.cache.part import PartReader, open_part
+from larder.cache.fetch import cache_directory, fetch_file
+from larder.cache.file import CacheFileReader, open_file
+from larder.cache.layout import CacheFileFacts
 from larder.errors import ConfigError, DamageError, StoreError
 from larder.readers.address import Address, parse_address
 from larder.readers.braces import expand
@@ -17,7 +17,7 @@ from larder.readers.cache import CacheReader
 from larder.store import local_path, object_url, open_store
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import CachePart, SplitFacts, VersionDocument
+from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
 from larder.versions.publish import read_tag, read_version
 
 __all__ = ["Data", "open_data"]
@@ -51,7 +51,7 @@ class Data:
     Args:
         document: The version.
         access: How to reach the dataset's root.
-        cache_dir: Where parts of caches are downloaded to.
+        cache_dir: Where cache files are downloaded to.
     """
 
     def __init__(self, document: VersionDocument, access: _Access, cache_dir: Path) -> None:
@@ -116,15 +116,15 @@ class Data:
             FatalError: ``cache.format``: written by another format, or another line of LMDB.
             StoreError: ``store.full``: no space is left for a download.
         """
-        parts = self._parts(split)
-        readers: list[PartReader] = []
+        files = self._files(split)
+        readers: list[CacheFileReader] = []
         try:
             with self._access.store() as store:
-                for part in parts:
-                    facts = PartFacts(part.bytes, part.sha256, part.digest, part.records)
-                    path = fetch_part(store, part.path, facts, self._cache_dir)
+                for file in files:
+                    facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
+                    path = fetch_file(store, file.path, facts, self._cache_dir)
                     readers.append(
-                        open_part(path, facts, verify=verify, check_records=check_records)
+                        open_file(path, facts, verify=verify, check_records=check_records)
                     )
             return CacheReader(readers)
         except BaseException:
@@ -142,7 +142,7 @@ class Data:
             )
         return self._document.splits[split]
 
-    def _parts(self, split: str) -> tuple[CachePart, ...]:
+    def _files(self, split: str) -> tuple[CacheFile, ...]:
         self._split(split)
         cached = self._document.cache.splits if self._document.cache else {}
         if not cached.get(split):

@@ -93,7 +93,7 @@ class ContentsTally:
 
         Args:
             keys: Sample keys.
-            parts: Their parts, as in `larder.manifest.schemas.ARRANGEMENT`.
+            parts: Their parts, as in `larder.manifest.schemas.SAMPLE_ORDER`.
         """
         batch = _Batch(keys, parts)
         self._most_parts = max(self._most_parts, int(batch.lengths.max(initial=0)))

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from larder.config.models import Dataset, HashSplits
 from larder.errors import ConfigError
-from larder.samples.bundles import BUNDLES
 from larder.samples.columns import column_texts
-from larder.samples.keyed import keyed_hashes
+from larder.samples.grouped import GROUPED
 from larder.samples.labels import Labeller
+from larder.samples.seeded import seeded_hashes
 from larder.samples.splits import GlobRule, HashRule
 
 __all__ = ["ORDER", "PLANNED", "Planner"]
@@ -23,11 +23,11 @@ _LABEL_EXT = "cls"
 
 PLANNED = pa.schema(
     [
-        BUNDLES.field("split"),
+        GROUPED.field("split"),
         pa.field("order", pa.uint64(), nullable=False),
-        BUNDLES.field("key"),
+        GROUPED.field("key"),
         pa.field("label", pa.int32()),
-        BUNDLES.field("parts"),
+        GROUPED.field("parts"),
     ]
 )
 """One row per sample. ``split`` is a place in the dataset's splits, ``label`` a code of
@@ -60,16 +60,16 @@ class Planner:
         self.glob_rule = None if isinstance(splits, HashSplits) else GlobRule(splits)
         self.labeller = Labeller(labels, self.split_names, label_files) if labels else None
         self._hash_rule = HashRule(splits) if isinstance(splits, HashSplits) else None
-        self._seed = dataset.shards.shuffle
+        self._seed = dataset.shards.shuffle_seed
 
-    def plan(self, bundles: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of `PLANNED`, for rows of `larder.samples.bundles.BUNDLES`.
+    def plan(self, grouped: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of `PLANNED`, for rows of `larder.samples.grouped.GROUPED`.
 
         Raises:
             ConfigError: ``config.label``: a sample without a label, or with a part ``cls``
                 besides. ``config.unmatched_split``: a sample key without the group to hash.
         """
-        for batch in bundles:
+        for batch in grouped:
             keys, parts = batch.column("key"), batch.column("parts")
             texts = column_texts(keys) if self._hash_rule or self._seed is not None else []
             splits = batch.column("split")
@@ -82,7 +82,7 @@ class Planner:
     def _order(self, texts: list[str], rows: int) -> pa.Array:
         if self._seed is None:
             return pa.array(np.zeros(rows, np.uint64))
-        return pa.array(keyed_hashes(self._seed, b"larder shuffle", texts))
+        return pa.array(seeded_hashes(self._seed, b"larder shuffle", texts))
 
     def _labels(self, splits: pa.Array, keys: pa.Array, parts: pa.Array) -> pa.Array:
         if self.labeller is None:

@@ -1,4 +1,4 @@
-"""Which split an object or a sample falls into: by globs on object keys, or by a keyed hash.
+"""Which split an object or a sample falls into: by globs on object keys, or by a seeded hash.
 
 Splits are numbers here: places in the order in which the dataset file names them.
 """
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from larder.config.globs import compile_globs
 from larder.config.models import HashSplits
 from larder.errors import ConfigError
-from larder.samples.keyed import keyed_hashes
+from larder.samples.seeded import seeded_hashes
 
 __all__ = ["NO_SPLIT", "GlobRule", "HashRule"]
 
@@ -56,19 +56,19 @@ class GlobRule:
 
 
 class HashRule:
-    """Splits by a keyed hash of the sample key, or of the first group of a pattern in it.
+    """Splits by a seeded hash of the sample key, or of the first group of a pattern in it.
 
-    The hash is a number from 0 up to 1, and the shares are laid end to end over that range. A
+    The hash is a number from 0 up to 1, and the fractions are laid end to end over that range. A
     sample's split depends on nothing but the rule and its own key, so it holds as the dataset
     grows.
     """
 
     def __init__(self, splits: HashSplits) -> None:
-        self._seed = splits.hash
+        self._seed = splits.seed
         self._group = re.compile(splits.group) if splits.group is not None else None
         # The last split takes what rounding leaves.
-        shares = list(accumulate(splits.parts.values()))[:-1]
-        self._bounds = np.array([min(int(share * 2.0**64), 2**64 - 1) for share in shares], "u8")
+        ends = list(accumulate(splits.fractions.values()))[:-1]
+        self._bounds = np.array([min(int(end * 2.0**64), 2**64 - 1) for end in ends], "u8")
 
     def of_samples(self, sample_keys: Iterable[str]) -> _Splits:
         """The split of each sample; shape (sample keys,).
@@ -77,7 +77,7 @@ class HashRule:
             ConfigError: ``config.unmatched_split``: the pattern is not found in a sample key.
         """
         texts = sample_keys if self._group is None else map(self._group_of, sample_keys)
-        hashes = keyed_hashes(self._seed, b"larder split", texts)
+        hashes = seeded_hashes(self._seed, b"larder split", texts)
         return np.searchsorted(self._bounds, hashes, side="right").astype(np.int16)
 
     def _group_of(self, sample_key: str) -> str:

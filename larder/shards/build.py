@@ -51,7 +51,7 @@ def build_shard(
 
     Args:
         plan: What to write.
-        samples: The next samples of the arrangement; ``plan.rows`` of them are taken.
+        samples: The next samples of the sample order; ``plan.rows`` of them are taken.
         source: Where their objects are.
         writer: Where the shard goes; used up when this returns or raises.
         reads: How far to read ahead.

@@ -13,7 +13,7 @@ from larder.samples.images import is_image
 from larder.shards.images import Validation, check_image
 from larder.shards.model import Part, Sample
 from larder.store.base import Store
-from larder.store.etags import Arrival
+from larder.store.etags import ContentCheck
 
 __all__ = ["UNDECODABLE", "Body", "Fetched", "check_streamed", "fetch", "sample_bytes", "stream"]
 
@@ -70,7 +70,7 @@ def fetch(source: Store, sample: Sample, validate: Validation, *, skip: bool = F
             if len(data) != part.size_bytes:
                 raise _changed(part, len(data))
             if source.features.etag_is_md5:
-                _check_arrival(source, part, data)
+                _check_content(source, part, data)
             if validate != "none":
                 check_image(part.ext, data, validate, where=part.key)
             bodies.append(Body(data, google_crc32c.value(data)))
@@ -113,23 +113,23 @@ def stream(source: Store, part: Part) -> Iterator[bytes]:
         ObjectError: ``object.missing``, ``object.changed``, ``object.unreadable``,
             ``object.truncated``, ``object.mismatch``.
     """
-    arrival = Arrival(source, part.key, part.etag)
+    content_check = ContentCheck(source, part.key, part.etag)
     with source.open(part.key, if_match=part.etag or None) as reader:
         for buffer in reader:
             data = bytes(buffer)
-            arrival.add(data)
-            if arrival.size_bytes > part.size_bytes:
+            content_check.add(data)
+            if content_check.size_bytes > part.size_bytes:
                 break
             yield data
-    if arrival.size_bytes != part.size_bytes:
-        raise _changed(part, arrival.size_bytes)
-    arrival.check()
+    if content_check.size_bytes != part.size_bytes:
+        raise _changed(part, content_check.size_bytes)
+    content_check.check()
 
 
-def _check_arrival(source: Store, part: Part, data: bytes) -> None:
-    arrival = Arrival(source, part.key, part.etag)
-    arrival.add(data)
-    arrival.check()
+def _check_content(source: Store, part: Part, data: bytes) -> None:
+    content_check = ContentCheck(source, part.key, part.etag)
+    content_check.add(data)
+    content_check.check()
 
 
 class _RangeFile(io.RawIOBase):

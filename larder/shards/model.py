@@ -68,7 +68,7 @@ NO_ROWS = pa.RecordBatch.from_pylist([], schema=ROWS)
 
 # Named tuples, as a million of them are made: a frozen dataclass takes five times as long.
 class Part(NamedTuple):
-    """One source object of a sample: a row's entry of `larder.manifest.schemas.ARRANGEMENT`.
+    """One source object of a sample: a row's entry of `larder.manifest.schemas.SAMPLE_ORDER`.
 
     Attributes:
         ext: Extension of the member, without the first dot, such as ``jpg`` or ``seg.png``.
@@ -84,7 +84,7 @@ class Part(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One planned sample: a row of `larder.manifest.schemas.ARRANGEMENT`.
+    """One planned sample: a row of `larder.manifest.schemas.SAMPLE_ORDER`.
 
     Attributes:
         split: The split it falls into.
@@ -107,7 +107,7 @@ class ShardPlan:
         split: The split of all its samples.
         index: Its number within the split, from 0.
         name: Its file name, such as ``imagenet-train-000000.tar``.
-        first_row: Row of its first sample in the arrangement, counted over all splits.
+        first_row: Row of its first sample in the sample order, counted over all splits.
         rows: Number of its samples, one at least.
         bytes: Length of the file if no sample is left out, bytes.
     """
@@ -134,7 +134,7 @@ class ShardBatch:
 
     @property
     def first_row(self) -> int:
-        """Row of the first sample in the arrangement."""
+        """Row of the first sample in the sample order."""
         return self.shards[0].first_row
 
     @property
@@ -185,7 +185,7 @@ def label_bytes(label: int) -> bytes:
 
 
 def read_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[Sample]:
-    """The samples of record batches of `larder.manifest.schemas.ARRANGEMENT`, in their order."""
+    """The samples of record batches of `larder.manifest.schemas.SAMPLE_ORDER`, in their order."""
     for batch in batches:
         yield from _samples_of(batch)
 

@@ -1,4 +1,4 @@
-"""How many bytes each sample of an arrangement takes in a tar shard, a record batch at a time."""
+"""How many bytes each sample of a sample order takes in a tar shard, a record batch at a time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _Sizes = npt.NDArray[np.int64]
 
 
 def split_sizes(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, list[int]]]:
-    """The sizes that `larder.shards.packing.plan_shards` takes, from an arrangement.
+    """The sizes that `larder.shards.packing.plan_shards` takes, from a sample order.
 
     Args:
-        batches: Record batches of `larder.manifest.schemas.ARRANGEMENT`, in order.
+        batches: Record batches of `larder.manifest.schemas.SAMPLE_ORDER`, in order.
 
     Yields:
         A split and the bytes that its next samples take in a shard.
@@ -39,7 +39,7 @@ def sample_sizes(batch: pa.RecordBatch) -> _Sizes:
     """Bytes that each sample takes: its members' headers, data and padding, its label's too.
 
     Args:
-        batch: Rows of `larder.manifest.schemas.ARRANGEMENT`.
+        batch: Rows of `larder.manifest.schemas.SAMPLE_ORDER`.
 
     Returns:
         One number per row, exactly what `larder.shards.build` writes.

@@ -25,7 +25,7 @@ from larder.store.base import Store
 from larder.store.etag_trust import EtagTrust
 from larder.store.keys import object_url
 
-__all__ = ["Arrival", "is_md5"]
+__all__ = ["ContentCheck", "is_md5"]
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
@@ -35,7 +35,7 @@ def is_md5(etag: str) -> bool:
     return _MD5.fullmatch(etag) is not None
 
 
-class Arrival:
+class ContentCheck:
     """What came of an object: sums it on the way, and holds it against its etag at the end.
 
     Args:

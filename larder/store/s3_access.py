@@ -114,7 +114,7 @@ class S3Access:
         return self._once("boto", lambda: self._make_boto(tries=1))
 
     @property
-    def stubborn_boto(self) -> Any:
+    def retrying_boto(self) -> Any:
         """boto3's client that repeats: for streams, as `RetryStore` cannot send a part again."""
         return self._once("stubborn", lambda: self._make_boto(tries=6))
 

@@ -63,7 +63,7 @@ class S3Writer:
     def __init__(
         self, access: S3Access, full_key: str, call: Call, part_bytes: int, parts_in_flight: int
     ) -> None:
-        self._client = access.stubborn_boto
+        self._client = access.retrying_boto
         self._target = {"Bucket": access.bucket, "Key": full_key}
         self._call = call
         self._first_bytes = part_bytes

@@ -124,8 +124,8 @@ class Workplace:
         }
 
     @property
-    def local(self) -> Path:
-        """The local side of the cluster ``local``."""
+    def storage(self) -> Path:
+        """The storage of the cluster ``local``."""
         return self.folder / "data/local"
 
     def start(

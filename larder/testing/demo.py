@@ -33,20 +33,20 @@ _PORTS = (28411, 28412)
 """Preferred by the first demo; a later one prefers those that the one before it had."""
 _OUTPUT = Path("out/aws-us-west-2/imagenet")
 _SOURCE = "s3://us-east-1-bucket/imagenet"
-_LOCAL = "s3://us-west-2-bucket/data"
+_STORAGE = "s3://us-west-2-bucket/data"
 _COMMAND = ("--dataset", "imagenet", "--cluster", "aws-us-west-2")
 _SMALL = ("--set", "shards.bytes=25 MB", "--set", "cluster.runner.batch_bytes=50 MB")
 
 
-def demo_environment(source: S3Server, local: S3Server) -> dict[str, str]:
+def demo_environment(source: S3Server, storage: S3Server) -> dict[str, str]:
     """The variables of `imagenet` and `aws-us-west-2` for two servers with the same credentials."""
     return {
         "IMAGENET_SOURCE": _SOURCE,
         "IMAGENET_SOURCE_ENDPOINT": source.endpoint,
-        "LARDER_LOCAL": _LOCAL,
-        "LARDER_LOCAL_ENDPOINT": local.endpoint,
-        "AWS_ACCESS_KEY_ID": local.access_key,
-        "AWS_SECRET_ACCESS_KEY": local.secret_key,
+        "LARDER_STORAGE": _STORAGE,
+        "LARDER_STORAGE_ENDPOINT": storage.endpoint,
+        "AWS_ACCESS_KEY_ID": storage.access_key,
+        "AWS_SECRET_ACCESS_KEY": storage.secret_key,
         "AWS_EC2_METADATA_DISABLED": "true",
     }
 
@@ -59,9 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--serve", action="store_true", help="start the servers, until Ctrl-C")
     known, further = parser.parse_known_args(arguments)
     try:
-        with _servers() as (source, local):
-            _say(f"two S3 servers: us-east-1 at {source.endpoint}, us-west-2 at {local.endpoint}")
-            variables = demo_environment(source, local)
+        with _servers() as (source, storage):
+            _say(f"two S3 servers: us-east-1 at {source.endpoint}, us-west-2 at {storage.endpoint}")
+            variables = demo_environment(source, storage)
             if known.serve:
                 return _serve(variables)
             os.environ.update(variables)
@@ -82,11 +82,11 @@ def _servers() -> Iterator[tuple[S3Server, S3Server]]:
     """Two servers, each with its bucket; on the ports that the last demo printed, if possible."""
     east, west = (_FOLDER / name for name in ("us-east-1", "us-west-2"))
     ports = _last_ports()
-    with rclone_s3(east, ports[0]) as source, rclone_s3(west, ports[1]) as local:
-        (_FOLDER / "ports").write_text(f"{source.port} {local.port}\n")
+    with rclone_s3(east, ports[0]) as source, rclone_s3(west, ports[1]) as storage:
+        (_FOLDER / "ports").write_text(f"{source.port} {storage.port}\n")
         source.create_bucket("us-east-1-bucket")
-        local.create_bucket("us-west-2-bucket")
-        yield source, local
+        storage.create_bucket("us-west-2-bucket")
+        yield source, storage
 
 
 def _last_ports() -> tuple[int, int]:
@@ -143,8 +143,8 @@ def _show(variables: Mapping[str, str], further: Sequence[str]) -> None:
     _say("\nand to go on, in another terminal:\n")
     _say_exports(variables)
     _say(f"  {_python('-m', 'flows.prepare', *_COMMAND, *_SMALL, *further)}")
-    url = f"{_LOCAL}/larder/imagenet@latest"
-    endpoint = variables["LARDER_LOCAL_ENDPOINT"]
+    url = f"{_STORAGE}/larder/imagenet@latest"
+    endpoint = variables["LARDER_STORAGE_ENDPOINT"]
     program = f'import larder; print(larder.open("{url}", endpoint="{endpoint}"))'
     _say(f"  {_python('-c', program)}")
 

@@ -35,7 +35,7 @@ _REACHABLE = "s3://memory-"
 
 def run_settings(
     source: str | Path | Mapping[str, Any],
-    local: str | Path | Mapping[str, Any],
+    storage: str | Path | Mapping[str, Any],
     output: Path,
     *,
     cluster: Mapping[str, Any] | None = None,
@@ -46,7 +46,7 @@ def run_settings(
 
     Args:
         source: The URL of the source, or all of ``source:`` of a dataset file.
-        local: The URL of the local side, or all of ``local:`` of a cluster file.
+        storage: The URL of the storage, or all of ``local:`` of a cluster file.
         output: Where configs go.
         cluster: Further fields of the cluster file.
         template: The experiment template.
@@ -54,7 +54,9 @@ def run_settings(
     """
     return Settings(
         dataset=Dataset.model_validate({"name": "d", "source": _location(source), **fields}),
-        cluster=Cluster.model_validate({"name": "c", "local": _location(local), **(cluster or {})}),
+        cluster=Cluster.model_validate(
+            {"name": "c", "storage": _location(storage), **(cluster or {})}
+        ),
         template=template,
         template_name="test.yaml",
         output=output,
@@ -74,7 +76,7 @@ def _location(where: str | Path | Mapping[str, Any]) -> dict[str, Any]:
 def between(wrap: Callable[[Store], Store] = lambda store: store, **options: Any) -> Iterator[None]:
     """Let the pipeline use ``wrap(store)`` for every store that it opens, until the block ends.
 
-    A URL ``s3://memory-NAME/...`` leads to ``memory://NAME/...``: a local side in memory that the
+    A URL ``s3://memory-NAME/...`` leads to ``memory://NAME/...``: a storage in memory that the
     rules of delivery take for a bucket.
 
     Args:

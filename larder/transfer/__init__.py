@@ -1,1 +1,1 @@
-"""Copying objects to the local side: inventory, plan, copies, receipts."""
+"""Copying objects to the storage: inventory, plan, copies, receipts."""

@@ -23,7 +23,7 @@ _PART = pa.struct(
 MIRRORED = pa.schema(
     [pa.field("parts", pa.list_(pa.field("part", _PART, nullable=False)), nullable=False)]
 )
-"""One row per sample, row by row and part by part those of the arrangement: the parts' copies."""
+"""One row per sample, row by row and part by part those of the sample order: the parts' copies."""
 
 _WANTED = pa.schema(
     [COPIED.field("key"), pa.field("position", pa.int64(), nullable=False)],
@@ -45,7 +45,7 @@ def align_copies(
     Memory: that of `larder.manifest.sort.sort_batches`.
 
     Args:
-        arranged: Gives the column ``parts`` of `larder.manifest.schemas.ARRANGEMENT`, in batches;
+        arranged: Gives the column ``parts`` of `larder.manifest.schemas.SAMPLE_ORDER`, in batches;
             called twice.
         copied: Rows of `larder.transfer.receipts.COPIED`, ordered by key, each key once.
         work_dir: Directory for temporary files.

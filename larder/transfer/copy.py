@@ -12,7 +12,7 @@ from larder.errors import ObjectError
 from larder.limits import STREAM_BYTES, ByteBudget
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
-from larder.store.etags import Arrival, is_md5
+from larder.store.etags import ContentCheck, is_md5
 
 __all__ = ["Copied", "copy_object", "format_crc32c"]
 
@@ -21,7 +21,7 @@ WHOLE_BYTES = 8 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """An object at the local side.
+    """An object at the storage.
 
     Attributes:
         source: The object as it was listed at the source.
@@ -82,35 +82,35 @@ def copy_object(
 
 def _copy_whole(source: Store, info: ObjectInfo, target: Store, key: str) -> Copied:
     data = bytes(source.get(info.key, if_match=info.etag))
-    arrival = Arrival(source, info.key, info.etag)
-    arrival.add(data)
-    proved = _check_arrival(source, info, arrival)
+    content_check = ContentCheck(source, info.key, info.etag)
+    content_check.add(data)
+    proved = _check_content(source, info, content_check)
     written = target.put(key, data)
     check = "md5"
     if not _etag_proves(target, info.etag if proved else "", written, data):
-        written, check = _read_back(target, written, arrival.crc32c), "crc32c"
-    return Copied(info, written, checksum=format_crc32c(arrival.crc32c), check=check)
+        written, check = _read_back(target, written, content_check.crc32c), "crc32c"
+    return Copied(info, written, checksum=format_crc32c(content_check.crc32c), check=check)
 
 
 def _copy_stream(source: Store, info: ObjectInfo, target: Store, key: str) -> Copied:
-    arrival = Arrival(source, info.key, info.etag)
+    content_check = ContentCheck(source, info.key, info.etag)
     with source.open(info.key, if_match=info.etag) as reader, target.writer(key) as writer:
         for buffer in reader:
-            arrival.add(bytes(buffer))
+            content_check.add(bytes(buffer))
             writer.write(buffer)
-        _check_arrival(source, info, arrival)
+        _check_content(source, info, content_check)
         written = writer.commit()
-    written = _read_back(target, written, arrival.crc32c)
-    return Copied(info, written, checksum=format_crc32c(arrival.crc32c), check="crc32c")
+    written = _read_back(target, written, content_check.crc32c)
+    return Copied(info, written, checksum=format_crc32c(content_check.crc32c), check="crc32c")
 
 
-def _check_arrival(store: Store, info: ObjectInfo, arrival: Arrival) -> bool:
+def _check_content(store: Store, info: ObjectInfo, content_check: ContentCheck) -> bool:
     """Whether the object's etag proved what came."""
-    if arrival.size_bytes != info.size_bytes:
-        message = f"{arrival.size_bytes} bytes came, {info.size_bytes} were listed"
+    if content_check.size_bytes != info.size_bytes:
+        message = f"{content_check.size_bytes} bytes came, {info.size_bytes} were listed"
         where = object_url(store.url, info.key)
         raise ObjectError("object.changed", message, where=where, hint="run again")
-    return arrival.check()
+    return content_check.check()
 
 
 def _etag_proves(target: Store, md5: str, written: ObjectInfo, data: bytes) -> bool:

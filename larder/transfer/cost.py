@@ -37,19 +37,19 @@ def _is_aws(location: Location) -> bool:
 
 
 def estimate_cost(
-    source: Location, local: Location, *, read_objects: int, read_bytes: int, put_objects: int
+    source: Location, storage: Location, *, read_objects: int, read_bytes: int, put_objects: int
 ) -> Cost:
-    """Price reading from the source and writing at the local side.
+    """Price reading from the source and writing at the storage.
 
     Args:
         source: Where bytes come from; a region that is not given counts as another region.
-        local: Where they go.
+        storage: Where they go.
         read_objects: Objects to read at the source.
         read_bytes: Their bytes, in all.
-        put_objects: Objects to write at the local side.
+        put_objects: Objects to write at the storage.
     """
-    crosses = _is_aws(source) and (source.region is None or source.region != local.region)
+    crosses = _is_aws(source) and (source.region is None or source.region != storage.region)
     egress = EGRESS_USD_PER_GB * read_bytes / 1e9 if crosses else 0.0
     requests = GET_USD * read_objects if _is_aws(source) else 0.0
-    requests += PUT_USD * put_objects if _is_aws(local) else 0.0
+    requests += PUT_USD * put_objects if _is_aws(storage) else 0.0
     return Cost(egress_usd=egress, requests_usd=requests)

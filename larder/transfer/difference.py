@@ -1,4 +1,4 @@
-"""What has to be copied: the source's inventory held against what the local side has. Pure.
+"""What has to be copied: the source's inventory held against what the storage has. Pure.
 
 An object is the same as its mirrored copy if
 

@@ -40,7 +40,7 @@ def copy_batch(
         prefix: Put before each key at the target.
         concurrency: Objects under way at once.
         budget: Bytes in memory at once.
-        progress: Told of every object of stage ``mirror``.
+        progress: Reports progress of stage ``mirror``.
         copied: Told of every object that was copied and verified, by the thread that did so and
             before anything else: of those under way when the batch is stopped too.
         awake: Called by this thread whenever an object is done, and otherwise every

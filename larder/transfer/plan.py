@@ -1,4 +1,4 @@
-"""The plan of a copy: what is missing or different at the local side, as two manifests."""
+"""The plan of a copy: what is missing or different at the storage, as two manifests."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ COPIED = pa.schema(
         pa.field("check", pa.string()),
     ]
 )
-"""One row per object at the local side: ``etag`` and ``modified`` are those of the copy."""
+"""One row per object at the storage: ``etag`` and ``modified`` are those of the copy."""
 
 
 def copied_batch(rows: Sequence[Copied]) -> pa.RecordBatch:

@@ -19,7 +19,7 @@ from larder.manifest.digest import canonical_json
 __all__ = [
     "MAKE_ANEW",
     "CacheFacts",
-    "CachePart",
+    "CacheFile",
     "FileFacts",
     "SegmentDocument",
     "SegmentUse",
@@ -61,7 +61,7 @@ class FileFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class CachePart:
+class CacheFile:
     """The LMDB part of one split.
 
     Attributes:
@@ -84,17 +84,17 @@ class CacheFacts:
     """The cache of a segment or version: ``kind`` is ``encoded`` or ``decoded``."""
 
     kind: str
-    splits: Mapping[str, tuple[CachePart, ...]]
+    splits: Mapping[str, tuple[CacheFile, ...]]
 
     @property
     def records(self) -> int:
         """Records of all splits."""
-        return sum(part.records for parts in self.splits.values() for part in parts)
+        return sum(file.records for files in self.splits.values() for file in files)
 
     @property
     def bytes(self) -> int:
         """Bytes of the files of all splits."""
-        return sum(part.bytes for parts in self.splits.values() for part in parts)
+        return sum(file.bytes for files in self.splits.values() for file in files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +229,6 @@ def _cache(plain: dict[str, Any] | None) -> CacheFacts | None:
     if plain is None:
         return None
     splits = {
-        name: tuple(CachePart(**part) for part in parts) for name, parts in plain["splits"].items()
+        name: tuple(CacheFile(**file) for file in files) for name, files in plain["splits"].items()
     }
     return CacheFacts(kind=plain["kind"], splits=splits)

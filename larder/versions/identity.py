@@ -37,7 +37,7 @@ def _shape(dataset: Dataset) -> dict[str, Any]:
         del shape["shards"]["count_min"]
     splits = dataset.splits
     if isinstance(splits, HashSplits):
-        shape["splits"] = ["hash", splits.hash, list(splits.parts.items()), splits.group]
+        shape["splits"] = ["hash", splits.seed, list(splits.fractions.items()), splits.group]
     else:
         shape["splits"] = ["globs", *splits.items()]
     cache = dataset.cache.model_dump(mode="json") if dataset.cache else None
@@ -92,13 +92,13 @@ def content_digest(
     Args:
         shards: Split, name, bytes and sha256 of every shard, in any order.
         classes: The classes in the order of their numbers.
-        cache: The cache, whose parts count by the digest of their records.
+        cache: The cache, whose files count by the digest of their records.
     """
     hasher = hashlib.sha256(b"larder-content-1\n")
     for row in sorted(shards, key=lambda shard: shard[:2]):
         hasher.update(canonical_json(row) + b"\n")
     hasher.update(canonical_json(["classes", list(classes)]) + b"\n")
     if cache:
-        parts = {split: [part.digest for part in found] for split, found in cache.splits.items()}
-        hasher.update(canonical_json(["cache", cache.kind, parts]) + b"\n")
+        files = {split: [file.digest for file in found] for split, found in cache.splits.items()}
+        hasher.update(canonical_json(["cache", cache.kind, files]) + b"\n")
     return hasher.hexdigest()

@@ -32,7 +32,7 @@ __all__ = [
     "TAG",
     "find_prepared",
     "move_tag",
-    "our_own",
+    "own_file_errors",
     "publish_segment",
     "publish_version",
     "read_segment",
@@ -49,7 +49,7 @@ HISTORY = 100
 
 
 @contextmanager
-def our_own() -> Iterator[None]:
+def own_file_errors() -> Iterator[None]:
     """Take the refusal of a file of our own for one of the whole store: so it will go on.
 
     Raises:
@@ -85,7 +85,7 @@ def publish_version(store: Store, version: VersionDocument) -> VersionDocument:
 
 def _create(store: Store, key: str, data: bytes) -> None:
     try:
-        with our_own():
+        with own_file_errors():
             store.put(key, data, if_absent=True)
     except PreconditionError:
         return
@@ -93,7 +93,7 @@ def _create(store: Store, key: str, data: bytes) -> None:
 
 def _optional(store: Store, key: str) -> bytes | None:
     try:
-        with our_own():
+        with own_file_errors():
             return bytes(store.get(key))
     except NotFoundError:
         return None
@@ -161,7 +161,7 @@ def move_tag(store: Store, tag: str, version: str, inventory_us: int) -> bool:
     """
     for _ in range(20):
         try:
-            with our_own():
+            with own_file_errors():
                 return _try_to_move(store, layout.tag_key(tag), version, inventory_us)
         except PreconditionError:
             continue

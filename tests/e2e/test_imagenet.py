@@ -33,7 +33,7 @@ def variables(s3_server: S3Server) -> dict[str, str]:
     found = demo_environment(s3_server, s3_server)
     mark = uuid.uuid4().hex[:8]
     found["IMAGENET_SOURCE"] = f"s3://source-{mark}/imagenet"
-    found["LARDER_LOCAL"] = f"s3://local-{mark}/data"
+    found["LARDER_STORAGE"] = f"s3://local-{mark}/data"
     for bucket in (f"source-{mark}", f"local-{mark}"):
         s3_server.create_bucket(bucket)
     store = opened(found["IMAGENET_SOURCE"], s3_server)
@@ -94,10 +94,10 @@ def test_samples_and_labels_as_webdataset_reads_them(
     variables: dict[str, str],
     tmp_path: Path,
 ) -> None:
-    local = opened(variables["LARDER_LOCAL"], s3_server)
+    storage = opened(variables["LARDER_STORAGE"], s3_server)
     document = built[1].document
     data = larder.open(
-        f"{variables['LARDER_LOCAL']}/larder/imagenet",
+        f"{variables['LARDER_STORAGE']}/larder/imagenet",
         endpoint=s3_server.endpoint,
         region=s3_server.region,
     )
@@ -109,7 +109,7 @@ def test_samples_and_labels_as_webdataset_reads_them(
         seen = 0
         for url in data.shards(split):
             path = tmp_path / url.rpartition("/")[2]
-            path.write_bytes(local.get(url.removeprefix(f"{variables['LARDER_LOCAL']}/")))
+            path.write_bytes(storage.get(url.removeprefix(f"{variables['LARDER_STORAGE']}/")))
             assert path.stat().st_size < 10_500_000
             for sample in read_shard(path):
                 key = f"{sample['__key__']}.JPEG"
@@ -122,13 +122,13 @@ def test_samples_and_labels_as_webdataset_reads_them(
                     assert sample["jpg"] == bytes(source.get(key))
                 seen += 1
         assert seen == count
-    local.close()
+    storage.close()
 
 
 def test_everything_published_is_whole(
     built: tuple[Workplace, Finished], s3_server: S3Server, variables: dict[str, str]
 ) -> None:
-    store = opened(f"{variables['LARDER_LOCAL']}/larder/imagenet", s3_server)
+    store = opened(f"{variables['LARDER_STORAGE']}/larder/imagenet", s3_server)
     assert list(check_all(store)) == [built[1].document["version"]]
     store.close()
 
@@ -138,7 +138,7 @@ def test_the_config_leads_to_the_bucket(
 ) -> None:
     (path,) = built[1].document["configs"]
     data = yaml.safe_load(Path(path).read_text())["data"]
-    assert data["bucket"] == variables["LARDER_LOCAL"].split("/")[2]
+    assert data["bucket"] == variables["LARDER_STORAGE"].split("/")[2]
     assert data["version"] == built[1].document["version"]
     assert built[1].document["digest"] in Path(path).read_text()
 
@@ -158,8 +158,8 @@ def test_the_variable_of_aws_leads_to_the_server_too(
     built: tuple[Workplace, Finished], s3_server: S3Server
 ) -> None:
     place, first = built
-    nothing = {"IMAGENET_SOURCE_ENDPOINT": "", "LARDER_LOCAL_ENDPOINT": ""}
-    other = ("--plan", "--set", "shards.shuffle=8")
+    nothing = {"IMAGENET_SOURCE_ENDPOINT": "", "LARDER_STORAGE_ENDPOINT": ""}
+    other = ("--plan", "--set", "shards.shuffle_seed=8")
     done = place.run(*ASKED, *other, **nothing, AWS_ENDPOINT_URL=s3_server.endpoint)
     assert done.status == 0, done.err
     plan = done.document

@@ -48,7 +48,7 @@ def processes(place: Workplace) -> list[str]:
 
 def mirrored(place: Workplace) -> list[Path]:
     """The objects that are copied."""
-    return [path for path in place.local.glob("larder/imagenet/mirror/**/*") if path.is_file()]
+    return [path for path in place.storage.glob("larder/imagenet/mirror/**/*") if path.is_file()]
 
 
 def wait_until(true: Callable[[], bool]) -> bool:
@@ -116,7 +116,7 @@ def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place: Workpl
     assert before[0] == "CANCELLED"
     assert {"CANCELLED"} <= set(before[1]) <= {"CANCELLED", "COMPLETED"}
     assert list(place.temporary.iterdir()) == []
-    assert not list(place.local.glob("larder/imagenet/versions/*/version.json"))
+    assert not list(place.storage.glob("larder/imagenet/versions/*/version.json"))
     copied = len(mirrored(place))
 
     # With a server of its own, as nobody named one.

@@ -28,10 +28,10 @@ pytestmark = pytest.mark.slow
 
 def kill_when(place: Workplace, pattern: str) -> None:
     """Start the command, and kill it and its children when a new file of that kind is there."""
-    before = set(place.local.glob(pattern))
+    before = set(place.storage.glob(pattern))
     running = place.start(*MANY)
     for _ in range(60_000):
-        if set(place.local.glob(pattern)) - before:
+        if set(place.storage.glob(pattern)) - before:
             break
         assert running.process.poll() is None, running.wait()
         time.sleep(0.002)
@@ -47,25 +47,25 @@ def finished(place: Workplace) -> dict[str, Any]:
 
 def shards(place: Workplace) -> dict[str, str]:
     """The sha256 of every shard."""
-    found = sorted(place.local.glob(f"{ROOT}/segments/*/shards/*/*.tar"))
+    found = sorted(place.storage.glob(f"{ROOT}/segments/*/shards/*/*.tar"))
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
 
 def receipted(place: Workplace) -> int:
     """Shards that have a receipt."""
-    receipts = place.local.glob(f"{ROOT}/segments/*/work/shards/**/*.json")
+    receipts = place.storage.glob(f"{ROOT}/segments/*/work/shards/**/*.json")
     shards = [shard for path in receipts for shard in json.loads(path.read_bytes())["shards"]]
     return len({(shard["split"], shard["name"]) for shard in shards})
 
 
 def checked(place: Workplace) -> list[str]:
     """The versions that are published, each of them whole."""
-    return list(check_all(open_store(str(place.local / ROOT))))
+    return list(check_all(open_store(str(place.storage / ROOT))))
 
 
 def opened(place: Workplace) -> str:
     """The version that a reader gets."""
-    return larder.open(f"{place.local}/{ROOT}").version
+    return larder.open(f"{place.storage}/{ROOT}").version
 
 
 @pytest.fixture(scope="module")

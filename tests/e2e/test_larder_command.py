@@ -218,7 +218,7 @@ class TestInterrupted:
         assert done.err.splitlines()[-1] == LINE
         assert "Traceback" not in done.err
         assert list(place.temporary.iterdir()) == []
-        assert not list(place.local.glob("larder/imagenet/versions/*/version.json"))
+        assert not list(place.storage.glob("larder/imagenet/versions/*/version.json"))
         done = place.run(*FEW, "--json", python=LARDER)
         assert (done.status, done.document["status"]) == (0, "built"), done.err
 
@@ -265,7 +265,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
         done = running.wait()
         assert (done.status, done.document["error"]["code"]) == (130, "run.interrupted")
         assert list(place.temporary.iterdir()) == []
-        assert not list(place.local.glob("larder/imagenet/versions/*/version.json"))
+        assert not list(place.storage.glob("larder/imagenet/versions/*/version.json"))
 
     @pytest.mark.parametrize("way", [LARDER, FLOW], ids=["larder", "flow"])
     def test_a_signal_while_modules_are_imported(

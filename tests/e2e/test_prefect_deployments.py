@@ -92,7 +92,7 @@ def test_a_deployment_keeps_the_limits_of_the_cluster_file_and_logs_its_stages(
     assert run["state_type"] == "COMPLETED", (run["state"]["message"], done.err)
     dataset = run["parameters"]["dataset"]
 
-    work = next(reporting.local.glob(f"larder/{dataset}/segments/*/work"))
+    work = next(reporting.storage.glob(f"larder/{dataset}/segments/*/work"))
     batches = {
         "mirror": len(list(work.glob("mirror/*/*.parquet"))),
         "shards": len(list(work.glob("shards/*.json"))),
@@ -103,7 +103,7 @@ def test_a_deployment_keeps_the_limits_of_the_cluster_file_and_logs_its_stages(
         assert len(of_kind) == count > 2 * WORKERS
         assert most_at_once(of_kind) <= WORKERS
 
-    root = open_store(str(reporting.local / "larder" / dataset))
+    root = open_store(str(reporting.storage / "larder" / dataset))
     (version,) = check_all(root)
     config = reporting.folder / f"out/local/{dataset}/experiment.yaml"
     assert config.is_file()
@@ -153,4 +153,4 @@ def test_a_command_whose_run_is_cancelled_stops_between_two_objects(
     assert run["state_type"] == "CANCELLED", run["state"]
     tasks = prefect_server.task_runs(run, 4)
     assert sorted(task["state_type"] for task in tasks) == ["CANCELLED"] * 2 + ["COMPLETED"] * 2
-    assert not list(reporting.local.glob("larder/imagenet/versions/*/version.json"))
+    assert not list(reporting.storage.glob("larder/imagenet/versions/*/version.json"))

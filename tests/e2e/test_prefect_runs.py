@@ -71,7 +71,7 @@ def test_a_run_and_the_same_again(
         "config_dir": "configs",
         "output": str(reporting.folder / "out/local" / name),
     }
-    work = next(reporting.local.glob(f"larder/{name}/segments/*/work"))
+    work = next(reporting.storage.glob(f"larder/{name}/segments/*/work"))
     copied = len(list(work.glob("mirror/*/*.parquet")))
     sharded = len(list(work.glob("shards/*.json")))
     assert 3 < copied < 12
@@ -396,7 +396,7 @@ def test_batches_whose_objects_failed_are_failed_and_reported_as_without_prefect
     settings = load_settings(
         name,
         config_dir=reporting.folder / "configs",
-        settings=(*SMALL[1::2], f"cluster.local.url={reporting.folder}/inline"),
+        settings=(*SMALL[1::2], f"cluster.storage.url={reporting.folder}/inline"),
         environ=reporting.environment,
     )
     with pytest.raises(RunError) as inline:

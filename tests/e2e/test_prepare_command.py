@@ -267,11 +267,11 @@ class TestWrongInput:
         assert (done.status, done.out) == (2, "")
         assert re.findall(r"(\S+):\d+: environment variable (\w+) is not set", done.err) == [
             ("configs/datasets/imagenet.yaml", "IMAGENET_SOURCE"),
-            ("configs/clusters/aws-us-west-2.yaml", "LARDER_LOCAL"),
+            ("configs/clusters/aws-us-west-2.yaml", "LARDER_STORAGE"),
         ]
         assert len(done.err.splitlines()) == 2
         done = place.run("--dataset", "imagenet", *cluster, IMAGENET_SOURCE="s3://bucket/imagenet")
-        assert "LARDER_LOCAL" in refused(done, 2, "config.missing_variable")
+        assert "LARDER_STORAGE" in refused(done, 2, "config.missing_variable")
 
 
 class TestStores:
@@ -298,7 +298,7 @@ class TestStores:
         assert "refusing" in refused(done, 3, "store.denied")
         assert SECRET not in done.err
         assert "cannot connect" in refused(nobody(), 3, "store.unavailable")
-        assert not place.local.exists()
+        assert not place.storage.exists()
 
 
 class TestFailures:
@@ -324,7 +324,7 @@ class TestFailures:
         lines = [line for line in done.err.splitlines() if not PROGRESS.match(line)]
         beginnings = [line.partition(":")[0] for line in lines]
         assert beginnings == ["failed[sample.undecodable]"] * 2 + ["error[run.failed]"]
-        assert not list(reporting.local.glob("larder/imagenet/versions/*/version.json"))
+        assert not list(reporting.storage.glob("larder/imagenet/versions/*/version.json"))
 
         skipping = ("--set", "on_bad_sample=skip")
         mended = reporting.run("--dataset", "imagenet", "--json", *skipping, *SMALL)

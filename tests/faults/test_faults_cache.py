@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from larder.cache.build import build_part
-from larder.cache.layout import PartFacts
-from larder.cache.part import open_part
+from larder.cache.build import build_file
+from larder.cache.file import open_file
+from larder.cache.layout import CacheFileFacts
 from larder.cache.record import Codec
 from larder.cache.schema import Field, Schema
 from larder.errors import DamageError, FatalError, LarderError
@@ -33,8 +33,8 @@ def values(number: int) -> dict[str, object]:
     return {"n": number, "x": np.random.default_rng(number).bytes(300)}
 
 
-def build(path: Path, count: int = 100) -> PartFacts:
-    return build_part(map(values, range(count)), SCHEMA, path, limit_bytes=AMPLE_BYTES)
+def build(path: Path, count: int = 100) -> CacheFileFacts:
+    return build_file(map(values, range(count)), SCHEMA, path, limit_bytes=AMPLE_BYTES)
 
 
 @pytest.mark.parametrize("left", [0, 1, 4096, 8192, 20_000, -4096, -1])
@@ -43,7 +43,7 @@ def test_a_file_cut_short_is_never_mapped(tmp_path: Path, left: int) -> None:
     facts = build(path)
     os.truncate(path, left if left >= 0 else facts.bytes + left)
     with pytest.raises(DamageError, match=f"{facts.bytes} were published") as caught:
-        open_part(path, facts)
+        open_file(path, facts)
     assert caught.value.code == "damage.size"
 
 
@@ -54,7 +54,7 @@ def test_a_flipped_bit_anywhere_is_found_by_verify(tmp_path: Path) -> None:
     for at in [0, 16, 20, *range(100, facts.bytes, 997), facts.bytes - 1]:
         path.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
         with pytest.raises(DamageError) as caught:
-            open_part(path, facts, verify=True)
+            open_file(path, facts, verify=True)
         assert caught.value.code == "damage.digest"
 
 
@@ -68,19 +68,19 @@ def test_a_flipped_bit_of_a_record_is_found_when_it_is_read(tmp_path: Path) -> N
         changed = bytearray(data)
         changed[begin + offset] ^= 1
         path.write_bytes(changed)
-        with open_part(path, facts) as part:
-            for read in (lambda part=part: part[7], lambda part=part: part.batch([6, 7])):
+        with open_file(path, facts) as file:
+            for read in (lambda file=file: file[7], lambda file=file: file.batch([6, 7])):
                 with pytest.raises(DamageError, match="record 7: the checksum does not") as caught:
                     read()
                 assert caught.value.code == "damage.record"
             with pytest.raises(DamageError):
-                part.verify()
-            assert part[6]["n"] == 6
+                file.verify()
+            assert file[6]["n"] == 6
         with (
-            open_part(path, facts, check_records=False) as part,
+            open_file(path, facts, check_records=False) as file,
             pytest.raises(DamageError) as caught,
         ):
-            part.verify()
+            file.verify()
         assert caught.value.code == "damage.digest"
 
 
@@ -88,9 +88,9 @@ def test_a_part_of_other_records_is_damage(tmp_path: Path) -> None:
     build(tmp_path / "a.mdb", 99)
     facts = build(tmp_path / "b.mdb", 100)
     size_bytes = (tmp_path / "a.mdb").stat().st_size
-    claimed = PartFacts(size_bytes, facts.sha256, facts.digest, 100)
+    claimed = CacheFileFacts(size_bytes, facts.sha256, facts.digest, 100)
     with pytest.raises(DamageError, match="it holds 99 records; 100 were published"):
-        open_part(tmp_path / "a.mdb", claimed)
+        open_file(tmp_path / "a.mdb", claimed)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_another_kind_of_file_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "a.mdb"
     path.write_bytes(data)
     with pytest.raises(FatalError, match="it is not a file of LMDB") as caught:
-        open_part(path, PartFacts(len(data), "", "", 1))
+        open_file(path, CacheFileFacts(len(data), "", "", 1))
     assert caught.value.code == "cache.format"
 
 
@@ -112,7 +112,7 @@ def test_the_format_of_lmdb_1_is_refused(tmp_path: Path) -> None:
     data[20] = 2
     path.write_bytes(data)
     with pytest.raises(FatalError) as caught:
-        open_part(path, facts)
+        open_file(path, facts)
     assert caught.value.code == "cache.format"
 
 
@@ -120,7 +120,7 @@ BUILDER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from test_faults_cache import SCHEMA, build_part, values
+from test_faults_cache import SCHEMA, build_file, values
 
 def records():
     for number in range(10**9):
@@ -129,7 +129,7 @@ def records():
             sys.stdin.read()
         yield values(number)
 
-build_part(records(), SCHEMA, Path(sys.argv[2]), limit_bytes=1 << 40, transaction_bytes=10_000)
+build_file(records(), SCHEMA, Path(sys.argv[2]), limit_bytes=1 << 40, transaction_bytes=10_000)
 """
 
 
@@ -149,7 +149,7 @@ def test_a_killed_build_leaves_nothing_under_the_name(tmp_path: Path) -> None:
         assert len(os.listdir(tmp_path)) == 1
     facts = build(path)
     assert os.listdir(tmp_path) == ["a.mdb"]
-    open_part(path, facts, verify=True).close()
+    open_file(path, facts, verify=True).close()
 
 
 FULL = """
@@ -201,7 +201,7 @@ def test_files_that_are_built_at_once_share_what_is_free(small_disk: Path) -> No
 
     def run(name: str) -> LarderError:
         with pytest.raises(LarderError) as caught:
-            build_part(
+            build_file(
                 endless(),
                 SCHEMA,
                 small_disk / name,

@@ -71,15 +71,15 @@ def listing(url: str | Path, **options: Any) -> Listing:
 
 @dataclass(frozen=True)
 class Lab:
-    """A source, a local side and a directory for configs; ``fields`` are the dataset's."""
+    """A source, a storage and a directory for configs; ``fields`` are the dataset's."""
 
     source: str | Mapping[str, Any]
-    local: str | Mapping[str, Any]
+    storage: str | Mapping[str, Any]
     output: Path
     fields: Mapping[str, Any]
 
     def settings(self, **more: Any) -> Any:
-        return run_settings(self.source, self.local, self.output, **{**self.fields, **more})
+        return run_settings(self.source, self.storage, self.output, **{**self.fields, **more})
 
     def prepare(self, **more: Any) -> DOCUMENT:
         """As a new process would."""
@@ -96,8 +96,8 @@ class Lab:
 
     @contextmanager
     def opened_root(self) -> Iterator[Store]:
-        local = self.settings().cluster.local
-        with opened(self.root, endpoint=local.endpoint, region=local.region) as store:
+        storage = self.settings().cluster.storage
+        with opened(self.root, endpoint=storage.endpoint, region=storage.region) as store:
             yield store
 
     def check(self) -> dict[str, Published]:

@@ -112,7 +112,7 @@ def test_every_field_in_a_file_and_from_a_variable(
 def put(folder: Path, key: str, value: str) -> None:
     """Write a dataset and a cluster file, one field of which has that value."""
     dataset: dict[str, Any] = {"source": {"url": "source"}}
-    cluster: dict[str, Any] = {"local": {"url": "local"}}
+    cluster: dict[str, Any] = {"storage": {"url": "local"}}
     *path, last = key.removeprefix("cluster.").split(".")
     inner = cluster if key.startswith("cluster.") else dataset
     for part in path:
@@ -148,7 +148,7 @@ def test_every_flag(place: Place, arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
-@pytest.mark.parametrize("side", ["source", "cluster.local"])
+@pytest.mark.parametrize("side", ["source", "cluster.storage"])
 def test_an_endpoint_of_the_environment(
     place: Place, name: str, side: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,10 +240,10 @@ def test_a_run_leaves_no_secret_of_a_profile(
     monkeypatch.setenv("AWS_SESSION_TOKEN", SECRET)
     settings = [
         f"{side}.{key}={value}"
-        for side in ("source", "cluster.local")
+        for side in ("source", "cluster.storage")
         for key, value in {**where, "profile": "planted"}.items()
     ]
-    settings += ["source.url=s3://canaries/source", "cluster.local.url=s3://canaries/local"]
+    settings += ["source.url=s3://canaries/source", "cluster.storage.url=s3://canaries/local"]
     asked = load_settings("files", config_dir=Path("configs"), settings=settings)
     document = prepare(asked)
     assert document["status"] == "built"

@@ -24,8 +24,8 @@ from larder.config.load import load_template
 from larder.config.models import Cluster
 from larder.errors import ConfigError
 from larder.experiments.emit import emit
-from larder.experiments.handover import Handover, SplitHandover
 from larder.experiments.model import known_keys, validate
+from larder.experiments.version_info import SplitInfo, VersionInfo
 
 RELEASE = "0.21.0"
 ROOT = Path(__file__).parents[2]
@@ -168,31 +168,29 @@ def test_our_table_of_keys_is_determineds(
     assert known_keys(RELEASE) == keys - {"data_layer"}
 
 
-def handover(local: str) -> Handover:
-    root = f"{local}/larder/digits/"
+def version_info(storage: str) -> VersionInfo:
+    root = f"{storage}/larder/digits/"
     version = "0123456789abcdef0123456789abcdef"
-    return Handover(
+    return VersionInfo(
         dataset="digits",
         version=version,
         digest="fedcba98" * 8,
         location=f"{root}versions/{version}",
         root=root,
-        local_url=f"{local}/",
-        splits={
-            "train": SplitHandover(9, 3, 900, "segments/a/shards/train/x-{000000..000002}.tar")
-        },
+        storage_url=f"{storage}/",
+        splits={"train": SplitInfo(9, 3, 900, "segments/a/shards/train/x-{000000..000002}.tar")},
         classes=10,
         cache={"train": ("segments/a/cache/train-0123.mdb",)},
     )
 
 
 CLUSTERS: dict[str, dict[str, Any]] = {
-    "directory": {"local": {"url": "/srv/data"}},
+    "directory": {"storage": {"url": "/srv/data"}},
     "mount": {
-        "local": {"url": "/srv/data"},
+        "storage": {"url": "/srv/data"},
         "nodes": {"mounts": [{"host_path": "/srv", "container_path": "/mnt/data"}]},
     },
-    "bucket": {"local": {"url": "s3://team/shared", "region": "us-west-2"}},
+    "bucket": {"storage": {"url": "s3://team/shared", "region": "us-west-2"}},
 }
 TEMPLATES = sorted((ROOT / "configs" / "experiments").glob("*.yaml"))
 
@@ -200,7 +198,7 @@ TEMPLATES = sorted((ROOT / "configs" / "experiments").glob("*.yaml"))
 def emitted(cluster: str, template: Path) -> dict[str, Any]:
     here = Cluster.model_validate({"name": cluster, **CLUSTERS[cluster]})
     loaded = load_template(ROOT / "configs", template.name)
-    (file,) = emit(handover(here.local.url), here, loaded)
+    (file,) = emit(version_info(here.storage.url), here, loaded)
     config = yaml.safe_load(file.text)
     assert isinstance(config, dict)
     return config

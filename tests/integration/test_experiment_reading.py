@@ -13,7 +13,7 @@ import yaml
 
 from larder.config.models import Cluster
 from larder.experiments.emit import emit, write_configs
-from larder.experiments.handover import Handover, SplitHandover
+from larder.experiments.version_info import SplitInfo, VersionInfo
 
 TEMPLATE = Path(__file__).parents[2] / "configs" / "experiments" / "digits.yaml"
 
@@ -30,24 +30,24 @@ def write_shard(path: Path, keys: list[str]) -> None:
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
 @pytest.mark.parametrize("segments", [["a"], ["a", "b"]])
 def test_the_patterns_are_read_from_the_config(tmp_path: Path, segments: list[str]) -> None:
-    local = tmp_path / "team data"
-    root = local / "larder" / "digits"
+    storage = tmp_path / "team data"
+    root = storage / "larder" / "digits"
     for segment in segments:
         for number in range(2):
             path = root / "segments" / segment / f"digits-train-{number:06d}.tar"
             write_shard(path, [f"{segment}{number}"])
     patterns = [f"segments/{segment}/digits-train-{{000000..000001}}.tar" for segment in segments]
-    handover = Handover(
+    version_info = VersionInfo(
         dataset="digits",
         version="0" * 32,
         digest="0" * 64,
         location=f"file://{root}/versions/{'0' * 32}",
         root=f"file://{root}/",
-        local_url=f"file://{local}/",
-        splits={"train": SplitHandover(2, 2, 2, "::".join(patterns))},
+        storage_url=f"file://{storage}/",
+        splits={"train": SplitInfo(2, 2, 2, "::".join(patterns))},
     )
-    cluster = Cluster.model_validate({"name": "local", "local": {"url": str(local)}})
-    files = emit(handover, cluster, yaml.safe_load(TEMPLATE.read_text()))
+    cluster = Cluster.model_validate({"name": "local", "storage": {"url": str(storage)}})
+    files = emit(version_info, cluster, yaml.safe_load(TEMPLATE.read_text()))
     (written,) = write_configs(files, tmp_path / "out")
 
     data = yaml.safe_load(written.path.read_text())["data"]

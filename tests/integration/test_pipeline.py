@@ -23,14 +23,14 @@ from larder.pipeline.settings import load_settings
 from larder.samples.grouping import split_key
 
 GLOBS = {"train": ["a/**", "b/**"], "validation": "c/**"}
-HASH = {"hash": 7, "parts": {"train": 0.6, "validation": 0.4}}
+HASH = {"by": "hash", "seed": 7, "fractions": {"train": 0.6, "validation": 0.4}}
 VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "splits by globs": {"splits": GLOBS},
     "splits by hash": {"splits": HASH},
     "a split without samples": {"splits": {"train": "**", "validation": "nothing/**"}},
     "straight from the source": {"mirror": False},
-    "shuffled": {"shards": {"bytes": 8_000, "shuffle": 7}, "splits": GLOBS},
+    "shuffled": {"shards": {"bytes": 8_000, "shuffle_seed": 7}, "splits": GLOBS},
     "one shard": {"shards": {}},
     "a shard for each sample": {"shards": {"bytes": 1}},
     "without labels": {"labels": None},
@@ -63,7 +63,9 @@ def lab_of(folder: Path, variant: str, **fields: Any) -> tuple[Lab, dict[str, by
     source = fields.pop("source", {})
     lab = directory_lab(folder, **fields)
     write(lab.source, {"labels.txt": b"00 late\n01.png early\n02 late\nc/03.png early\n"})
-    lab = Lab({"url": lab.source, "include": ["*/*"], **source}, lab.local, lab.output, lab.fields)
+    lab = Lab(
+        {"url": lab.source, "include": ["*/*"], **source}, lab.storage, lab.output, lab.fields
+    )
     return lab, images()
 
 
@@ -115,7 +117,7 @@ def test_splits_take_what_their_globs_say(tmp_path: Path) -> None:
 
 def test_a_shuffle_is_one_order_of_the_same_samples(tmp_path: Path) -> None:
     plain, _ = lab_of(tmp_path / "1", "as it is")
-    shuffled, _ = lab_of(tmp_path / "2", "as it is", shards={"bytes": 8_000, "shuffle": 7})
+    shuffled, _ = lab_of(tmp_path / "2", "as it is", shards={"bytes": 8_000, "shuffle_seed": 7})
     plain.prepare()
     shuffled.prepare()
     before = [sample.key for sample in plain.only().samples["train"]]
@@ -136,7 +138,7 @@ def test_the_disk_of_the_training_nodes_bounds_no_cache_that_is_built_here(tmp_p
 def test_the_cache_is_what_pillow_makes_of_the_source(tmp_path: Path, variant: str) -> None:
     lab, objects = lab_of(tmp_path, variant, splits=GLOBS)
     lab.prepare()
-    data = larder.open(f"{lab.local}/larder/d@latest")
+    data = larder.open(f"{lab.storage}/larder/d@latest")
     assert data.classes == ("a", "b", "c")
     for split, names in (("train", "ab"), ("validation", "c")):
         with data.cache(split, verify=True) as cache:
@@ -177,7 +179,7 @@ def test_a_plan_says_what_the_run_does_and_writes_nothing(tmp_path: Path) -> Non
     lab, _ = lab_of(tmp_path, "splits by globs")
     planned = lab.plan()
     assert planned["status"] == "planned"
-    assert not Path(str(lab.local)).exists()
+    assert not Path(str(lab.storage)).exists()
     assert not lab.output.exists()
     done = lab.prepare()
     for same in ("dataset", "version", "location", "objects", "copied", "inputs", "segments"):
@@ -196,7 +198,7 @@ def test_a_run_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     settings = load_settings(
         "files",
         config_dir=Path("configs"),
-        settings=["cluster.local.url=./local"],
+        settings=["cluster.storage.url=./local"],
         environ={"LARDER_SOURCE": "mine"},
     )
     document = prepare(settings)

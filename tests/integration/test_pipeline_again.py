@@ -71,12 +71,12 @@ def memory_lab(name: str, folder: Path, **fields: Any) -> Lab:
         "shards": {"bytes": 8_000},
         "cache": {},
     }
-    source, local = f"memory://{name}-source", f"s3://memory-{name}-local"
-    return Lab(source, local, folder / "out", {**defaults, **fields})
+    source, storage = f"memory://{name}-source", f"s3://memory-{name}-local"
+    return Lab(source, storage, folder / "out", {**defaults, **fields})
 
 
 def check(lab: Lab) -> dict[str, Published]:
-    """As `Lab.check`, of a local side in memory too."""
+    """As `Lab.check`, of a storage in memory too."""
     with opened(lab.root.replace("s3://memory-", "memory://")) as store:
         return check_all(store)
 
@@ -109,12 +109,12 @@ def test_an_unchanged_run_writes_nothing(tmp_path: Path, mirror: bool) -> None:
 def test_another_template_rewrites_the_config_alone(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path)
     (config,) = lab.prepare()["configs"]
-    before, text = files(Path(str(lab.local))), Path(config).read_text()
+    before, text = files(Path(str(lab.storage))), Path(config).read_text()
     settings = {**TEMPLATE, "description": "other"}
     document, recorder = recorded(lab, template=settings)
     assert document["status"] == "reused"
     assert recorder.writes() == []
-    assert files(Path(str(lab.local))) == before
+    assert files(Path(str(lab.storage))) == before
     assert Path(config).read_text() != text
     assert "description: other" in Path(config).read_text()
 
@@ -211,7 +211,7 @@ def test_one_changed_object_is_the_only_one_copied(tmp_path: Path, kind: str) ->
 def test_an_old_version_stays_open_while_the_source_moves_on(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path)
     first = lab.prepare()
-    url = f"{lab.local}/larder/d"
+    url = f"{lab.storage}/larder/d"
     with larder.open(url).cache("train") as held:
         write(lab.source, {"d/00.png": png(50)})
         second = lab.prepare()
@@ -274,7 +274,7 @@ def test_what_is_mirrored_already_is_not_copied_for_another_shape(tmp_path: Path
 def test_a_copy_that_was_tampered_with_is_made_again(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path)
     lab.prepare()
-    mirrored = Path(str(lab.local), "larder/d/mirror/a/00.png")
+    mirrored = Path(str(lab.storage), "larder/d/mirror/a/00.png")
     mirrored.write_bytes(png(1))
     again = lab.prepare(shards={})
     assert again["copied"]["count"] == 1

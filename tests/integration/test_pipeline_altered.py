@@ -54,7 +54,7 @@ class KeyStop(Stop):
 def path_of(lab: Lab, part: str) -> Path:
     (path,) = [
         path
-        for path in Path(str(lab.local)).rglob("*")
+        for path in Path(str(lab.storage)).rglob("*")
         if part in str(path) and path.is_file() and "work" not in path.parts
     ]
     return path
@@ -138,7 +138,7 @@ def test_of_several_receipts_of_a_shard_that_of_its_object_counts(
 def test_what_was_only_touched_is_read_once_and_kept(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path, **FIELDS)
     cut_off(lab)
-    made = [path for end in ("tar", "mdb") for path in Path(str(lab.local)).rglob(f"*.{end}")]
+    made = [path for end in ("tar", "mdb") for path in Path(str(lab.storage)).rglob(f"*.{end}")]
     for path in made:
         os.utime(path, ns=(1, path.stat().st_mtime_ns + 1_000_000))
     touched = {path.relative_to(lab.root.removeprefix("file://")).as_posix() for path in made}
@@ -167,14 +167,14 @@ def test_what_was_altered_in_a_bucket_is_made_again(
     found: S3Server = request.getfixturevalue(f"{server}_server")
     expected = directory_lab(tmp_path, **FIELDS).prepare()
     found.create_bucket("altered")
-    local = {
+    storage = {
         "url": f"s3://altered/{uuid.uuid4().hex[:12]}",
         "endpoint": found.endpoint,
         "region": found.region,
     }
     source = tmp_path / "images"
     write(source, images())
-    lab = Lab(str(source), local, tmp_path / "out", FIELDS)
+    lab = Lab(str(source), storage, tmp_path / "out", FIELDS)
     cut_off(lab)
     with lab.opened_root() as root:
         infos = [info for page in root.list("segments/") for info in page]

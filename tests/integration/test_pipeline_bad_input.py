@@ -76,7 +76,7 @@ def test_a_directory_that_does_not_exist(tmp_path: Path) -> None:
     error = refused(lab)
     assert status(error) == ("store.missing", 3)
     assert str(lab.source) in str(error)
-    assert not Path(str(lab.local)).exists()
+    assert not Path(str(lab.storage)).exists()
 
 
 def test_a_file_where_a_directory_is_needed(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_file_where_a_directory_is_needed(tmp_path: Path) -> None:
 )
 def test_globs_that_leave_nothing(tmp_path: Path, source: dict[str, Any], message: str) -> None:
     lab = directory_lab(tmp_path)
-    lab = Lab({"url": lab.source, **source}, lab.local, lab.output, lab.fields)
+    lab = Lab({"url": lab.source, **source}, lab.storage, lab.output, lab.fields)
     error = refused(lab)
     assert status(error) == ("config.empty_source", 2)
     assert error.message == message
@@ -125,7 +125,7 @@ def test_a_source_of_folder_markers_alone(tmp_path: Path) -> None:
 def directory_lab_of(source: str, folder: Path, **fields: Any) -> Lab:
     """From any store to a directory."""
     lab = directory_lab(folder, {}, **fields)
-    return Lab(source, lab.local, lab.output, lab.fields)
+    return Lab(source, lab.storage, lab.output, lab.fields)
 
 
 @pytest.mark.parametrize("way", ["inside", "around", "same", "relative", "linked"])
@@ -142,10 +142,10 @@ def test_source_and_local_side_that_overlap(
         "relative": ("data/source", "data/../data/./source/x"),
         "linked": ("data/source", "link"),
     }
-    source, local = (resolve_url(url, tmp_path) for url in places[way])
+    source, storage = (resolve_url(url, tmp_path) for url in places[way])
     before = listing(tmp_path)
     with pytest.raises(LarderError) as caught:
-        Lab(source, local, tmp_path / "out", {}).prepare()
+        Lab(source, storage, tmp_path / "out", {}).prepare()
     assert status(caught.value) == ("config.overlap", 2)
     assert caught.value.hint
     assert listing(tmp_path) == before
@@ -361,7 +361,7 @@ def test_images_that_are_left_out(tmp_path: Path, batch_bytes: int) -> None:
     for path, digest in published.shards.items():
         assert of_whole[path.rpartition("/")[2]] == digest
     assert len(published.shards) == len(of_whole) - len(broken)
-    data = larder.open(f"{lab.local}/larder/d")
+    data = larder.open(f"{lab.storage}/larder/d")
     assert len(data.shards("train")) + len(data.shards("validation")) == len(published.shards)
     assert lab.prepare()["status"] == "reused"
 
@@ -578,25 +578,25 @@ def test_a_key_that_the_bucket_cannot_have(tmp_path: Path) -> None:
     """The mirror's prefix makes it longer than at the source."""
     longest = 1_024 - len("deep/larder/d/mirror/")
     fits, long = (f"{'k' * (longest - 4 + more)}.txt" for more in (0, 1))
-    source, local = "memory://prefixed", "s3://memory-prefixed-local/deep"
+    source, storage = "memory://prefixed", "s3://memory-prefixed-local/deep"
     fields = {"labels": None, "cache": None}
     with between():
         write(source, {fits: b"1", long: b"2"})
         with pytest.raises(RefusedError) as caught:
-            Lab(source, local, tmp_path / "out", fields).prepare()
+            Lab(source, storage, tmp_path / "out", fields).prepare()
         assert status(caught.value) == ("config.bad_key", 2)
         assert caught.value.where == long
-        without = Lab(source, local, tmp_path / "out", {**fields, "mirror": False})
+        without = Lab(source, storage, tmp_path / "out", {**fields, "mirror": False})
         assert without.plan()["shards"]["samples"] == 2
-        lab = Lab({"url": source, "exclude": [long]}, local, tmp_path / "out", fields)
+        lab = Lab({"url": source, "exclude": [long]}, storage, tmp_path / "out", fields)
         assert lab.prepare()["copied"]["count"] == 1
 
 
 def test_shards_that_the_bucket_cannot_have(tmp_path: Path) -> None:
     write("memory://far", {"a/1.txt": b"1"})
-    local = f"s3://memory-far-local/{'d' * 990}"
+    storage = f"s3://memory-far-local/{'d' * 990}"
     with between(), pytest.raises(ConfigError, match="1,024 is the most") as caught:
-        Lab("memory://far", local, tmp_path / "out", {"mirror": False}).prepare()
+        Lab("memory://far", storage, tmp_path / "out", {"mirror": False}).prepare()
     assert status(caught.value) == ("config.path", 2)
 
 
@@ -616,8 +616,8 @@ def test_receipts_that_the_bucket_cannot_have(
     fields = {"labels": None, "cache": None, "mirror": mirror}
     write("memory://afar", {"a/1.txt": b"1"})
     for more in (1, 0):
-        local = f"s3://memory-afar-local/{'d' * (1_024 - beyond_bytes - 1 + more)}"
-        lab = Lab("memory://afar", local, tmp_path / "out", fields)
+        storage = f"s3://memory-afar-local/{'d' * (1_024 - beyond_bytes - 1 + more)}"
+        lab = Lab("memory://afar", storage, tmp_path / "out", fields)
         with between():
             if more:
                 with pytest.raises(ConfigError, match=r"a receipt, .* 1,025 bytes") as caught:
@@ -641,7 +641,7 @@ def test_two_images_of_a_sample_that_would_be_one_field_of_the_cache(tmp_path: P
     assert lab.prepare(cache={"records": "encoded"})["shards"]["samples"] == 12
     write(lab.source, {"c/02.seg.png": png(10)})
     excluded = {"url": lab.source, "exclude": ["**/*.jpg"]}
-    assert Lab(excluded, lab.local, lab.output, lab.fields).prepare()["cache"]["records"] == 12
+    assert Lab(excluded, lab.storage, lab.output, lab.fields).prepare()["cache"]["records"] == 12
 
 
 def test_two_objects_that_are_one_part(tmp_path: Path) -> None:
@@ -742,7 +742,7 @@ def test_a_template_that_breaks_a_rule_costs_nothing(
     error = refused(lab, template={**TEMPLATE, **template})
     assert error.exit_status == 2
     assert code in (None, error.code)
-    assert not Path(str(lab.local)).exists()
+    assert not Path(str(lab.storage)).exists()
 
 
 def test_configs_that_cannot_be_written(tmp_path: Path) -> None:
@@ -751,7 +751,7 @@ def test_configs_that_cannot_be_written(tmp_path: Path) -> None:
     error = run_error(lab)
     assert error is not None
     assert status(error) == ("config.path", 2)
-    assert not Path(str(lab.local)).exists()
+    assert not Path(str(lab.storage)).exists()
     lab.output.unlink()
     assert lab.prepare()["status"] == "built"
 
@@ -777,7 +777,11 @@ def test_settings_that_make_no_sense(settings: list[str], code: str, tmp_path: P
             load_settings(
                 "files",
                 config_dir=Path(__file__).parents[2] / "configs",
-                settings=["source.url=/nowhere", f"cluster.local.url={tmp_path}/local", *settings],
+                settings=[
+                    "source.url=/nowhere",
+                    f"cluster.storage.url={tmp_path}/local",
+                    *settings,
+                ],
                 environ={},
             ),
             NullProgress(),

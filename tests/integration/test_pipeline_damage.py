@@ -52,7 +52,7 @@ def test_a_damaged_file_of_a_version_is_found_or_made_anew(
 ) -> None:
     lab = directory_lab(tmp_path / "1", **FIELDS)
     lab.prepare()
-    (path,) = [path for path in Path(str(lab.local)).rglob(damaged) if "work" not in path.parts]
+    (path,) = [path for path in Path(str(lab.storage)).rglob(damaged) if "work" not in path.parts]
     flip(path)
     if changed:
         write(lab.source, {"a/00.png": png(91)})

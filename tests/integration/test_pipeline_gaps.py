@@ -21,13 +21,13 @@ def test_the_shards_that_are_gone_are_made_again_from_their_own_samples(
 ) -> None:
     splits = {name: f"{name}/**" for name in "abcdef"}
     lab = directory_lab(tmp_path, images("abcdef", each=2), splits=splits)
-    local = tmp_path / "local"
+    storage = tmp_path / "local"
     first = lab.prepare(cluster={"runner": {"batch_bytes": 1}})
-    before = listing(local)
+    before = listing(storage)
     shards = sorted(key for key in before if key.endswith(".tar"))
     assert len(shards) == SHARDS
     segment = shards[0].split("/shards/")[0]
-    with opened(local) as store:
+    with opened(storage) as store:
         root = segment.split("segments/")[0]
         for key in [key for key in before if key.startswith((f"{root}versions", f"{root}inputs"))]:
             store.delete(key)
@@ -43,8 +43,8 @@ def test_the_shards_that_are_gone_are_made_again_from_their_own_samples(
 def test_receipts_that_another_larder_wrote_are_none(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path)
     first = lab.prepare()
-    local = tmp_path / "local"
-    with opened(local) as store:
+    storage = tmp_path / "local"
+    with opened(storage) as store:
         keys = [info.key for page in store.list() for info in page]
         for key in keys:
             if "/versions/" in key or "/inputs/" in key or key.endswith("segment.json"):

@@ -16,7 +16,7 @@ from larder.errors import FatalError, RetryableError
 from larder.limits import ByteBudget
 from larder.pipeline import due, inline
 from larder.pipeline.copies import CopyReceipts
-from larder.progress import NullProgress, Stoppable
+from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store
 from larder.store.base import Store
 from larder.store.recording import RecordingStore
@@ -46,7 +46,7 @@ def stop_once(monkeypatch: pytest.MonkeyPatch, objects: int) -> None:
 
     least = objects
     inner = Counting()
-    monkeypatch.setattr(inline, "Stoppable", lambda *_: Stoppable(inner, stop))
+    monkeypatch.setattr(inline, "CancellableProgress", lambda *_: CancellableProgress(inner, stop))
 
 
 def mirrored(root: str) -> set[str]:

@@ -17,7 +17,7 @@ from larder.pipeline.job import Job, scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.mirror import mirror_batch, mirror_batches, seal_mirror
 from larder.pipeline.shard import shard_batch, shard_batches
-from larder.pipeline.survey import survey
+from larder.pipeline.source import inspect_source
 from larder.progress import NullProgress
 from larder.store.base import Store
 from larder.store.recording import RecordingStore
@@ -71,7 +71,7 @@ class Tries:
 def begun(lab: Lab) -> Job:
     asked = lab.settings()
     with scratch() as folder:
-        found = survey(asked.dataset, asked.cluster, folder, QUIET)
+        found = inspect_source(asked.dataset, asked.cluster, folder, QUIET)
         return begin(checked_plan(asked, found, folder, QUIET))
 
 

@@ -39,8 +39,8 @@ class BucketLab(Lab):
     """From one prefix of a server to another."""
 
     def listing(self) -> Listing:
-        local = self.settings().cluster.local
-        return listing(local.url, endpoint=local.endpoint, region=local.region)
+        storage = self.settings().cluster.storage
+        return listing(storage.url, endpoint=storage.endpoint, region=storage.region)
 
 
 def place(server: S3Server, kind: str) -> dict[str, str]:
@@ -81,11 +81,11 @@ def test_from_bucket_to_bucket(lab: BucketLab, tmp_path: Path) -> None:
     assert (fourth["status"], fourth["version"]) == ("reused", first["version"])
     assert fourth["shards"]["count"] == len(published.shards)
 
-    local = lab.settings().cluster.local
+    storage = lab.settings().cluster.storage
     data = larder.open(
-        f"{local.url}/larder/d",
-        endpoint=local.endpoint,
-        region=local.region,
+        f"{storage.url}/larder/d",
+        endpoint=storage.endpoint,
+        region=storage.region,
         cache_dir=tmp_path / "cache",
     )
     assert data.version == first["version"]
@@ -132,8 +132,8 @@ def test_a_bucket_that_does_not_exist(server: S3Server, tmp_path: Path) -> None:
     missing = {**place(server, "x"), "url": "s3://no-such-bucket/prefix"}
     full = place(server, "source")
     fill(full, images())
-    for source, local in ((missing, str(tmp_path / "local")), (full, missing)):
-        error = refused(Lab(source, local, tmp_path / "out", FIELDS))
+    for source, storage in ((missing, str(tmp_path / "local")), (full, missing)):
+        error = refused(Lab(source, storage, tmp_path / "out", FIELDS))
         assert (error.code, error.exit_status) == ("store.missing", 3)
         assert "no-such-bucket" in str(error)
 
@@ -194,8 +194,8 @@ def test_a_bucket_that_answers_nothing_else(
     with answering(status, body) as endpoint:
         bad = {"url": "s3://closed/x", "endpoint": endpoint, "region": "us-east-1"}
         good = directory_lab(tmp_path)
-        source, local = (bad, good.local) if side == "source" else (good.source, bad)
-        error = refused(Lab(source, local, tmp_path / "out", FIELDS))
+        source, storage = (bad, good.storage) if side == "source" else (good.source, bad)
+        error = refused(Lab(source, storage, tmp_path / "out", FIELDS))
     assert (error.code, error.exit_status) == expected
     assert str(status) in str(error)
     assert "closed" in str(error)

@@ -36,7 +36,7 @@ OBJECTS = images() | {"a/01.png": b"no image", "b/03.png": b"none either" * 1500
 
 
 class Bucket:
-    """A local side in memory, with a name of its own."""
+    """A storage in memory, with a name of its own."""
 
     def __init__(self, folder: Path, objects: Mapping[str, bytes] = OBJECTS) -> None:
         self.name = uuid.uuid4().hex
@@ -147,7 +147,7 @@ def test_a_directory_keeps_its_promise_too(tmp_path: Path) -> None:
     assert document is not None
     expected = names(lab.only())
     for after in range(1, len(stop.writes), 8):
-        shutil.rmtree(str(lab.local))
+        shutil.rmtree(str(lab.storage))
         stopped(lab, after)
         assert set(lab.check()) <= {document["version"]}
         again = lab.prepare()
@@ -178,9 +178,9 @@ def test_what_was_lost_of_unfinished_work_is_made_again(
     assert document is not None
     last = next(at for at, (_, key) in enumerate(stop.writes) if key.endswith("segment.json"))
     last += published
-    shutil.rmtree(str(lab.local))
+    shutil.rmtree(str(lab.storage))
     stopped(lab, last)
-    (segment,) = Path(str(lab.local), "larder/d/segments").iterdir()
+    (segment,) = Path(str(lab.storage), "larder/d/segments").iterdir()
     gone = [path for path in segment.glob(lost) if path.is_file()]
     assert gone
     for path in gone:
@@ -243,7 +243,7 @@ def test_two_runs_at_once_of_two_states_of_the_source(tmp_path: Path) -> None:
     """Each makes a version of its own state, or says that the mirror changed under it."""
     changed = images() | {"a/00.png": png(91), "b/00.png": png(92)}
     lab = directory_lab(tmp_path)
-    other = Lab(str(tmp_path / "other"), lab.local, tmp_path / "out2", lab.fields)
+    other = Lab(str(tmp_path / "other"), lab.storage, tmp_path / "out2", lab.fields)
     write(other.source, changed)
     expected = {
         directory_lab(tmp_path / "1").prepare()["digest"],

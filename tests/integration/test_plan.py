@@ -60,7 +60,7 @@ def test_what_is_left_out_is_counted_and_named(tmp_path: Path) -> None:
     extra = {"README": b"x", "a/raw.tif": b"x", "b/notes.txt": b"y", "b/zz.png": png(1)}
     lab = directory_lab(tmp_path, images() | extra)
     source = {"url": lab.source, "include": ["**/*.png", "**/*.json"], "exclude": ["b/zz*"]}
-    document = Lab(source, lab.local, lab.output, lab.fields).plan()
+    document = Lab(source, lab.storage, lab.output, lab.fields).plan()
     assert document["objects"]["count"] == 15
     assert document["excluded"] == {
         "listed": 19,
@@ -207,7 +207,7 @@ def test_the_shipped_templates_need_as_many_shards_as_their_loaders_read(tmp_pat
     settings = load_settings(
         "imagenet-folders",
         config_dir=CONFIGS,
-        settings=["source.url=memory://readers", f"cluster.local.url={tmp_path}"],
+        settings=["source.url=memory://readers", f"cluster.storage.url={tmp_path}"],
         environ={},
     )
     found = [each["message"] for each in plan(settings, NullProgress())["warnings"]]
@@ -221,7 +221,7 @@ def test_as_many_shards_as_are_asked_for(tmp_path: Path) -> None:
     counts = {name: split["count"] for name, split in planned["shards"]["splits"].items()}
     assert counts == {"train": 6, "validation": 4}
     assert lab.prepare()["shards"]["count"] == 10
-    data = larder.open(f"{lab.local}/larder/d")
+    data = larder.open(f"{lab.storage}/larder/d")
     assert len(data.shards("train")) == 6
     assert sorted(sample.key for sample in lab.only().samples["train"]) == [
         f"{name}/{number:02}" for name in "ab" for number in range(4)
@@ -250,7 +250,7 @@ def test_every_loader_worker_of_webdataset_finds_a_shard(
     def worker_of_four(number: int) -> set[str]:
         monkeypatch.setenv("NUM_WORKERS", "4")
         monkeypatch.setenv("WORKER", str(number))
-        return set(as_webdataset_reads(larder.open(f"{lab.local}/larder/d").shards("train")))
+        return set(as_webdataset_reads(larder.open(f"{lab.storage}/larder/d").shards("train")))
 
     lab = directory_lab(tmp_path, shards={})
     assert "few_shards" in warnings(lab.plan())
@@ -275,7 +275,7 @@ def test_the_dataset_files_leaves_out_what_is_no_sample(tmp_path: Path) -> None:
     settings = load_settings(
         "files",
         config_dir=CONFIGS,
-        settings=[f"source.url={source}", f"cluster.local.url={tmp_path / 'local'}"],
+        settings=[f"source.url={source}", f"cluster.storage.url={tmp_path / 'storage'}"],
         output=tmp_path / "out",
         environ={},
     )

@@ -59,7 +59,7 @@ def test_warnings_are_told_on_stderr_where_no_summary_is_shown(
     write(tmp_path / "source", {"1.txt": b"x", "img.v1.txt": b"y", "img.v2.txt": b"z"})
     monkeypatch.chdir(tmp_path)
     arguments = ["--dataset", "files", "--config-dir", str(CONFIGS), flag]
-    for setting in ("source.url=source", "cluster.local.url=local"):
+    for setting in ("source.url=source", "cluster.storage.url=local"):
         arguments += ["--set", setting]
     assert main(arguments) == 0
     told = capsys.readouterr()
@@ -144,4 +144,4 @@ def test_an_output_that_is_a_file_is_found_before_anything_is_done(tmp_path: Pat
         with pytest.raises(ConfigError, match="not a directory") as caught:
             command()
         assert caught.value.code == "config.path"
-    assert not Path(str(lab.local)).exists()
+    assert not Path(str(lab.storage)).exists()

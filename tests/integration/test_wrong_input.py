@@ -59,14 +59,17 @@ def refused(
         (["source.url=" + "x" * 300], "config.path"),
         (["source.url=a\0b"], "config.invalid_value"),
         (["source.url=a\udcff"], "config.invalid_value"),
-        (["cluster.local.url=~no-such-user/x"], "config.path"),
-        (["cluster.local.url=file"], "config.path"),
-        (["cluster.local.url=file/x/y"], "config.path"),
-        (["cluster.local.url=" + "x" * 300], "config.path"),
-        (["splits={hash: 7, parts: {a: .nan}}"], "config.invalid_value"),
-        (["splits={hash: 7, parts: {a: .inf}}"], "config.invalid_value"),
-        (["splits={hash: true, parts: {a: 1}}"], "config.invalid_value"),
-        (["splits={hash: 7, parts: {a: 1}, group: '(a{99999999999})'}"], "config.invalid_value"),
+        (["cluster.storage.url=~no-such-user/x"], "config.path"),
+        (["cluster.storage.url=file"], "config.path"),
+        (["cluster.storage.url=file/x/y"], "config.path"),
+        (["cluster.storage.url=" + "x" * 300], "config.path"),
+        (["splits={by: hash, seed: 7, fractions: {a: .nan}}"], "config.invalid_value"),
+        (["splits={by: hash, seed: 7, fractions: {a: .inf}}"], "config.invalid_value"),
+        (["splits={by: hash, seed: true, fractions: {a: 1}}"], "config.invalid_value"),
+        (
+            ["splits={by: hash, seed: 7, fractions: {a: 1}, group: '(a{99999999999})'}"],
+            "config.invalid_value",
+        ),
         (["cluster.copy.max_cost_usd=.nan"], "config.invalid_value"),
         (["cluster.copy.max_cost_usd=.inf"], "config.invalid_value"),
         (["cluster.copy.max_cost_usd=" + "9" * 400], "config.invalid_value"),
@@ -84,7 +87,7 @@ def test_what_was_a_defect_is_a_clear_error(
     assert refused(*settings)["code"] == code
 
 
-@pytest.mark.parametrize("key", ["source.url", "cluster.local.url"])
+@pytest.mark.parametrize("key", ["source.url", "cluster.storage.url"])
 @pytest.mark.parametrize("path", ["file", "file/below", "file/far/below"])
 def test_a_file_where_a_directory_belongs_is_named(refused: Refused, key: str, path: str) -> None:
     error = refused(f"{key}={path}")

@@ -122,7 +122,12 @@ SPECIAL = st.one_of(
     st.sampled_from(["s3://", "s3:///x", "file://h", "~no-such-user/x", "http://", "h:1"]),
     st.sampled_from([".nan", "-.inf", "1e400", "9" * 400, "true", "1", "\u0663"]),
     st.sampled_from(["\0", "\udcff", "${A}", "${", "!!x", "[[[", "{train: 0.9}", "{hash: x}"]),
-    st.sampled_from(["{hash: 7, parts: {a: .nan}}", "{hash: 1, parts: {a: 1, b: 0}}"]),
+    st.sampled_from(
+        [
+            "{by: hash, seed: 7, fractions: {a: .nan}}",
+            "{by: hash, seed: 1, fractions: {a: 1, b: 0}}",
+        ]
+    ),
 )
 ARGUMENTS = SPECIAL | TEXTS | TREES.map(json.dumps) | st.text(max_size=20)
 

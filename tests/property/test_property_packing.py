@@ -13,7 +13,7 @@ from braceexpand import braceexpand
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from larder.manifest.schemas import ARRANGEMENT
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.shards import tar
 from larder.shards.model import Sample, ShardPlan, label_bytes, read_samples
 from larder.shards.packing import batch_shards, brace_pattern, plan_shards
@@ -214,7 +214,7 @@ def test_patterns_expand_to_the_names(numbers: set[int]) -> None:
 
 @given(arrangements, st.integers(0, 5))
 def test_sizes_by_column_are_those_of_the_members(content: list[dict], start: int) -> None:  # type: ignore[type-arg]
-    batch = pa.RecordBatch.from_pylist(content, schema=ARRANGEMENT).slice(start)
+    batch = pa.RecordBatch.from_pylist(content, schema=SAMPLE_ORDER).slice(start)
     samples = list(read_samples([batch]))
     expected = [_size(sample) for sample in samples]
     assert sample_sizes(batch).tolist() == expected
@@ -224,7 +224,7 @@ def test_sizes_by_column_are_those_of_the_members(content: list[dict], start: in
 
 @given(arrangements, st.integers(0, 5), st.integers(0, 20))
 def test_samples_are_read_as_they_stand(content: list[dict], start: int, length: int) -> None:  # type: ignore[type-arg]
-    batch = pa.RecordBatch.from_pylist(content, schema=ARRANGEMENT).slice(start, length)
+    batch = pa.RecordBatch.from_pylist(content, schema=SAMPLE_ORDER).slice(start, length)
     found = [
         {**sample._asdict(), "parts": [part._asdict() for part in sample.parts]}
         for sample in read_samples([batch])

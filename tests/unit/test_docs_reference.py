@@ -61,7 +61,7 @@ def put(tree: dict[str, Any], key: str, content: Any) -> None:
 
 MODELS = [
     ("## Dataset", Dataset, {"name": "x", "source": {"url": "x"}, "labels": {}, "cache": {}}),
-    ("## Cluster", Cluster, {"name": "x", "local": {"url": "x"}}),
+    ("## Cluster", Cluster, {"name": "x", "storage": {"url": "x"}}),
 ]
 
 
@@ -77,7 +77,7 @@ def test_defaults_are_those_of_the_models(heading: str, model: type[BaseModel], 
         name = key.strip("`")
         if default not in (REQUIRED, "the file's name") and not _is_inner(name):
             put(stated, name, value(default))
-    put(stated, "source.url" if model is Dataset else "local.url", "x")
+    put(stated, "source.url" if model is Dataset else "storage.url", "x")
     assert model.model_validate(stated) == model.model_validate(least)
 
 
@@ -91,7 +91,12 @@ def test_examples_are_accepted(heading: str, model: type[BaseModel], least: Any)
     for key, _, _, example in rows("config.md", heading):
         name = key.strip("`")
         if name.startswith("splits."):
-            splits = {"hash": 1, "parts": {"a": 1}, name.removeprefix("splits."): value(example)}
+            splits = {
+                "by": "hash",
+                "seed": 1,
+                "fractions": {"a": 1},
+                name.removeprefix("splits."): value(example),
+            }
             assert HashSplits.model_validate(splits)
         elif "[]" not in name:
             tree: dict[str, Any] = {"splits": {"validation": "*"}} if model is Dataset else {}

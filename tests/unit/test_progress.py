@@ -9,12 +9,12 @@ from unittest import mock
 import pytest
 
 from larder.errors import FatalError
-from larder.progress import NullProgress, StageTimes, Stoppable
+from larder.progress import CancellableProgress, NullProgress, StageTimes
 
 
 def test_it_passes_on_what_it_is_told_until_it_is_to_stop() -> None:
     listener, stop = mock.create_autospec(NullProgress, instance=True), Event()
-    progress = Stoppable(listener, stop)
+    progress = CancellableProgress(listener, stop)
 
     def tell(method: str, **told: Any) -> None:
         getattr(progress, method)("copy", **told)
@@ -32,7 +32,7 @@ def test_it_passes_on_what_it_is_told_until_it_is_to_stop() -> None:
     progress.finish("copy")
     listener.finish.assert_called_once_with("copy")
     with pytest.raises(FatalError):
-        Stoppable(listener, stop)
+        CancellableProgress(listener, stop)
 
 
 def test_stages_are_remembered_in_the_order_they_began() -> None:

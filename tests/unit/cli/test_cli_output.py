@@ -128,7 +128,7 @@ def test_a_plan_that_cannot_be_written_claims_no_deed(
     (tmp_path / "source").mkdir()
     (tmp_path / "source/a.txt").write_text("a")
     larder = [sys.executable, "-P", "-m", "larder.cli.main", "prepare", "--plan", "--quiet"]
-    where = [f"source.url={tmp_path}/source", f"cluster.local.url={tmp_path}/local"]
+    where = [f"source.url={tmp_path}/source", f"cluster.storage.url={tmp_path}/local"]
     asked = ["--dataset", "files", "--config-dir", str(ROOT / "configs"), *json_flag]
     sets = [argument for each in where for argument in ("--set", each)]
     full = subprocess.run(

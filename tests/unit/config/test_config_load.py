@@ -92,7 +92,7 @@ def test_the_name_is_that_of_the_file(load: Callable[..., Dataset], refused: Ref
             "configs/datasets/x.yaml:2: source.url is missing",
         ),
         (
-            SOURCE + "shards:\n  bytes: 0\n  shuffle: 1.5\n",
+            SOURCE + "shards:\n  bytes: 0\n  shuffle_seed: 1.5\n",
             "config.invalid_value",
             "configs/datasets/x.yaml:4: shards.bytes: expected 1 or more, not 0 (and 1 more)",
         ),
@@ -147,14 +147,15 @@ def test_the_name_is_that_of_the_file(load: Callable[..., Dataset], refused: Ref
             "expected a name of letters, digits, - and _, 63 at most, not 'a b'",
         ),
         (
-            SOURCE + "splits: {hash: 7}\n",
+            SOURCE + "splits: {by: hash, seed: 7}\n",
             "config.invalid_value",
-            "configs/datasets/x.yaml:3: splits.parts is missing",
+            "configs/datasets/x.yaml:3: splits.fractions is missing",
         ),
         (
-            SOURCE + "splits: {hash: 7, parts: {a: 0.4}}\n",
+            SOURCE + "splits: {by: hash, seed: 7, fractions: {a: 0.4}}\n",
             "config.invalid_value",
-            "configs/datasets/x.yaml:3: splits.parts: shares must be above 0 and add up to 1",
+            "configs/datasets/x.yaml:3: splits.fractions: "
+            "fractions must be above 0 and add up to 1",
         ),
         (
             SOURCE + "splits: [train]\n",
@@ -213,11 +214,11 @@ def test_a_setting_makes_the_variable_it_replaces_unnecessary(
     "text",
     [
         "source: {url: a}\nshards: {bytes: '${A}'}",
-        "source: {url: a}\nshards: {shuffle: '${A}'}",
+        "source: {url: a}\nshards: {shuffle_seed: '${A}'}",
         "source: {url: a}\ncache: {records: '${A}'}",
         "source: {url: 's3://${A}@bucket'}",
-        "source: {url: a}\nsplits: {hash: 7, parts: {a: '${A}'}}",
-        "source: {url: a}\nsplits: {hash: 7, parts: {a: 1}, group: '${A}('}",
+        "source: {url: a}\nsplits: {by: hash, seed: 7, fractions: {a: '${A}'}}",
+        "source: {url: a}\nsplits: {by: hash, seed: 7, fractions: {a: 1}, group: '${A}('}",
     ],
 )
 def test_what_came_from_a_variable_is_not_repeated(refused: Refuse, text: str) -> None:
@@ -227,8 +228,8 @@ def test_what_came_from_a_variable_is_not_repeated(refused: Refuse, text: str) -
 
 
 def test_a_variable_is_named_where_its_value_is_refused(refused: Refuse) -> None:
-    error = refused("source: {url: a}\nshards: {shuffle: '${A}'}", A="hunter2")
-    assert error.message == "shards.shuffle: expected a whole number, not what A holds"
+    error = refused("source: {url: a}\nshards: {shuffle_seed: '${A}'}", A="hunter2")
+    assert error.message == "shards.shuffle_seed: expected a whole number, not what A holds"
 
 
 def test_unknown_names_get_the_nearest(config_dir: Path) -> None:
@@ -261,24 +262,25 @@ def test_an_unknown_cluster_and_a_missing_directory(config_dir: Path) -> None:
 
 
 def test_cluster_settings_go_to_the_cluster(config_dir: Path) -> None:
-    (config_dir / "clusters/c.yaml").write_text("local: {url: '${A}'}\ncopy: {concurrency: 4}\n")
+    (config_dir / "clusters/c.yaml").write_text("storage: {url: '${A}'}\ncopy: {concurrency: 4}\n")
     (config_dir / "datasets/x.yaml").write_text(SOURCE)
-    settings = ["cluster.local.url=./there", "mirror=false", "cluster.copy.memory_bytes=1 MiB"]
+    settings = ["cluster.storage.url=./there", "mirror=false", "cluster.copy.memory_bytes=1 MiB"]
     cluster = load_cluster(config_dir, "c", settings, {})
-    assert (cluster.local.url, cluster.copy_.concurrency) == ("./there", 4)
+    assert (cluster.storage.url, cluster.copy_.concurrency) == ("./there", 4)
     assert cluster.copy_.memory_bytes == 1024**2
     assert load_dataset(config_dir, "x", settings, {}).mirror is False
     with pytest.raises(ConfigError) as caught:
-        load_cluster(config_dir, "c", ["cluster.local.ulr=a", "cluster.local.url=b"], {})
+        load_cluster(config_dir, "c", ["cluster.storage.ulr=a", "cluster.storage.url=b"], {})
     assert str(caught.value) == (
-        "--set cluster.local.ulr: unknown key cluster.local.ulr; did you mean cluster.local.url?"
+        "--set cluster.storage.ulr: unknown key cluster.storage.ulr; "
+        "did you mean cluster.storage.url?"
     )
-    with pytest.raises(ConfigError, match=r"--set cluster\.local\.url=VALUE"):
+    with pytest.raises(ConfigError, match=r"--set cluster\.storage\.url=VALUE"):
         load_cluster(config_dir, "c", (), {})
 
 
 def test_mounts_are_named_by_their_index(config_dir: Path) -> None:
-    text = "local: {url: a}\nnodes:\n  mounts:\n  - host_path: /a\n    containr_path: /b\n"
+    text = "storage: {url: a}\nnodes:\n  mounts:\n  - host_path: /a\n    containr_path: /b\n"
     (config_dir / "clusters/c.yaml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         load_cluster(config_dir, "c", (), {})
@@ -321,7 +323,7 @@ def test_all_mistakes_of_a_file_are_listed(refused: Refuse) -> None:
         "name: y\n"
         "source: {url: 's3://${MISSING}/x', endpoint: 'localhost:9000'}\n"
         "mirrr: true\n"
-        "shards:\n  bytes: many\n  shuffle: true\n  size: 5\n"
+        "shards:\n  bytes: many\n  shuffle_seed: true\n  size: 5\n"
         "cache: {records: '${'}\n"
         "description: '${ALSO}'\n"
     )
@@ -334,7 +336,7 @@ def test_all_mistakes_of_a_file_are_listed(refused: Refuse) -> None:
         "${NAME:-default}; write $$ for a dollar sign",
         f"{where}:3: unknown key mirrr; did you mean mirror?",
         f"{where}:7: unknown key shards.size; "
-        "the known keys are shards.format, shards.bytes, shards.count_min, shards.shuffle",
+        "the known keys are shards.format, shards.bytes, shards.count_min, shards.shuffle_seed",
         "--set source.region: expected a region such as us-west-2",
         "--set validate.x.y: validate: expected none, header or decode, not a mapping",
         f"{where}:1: name: expected x, the name of the file, not 'y'; "
@@ -342,7 +344,7 @@ def test_all_mistakes_of_a_file_are_listed(refused: Refuse) -> None:
         f"{where}:2: source.endpoint: the endpoint has no http:// or https:// in front; "
         "write http://HOST:PORT or https://HOST",
         f"{where}:5: shards.bytes: expected bytes such as 150 MB or 128 MiB, not 'many'",
-        f"{where}:6: shards.shuffle: expected a whole number, not true",
+        f"{where}:6: shards.shuffle_seed: expected a whole number, not true",
     ]
     assert str(error).startswith(f"{where}:2: environment variables MISSING and ALSO are not set ")
     assert "(and 9 more)" in str(error)
@@ -396,11 +398,11 @@ def test_a_setting_is_named_once_and_as_it_was_given(config_dir: Path, refused: 
         "--set labels.classes: a class is named twice",
         "--set name: expected x, the name of the file; rename one of the two, or leave name out",
     ]
-    (config_dir / "clusters/c.yaml").write_text("local: {url: ./there}")
+    (config_dir / "clusters/c.yaml").write_text("storage: {url: ./there}")
     with pytest.raises(ConfigError) as caught:
-        load_cluster(config_dir, "c", ["cluster.name=z", "cluster.local.url=s3://x"])
+        load_cluster(config_dir, "c", ["cluster.name=z", "cluster.storage.url=s3://x"])
     assert problems_of(caught.value) == [
-        "--set cluster.local.url: 'x' is no bucket name; "
+        "--set cluster.storage.url: 'x' is no bucket name; "
         "write s3://BUCKET/PREFIX, BUCKET of 3 to 63 letters, digits, . - and _",
         "--set cluster.name: expected c, the name of the file; "
         "rename one of the two, or leave name out",
@@ -421,34 +423,50 @@ def test_all_wrong_settings_are_listed(refused: Refuse) -> None:
 @pytest.mark.parametrize(
     ("splits", "hint"),
     [
-        ("{train: 0.9, validation: 0.1}", "{hash: 7, parts: {train: 0.9, validation: 0.1}}"),
-        ("{train: 80, test: 20}", "{hash: 7, parts: {train: 0.8, test: 0.2}}"),
-        ("{train: 90%, val: 10%}", "{hash: 7, parts: {train: 0.9, val: 0.1}}"),
-        ("{hash: 3, train: 0.5, val: 0.5}", "{hash: 3, parts: {train: 0.5, val: 0.5}}"),
         (
-            "{by: hash, seed: 3, fractions: {train: 1}}",
-            "{hash: 3, parts: {train: 1}}",
+            "{train: 0.9, validation: 0.1}",
+            "{by: hash, seed: 7, fractions: {train: 0.9, validation: 0.1}}",
         ),
-        ("{parts: {train: 0.7, val: 0.3}}", "{hash: 7, parts: {train: 0.7, val: 0.3}}"),
-        ("{train: 5, val: 4}", "{hash: 7, parts: {train: 0.9, validation: 0.1}}"),
-        ("{train: '${A}', val: 0.1}", "{hash: 7, parts: {train: 0.9, validation: 0.1}}"),
-        ("{train: .nan, val: .inf}", "{hash: 7, parts: {train: 0.9, validation: 0.1}}"),
+        ("{train: 80, test: 20}", "{by: hash, seed: 7, fractions: {train: 0.8, test: 0.2}}"),
+        ("{train: 90%, val: 10%}", "{by: hash, seed: 7, fractions: {train: 0.9, val: 0.1}}"),
+        (
+            "{hash: 3, train: 0.5, val: 0.5}",
+            "{by: hash, seed: 3, fractions: {train: 0.5, val: 0.5}}",
+        ),
+        (
+            "{seed: 3, fractions: {train: 1}}",
+            "{by: hash, seed: 3, fractions: {train: 1}}",
+        ),
+        ("{hash: 3}", "{by: hash, seed: 3, fractions: {train: 0.9, validation: 0.1}}"),
+        (
+            "{parts: {train: 0.7, val: 0.3}}",
+            "{by: hash, seed: 7, fractions: {train: 0.7, val: 0.3}}",
+        ),
+        ("{train: 5, val: 4}", "{by: hash, seed: 7, fractions: {train: 0.9, validation: 0.1}}"),
+        (
+            "{train: '${A}', val: 0.1}",
+            "{by: hash, seed: 7, fractions: {train: 0.9, validation: 0.1}}",
+        ),
+        (
+            "{train: .nan, val: .inf}",
+            "{by: hash, seed: 7, fractions: {train: 0.9, validation: 0.1}}",
+        ),
     ],
 )
-def test_shares_where_globs_belong_name_the_keyed_hash(
+def test_fractions_where_globs_belong_name_the_seeded_hash(
     refused: Refuse, load: Callable[..., Dataset], splits: str, hint: str
 ) -> None:
     error = refused(SOURCE + f"splits: {splits}\n", A="0.9")
     assert str(error) == (
-        "configs/datasets/x.yaml:3: splits: numbers are shares, which need a seed of the hash; "
+        "configs/datasets/x.yaml:3: splits: numbers are fractions, which need a seed; "
         f"write splits: {hint}"
     )
     load(SOURCE + f"splits: {hint}\n")
 
 
-def test_splits_may_be_called_hash_and_parts(load: Callable[..., Dataset]) -> None:
-    splits = load(SOURCE + "splits: {hash: 'a/**', parts: [b], train: c}\n").splits
-    assert splits == {"hash": ("a/**",), "parts": ("b",), "train": ("c",)}
+def test_splits_may_be_called_by_seed_and_fractions(load: Callable[..., Dataset]) -> None:
+    splits = load(SOURCE + "splits: {by: h, seed: 'a/**', fractions: [b], train: c}\n").splits
+    assert splits == {"by": ("h",), "seed": ("a/**",), "fractions": ("b",), "train": ("c",)}
 
 
 @pytest.mark.parametrize(
@@ -463,7 +481,7 @@ def test_splits_may_be_called_hash_and_parts(load: Callable[..., Dataset]) -> No
         ("", ["shards.size=1"], "--set shards.size: unknown key shards.size; the known keys are"),
         ("", ["concurrency=1"], "concurrency; did you mean cluster.copy.concurrency?"),
         ("", ["cache={record: x}"], "unknown key cache.record; did you mean cache.records?"),
-        ("", ["local.url=x"], "unknown key local.url; did you mean cluster.local.url?"),
+        ("", ["storage.url=x"], "unknown key storage.url; did you mean cluster.storage.url?"),
     ],
 )
 def test_unknown_keys_have_their_full_path(
@@ -473,7 +491,7 @@ def test_unknown_keys_have_their_full_path(
 
 
 def test_the_keys_of_a_cluster_by_set_have_cluster_in_front(config_dir: Path) -> None:
-    (config_dir / "clusters/c.yaml").write_text("local: {url: a}\nconsumer: {knd: x}\n")
+    (config_dir / "clusters/c.yaml").write_text("storage: {url: a}\nconsumer: {knd: x}\n")
     with pytest.raises(ConfigError) as caught:
         load_cluster(config_dir, "c", ["cluster.consumer.kinds=x", "cluster.copy.engin=x"], {})
     assert problems_of(caught.value) == [
@@ -486,7 +504,14 @@ def test_the_keys_of_a_cluster_by_set_have_cluster_in_front(config_dir: Path) ->
 
 
 def test_what_was_given_by_set_is_not_repeated(refused: Refuse) -> None:
-    for key in ("shards.bytes", "shards.shuffle", "mirror", "cache.records", "name", "splits.x"):
+    for key in (
+        "shards.bytes",
+        "shards.shuffle_seed",
+        "mirror",
+        "cache.records",
+        "name",
+        "splits.x",
+    ):
         error = refused(SOURCE, f"{key}=hunter2" if key != "splits.x" else "splits.x=[[hunter2]]")
         assert "hunter2" not in str(error)
     assert "not 'many'" in str(refused(SOURCE + "shards: {bytes: many}\n"))

@@ -19,7 +19,7 @@ def test_paths_are_relative_to_the_base(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("source", "local", "endpoints"),
+    ("source", "storage", "endpoints"),
     [
         ("s3://bkt", "s3://bkt", (None, None)),
         ("s3://bkt/", "s3://bkt/larder/x/", (None, None)),
@@ -32,15 +32,15 @@ def test_paths_are_relative_to_the_base(monkeypatch: pytest.MonkeyPatch) -> None
         ("memory://m/a", "memory://m", (None, None)),
     ],
 )
-def test_overlaps(source: str, local: str, endpoints: tuple[str | None, str | None]) -> None:
+def test_overlaps(source: str, storage: str, endpoints: tuple[str | None, str | None]) -> None:
     there = Location(url=source, endpoint=endpoints[0])
     with pytest.raises(ConfigError) as caught:
-        check_overlap(there, local, local_endpoint=endpoints[1])
+        check_overlap(there, storage, storage_endpoint=endpoints[1])
     assert caught.value.code == "config.overlap"
 
 
 @pytest.mark.parametrize(
-    ("source", "local", "endpoints"),
+    ("source", "storage", "endpoints"),
     [
         ("s3://bkt/data", "s3://bkt/database", (None, None)),
         ("s3://bkt", "s3://other", (None, None)),
@@ -51,8 +51,10 @@ def test_overlaps(source: str, local: str, endpoints: tuple[str | None, str | No
         ("memory://m/a", "memory://n/a", (None, None)),
     ],
 )
-def test_places_apart(source: str, local: str, endpoints: tuple[str | None, str | None]) -> None:
-    check_overlap(Location(url=source, endpoint=endpoints[0]), local, local_endpoint=endpoints[1])
+def test_places_apart(source: str, storage: str, endpoints: tuple[str | None, str | None]) -> None:
+    check_overlap(
+        Location(url=source, endpoint=endpoints[0]), storage, storage_endpoint=endpoints[1]
+    )
 
 
 def test_a_link_is_followed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from larder.config.schema import SCHEMAS, schema
 from larder.errors import ConfigError
 
 DATASET = {"source": {"url": "./here"}}
-CLUSTER = {"local": {"url": "./there"}}
+CLUSTER = {"storage": {"url": "./there"}}
 
 
 def described(node: Any, path: str) -> Iterator[tuple[str, str]]:
@@ -44,23 +44,33 @@ MISTAKES = [
     ("dataset", {"cache": {"records": "x"}}, "$.cache.records", "is not one of ['encoded', 'dec"),
     ("dataset", {"shards": {"bytes": []}}, "$.shards.bytes", "not of type 'integer', 'string'"),
     ("dataset", {"shards": {"bytes": "1 QB"}}, "$.shards.bytes", "'1 QB' does not match"),
-    ("dataset", {"shards": {"shuffle": True}}, "$.shards.shuffle", "True is not of type 'integer'"),
+    (
+        "dataset",
+        {"shards": {"shuffle_seed": True}},
+        "$.shards.shuffle_seed",
+        "True is not of type 'integer'",
+    ),
     ("dataset", {"shards": {"count_min": 100_001}}, "$.shards.count_min", "maximum of 100000"),
     ("dataset", {"shards": {"size": 1}}, "$.shards", "'size' was unexpected"),
     ("dataset", {"description": 7}, "$.description", "7 is not of type 'string'"),
     ("dataset", {"splits": {"train": 0.9}}, "$.splits.train", "0.9 is not of type 'string'"),
     ("dataset", {"splits": {"a b": "x"}}, "$.splits", "'a b' does not match"),
-    ("dataset", {"splits": {"hash": 7}}, "$.splits", "'parts' is a required property"),
+    ("dataset", {"splits": {"by": "hash"}}, "$.splits", "'seed' is a required property"),
     (
         "dataset",
-        {"splits": {"hash": 7, "parts": {"train": "most"}}},
-        "$.splits.parts.train",
+        {"splits": {"by": "hash", "seed": 7, "fractions": {"train": "most"}}},
+        "$.splits.fractions.train",
         "'most' is not of type 'number'",
     ),
-    ("dataset", {"splits": {"parts": {"train": 1}}}, "$.splits", "'hash' is a required property"),
+    ("dataset", {"splits": {"fractions": {"train": 1}}}, "$.splits", "'by' is a required property"),
     ("dataset", {"labels": {"from": "folders"}}, "$.labels.from", "'folder' was expected"),
     ("dataset", {"labels": {"classes": [1]}}, "$.labels.classes[0]", "1 is not of type 'string'"),
-    ("cluster", {"local": {"url": "a", "endpoint": "h:1"}}, "$.local.endpoint", "does not match"),
+    (
+        "cluster",
+        {"storage": {"url": "a", "endpoint": "h:1"}},
+        "$.storage.endpoint",
+        "does not match",
+    ),
     ("cluster", {"copy": {"concurrency": "4"}}, "$.copy.concurrency", "'4' is not of type 'int"),
     ("cluster", {"copy": {"concurrency": 0}}, "$.copy.concurrency", "less than the minimum of 1"),
     ("cluster", {"copy": {"max_cost_usd": True}}, "$.copy.max_cost_usd", "not of type 'number'"),
@@ -94,12 +104,12 @@ def test_a_typical_mistake_has_one_error_where_it_is(
 @pytest.mark.parametrize(
     "change",
     [
-        {"splits": {"hash": "hashed/**", "parts": ["a/**"]}},
-        {"splits": {"hash": 7, "parts": {"train": 1}}},
-        {"splits": {"hash": "${SEED}", "parts": {"train": "${SHARE}"}}},
+        {"splits": {"by": "h", "seed": "hashed/**", "fractions": ["a/**"]}},
+        {"splits": {"by": "hash", "seed": 7, "fractions": {"train": 1}}},
+        {"splits": {"by": "hash", "seed": "${SEED}", "fractions": {"train": "${SHARE}"}}},
         {"cache": None, "labels": None},
-        {"shards": {"bytes": "1.5 GiB", "shuffle": None}},
-        {"shards": {"bytes": "${BYTES:-150 MB}", "shuffle": "${SEED}"}},
+        {"shards": {"bytes": "1.5 GiB", "shuffle_seed": None}},
+        {"shards": {"bytes": "${BYTES:-150 MB}", "shuffle_seed": "${SEED}"}},
         {"mirror": "${MIRROR}", "validate": "${VALIDATE}"},
         {"source": {"url": "a", "include": "*", "endpoint": None, "region": "${REGION}"}},
     ],

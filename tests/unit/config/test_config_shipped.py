@@ -15,7 +15,11 @@ from larder.config.yaml import read
 from larder.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[3] / "configs"
-ENVIRON = {"IMAGENET_SOURCE": "s3://src/i", "LARDER_SOURCE": "s3://src", "LARDER_LOCAL": "s3://dst"}
+ENVIRON = {
+    "IMAGENET_SOURCE": "s3://src/i",
+    "LARDER_SOURCE": "s3://src",
+    "LARDER_STORAGE": "s3://dst",
+}
 FILES = sorted(CONFIGS.glob("datasets/*.yaml")) + sorted(CONFIGS.glob("clusters/*.yaml"))
 
 
@@ -58,7 +62,7 @@ def test_digits_and_local_need_no_variables() -> None:
     dataset = load_dataset(CONFIGS, "digits", (), {})
     assert isinstance(dataset.splits, HashSplits)
     assert dataset.validation == "decode"
-    assert load_cluster(CONFIGS, "local", (), {}).local.url == "./data/local"
+    assert load_cluster(CONFIGS, "local", (), {}).storage.url == "./data/local"
 
 
 @pytest.mark.parametrize("name", ["imagenet", "imagenet-folders", "files"])
@@ -83,7 +87,7 @@ def test_files_fit_their_schema_before_variables_are_filled_in(path: Path) -> No
         {"mirrr": 1},
         {"mirror": "yes"},
         {"cache": {"records": "x"}},
-        {"splits": {"hash": 7}},
+        {"splits": {"by": "hash"}},
         {"shards": {"bytes": []}},
         {"source": {}},
     ],

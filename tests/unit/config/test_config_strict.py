@@ -54,8 +54,8 @@ FIELDS = [
     for key, field in leaves(model)
     if (kind := kind_of(field)) is not None and key != "name"
 ] + [
-    (Dataset, "splits.hash", int),
-    (Dataset, "splits.parts.train", float),
+    (Dataset, "splits.seed", int),
+    (Dataset, "splits.fractions.train", float),
     (Dataset, "splits.group", str),
     (Dataset, "source.include", str),
     (Dataset, "labels.files.train", str),
@@ -69,7 +69,7 @@ LISTS = {"source.include", "source.exclude", "labels.classes"}
 def test_the_fields_are_those_of_the_models() -> None:
     kinds = {key: kind for _, key, kind in FIELDS}
     assert kinds["mirror"] is bool
-    assert kinds["shards.shuffle"] is int
+    assert kinds["shards.shuffle_seed"] is int
     assert kinds["copy.max_cost_usd"] is float
     assert kinds["runner.workers"] is int
     assert kinds["source.profile"] is str
@@ -79,9 +79,9 @@ def test_the_fields_are_those_of_the_models() -> None:
 
 def load(folder: Path, model: type[BaseModel], key: str, value: str) -> Any:
     """The model of a least file in which one field has a value, as YAML writes it."""
-    tree: dict[str, Any] = {"source" if model is Dataset else "local": {"url": "x"}}
+    tree: dict[str, Any] = {"source" if model is Dataset else "storage": {"url": "x"}}
     if key.startswith("splits."):
-        tree["splits"] = {"hash": "7", "parts": {"train": "1"}}
+        tree["splits"] = {"by": "hash", "seed": "7", "fractions": {"train": "1"}}
     if key.startswith("labels.files"):
         tree["splits"] = {"train": "'**'"}
     *path, last = key.split(".")
@@ -134,7 +134,7 @@ def test_a_variable_may_hold_what_the_file_could(
     model: type[BaseModel], key: str, kind: type, tmp_path: Path
 ) -> None:
     text = f"'${{{VARIABLES[kind]}}}'"
-    if key == "splits.parts.train":
+    if key == "splits.fractions.train":
         text = f"{text}, test: 0.5"
     if key == "copy.memory_bytes":
         with pytest.raises(ConfigError, match="or more, not what SEVEN holds"):
@@ -150,11 +150,11 @@ def test_a_variable_may_hold_what_the_file_could(
 @pytest.mark.parametrize(
     ("model", "key"),
     [
-        (Dataset, "shards.shuffle"),
+        (Dataset, "shards.shuffle_seed"),
         (Cluster, "runner.workers"),
         (Cluster, "copy.max_cost_usd"),
         (Cluster, "nodes.disk_bytes"),
-        (Cluster, "local.region"),
+        (Cluster, "storage.region"),
     ],
 )
 def test_an_empty_variable_is_null_where_that_may_be(

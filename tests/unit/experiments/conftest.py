@@ -6,31 +6,31 @@ from typing import Any
 import pytest
 
 from larder.config.models import Cluster
-from larder.experiments.handover import Handover, SplitHandover
+from larder.experiments.version_info import SplitInfo, VersionInfo
 
 VERSION = "0123456789abcdef0123456789abcdef"
 SHARDS = "segments/5eed/shards"
 
 
-def make_handover(local_url: str, *, cache: bool = True, dataset: str = "digits") -> Handover:
-    local = local_url if local_url.endswith("/") else f"{local_url}/"
+def make_handover(storage_url: str, *, cache: bool = True, dataset: str = "digits") -> VersionInfo:
+    local = storage_url if storage_url.endswith("/") else f"{storage_url}/"
     root = f"{local}larder/{dataset}/"
     splits = {
-        "validation": SplitHandover(
+        "validation": SplitInfo(
             360, 1, 1_000, f"{SHARDS}/validation/{dataset}-validation-{{000000..000000}}.tar"
         ),
-        "train": SplitHandover(
+        "train": SplitInfo(
             1437, 4, 4_000, f"{SHARDS}/train/{dataset}-train-{{000000..000003}}.tar"
         ),
     }
     parts = {name: (f"segments/5eed/cache/{name}-0123456789abcdef.mdb",) for name in splits}
-    return Handover(
+    return VersionInfo(
         dataset=dataset,
         version=VERSION,
         digest="fedcba98" * 8,
         location=f"{root}versions/{VERSION}",
         root=root,
-        local_url=local_url,
+        storage_url=storage_url,
         splits=splits,
         classes=10,
         cache=parts if cache else None,
@@ -42,7 +42,7 @@ def make_cluster(url: str, *mounts: tuple[str, str], **more: Any) -> Cluster:
     return Cluster.model_validate(
         {
             "name": "here",
-            "local": {"url": url, **more.pop("local", {})},
+            "storage": {"url": url, **more.pop("local", {})},
             "nodes": {"mounts": found},
             **more,
         }
@@ -50,7 +50,7 @@ def make_cluster(url: str, *mounts: tuple[str, str], **more: Any) -> Cluster:
 
 
 @pytest.fixture
-def handover() -> Callable[..., Handover]:
+def version_info() -> Callable[..., VersionInfo]:
     return make_handover
 
 

@@ -7,7 +7,7 @@ from larder.experiments.delivery import RULES, choose
 
 
 @pytest.mark.parametrize(
-    ("requested", "local_url", "delivery", "rule"),
+    ("requested", "storage_url", "delivery", "rule"),
     [
         ("auto", "/mnt/data", "bind_mount", "mounted"),
         ("auto", "file:///mnt/data/", "bind_mount", "mounted"),
@@ -17,13 +17,13 @@ from larder.experiments.delivery import RULES, choose
         ("bucket", "S3://bucket", "bucket", "requested-bucket"),
     ],
 )
-def test_the_table(requested: str, local_url: str, delivery: str, rule: str) -> None:
-    advice = choose(requested, local_url)
+def test_the_table(requested: str, storage_url: str, delivery: str, rule: str) -> None:
+    advice = choose(requested, storage_url)
     assert (advice.delivery, advice.rule) == (delivery, rule)
 
 
 @pytest.mark.parametrize(
-    ("requested", "local_url", "words"),
+    ("requested", "storage_url", "words"),
     [
         ("bind_mount", "s3://bucket/", "needs a directory"),
         ("bucket", "file:///mnt/data/", "needs an object store"),
@@ -32,11 +32,11 @@ def test_the_table(requested: str, local_url: str, delivery: str, rule: str) -> 
         ("bind_mount", "memory://test/", "cannot reach"),
     ],
 )
-def test_what_is_impossible_is_refused(requested: str, local_url: str, words: str) -> None:
+def test_what_is_impossible_is_refused(requested: str, storage_url: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
-        choose(requested, local_url)
+        choose(requested, storage_url)
     assert caught.value.code == "config.invalid_value"
-    assert caught.value.where == local_url
+    assert caught.value.where == storage_url
     assert caught.value.hint
 
 

@@ -14,17 +14,17 @@ from larder.config.models import Cluster
 from larder.config.yaml import scalar
 from larder.errors import ConfigError
 from larder.experiments.determined import render, to_yaml
-from larder.experiments.handover import Handover, SplitHandover
+from larder.experiments.version_info import SplitInfo, VersionInfo
 
 VERSION = "0123456789abcdef0123456789abcdef"
 Make = Callable[..., Any]
 
 
 def test_a_directory_becomes_a_bind_mount(
-    handover: Make, cluster: Make, template: dict[str, Any]
+    version_info: Make, cluster: Make, template: dict[str, Any]
 ) -> None:
     found = render(
-        template, handover("file:///srv/team"), cluster("/srv/team", ("/srv", "/mnt/data"))
+        template, version_info("file:///srv/team"), cluster("/srv/team", ("/srv", "/mnt/data"))
     )
     assert found["bind_mounts"] == [
         {"host_path": "/srv", "container_path": "/mnt/data", "read_only": True}
@@ -46,9 +46,11 @@ def test_a_directory_becomes_a_bind_mount(
 
 
 def test_a_bucket_becomes_its_name_and_the_prefix(
-    handover: Make, cluster: Make, template: dict[str, Any]
+    version_info: Make, cluster: Make, template: dict[str, Any]
 ) -> None:
-    found = render(template, handover("s3://bucket/team#1/x/"), cluster("s3://bucket/team#1/x/"))
+    found = render(
+        template, version_info("s3://bucket/team#1/x/"), cluster("s3://bucket/team#1/x/")
+    )
     assert found["data"]["bucket"] == "bucket"
     assert found["data"]["prefix"] == "team#1/x/larder/digits/"
     assert found["data"]["location"] == f"s3://bucket/team#1/x/larder/digits/versions/{VERSION}"
@@ -62,10 +64,10 @@ def test_a_bucket_becomes_its_name_and_the_prefix(
 
 
 def test_a_version_without_labels_and_cache(
-    handover: Make, cluster: Make, template: dict[str, Any]
+    version_info: Make, cluster: Make, template: dict[str, Any]
 ) -> None:
-    given = handover("/srv", cache=False)
-    bare = Handover(
+    given = version_info("/srv", cache=False)
+    bare = VersionInfo(
         given.dataset, VERSION, given.digest, given.location, given.root, "/srv", given.splits
     )
     data = render(template, bare, cluster("/srv"))["data"]
@@ -73,7 +75,7 @@ def test_a_version_without_labels_and_cache(
     assert "classes" not in data
 
 
-def test_what_the_template_says_is_kept(handover: Make, cluster: Make) -> None:
+def test_what_the_template_says_is_kept(version_info: Make, cluster: Make) -> None:
     template = {
         "zebra": 1,
         "searcher": {"name": "single", "metric": "loss"},
@@ -82,7 +84,7 @@ def test_what_the_template_says_is_kept(handover: Make, cluster: Make) -> None:
         "name": "mine",
     }
     before = copy.deepcopy(template)
-    found = render(template, handover("/srv"), cluster("/srv"))
+    found = render(template, version_info("/srv"), cluster("/srv"))
     assert template == before
     assert found["name"] == "mine"
     assert found["data"]["crop"] == 224
@@ -91,20 +93,20 @@ def test_what_the_template_says_is_kept(handover: Make, cluster: Make) -> None:
 
 
 def test_a_name_is_given_where_the_template_has_none(
-    handover: Make, cluster: Make, template: dict[str, Any]
+    version_info: Make, cluster: Make, template: dict[str, Any]
 ) -> None:
-    found = render(template, handover("/srv"), cluster("/srv"))
+    found = render(template, version_info("/srv"), cluster("/srv"))
     assert found["name"] == "digits-01234567"
     assert next(iter(found)) == "name"
 
 
 @pytest.mark.parametrize("container_path", ["/srv", "/srv/", "//srv/."])
 def test_a_template_that_mounts_the_same_path_is_refused(
-    handover: Make, cluster: Make, container_path: str
+    version_info: Make, cluster: Make, container_path: str
 ) -> None:
     template = {"bind_mounts": [{"host_path": "/x", "container_path": container_path}]}
     with pytest.raises(ConfigError, match="where the data is mounted") as caught:
-        render(template, handover("/srv"), cluster("/srv"), where="t.yaml")
+        render(template, version_info("/srv"), cluster("/srv"), where="t.yaml")
     assert caught.value.code == "config.template"
     assert caught.value.where == "t.yaml"
 
@@ -118,17 +120,17 @@ def test_a_template_that_mounts_the_same_path_is_refused(
     ],
 )
 def test_a_template_in_the_way_is_refused(
-    handover: Make, cluster: Make, template: dict[str, Any], words: str
+    version_info: Make, cluster: Make, template: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
-        render(template, handover("/srv"), cluster("/srv"))
+        render(template, version_info("/srv"), cluster("/srv"))
     assert caught.value.code == "config.template"
 
 
-def bucket_variables(handover: Make, cluster: Make, environment: Any) -> Any:
+def bucket_variables(version_info: Make, cluster: Make, environment: Any) -> Any:
     local = {"region": "us-west-2", "endpoint": "http://127.0.0.1:9000"}
     config = render(
-        {"environment": environment}, handover("s3://bkt/"), cluster("s3://bkt/", local=local)
+        {"environment": environment}, version_info("s3://bkt/"), cluster("s3://bkt/", local=local)
     )
     return config["environment"]["environment_variables"]
 
@@ -137,48 +139,48 @@ REGION, ENDPOINT = "AWS_DEFAULT_REGION=us-west-2", "AWS_ENDPOINT_URL=http://127.
 
 
 def test_region_and_endpoint_of_the_bucket_reach_the_container(
-    handover: Make, cluster: Make
+    version_info: Make, cluster: Make
 ) -> None:
-    assert bucket_variables(handover, cluster, None) == [REGION, ENDPOINT]
-    assert bucket_variables(handover, cluster, {"environment_variables": ["A=1"]}) == [
+    assert bucket_variables(version_info, cluster, None) == [REGION, ENDPOINT]
+    assert bucket_variables(version_info, cluster, {"environment_variables": ["A=1"]}) == [
         "A=1",
         REGION,
         ENDPOINT,
     ]
 
 
-def test_a_variable_of_the_template_wins(handover: Make, cluster: Make) -> None:
+def test_a_variable_of_the_template_wins(version_info: Make, cluster: Make) -> None:
     own = {"environment_variables": ["AWS_DEFAULT_REGION=eu-west-1"]}
-    assert bucket_variables(handover, cluster, own) == [*own["environment_variables"], ENDPOINT]
+    assert bucket_variables(version_info, cluster, own) == [*own["environment_variables"], ENDPOINT]
 
 
-def test_variables_by_device(handover: Make, cluster: Make) -> None:
+def test_variables_by_device(version_info: Make, cluster: Make) -> None:
     own = {"environment_variables": {"gpu": ["A=1"]}}
-    assert bucket_variables(handover, cluster, own) == {
+    assert bucket_variables(version_info, cluster, own) == {
         "gpu": ["A=1", REGION, ENDPOINT],
         "cpu": [REGION, ENDPOINT],
         "rocm": [REGION, ENDPOINT],
     }
 
 
-def test_variables_of_another_shape_are_refused(handover: Make, cluster: Make) -> None:
+def test_variables_of_another_shape_are_refused(version_info: Make, cluster: Make) -> None:
     with pytest.raises(ConfigError, match="must be a list"):
-        bucket_variables(handover, cluster, {"environment_variables": "A=1"})
+        bucket_variables(version_info, cluster, {"environment_variables": "A=1"})
 
 
 def test_several_patterns_of_a_grown_version(
-    cluster: Make, handover: Make, template: dict[str, Any]
+    cluster: Make, version_info: Make, template: dict[str, Any]
 ) -> None:
-    given = handover("/srv", cache=False)
+    given = version_info("/srv", cache=False)
     root = given.root
-    grown = Handover(
+    grown = VersionInfo(
         given.dataset,
         VERSION,
         given.digest,
         given.location,
         root,
         "/srv",
-        {"train": SplitHandover(2, 2, 2, f"a/x-{{0..0}}.tar::{root}b/x-{{0..0}}.tar")},
+        {"train": SplitInfo(2, 2, 2, f"a/x-{{0..0}}.tar::{root}b/x-{{0..0}}.tar")},
     )
     found = render(template, grown, cluster("/srv", ("/srv", "/data")))
     assert found["data"]["splits"]["train"]["pattern"] == (
@@ -188,11 +190,11 @@ def test_several_patterns_of_a_grown_version(
 
 @pytest.mark.parametrize("url", ["file:///srv", "s3://bucket/team"])
 def test_a_split_without_samples_has_no_pattern(
-    url: str, cluster: Make, handover: Make, template: dict[str, Any]
+    url: str, cluster: Make, version_info: Make, template: dict[str, Any]
 ) -> None:
     """The dataset's root in its place would be read as a shard."""
-    given = handover(url)
-    given = replace(given, splits={**given.splits, "test": SplitHandover(0, 0, 0, "")})
+    given = version_info(url)
+    given = replace(given, splits={**given.splits, "test": SplitInfo(0, 0, 0, "")})
     found = render(template, given, cluster(url, ("/srv", "/data")))
     assert found["data"]["splits"]["test"] == {
         "pattern": "",
@@ -204,13 +206,13 @@ def test_a_split_without_samples_has_no_pattern(
 
 
 def test_the_same_values_give_the_same_text(
-    handover: Make, cluster: Make, template: dict[str, Any]
+    version_info: Make, cluster: Make, template: dict[str, Any]
 ) -> None:
     shared = ["a"]
     template = {**template, "labels": shared, "hyperparameters": {"again": shared}}
     backwards = dict(reversed(template.items()))
     here: Cluster = cluster("/srv")
-    texts = {to_yaml(render(t, handover("/srv"), here)) for t in (template, backwards)}
+    texts = {to_yaml(render(t, version_info("/srv"), here)) for t in (template, backwards)}
     assert len(texts) == 1
     assert "&id" not in texts.pop()
 

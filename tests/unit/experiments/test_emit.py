@@ -11,7 +11,7 @@ from larder.config.load import load_template
 from larder.config.models import Cluster
 from larder.errors import ConfigError
 from larder.experiments.emit import emit, write_configs
-from larder.experiments.handover import ConfigFile, Handover
+from larder.experiments.version_info import ConfigFile, VersionInfo
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "experiments"
@@ -22,19 +22,23 @@ def template_of(name: str) -> dict[str, Any]:
     return load_template(ROOT / "configs", name)
 
 
-def situations(handover: Make, cluster: Make) -> dict[str, tuple[Handover, Cluster, str]]:
+def situations(version_info: Make, cluster: Make) -> dict[str, tuple[VersionInfo, Cluster, str]]:
     west = {"region": "us-west-2"}
     mounted = cluster("/srv/team/larder-data", ("/srv/team", "/mnt/data"))
     return {
-        "digits-directory": (handover("file:///srv/data/"), cluster("/srv/data"), "digits.yaml"),
-        "digits-mount": (handover("/srv/team/larder-data"), mounted, "digits.yaml"),
+        "digits-directory": (
+            version_info("file:///srv/data/"),
+            cluster("/srv/data"),
+            "digits.yaml",
+        ),
+        "digits-mount": (version_info("/srv/team/larder-data"), mounted, "digits.yaml"),
         "imagenet-bucket": (
-            handover("s3://team-us-west-2/", dataset="imagenet", cache=False),
+            version_info("s3://team-us-west-2/", dataset="imagenet", cache=False),
             cluster("s3://team-us-west-2/", local=west),
             "resnet50.yaml",
         ),
         "files-bucket": (
-            handover("s3://team/shared/", dataset="files"),
+            version_info("s3://team/shared/", dataset="files"),
             cluster("s3://team/shared/"),
             "default.yaml",
         ),
@@ -44,8 +48,10 @@ def situations(handover: Make, cluster: Make) -> dict[str, tuple[Handover, Clust
 @pytest.mark.parametrize(
     "name", ["digits-directory", "digits-mount", "imagenet-bucket", "files-bucket"]
 )
-def test_the_bytes_are_those_of_the_golden_file(name: str, handover: Make, cluster: Make) -> None:
-    given, here, template = situations(handover, cluster)[name]
+def test_the_bytes_are_those_of_the_golden_file(
+    name: str, version_info: Make, cluster: Make
+) -> None:
+    given, here, template = situations(version_info, cluster)[name]
     (file,) = emit(given, here, template_of(template), template_name=template)
     golden = GOLDEN / f"{name}.yaml"
     if os.environ.get("LARDER_WRITE_GOLDEN"):
@@ -54,22 +60,22 @@ def test_the_bytes_are_those_of_the_golden_file(name: str, handover: Make, clust
     assert file.text == golden.read_text()
 
 
-def test_every_golden_file_is_tested(handover: Make, cluster: Make) -> None:
+def test_every_golden_file_is_tested(version_info: Make, cluster: Make) -> None:
     found = {path.stem for path in GOLDEN.glob("*.yaml")}
-    assert found == set(situations(handover, cluster))
+    assert found == set(situations(version_info, cluster))
 
 
-def test_a_result_that_breaks_a_rule_is_not_emitted(handover: Make, cluster: Make) -> None:
+def test_a_result_that_breaks_a_rule_is_not_emitted(version_info: Make, cluster: Make) -> None:
     with pytest.raises(ConfigError, match=r"^t\.yaml: .*entrypoint: field required") as caught:
-        emit(handover("/srv"), cluster("/srv"), {"name": "x"}, template_name="t.yaml")
+        emit(version_info("/srv"), cluster("/srv"), {"name": "x"}, template_name="t.yaml")
     assert caught.value.code == "config.invalid_experiment"
 
 
 def test_an_impossible_delivery_is_refused(
-    handover: Make, cluster: Make, template: dict[str, Any]
+    version_info: Make, cluster: Make, template: dict[str, Any]
 ) -> None:
     with pytest.raises(ConfigError, match="needs an object store"):
-        emit(handover("/srv"), cluster("/srv"), template, delivery="bucket")
+        emit(version_info("/srv"), cluster("/srv"), template, delivery="bucket")
 
 
 def test_only_what_changed_is_written(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.manifest.digest import RowDigest, canonical_json, encode_field, sha256_hex
-from larder.manifest.schemas import ARRANGEMENT
+from larder.manifest.schemas import SAMPLE_ORDER
 
 SCHEMA = pa.schema(
     [
@@ -100,7 +100,7 @@ def test_many_rows_agree_too() -> None:
         )
         for row in values
     ]
-    by_batch.update_batch(batch(named, ARRANGEMENT))
+    by_batch.update_batch(batch(named, SAMPLE_ORDER))
     assert by_batch.hexdigest() == by_row.hexdigest()
 
 

@@ -22,7 +22,7 @@ from larder.manifest.files import (
     sha256_file,
     write_manifest,
 )
-from larder.manifest.schemas import ARRANGEMENT, SHARDS
+from larder.manifest.schemas import SAMPLE_ORDER, SHARDS
 
 Row = tuple[str, str, int | None, list[dict[str, Any]]]
 
@@ -36,20 +36,21 @@ def batches(rows: list[Row], cut: int) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(rows), cut):
         columns = zip(*rows[start : start + cut], strict=True)
         arrays = [
-            pa.array(column, field.type) for column, field in zip(columns, ARRANGEMENT, strict=True)
+            pa.array(column, field.type)
+            for column, field in zip(columns, SAMPLE_ORDER, strict=True)
         ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=ARRANGEMENT)
+        yield pa.RecordBatch.from_arrays(arrays, schema=SAMPLE_ORDER)
 
 
 def read(path: Path, **options: Any) -> list[Row]:
-    found = read_manifest(path, ARRANGEMENT, **options)
+    found = read_manifest(path, SAMPLE_ORDER, **options)
     return [tuple(item.values()) for batch in found for item in batch.to_pylist()]
 
 
 @pytest.fixture
 def manifest(tmp_path: Path) -> ManifestFile:
     rows = [row(at) for at in range(100)]
-    return write_manifest(tmp_path / "m.parquet", ARRANGEMENT, batches(rows, 9), row_group_rows=16)
+    return write_manifest(tmp_path / "m.parquet", SAMPLE_ORDER, batches(rows, 9), row_group_rows=16)
 
 
 def test_describes_the_file(manifest: ManifestFile) -> None:
@@ -76,13 +77,13 @@ def test_same_rows_same_bytes_however_they_come(
     one, two = (
         write_manifest(
             folder / f"{place}.parquet",
-            ARRANGEMENT,
+            SAMPLE_ORDER,
             batches(rows, cut),
             row_group_rows=row_group_rows,
         )
         for place, cut in enumerate(cuts)
     )
-    with ManifestWriter(folder / "3", ARRANGEMENT, row_group_rows=row_group_rows) as writer:
+    with ManifestWriter(folder / "3", SAMPLE_ORDER, row_group_rows=row_group_rows) as writer:
         writer.append(rows[:7])
         for batch in batches(rows[7:], 5):
             writer.append_batch(batch)
@@ -94,7 +95,7 @@ def test_same_rows_same_bytes_however_they_come(
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [row(at) for at in range(100)]
     path = tmp_path_factory.mktemp("shared") / "m.parquet"
-    return write_manifest(path, ARRANGEMENT, batches(rows, 9), row_group_rows=16).path
+    return write_manifest(path, SAMPLE_ORDER, batches(rows, 9), row_group_rows=16).path
 
 
 @given(first_row=st.integers(0, 100), rows=st.integers(0, 100), batch_rows=st.integers(1, 40))
@@ -117,14 +118,14 @@ def test_reads_only_the_row_groups_that_hold_the_rows(manifest: ManifestFile) ->
 
 
 def test_reads_columns_in_the_order_wanted(manifest: ManifestFile) -> None:
-    found = next(read_manifest(manifest.path, ARRANGEMENT, columns=["label", "key"], rows=1))
+    found = next(read_manifest(manifest.path, SAMPLE_ORDER, columns=["label", "key"], rows=1))
     assert found.schema.names == ["label", "key"]
     assert found.to_pylist() == [{"label": None, "key": "a/0"}]
 
 
 def test_rows_as_mappings(tmp_path: Path) -> None:
-    names = ARRANGEMENT.names
-    with ManifestWriter(tmp_path / "m", ARRANGEMENT) as writer:
+    names = SAMPLE_ORDER.names
+    with ManifestWriter(tmp_path / "m", SAMPLE_ORDER) as writer:
         writer.append(dict(zip(names, row(at), strict=True)) for at in range(3))
     assert read(tmp_path / "m") == [row(at) for at in range(3)]
 
@@ -137,13 +138,13 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
         raise KeyError("broken")
 
     with pytest.raises(KeyError):
-        write_manifest(tmp_path / "m", ARRANGEMENT, broken())
+        write_manifest(tmp_path / "m", SAMPLE_ORDER, broken())
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
     assert (tmp_path / "m").read_text() == "before"
 
 
 def test_an_unfinished_writer_describes_nothing(tmp_path: Path) -> None:
-    writer = ManifestWriter(tmp_path / "m", ARRANGEMENT)
+    writer = ManifestWriter(tmp_path / "m", SAMPLE_ORDER)
     with pytest.raises(RuntimeError):
         _ = writer.file
 
@@ -155,7 +156,7 @@ def test_refuses_a_batch_of_another_schema(tmp_path: Path) -> None:
 
 def test_every_flipped_bit_is_found_or_harmless(tmp_path: Path) -> None:
     rows = [row(at) for at in range(8)]
-    file = write_manifest(tmp_path / "m", ARRANGEMENT, batches(rows, 8), row_group_rows=4)
+    file = write_manifest(tmp_path / "m", SAMPLE_ORDER, batches(rows, 8), row_group_rows=4)
     data = file.path.read_bytes()
     for place in range(len(data)):
         damaged = bytearray(data)
@@ -214,5 +215,5 @@ def test_a_full_disk_while_writing() -> None:
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError) as caught:
-        write_manifest(tmp_path / "file" / "m", ARRANGEMENT, [])
+        write_manifest(tmp_path / "file" / "m", SAMPLE_ORDER, [])
     assert caught.value.code == "config.path"

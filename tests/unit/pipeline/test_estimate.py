@@ -8,25 +8,25 @@ import pytest
 
 from larder.config.models import Cluster, Dataset
 from larder.pipeline.estimate import estimate_seconds
-from larder.pipeline.results import Count
+from larder.pipeline.results import Totals
 
 GB = 10**9
-PLAIN = Count(10_000, GB)
+PLAIN = Totals(10_000, GB)
 
 
 def seconds(
     *,
     source: str = "/source",
     local: str = "/local",
-    objects: Count = PLAIN,
-    images: Count = PLAIN,
-    copied: Count = PLAIN,
-    shards: Count = PLAIN,
+    objects: Totals = PLAIN,
+    images: Totals = PLAIN,
+    copied: Totals = PLAIN,
+    shards: Totals = PLAIN,
     **fields: Any,
 ) -> float:
     return estimate_seconds(
         Dataset.model_validate({"name": "d", "source": {"url": source}, **fields}),
-        Cluster.model_validate({"name": "c", "local": {"url": local}}),
+        Cluster.model_validate({"name": "c", "storage": {"url": local}}),
         objects=objects,
         images=images,
         copied=copied,
@@ -39,10 +39,10 @@ def seconds(
     [
         {"source": "s3://bucket/prefix"},
         {"local": "s3://bucket"},
-        {"copied": Count(10_000, 2 * GB)},
-        {"copied": Count(20_000, GB)},
-        {"shards": Count(10, 2 * GB)},
-        {"objects": Count(20_000, GB)},
+        {"copied": Totals(10_000, 2 * GB)},
+        {"copied": Totals(20_000, GB)},
+        {"shards": Totals(10, 2 * GB)},
+        {"objects": Totals(20_000, GB)},
         {"validate": "decode"},
         {"cache": {"records": "encoded"}},
     ],
@@ -54,7 +54,7 @@ def test_more_takes_longer(more: dict[str, Any]) -> None:
 def test_a_cache_of_arrays_takes_longest_and_only_images_are_decoded() -> None:
     decoded = {"cache": {"records": "decoded"}}
     assert seconds(**decoded) > seconds(cache={"records": "encoded"}, validate="decode")
-    assert seconds(**decoded, images=Count()) == seconds(cache={"records": "encoded"})
+    assert seconds(**decoded, images=Totals()) == seconds(cache={"records": "encoded"})
 
 
 def test_directories_are_those_of_urls_too() -> None:
@@ -62,15 +62,15 @@ def test_directories_are_those_of_urls_too() -> None:
 
 
 def test_nothing_to_do_takes_no_time() -> None:
-    nothing = Count()
+    nothing = Totals()
     assert seconds(objects=nothing, images=nothing, copied=nothing, shards=nothing) == 0
 
 
 def test_measured_runs_are_within_a_factor_of_two() -> None:
     """Copying and packing 10,000 files of 1 kB took 4.1 s, 4,000 of 110 kB took 6.2 s."""
-    small = Count(10_000, 10_000_000)
-    large = Count(4_000, 440_000_000)
+    small = Totals(10_000, 10_000_000)
+    large = Totals(4_000, 440_000_000)
     for found, padded, took in ((small, 20_490_000, 4.1), (large, 444_000_000, 6.2)):
-        shards = Count(1, padded)
-        guess = seconds(objects=found, images=Count(), copied=found, shards=shards)
+        shards = Totals(1, padded)
+        guess = seconds(objects=found, images=Totals(), copied=found, shards=shards)
         assert took / 2 < guess < took * 2

@@ -24,8 +24,10 @@ def advance_for_ever(progress: Progress) -> None:
 
 
 def test_results_come_in_the_order_of_the_batches() -> None:
-    def step(job: Job, batch: int, *, progress: Progress, beside: int) -> tuple[int, int]:
-        return batch, beside
+    def step(
+        job: Job, batch: int, *, progress: Progress, concurrent_batches: int
+    ) -> tuple[int, int]:
+        return batch, concurrent_batches
 
     assert InlineRunner(3, NullProgress()).map(step, JOB, range(5)) == [(n, 3) for n in range(5)]
     assert InlineRunner(3, NullProgress()).map(step, JOB, []) == []
@@ -38,7 +40,7 @@ def test_an_error_or_an_interrupt_stops_the_batches_beside(
 ) -> None:
     begun, ran, ended = threading.Barrier(2), [], []
 
-    def step(job: Job, batch: int, *, progress: Progress, beside: int) -> None:
+    def step(job: Job, batch: int, *, progress: Progress, concurrent_batches: int) -> None:
         ran.append(batch)
         begun.wait(60)
         if batch == failing:
@@ -66,6 +68,6 @@ def test_an_error_or_an_interrupt_stops_the_batches_beside(
     ],
 )
 def test_memory_bounds_the_batches_at_once(fields: dict[str, Any], expected: int) -> None:
-    cluster = Cluster.model_validate({"name": "c", "local": {"url": "/x"}, **fields})
+    cluster = Cluster.model_validate({"name": "c", "storage": {"url": "/x"}, **fields})
     settings = cast(Any, type("Settings", (), {"cluster": cluster}))
     assert workers(settings) == expected

@@ -13,7 +13,7 @@ import pytest
 
 from larder.errors import DamageError, NotFoundError
 from larder.manifest.files import read_manifest, write_manifest
-from larder.pipeline.job import Ref, put_named
+from larder.pipeline.job import ManifestRef, put_named
 from larder.pipeline.manifests import Manifests, read_ref
 from larder.store import local_path, open_store
 from larder.store.base import Store
@@ -30,7 +30,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordingS
     opened.close()
 
 
-def put(store: Store, folder: Path, number: int) -> Ref:
+def put(store: Store, folder: Path, number: int) -> ManifestRef:
     batch = pa.record_batch([[number, number + 1]], schema=SCHEMA)
     return put_named(
         store, f"m-{number}", write_manifest(folder / f"{number}.parquet", SCHEMA, [batch])
@@ -68,7 +68,7 @@ def test_one_that_is_fetched_does_not_hold_up_another(
                 begun.set()
                 assert done.wait(60)
 
-    def read(ref: Ref) -> list[int]:
+    def read(ref: ManifestRef) -> list[int]:
         with manifests.fetched(waiting, ref) as path:
             return rows(path)
 

@@ -19,12 +19,12 @@ def test_variables_missing_in_either_file_are_named_at_once() -> None:
         load_settings("imagenet", "aws-us-west-2", config_dir=CONFIGS, environ={})
     assert caught.value.code == "config.missing_variable"
     assert "IMAGENET_SOURCE" in str(caught.value)
-    assert "LARDER_LOCAL" in str(caught.value)
+    assert "LARDER_STORAGE" in str(caught.value)
 
 
 def test_a_variable_missing_in_the_cluster_alone_is_named() -> None:
     environ = {"IMAGENET_SOURCE": "s3://bucket/imagenet"}
-    with pytest.raises(ConfigError, match="LARDER_LOCAL"):
+    with pytest.raises(ConfigError, match="LARDER_STORAGE"):
         load_settings("imagenet", "aws-us-west-2", config_dir=CONFIGS, environ=environ)
 
 
@@ -33,14 +33,14 @@ def test_a_server_named_by_the_environment_is_known(name: str) -> None:
     environ = {
         "IMAGENET_SOURCE": "s3://bucket/data",
         "IMAGENET_SOURCE_ENDPOINT": "http://127.0.0.1:9000",
-        "LARDER_LOCAL": "s3://bucket/data/local",
+        "LARDER_STORAGE": "s3://bucket/data/local",
         name: "http://127.0.0.1:9000",
     }
     asked = load_settings("imagenet", "aws-us-west-2", config_dir=CONFIGS, environ=environ)
-    local = asked.cluster.local
-    assert local.endpoint == "http://127.0.0.1:9000"
+    storage = asked.cluster.storage
+    assert storage.endpoint == "http://127.0.0.1:9000"
     with pytest.raises(ConfigError) as caught:
-        check_overlap(asked.dataset.source, local.url, local_endpoint=local.endpoint)
+        check_overlap(asked.dataset.source, storage.url, storage_endpoint=storage.endpoint)
     assert caught.value.code == "config.overlap"
 
 
@@ -48,7 +48,7 @@ def test_directories_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     asked = load_settings("digits", config_dir=CONFIGS)
     assert asked.dataset.source.url == str(tmp_path / "data/source/digits")
-    assert asked.cluster.local.url == str(tmp_path / "data/local")
+    assert asked.cluster.storage.url == str(tmp_path / "data/local")
     assert asked.output == tmp_path / "out/local/digits"
 
 
@@ -102,7 +102,7 @@ def test_a_wrong_setting_is_named_once() -> None:
 
 
 def test_a_home_directory_that_is_not_there() -> None:
-    for key in ("source.url", "cluster.local.url"):
+    for key in ("source.url", "cluster.storage.url"):
         settings = ["source.url=x", f"{key}=~no-such-user/x"]
         with pytest.raises(ConfigError) as caught:
             load_settings("files", config_dir=CONFIGS, settings=settings, environ={})

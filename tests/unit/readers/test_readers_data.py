@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import larder
-from larder.cache.build import build_part
+from larder.cache.build import build_file
 from larder.cache.schema import Field, Schema
 from larder.errors import ConfigError, DamageError, FatalError, LarderError
 from larder.readers.cache import CacheReader
@@ -23,7 +23,7 @@ from larder.store.memory import forget
 from larder.versions import layout
 from larder.versions.documents import (
     CacheFacts,
-    CachePart,
+    CacheFile,
     SegmentUse,
     SplitFacts,
     VersionDocument,
@@ -34,7 +34,7 @@ ID = "0123456789abcdef" * 2
 OTHER = "f" * 32
 
 
-def write_part(folder: Path, name: str, records: int, **options: Any) -> CachePart:
+def write_part(folder: Path, name: str, records: int, **options: Any) -> CacheFile:
     size = options.get("size", 4)
     extra = (Field("note", "uint8", (None,)),) if options.get("note") else ()
     schema = Schema(
@@ -49,8 +49,8 @@ def write_part(folder: Path, name: str, records: int, **options: Any) -> CachePa
         }
         for n in range(records)
     )
-    facts = build_part(rows, schema, folder / name, limit_bytes=1 << 20)
-    return CachePart(name, facts.bytes, facts.sha256, facts.digest, facts.records)
+    facts = build_file(rows, schema, folder / name, limit_bytes=1 << 20)
+    return CacheFile(name, facts.bytes, facts.sha256, facts.digest, facts.records)
 
 
 def document(cache: CacheFacts | None, **changes: Any) -> VersionDocument:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.cache.fields import field_name
-from larder.manifest.schemas import ARRANGEMENT
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples import contents
 from larder.samples.contents import Contents, ContentsTally, PartCount, RoleCount
 from larder.samples.images import is_image, role
@@ -52,7 +52,7 @@ def count(found: Samples, step: int = 1_000) -> Contents:
             for key, parts in found[start : start + step]
         ]
         # A slice, as batches of a manifest are.
-        batch = pa.RecordBatch.from_pylist([rows[0], *rows], schema=ARRANGEMENT).slice(1)
+        batch = pa.RecordBatch.from_pylist([rows[0], *rows], schema=SAMPLE_ORDER).slice(1)
         tally.add(batch.column("key"), batch.column("parts"))
     return tally.contents()
 

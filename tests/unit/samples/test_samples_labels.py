@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from larder.config.models import Labels
 from larder.errors import ConfigError
-from larder.manifest.schemas import ARRANGEMENT
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.classes import ClassTable
 from larder.samples.labelfile import parse_label_file
 from larder.samples.labels import Labeller
 
-PARTS = ARRANGEMENT.field("parts").type
+PARTS = SAMPLE_ORDER.field("parts").type
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from larder.config.models import HashSplits
 from larder.errors import ConfigError
-from larder.samples.keyed import keyed_hashes
+from larder.samples.seeded import seeded_hashes
 from larder.samples.splits import NO_SPLIT, GlobRule, HashRule
 
 # A change of these would move samples between splits of datasets that exist.
@@ -17,7 +17,7 @@ PINNED_SPLITS = "000110000001000010000101001001011000000110001001000100000000"
 
 
 def by_hash(seed: int, parts: dict[str, float], group: str | None = None) -> HashRule:
-    return HashRule(HashSplits(hash=seed, parts=parts, group=group))
+    return HashRule(HashSplits(by="hash", seed=seed, fractions=parts, group=group))
 
 
 def test_the_first_glob_that_matches_wins() -> None:
@@ -36,7 +36,7 @@ def test_a_glob_takes_whole_keys_only() -> None:
 
 
 def test_hashes_are_pinned() -> None:
-    found = keyed_hashes(7, b"larder split", ["train/a", "", "ü"])
+    found = seeded_hashes(7, b"larder split", ["train/a", "", "ü"])
     assert found.tolist() == PINNED
     assert found.dtype == np.uint64
 
@@ -64,16 +64,19 @@ def test_one_split_takes_all() -> None:
 
 def test_seeds_and_purposes_are_unrelated() -> None:
     keys = [f"k{at}" for at in range(2_000)]
-    ones = keyed_hashes(1, b"larder split", keys)
-    for other in (keyed_hashes(2, b"larder split", keys), keyed_hashes(1, b"larder shuffle", keys)):
+    ones = seeded_hashes(1, b"larder split", keys)
+    for other in (
+        seeded_hashes(2, b"larder split", keys),
+        seeded_hashes(1, b"larder shuffle", keys),
+    ):
         below = (ones < 2**63) == (other < 2**63)
         assert 0.4 < below.mean() < 0.6
 
 
 @given(st.integers(), st.lists(st.text(max_size=4), max_size=5), st.text(max_size=4))
 def test_a_hash_depends_on_its_own_key_alone(seed: int, others: list[str], key: str) -> None:
-    alone = keyed_hashes(seed, b"x", [key])[0]
-    assert keyed_hashes(seed, b"x", [*others, key])[-1] == alone
+    alone = seeded_hashes(seed, b"x", [key])[0]
+    assert seeded_hashes(seed, b"x", [*others, key])[-1] == alone
 
 
 def test_groups_stay_together() -> None:

@@ -24,7 +24,7 @@ from larder.shards.readahead import Reads, open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.memory import forget
-from larder.testing.arrangements import Content, arrange
+from larder.testing.sample_orders import Content, order_samples
 
 
 def jpeg(shade: int, side: int = 32) -> bytes:
@@ -55,7 +55,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 def plan(store: Store, contents: list[Content]) -> tuple[ShardPlan, list[Sample]]:
     """One shard of all the contents."""
-    batch = arrange(store, contents)
+    batch = order_samples(store, contents)
     (one,) = plan_shards(split_sizes([batch]), 10**9, "pets")
     return one, list(read_samples([batch]))
 
@@ -141,7 +141,7 @@ def test_webdataset_and_tarfile_read_every_sample(source: Store, target: Store) 
 def test_samples_are_taken_from_where_the_shard_before_stopped(
     source: Store, target: Store
 ) -> None:
-    batch = arrange(source, IMAGES)
+    batch = order_samples(source, IMAGES)
     plans = list(plan_shards(split_sizes([batch]), 20_000, "pets"))
     assert len(plans) > 2
     samples = read_samples([batch])

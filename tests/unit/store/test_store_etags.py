@@ -13,7 +13,7 @@ from larder.errors import ObjectError
 from larder.store import open_store
 from larder.store.base import Store
 from larder.store.etag_trust import etag_trust
-from larder.store.etags import Arrival
+from larder.store.etags import ContentCheck
 from larder.store.recording import RecordingStore
 from larder.store.s3 import S3Store
 from larder.testing.encrypted import EncryptedStore
@@ -34,9 +34,9 @@ def encrypted(inner: Store) -> RecordingStore:
 def arrive(store: Store, key: str) -> bool:
     """Read an object, as whoever reads one does; whether its etag proved it."""
     info = store.head(key)
-    arrival = Arrival(store, key, info.etag)
-    arrival.add(store.get(key, if_match=info.etag))
-    return arrival.check()
+    content_check = ContentCheck(store, key, info.etag)
+    content_check.add(store.get(key, if_match=info.etag))
+    return content_check.check()
 
 
 def test_that_etags_are_no_md5_is_learned_once() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from larder.errors import FatalError
 from larder.manifest import sort
-from larder.manifest.schemas import ARRANGEMENT
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.transfer.align import MIRRORED, align_copies
 from larder.transfer.mirrored import mirrored_objects
 from larder.transfer.receipts import COPIED
@@ -39,7 +39,7 @@ def arranged(samples: list[list[str]], rows: int) -> list[pa.RecordBatch]:
         parts = [{"ext": "x", "key": key, "size_bytes": 0, "etag": ""} for key in keys]
         return {"split": "", "key": "", "label": None, "parts": parts}
 
-    table = pa.Table.from_pylist([sample(keys) for keys in samples], schema=ARRANGEMENT)
+    table = pa.Table.from_pylist([sample(keys) for keys in samples], schema=SAMPLE_ORDER)
     batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=rows)
     return batches
 

@@ -13,7 +13,7 @@ import pytest
 
 from larder.errors import FatalError, ObjectError
 from larder.limits import ByteBudget
-from larder.progress import NullProgress, Stoppable
+from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store
 from larder.store.base import Buffer, ObjectInfo, Reader, Store
 from larder.store.recording import RecordingStore
@@ -84,7 +84,7 @@ def test_an_object_that_vanished_is_reported_and_the_others_go_on(
 
 
 class Interrupted(NullProgress):
-    """Raises from the first object on, as `larder.progress.Stoppable` does once it is stopped."""
+    """Raises from the first object on, as `larder.progress.CancellableProgress` does if stopped."""
 
     def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
         raise FatalError("run.interrupted", "stopped")
@@ -212,7 +212,7 @@ def test_nothing_that_waits_for_memory_is_copied_after_a_stop(source: Store, tar
             prefix="",
             concurrency=12,
             budget=ByteBudget(1),  # one at a time
-            progress=Stoppable(NullProgress(), stop),
+            progress=CancellableProgress(NullProgress(), stop),
             copied=note,
         )
     assert caught.value.code == "run.interrupted"

@@ -13,7 +13,7 @@ import pytest
 
 from larder.errors import LarderError
 from larder.limits import ByteBudget
-from larder.manifest.schemas import ARRANGEMENT
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.store import open_store
 from larder.store.base import Store
 from larder.transfer.align import align_copies
@@ -35,7 +35,7 @@ def aligned(keys: list[str], rows: list[Copied]) -> Iterator[pa.RecordBatch]:
     """Rows of MIRRORED: one sample of one part for each key."""
     parts = [{"ext": "bin", "key": key, "size_bytes": len(DATA), "etag": ""} for key in keys]
     samples = [{"split": "", "key": part["key"], "label": None, "parts": [part]} for part in parts]
-    batch = pa.RecordBatch.from_pylist(samples, schema=ARRANGEMENT)
+    batch = pa.RecordBatch.from_pylist(samples, schema=SAMPLE_ORDER)
     with TemporaryDirectory() as name:
         yield from align_copies(lambda: [batch], [copied_batch(rows)], work_dir=Path(name))
 

@@ -17,7 +17,7 @@ from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import (
     CacheFacts,
-    CachePart,
+    CacheFile,
     SegmentUse,
     SplitFacts,
     VersionDocument,
@@ -43,7 +43,7 @@ VERSION = VersionDocument(
     splits={"train": SplitFacts(1, 1, 2048, ("segments/x/shards/train/d-train-000000.tar",))},
     classes=("a", "ü"),
     files=(),
-    cache=CacheFacts("encoded", {"train": (CachePart("p", 1, "5" * 64, "6" * 64, 1),)}),
+    cache=CacheFacts("encoded", {"train": (CacheFile("p", 1, "5" * 64, "6" * 64, 1),)}),
 )
 
 
@@ -136,7 +136,7 @@ def test_a_tag_moved_by_many_at_once_loses_no_move(root: Store) -> None:
         ("experiment", {"template": "x.yaml"}, False),
         ("name", "other", True),
         ("shards", {"bytes": "1 MB"}, True),
-        ("shards", {"shuffle": 3}, True),
+        ("shards", {"shuffle_seed": 3}, True),
         ("shards", {"count_min": None}, False),
         ("splits", {"train": "a/**"}, True),
         ("labels", {"from": "folder"}, True),
@@ -168,8 +168,8 @@ def test_the_order_of_splits_counts() -> None:
 
 
 def test_the_order_of_hashed_splits_counts() -> None:
-    one = dataset(splits={"hash": 1, "parts": {"a": 0.8, "b": 0.2}})
-    other = dataset(splits={"hash": 1, "parts": {"b": 0.2, "a": 0.8}})
+    one = dataset(splits={"by": "hash", "seed": 1, "fractions": {"a": 0.8, "b": 0.2}})
+    other = dataset(splits={"by": "hash", "seed": 1, "fractions": {"b": 0.2, "a": 0.8}})
     assert inputs_digest(one, "d", {}) != inputs_digest(other, "d", {})
     assert segment_id(one, "d", []) != segment_id(other, "d", [])
 

@@ -1,4 +1,4 @@
-"""The arrangement: which samples there are, in the order in which they go into shards."""
+"""The sample order: which samples there are, in the order in which they go into shards."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from larder.config.models import Dataset
 from larder.errors import Failure
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
-from larder.manifest.schemas import ARRANGEMENT
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.manifest.sort import RUN_ROWS, sort_batches
-from larder.samples.bundles import bundle
 from larder.samples.contents import Contents, ContentsTally
+from larder.samples.grouped import group_parts
 from larder.samples.images import is_image
 from larder.samples.parts import PARTS, BadKeys, Intake
 from larder.samples.planner import ORDER, PLANNED, Planner
 
-__all__ = ["Arrangement", "SplitCount", "arrange"]
+__all__ = ["SampleOrder", "SplitCount", "order_samples"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class SplitCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrangement:
+class SampleOrder:
     """The samples of a dataset in the order of the shards.
 
     Attributes:
-        file: Manifest of schema ARRANGEMENT.
+        file: Manifest of schema SAMPLE_ORDER.
         samples: How many there are.
         objects: Objects that are parts of them.
         object_bytes: The sizes of these objects together.
@@ -68,7 +68,7 @@ class Arrangement:
     class_samples: tuple[int, ...]
 
 
-def arrange(
+def order_samples(
     objects: Iterable[pa.RecordBatch],
     dataset: Dataset,
     *,
@@ -76,11 +76,11 @@ def arrange(
     out: Path,
     work_dir: Path,
     run_rows: int = RUN_ROWS,
-) -> Arrangement:
+) -> SampleOrder:
     """Group objects into samples, give each its split and label, and put them into order.
 
     The order is that of the splits in the dataset file; within a split by the UTF-8 of the sample
-    key or, with ``shards.shuffle``, by a keyed hash of it. It depends on the objects and the
+    key or, with ``shards.shuffle_seed``, by a seeded hash of it. It depends on the objects and the
     dataset alone, not on how they come or how much memory there is.
 
     Bad keys are left out and reported, whatever ``on_bad_key`` says: whether they stop the run is
@@ -108,17 +108,17 @@ def arrange(
     parts = sort_batches(
         intake.parts(objects), PARTS, ["sample", "ext", "key"], work_dir=work_dir, run_rows=run_rows
     )
-    bundles = bundle(parts, dataset.split_names, bad_keys)
+    grouped = group_parts(parts, dataset.split_names, bad_keys)
     planned = sort_batches(
-        planner.plan(bundles),
+        planner.plan(grouped),
         PLANNED,
         ORDER,
         work_dir=work_dir,
         run_rows=run_rows,
     )
     tally = _Tally(planner)
-    file = write_manifest(out, ARRANGEMENT, tally.rows(planned))
-    return Arrangement(
+    file = write_manifest(out, SAMPLE_ORDER, tally.rows(planned))
+    return SampleOrder(
         file=file,
         samples=file.rows,
         objects=tally.objects,
@@ -140,7 +140,7 @@ def _label_keys(dataset: Dataset) -> list[str]:
 
 
 class _Tally:
-    """Turns planned samples into rows of the arrangement, and counts them."""
+    """Turns planned samples into rows of the sample order, and counts them."""
 
     def __init__(self, planner: Planner) -> None:
         self.objects = self.image_objects = 0
@@ -152,7 +152,7 @@ class _Tally:
         self._planner = planner
 
     def rows(self, planned: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of schema ARRANGEMENT for sorted rows of `larder.samples.planner.PLANNED`."""
+        """Rows of schema SAMPLE_ORDER for sorted rows of `larder.samples.planner.PLANNED`."""
         numbers: pa.Array | None = None
         for batch in planned:
             # Only now: no row comes out of the sort before every sample has been labelled.
@@ -164,7 +164,7 @@ class _Tally:
             if self.classes:
                 self.class_samples += np.bincount(labels.to_numpy(), minlength=len(self.classes))
             columns = [splits, batch.column("key"), labels, batch.column("parts")]
-            rows = pa.RecordBatch.from_arrays(columns, schema=ARRANGEMENT)
+            rows = pa.RecordBatch.from_arrays(columns, schema=SAMPLE_ORDER)
             self.digest.update_batch(rows)
             yield rows
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["keyed_hashes"]
+__all__ = ["seeded_hashes"]
 
 
-def keyed_hashes(seed: int, purpose: bytes, texts: Iterable[str]) -> npt.NDArray[np.uint64]:
+def seeded_hashes(seed: int, purpose: bytes, texts: Iterable[str]) -> npt.NDArray[np.uint64]:
     """Hash texts: blake2b of their UTF-8 with 8 bytes of output, as big-endian numbers.
 
     The key is the sha256 of the seed's decimal digits.

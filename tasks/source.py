@@ -6,24 +6,24 @@ from pathlib import Path
 
 from prefect import task
 
-from larder.pipeline import survey as steps
+from larder.pipeline import source as steps
 from larder.pipeline.settings import Settings
-from larder.pipeline.survey import Survey
+from larder.pipeline.source import SourceState
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["note_inputs", "survey_source"]
+__all__ = ["inspect_source", "note_inputs"]
 
 
 @task(name="inventory", task_run_name="inventory of {settings.dataset.name}", **RETRIED)
 @cancelled_when_stopped
-def survey_source(settings: Settings, folder: Path) -> Survey:
+def inspect_source(settings: Settings, folder: Path) -> SourceState:
     """Take the inventory of the source, into a private folder."""
-    return steps.survey(settings.dataset, settings.cluster, folder, current_progress())
+    return steps.inspect_source(settings.dataset, settings.cluster, folder, current_progress())
 
 
 @task(name="reuse", task_run_name="reuse version {found.published.id}", **RETRIED)
 @cancelled_when_stopped
-def note_inputs(settings: Settings, found: Survey) -> None:
+def note_inputs(settings: Settings, found: SourceState) -> None:
     """Remember what these inputs led to, and let the tag name it."""
     steps.note_inputs(settings.dataset, settings.cluster, found)

@@ -65,8 +65,8 @@ def test_what_is_not_there_in_full_length_is_named_and_the_way_out_works(
 ) -> None:
     lab = directory_lab(tmp_path, **FIELDS)
     first = lab.prepare()
-    before = listing(str(lab.local))
-    (path,) = Path(str(lab.local)).rglob(part)
+    before = listing(str(lab.storage))
+    (path,) = Path(str(lab.storage)).rglob(part)
     alter(path)
     error = damage(lab)
     assert (error.code, error.exit_status) == ("damage.size", 4)
@@ -78,14 +78,14 @@ def test_what_is_not_there_in_full_length_is_named_and_the_way_out_works(
     assert again["copied"]["count"] == 0
     lab.check()
     assert lab.prepare()["status"] == "reused"
-    published = {key for key in listing(str(lab.local)) if "/work/" not in key}
+    published = {key for key in listing(str(lab.storage)) if "/work/" not in key}
     assert published == {key for key in before if "/work/" not in key}
 
 
 def test_the_document_of_the_segment_is_looked_for_too(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path, **FIELDS)
     first = lab.prepare()
-    (path,) = Path(str(lab.local)).rglob("segment.json")
+    (path,) = Path(str(lab.storage)).rglob("segment.json")
     path.unlink()
     error = damage(lab)
     assert error.where == f"file://{path}"
@@ -97,7 +97,7 @@ def test_the_document_of_the_segment_is_looked_for_too(tmp_path: Path) -> None:
 def test_the_first_is_named_and_the_others_are_counted(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path, **FIELDS)
     lab.prepare()
-    for path in Path(str(lab.local)).rglob("*.tar"):
+    for path in Path(str(lab.storage)).rglob("*.tar"):
         path.unlink()
     error = damage(lab)
     assert error.where.endswith("shards/train/d-train-000000.tar")
@@ -109,7 +109,7 @@ def test_other_inputs_of_the_same_version_hand_over_no_damage_either(tmp_path: P
     lab = directory_lab(tmp_path, on_bad_key="skip", **FIELDS)
     lab.prepare()
     write(lab.source, {"README": b"words"})
-    (path,) = Path(str(lab.local)).rglob("d-train-000001.tar")
+    (path,) = Path(str(lab.storage)).rglob("d-train-000001.tar")
     path.unlink()
     assert damage(lab).where == f"file://{path}"
     with pytest.raises(DamageError):

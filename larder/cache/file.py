@@ -1,4 +1,4 @@
-"""Reads one part of a cache: records by number, one or a batch at a time."""
+"""Reads one cache file: records by number, one or a batch at a time."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 import lmdb
 
 from larder.cache.environment import acquire, release
-from larder.cache.layout import SCHEMA_KEY, PartFacts, record_key
+from larder.cache.layout import SCHEMA_KEY, CacheFileFacts, record_key
 from larder.cache.record import Array, Buffer, Codec, Column, ContentDigest, empty_columns
 from larder.cache.schema import Schema
 from larder.cache.scratch import disk_errors
 from larder.errors import DamageError
 
-__all__ = ["PartReader", "open_part"]
+__all__ = ["CacheFileReader", "open_file"]
 
 
-def open_part(
-    path: Path, facts: PartFacts, *, verify: bool = False, check_records: bool = True
-) -> PartReader:
+def open_file(
+    path: Path, facts: CacheFileFacts, *, verify: bool = False, check_records: bool = True
+) -> CacheFileReader:
     """Open a part whose file is on a local disk.
 
     The length is checked before LMDB maps the file, because reading a mapping of a file that was
@@ -47,10 +47,10 @@ def open_part(
             raise DamageError("damage.size", message, where=str(path))
         if verify:
             _verify_file(path, facts)
-    return PartReader(path, facts, check_records=check_records)
+    return CacheFileReader(path, facts, check_records=check_records)
 
 
-def _verify_file(path: Path, facts: PartFacts) -> None:
+def _verify_file(path: Path, facts: CacheFileFacts) -> None:
     with open(path, "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != facts.sha256:
@@ -58,8 +58,8 @@ def _verify_file(path: Path, facts: PartFacts) -> None:
         raise DamageError("damage.digest", message, where=str(path))
 
 
-class PartReader:
-    """The records of one part; `open_part` makes one.
+class CacheFileReader:
+    """The records of one part; `open_file` makes one.
 
     It may be used by many threads and after a fork. What is pickled is the path and the facts.
 
@@ -68,7 +68,7 @@ class PartReader:
         schema: The fields of every record.
     """
 
-    def __init__(self, path: Path, facts: PartFacts, *, check_records: bool = True) -> None:
+    def __init__(self, path: Path, facts: CacheFileFacts, *, check_records: bool = True) -> None:
         self.path = path
         self._facts = facts
         self._check_records = check_records
@@ -152,7 +152,7 @@ class PartReader:
         """The records in order."""
         return (self[number] for number in range(len(self)))
 
-    def __enter__(self) -> PartReader:
+    def __enter__(self) -> CacheFileReader:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -163,7 +163,7 @@ class PartReader:
 
     @contextmanager
     def _reading(self) -> Iterator[Callable[[int], Buffer]]:
-        assert self.close.alive, "a part is read before it is closed"
+        assert self.close.alive, "a cache file is read before it is closed"
         number = -1
 
         def record(index: int) -> Buffer:
@@ -207,5 +207,5 @@ class PartReader:
         return schema
 
 
-def _reopen(path: Path, facts: PartFacts, check_records: bool) -> PartReader:
-    return open_part(path, facts, check_records=check_records)
+def _reopen(path: Path, facts: CacheFileFacts, check_records: bool) -> CacheFileReader:
+    return open_file(path, facts, check_records=check_records)

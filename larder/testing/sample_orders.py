@@ -1,4 +1,4 @@
-"""Samples put into a store, and the arrangement that names them."""
+"""Samples put into a store, and the sample order that names them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from larder.manifest.schemas import ARRANGEMENT
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.store import Store
 
-__all__ = ["Content", "arrange"]
+__all__ = ["Content", "order_samples"]
 
 
 class Content(NamedTuple):
@@ -29,8 +29,8 @@ class Content(NamedTuple):
     split: str = "train"
 
 
-def arrange(store: Store, samples: Iterable[Content]) -> pa.RecordBatch:
-    """Put each part as the object ``KEY.EXT``; rows of `larder.manifest.schemas.ARRANGEMENT`."""
+def order_samples(store: Store, samples: Iterable[Content]) -> pa.RecordBatch:
+    """Put each part as the object ``KEY.EXT``; rows of `larder.manifest.schemas.SAMPLE_ORDER`."""
     rows = []
     for sample in samples:
         parts = []
@@ -41,4 +41,4 @@ def arrange(store: Store, samples: Iterable[Content]) -> pa.RecordBatch:
         rows.append(
             {"split": sample.split, "key": sample.key, "label": sample.label, "parts": parts}
         )
-    return pa.RecordBatch.from_pylist(rows, schema=ARRANGEMENT)
+    return pa.RecordBatch.from_pylist(rows, schema=SAMPLE_ORDER)

@@ -10,26 +10,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ConfigError
-from larder.manifest.schemas import ARRANGEMENT
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.parts import BadKeys
 
-__all__ = ["BUNDLES", "bundle"]
+__all__ = ["GROUPED", "group_parts"]
 
-_PARTS = ARRANGEMENT.field("parts").type
+_PARTS = SAMPLE_ORDER.field("parts").type
 
-BUNDLES = pa.schema(
+GROUPED = pa.schema(
     [
         pa.field("split", pa.int16(), nullable=False),
         pa.field("key", pa.string(), nullable=False),
         pa.field("parts", _PARTS, nullable=False),
     ]
 )
-"""One row per sample, ordered by key; ``parts`` as in ARRANGEMENT."""
+"""One row per sample, ordered by key; ``parts`` as in SAMPLE_ORDER."""
 
 _Flags = npt.NDArray[np.bool_]
 
 
-def bundle(
+def group_parts(
     parts: Iterable[pa.RecordBatch], split_names: Sequence[str], bad_keys: BadKeys
 ) -> Iterator[pa.RecordBatch]:
     """Group the parts of each sample.
@@ -43,7 +43,7 @@ def bundle(
         bad_keys: Where to note parts that have to go.
 
     Yields:
-        Rows of `BUNDLES`.
+        Rows of `GROUPED`.
 
     Raises:
         ConfigError: ``config.unmatched_split``: a sample whose parts fall into two splits.
@@ -52,7 +52,7 @@ def bundle(
         rows = _without_duplicates(whole, bad_keys)
         same = _same_as_before(rows.column("sample"))
         _check_splits(rows, same, split_names)
-        yield _bundled(rows, np.flatnonzero(~same))
+        yield _grouped(rows, np.flatnonzero(~same))
 
 
 def _whole_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -109,12 +109,12 @@ def _check_splits(rows: pa.RecordBatch, same: _Flags, split_names: Sequence[str]
         )
 
 
-def _bundled(rows: pa.RecordBatch, starts: npt.NDArray[np.intp]) -> pa.RecordBatch:
+def _grouped(rows: pa.RecordBatch, starts: npt.NDArray[np.intp]) -> pa.RecordBatch:
     fields = _PARTS.value_type.fields
     parts = pa.StructArray.from_arrays([rows.column(field.name) for field in fields], fields=fields)
     offsets = pa.array(np.append(starts, rows.num_rows), pa.int32())
     firsts = rows.take(pa.array(starts))
     lists = pa.ListArray.from_arrays(offsets, parts, type=_PARTS)
     return pa.RecordBatch.from_arrays(
-        [firsts.column("split"), firsts.column("sample"), lists], schema=BUNDLES
+        [firsts.column("split"), firsts.column("sample"), lists], schema=GROUPED
     )

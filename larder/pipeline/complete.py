@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from larder.errors import DamageError, NotFoundError
 from larder.manifest.schemas import SHARDS
-from larder.pipeline.job import Ref, listed
+from larder.pipeline.job import ManifestRef, listed
 from larder.pipeline.manifests import read_ref
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
@@ -20,10 +20,10 @@ from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
 
-__all__ = ["check_whole"]
+__all__ = ["check_complete"]
 
 
-def check_whole(root: Store, version: VersionDocument) -> None:
+def check_complete(root: Store, version: VersionDocument) -> None:
     """Look whether every file of a version is there in its full length.
 
     Args:
@@ -74,7 +74,7 @@ def _named(version: VersionDocument) -> Iterator[tuple[str, int | None]]:
 def _shards(root: Store, version: VersionDocument) -> Iterator[tuple[str, int | None]]:
     for file in version.files:
         if file.role == "shards":
-            ref = Ref(file.path, file.sha256, file.bytes, rows=-1)
+            ref = ManifestRef(file.path, file.sha256, file.bytes, rows=-1)
             for batch in read_ref(root, ref, SHARDS, columns=["segment", "split", "name", "bytes"]):
                 segments, splits, names, sizes = (c.to_pylist() for c in batch.columns)
                 yield from zip(map(layout.shard_key, segments, splits, names), sizes, strict=True)

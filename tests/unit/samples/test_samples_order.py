@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from larder.config.models import Dataset
 from larder.errors import ConfigError
 from larder.manifest.files import read_manifest
-from larder.manifest.schemas import ARRANGEMENT, OBJECTS
-from larder.samples.arrange import Arrangement, SplitCount, arrange
+from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.samples.grouping import bad_key_reason, split_key
+from larder.samples.order import SampleOrder, SplitCount, order_samples
 
 Row = tuple[str, str, int | None, list[dict[str, Any]]]
 
@@ -49,10 +49,10 @@ def run(
     cut: int = 1_000,
     run_rows: int = 1_000,
     **fields: Any,
-) -> tuple[Arrangement, list[Row]]:
+) -> tuple[SampleOrder, list[Row]]:
     if not isinstance(sizes, dict):
         sizes = dict.fromkeys(sizes, 1)
-    found = arrange(
+    found = order_samples(
         batches(sizes, cut),
         dataset(**fields),
         label_files=files or {},
@@ -62,7 +62,7 @@ def run(
     )
     rows = [
         tuple(row.values())
-        for batch in read_manifest(found.file.path, ARRANGEMENT)
+        for batch in read_manifest(found.file.path, SAMPLE_ORDER)
         for row in batch.to_pylist()
     ]
     assert found.samples == found.file.rows == len(rows)
@@ -176,8 +176,8 @@ def test_without_labels_there_are_none(tmp_path: Path) -> None:
 def test_a_shuffle_is_pinned_and_a_permutation(tmp_path: Path) -> None:
     keys = [f"k{at}.jpg" for at in range(10)]
     _, plain = run(tmp_path, keys)
-    _, seven = run(tmp_path, keys, shards={"shuffle": 7})
-    _, eight = run(tmp_path, keys, shards={"shuffle": 8})
+    _, seven = run(tmp_path, keys, shards={"shuffle_seed": 7})
+    _, eight = run(tmp_path, keys, shards={"shuffle_seed": 8})
     assert keys_of(seven) == SHUFFLED
     assert keys_of(seven) != keys_of(eight)
     assert sorted(keys_of(seven)) == sorted(keys_of(eight)) == keys_of(plain)
@@ -185,7 +185,7 @@ def test_a_shuffle_is_pinned_and_a_permutation(tmp_path: Path) -> None:
 
 def test_hash_splits_put_parts_together(tmp_path: Path) -> None:
     keys = [f"k{at}.{ext}" for at in range(50) for ext in ("jpg", "txt")]
-    splits = {"hash": 1, "parts": {"b": 0.5, "a": 0.5}}
+    splits = {"by": "hash", "seed": 1, "fractions": {"b": 0.5, "a": 0.5}}
     found, rows = run(tmp_path, keys, splits=splits)
     assert len(rows) == 50
     assert {len(row[3]) for row in rows} == {2}
@@ -244,11 +244,11 @@ names = st.tuples(
 shapes = st.fixed_dictionaries(
     {},
     optional={
-        "shards": st.just({"shuffle": 3}),
+        "shards": st.just({"shuffle_seed": 3}),
         "splits": st.sampled_from(
             [
                 {"t": ["a*", "a/**"], "v": "**"},
-                {"hash": 5, "parts": {"v": 0.25, "t": 0.5, "u": 0.25}},
+                {"by": "hash", "seed": 5, "fractions": {"v": 0.25, "t": 0.5, "u": 0.25}},
             ]
         ),
     },

@@ -11,9 +11,9 @@ from pathlib import Path
 from larder.config.location import check_overlap
 from larder.config.models import Cluster, Dataset
 from larder.errors import ConfigError, NotFoundError, ObjectError
+from larder.pipeline.complete import check_complete
 from larder.pipeline.job import opened, root_url
 from larder.pipeline.unchanged import unchanged_version
-from larder.pipeline.whole import check_whole
 from larder.progress import Progress
 from larder.store import object_url
 from larder.store.base import Store
@@ -21,9 +21,9 @@ from larder.transfer.inventory import Inventory, take_inventory
 from larder.units import format_bytes
 from larder.versions.documents import VersionDocument
 from larder.versions.identity import inputs_digest
-from larder.versions.publish import TAG, find_prepared, move_tag, our_own, remember_inputs
+from larder.versions.publish import TAG, find_prepared, move_tag, own_file_errors, remember_inputs
 
-__all__ = ["LabelFile", "Survey", "note_inputs", "survey"]
+__all__ = ["LabelFile", "SourceState", "inspect_source", "note_inputs"]
 
 MAX_LABEL_FILE_BYTES = 256 * 1024**2
 
@@ -38,7 +38,7 @@ class LabelFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class SourceState:
     """What a run finds before it does anything.
 
     Attributes:
@@ -62,22 +62,24 @@ class Survey:
     noted: bool
 
 
-def survey(dataset: Dataset, cluster: Cluster, folder: Path, progress: Progress) -> Survey:
-    """List the source and look its inputs digest up at the local side. Writes into ``folder`` only.
+def inspect_source(
+    dataset: Dataset, cluster: Cluster, folder: Path, progress: Progress
+) -> SourceState:
+    """List the source and look its inputs digest up at the storage. Writes into ``folder`` only.
 
     Args:
         dataset: As configured.
         cluster: As configured.
         folder: A private directory, for the inventory.
-        progress: Told of stage ``inventory``.
+        progress: Reports progress of stage ``inventory``.
 
     Raises:
         ConfigError: The source is empty, overlaps the local URL, or lacks a label file.
         StoreError: A store refuses or cannot be reached.
         DamageError: These inputs were prepared before, and not all of that is there any more; see
-            `larder.pipeline.whole.check_whole`.
+            `larder.pipeline.complete.check_complete`.
     """
-    check_overlap(dataset.source, cluster.local.url, local_endpoint=cluster.local.endpoint)
+    check_overlap(dataset.source, cluster.storage.url, storage_endpoint=cluster.storage.endpoint)
     inventory_us = time.time_ns() // 1000
     with opened(dataset.source) as source:
         inventory = take_inventory(
@@ -89,7 +91,7 @@ def survey(dataset: Dataset, cluster: Cluster, folder: Path, progress: Progress)
         )
         label_files = _read_label_files(dataset, source)
         inputs = inputs_digest(dataset, inventory.digest, _digests(label_files))
-        with opened(cluster.local, root_url(dataset, cluster)) as root:
+        with opened(cluster.storage, root_url(dataset, cluster)) as root:
             published = find_prepared(root, inputs)
             noted = published is not None
             if published is None:
@@ -102,8 +104,8 @@ def survey(dataset: Dataset, cluster: Cluster, folder: Path, progress: Progress)
                     progress=progress,
                 )
             if published is not None:
-                check_whole(root, published)
-    return Survey(
+                check_complete(root, published)
+    return SourceState(
         dataset=dataset,
         cluster=cluster,
         inventory=inventory,
@@ -115,14 +117,14 @@ def survey(dataset: Dataset, cluster: Cluster, folder: Path, progress: Progress)
     )
 
 
-def note_inputs(dataset: Dataset, cluster: Cluster, found: Survey) -> None:
+def note_inputs(dataset: Dataset, cluster: Cluster, found: SourceState) -> None:
     """Remember that these inputs led to the version found, and let ``latest`` name it.
 
     Nothing is written if both are so already.
     """
     version = found.published
     assert version is not None, "these inputs led to no version"
-    with opened(cluster.local, root_url(dataset, cluster)) as root:
+    with opened(cluster.storage, root_url(dataset, cluster)) as root:
         if not found.noted:
             remember_inputs(root, found.inputs, version.id)
         move_tag(root, TAG, version.id, found.inventory_us)
@@ -140,7 +142,7 @@ def _read_label_files(dataset: Dataset, source: Store) -> dict[str, LabelFile]:
 def _read_label_file(source: Store, split: str, key: str) -> LabelFile:
     where = object_url(source.url, key)
     try:
-        with our_own():
+        with own_file_errors():
             size_bytes = source.head(key).size_bytes
             _check_length(size_bytes, where)
             data = bytes(source.get(key))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["ConfigFile", "Handover", "SplitHandover"]
+__all__ = ["ConfigFile", "SplitInfo", "VersionInfo"]
 
 
 @dataclass(frozen=True, slots=True)
-class SplitHandover:
+class SplitInfo:
     """One split of the version.
 
     Attributes:
@@ -29,7 +29,7 @@ class SplitHandover:
 
 
 @dataclass(frozen=True, slots=True)
-class Handover:
+class VersionInfo:
     """A published version, and where it stands.
 
     Attributes:
@@ -38,7 +38,7 @@ class Handover:
         digest: Content digest of the version.
         location: URL of the version, ``LOCAL/larder/DATASET/versions/ID``.
         root: URL or absolute path of the dataset's root, ``LOCAL/larder/DATASET/``.
-        local_url: URL or absolute path of the local side, ``LOCAL``.
+        storage_url: URL or absolute path of the storage, ``LOCAL``.
         splits: By name.
         classes: Number of classes; None for a dataset without labels.
         cache: Paths of the LMDB parts of each split, relative to the root or below it; None if the
@@ -50,8 +50,8 @@ class Handover:
     digest: str
     location: str
     root: str
-    local_url: str
-    splits: Mapping[str, SplitHandover]
+    storage_url: str
+    splits: Mapping[str, SplitInfo]
     classes: int | None = None
     cache: Mapping[str, tuple[str, ...]] | None = None
 
