@@ -14,8 +14,10 @@ DISTRIBUTION = "larder-data"
 EXTRAS: dict[str, dict[str, str]] = {
     "prepare": {
         "PIL": "pillow",
+        "_duckdb": "duckdb",
         "boto3": "boto3",
         "botocore": "boto3",
+        "duckdb": "duckdb",
         "pyarrow": "pyarrow",
         "pydantic": "pydantic",
         "pydantic_core": "pydantic",
