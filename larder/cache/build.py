@@ -23,7 +23,7 @@ from larder.cache.scratch import disk_errors, draft
 from larder.errors import FatalError, StoreError
 from larder.units import format_bytes, format_count
 
-__all__ = ["build_part"]
+__all__ = ["build_file"]
 
 TRANSACTION_BYTES: Final = 64_000_000
 MAP_BYTES: Final = 1 << 30
@@ -31,7 +31,7 @@ MAP_BYTES: Final = 1 << 30
 _LARGEST_RECORD_BYTES = (1 << 32) - 1
 
 
-def build_part(
+def build_file(
     records: Iterable[Mapping[str, Value]],
     schema: Schema,
     path: Path,

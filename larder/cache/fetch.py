@@ -17,7 +17,7 @@ from larder.store.base import Store
 from larder.temporary import wait_for_lock
 from larder.units import format_bytes
 
-__all__ = ["VARIABLE", "cache_directory", "fetch_part"]
+__all__ = ["VARIABLE", "cache_directory", "fetch_file"]
 
 VARIABLE = "LARDER_CACHE_DIR"
 """Environment variable that names the directory of downloaded cache files."""
@@ -28,7 +28,7 @@ def cache_directory(given: str | Path | None = None) -> Path:
     return Path(given or os.environ.get(VARIABLE) or "~/.cache/larder").expanduser()
 
 
-def fetch_part(store: Store, key: str, facts: CacheFileFacts, directory: Path) -> Path:
+def fetch_file(store: Store, key: str, facts: CacheFileFacts, directory: Path) -> Path:
     """The path of a cache file on a local disk; downloaded, unless the store is a directory.
 
     A downloaded file is named by its sha256 and appears after it was verified, so it is never

@@ -17,12 +17,12 @@ from larder.cache.schema import Schema
 from larder.cache.scratch import disk_errors
 from larder.errors import DamageError
 
-__all__ = ["PartReader", "open_file"]
+__all__ = ["CacheFileReader", "open_file"]
 
 
 def open_file(
     path: Path, facts: CacheFileFacts, *, verify: bool = False, check_records: bool = True
-) -> PartReader:
+) -> CacheFileReader:
     """Open a cache file on a local disk.
 
     The length is checked before LMDB maps the file, because reading beyond the end of a truncated
@@ -47,7 +47,7 @@ def open_file(
             raise DamageError("damage.size", message, where=str(path))
         if verify:
             _verify_file(path, facts)
-    return PartReader(path, facts, check_records=check_records)
+    return CacheFileReader(path, facts, check_records=check_records)
 
 
 def _verify_file(path: Path, facts: CacheFileFacts) -> None:
@@ -58,7 +58,7 @@ def _verify_file(path: Path, facts: CacheFileFacts) -> None:
         raise DamageError("damage.digest", message, where=str(path))
 
 
-class PartReader:
+class CacheFileReader:
     """The records of one cache file; created by `open_file`.
 
     It may be used by many threads and after a fork. It is pickled as the path and the facts.
@@ -152,7 +152,7 @@ class PartReader:
         """The records in order."""
         return (self[number] for number in range(len(self)))
 
-    def __enter__(self) -> PartReader:
+    def __enter__(self) -> CacheFileReader:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -207,5 +207,5 @@ class PartReader:
         return schema
 
 
-def _reopen(path: Path, facts: CacheFileFacts, check_records: bool) -> PartReader:
+def _reopen(path: Path, facts: CacheFileFacts, check_records: bool) -> CacheFileReader:
     return open_file(path, facts, check_records=check_records)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import google_crc32c
 
-from larder.cache.build import build_part
+from larder.cache.build import build_file
 from larder.cache.fields import (
     KEY,
     LABEL,
@@ -89,14 +89,14 @@ def build_samples(
     window_bytes: int = WINDOW_BYTES,
     progress: Progress | None = None,
 ) -> CacheFileFacts:
-    """Build the part of one split. Memory is ``window_bytes`` and what `build_part` needs.
+    """Build the part of one split. Memory is ``window_bytes`` and what `build_file` needs.
 
     Args:
         samples: The samples.
         kind: Whether images are decoded.
-        path: The file: see `build_part`.
-        limit_bytes: The budget of the file: see `build_part`.
-        reserve_bytes: What the disk must have left: see `build_part`.
+        path: The file: see `build_file`.
+        limit_bytes: The budget of the file: see `build_file`.
+        reserve_bytes: What the disk must have left: see `build_file`.
         threads: Images decoded at once; one per core if None.
         window_bytes: Bytes of images, encoded and decoded, under way at once.
         progress: Told what advances in `STAGE`; its start and finish are for who knows all splits.
@@ -116,7 +116,7 @@ def build_samples(
         )
         try:
             with closing(made) as records:
-                return build_part(
+                return build_file(
                     records, schema, path, limit_bytes=limit_bytes, reserve_bytes=reserve_bytes
                 )
         except Misfit as misfit:

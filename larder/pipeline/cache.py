@@ -1,4 +1,4 @@
-"""The cache step: one LMDB part per split, built on a local disk, verified, then stored."""
+"""The cache step: one LMDB file per split, built on a local disk, verified, then stored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from larder.versions.documents import CacheFile, seal, unseal
 __all__ = ["CacheBatch", "cache_split", "cache_splits"]
 
 DISK_RESERVE = 0.05
-"""Of what is free on the builder's disk when a part is begun: so much of it stays free."""
+"""Of what is free on the builder's disk when a cache file is begun: so much of it stays free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class CacheBatch:
 
 
 def cache_splits(job: Job, index: Index) -> list[CacheBatch]:
-    """The parts to build: one for each split that has samples; none without a cache."""
+    """The files to build: one for each split that has samples; none without a cache."""
     batches: list[CacheBatch] = []
     first_row = 0
     for split, facts in index.splits.items():
@@ -66,7 +66,7 @@ def cache_splits(job: Job, index: Index) -> list[CacheBatch]:
 def cache_split(
     job: Job, batch: CacheBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> CacheFile:
-    """Build the part of one split and store it; one that is stored already is kept.
+    """Build the file of one split and store it; one that is stored already is kept.
 
     Args:
         job: The run.
@@ -76,17 +76,17 @@ def cache_split(
 
     Raises:
         ObjectError: ``sample.undecodable``.
-        DamageError: A shard is not what was written, or the part does not read back as built.
+        DamageError: A shard is not what was written, or the file does not read back as built.
         StoreError: ``store.full``: no space is left on the disk that it is built on, or next to
             none; parts that are built at once share it.
     """
     assert job.dataset.cache is not None, "there is no cache to build"
     with opened_root(job) as root:
         note = f"{layout.work_prefix(job.segment)}cache/{batch.split}.json"
-        part = _stored(root, note)
-        if part is not None:
+        file = _stored(root, note)
+        if file is not None:
             progress.advance("cache", objects=batch.rows, bytes=batch.bytes)
-            return part
+            return file
         with workshop(_workshop_place(root)) as folder:
             path = folder / f"{batch.split}.mdb"
             facts = build_samples(
@@ -102,9 +102,9 @@ def cache_split(
                 built.verify()
             key = layout.cache_key(job.segment, batch.split, facts.sha256)
             stored = root.upload(key, path)
-        part = CacheFile(key, facts.bytes, facts.sha256, facts.digest, facts.records)
-        _leave_receipt(root, note, part, stored.etag)
-    return part
+        file = CacheFile(key, facts.bytes, facts.sha256, facts.digest, facts.records)
+        _leave_receipt(root, note, file, stored.etag)
+    return file
 
 
 def _stored(root: Store, note: str) -> CacheFile | None:
@@ -116,21 +116,21 @@ def _stored(root: Store, note: str) -> CacheFile | None:
     try:
         plain = unseal(bytes(root.get(note)), object_url(root.url, note))
         etag = plain.pop("etag", "")
-        part = CacheFile(**plain)
-        info = root.head(part.path)
+        file = CacheFile(**plain)
+        info = root.head(file.path)
     except (NotFoundError, TypeError):
         return None
-    if info.size_bytes != part.bytes:
+    if info.size_bytes != file.bytes:
         return None
     if info.etag != etag:
-        if not has_sha256(root, info, part.sha256):
+        if not has_sha256(root, info, file.sha256):
             return None
-        _leave_receipt(root, note, part, info.etag)
-    return part
+        _leave_receipt(root, note, file, info.etag)
+    return file
 
 
-def _leave_receipt(root: Store, note: str, part: CacheFile, etag: str) -> None:
-    root.put(note, seal({**asdict(part), "etag": etag}))
+def _leave_receipt(root: Store, note: str, file: CacheFile, etag: str) -> None:
+    root.put(note, seal({**asdict(file), "etag": etag}))
 
 
 def _workshop_place(root: Store) -> Path:

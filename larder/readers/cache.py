@@ -9,7 +9,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from larder.cache.file import PartReader
+from larder.cache.file import CacheFileReader
 from larder.cache.record import Array, Column, empty_columns
 from larder.cache.schema import Field, Schema
 from larder.errors import FatalError
@@ -32,10 +32,10 @@ class CacheReader:
         FatalError: ``cache.format``: files with incompatible fields.
     """
 
-    def __init__(self, parts: Sequence[PartReader]) -> None:
-        self._parts = tuple(parts)
-        self._starts = [0, *accumulate(len(part) for part in parts)]
-        self.schema = _merged([part.schema for part in parts], str(parts[0].path))
+    def __init__(self, files: Sequence[CacheFileReader]) -> None:
+        self._files = tuple(files)
+        self._starts = [0, *accumulate(len(file) for file in files)]
+        self.schema = _merged([file.schema for file in files], str(files[0].path))
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -50,7 +50,7 @@ class CacheReader:
         """
         number = int(self._numbers([index])[0])
         home = bisect_right(self._starts, number) - 1
-        return self._parts[home][number - self._starts[home]]
+        return self._files[home][number - self._starts[home]]
 
     def batch(
         self, indices: Sequence[int] | Array, *, fields: Sequence[str] | None = None
@@ -76,12 +76,12 @@ class CacheReader:
         homes = np.searchsorted(self._starts, numbers, side="right") - 1
         for home in np.unique(homes):
             (rows,) = np.nonzero(homes == home)
-            self._parts[home].read_into(columns, rows, numbers[rows] - self._starts[home])
+            self._files[home].read_into(columns, rows, numbers[rows] - self._starts[home])
         return columns
 
     def __iter__(self) -> Iterator[dict[str, Array]]:
         """The records in order."""
-        return (record for part in self._parts for record in part)
+        return (record for file in self._files for record in file)
 
     def batches(
         self, size: int, *, fields: Sequence[str] | None = None
@@ -96,13 +96,13 @@ class CacheReader:
         Raises:
             DamageError: ``damage.record``, ``damage.digest``.
         """
-        for part in self._parts:
-            part.verify()
+        for file in self._files:
+            file.verify()
 
     def close(self) -> None:
         """Close the files; the reader cannot be used any more."""
-        for part in self._parts:
-            part.close()
+        for file in self._files:
+            file.close()
 
     def __enter__(self) -> CacheReader:
         return self
@@ -111,7 +111,7 @@ class CacheReader:
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return CacheReader, (self._parts,)
+        return CacheReader, (self._files,)
 
     def _numbers(self, indices: Sequence[int] | Array) -> Array:
         given = np.asarray(indices)

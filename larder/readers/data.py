@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from larder.cache.fetch import cache_directory, fetch_part
-from larder.cache.file import PartReader, open_file
+from larder.cache.fetch import cache_directory, fetch_file
+from larder.cache.file import CacheFileReader, open_file
 from larder.cache.layout import CacheFileFacts
 from larder.errors import ConfigError, DamageError, StoreError
 from larder.readers.address import Address, parse_address
@@ -115,13 +115,13 @@ class Data:
             FatalError: ``cache.format``: another format, or another release line of LMDB.
             StoreError: ``store.full``: no space is left for a download.
         """
-        parts = self._parts(split)
-        readers: list[PartReader] = []
+        files = self._files(split)
+        readers: list[CacheFileReader] = []
         try:
             with self._access.store() as store:
-                for part in parts:
-                    facts = CacheFileFacts(part.bytes, part.sha256, part.digest, part.records)
-                    path = fetch_part(store, part.path, facts, self._cache_dir)
+                for file in files:
+                    facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
+                    path = fetch_file(store, file.path, facts, self._cache_dir)
                     readers.append(
                         open_file(path, facts, verify=verify, check_records=check_records)
                     )
@@ -141,7 +141,7 @@ class Data:
             )
         return self._document.splits[split]
 
-    def _parts(self, split: str) -> tuple[CacheFile, ...]:
+    def _files(self, split: str) -> tuple[CacheFile, ...]:
         self._split(split)
         cached = self._document.cache.splits if self._document.cache else {}
         if not cached.get(split):

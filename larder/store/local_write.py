@@ -51,12 +51,13 @@ class LocalWriter:
         sweep_once(self._folder, self._handle)
 
     def _create(self) -> int:
-        # More than once, as a delete may take the emptied directory away between the two calls.
+        # More than once, as a delete may remove an emptied directory between any two calls.
         for _ in range(_MOST_TRIES):
             with suppress(FileNotFoundError):
                 self._draft, handle = open_draft(self._folder)
                 return handle
-            make_folder(self._folder)
+            with suppress(FileNotFoundError):
+                make_folder(self._folder)
         self._draft, handle = open_draft(self._folder)
         return handle
 

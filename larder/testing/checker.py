@@ -191,16 +191,16 @@ def _check_caches(
     if document.cache is None:
         return
     assert set(document.cache.splits) == {split for split in samples if samples[split]}
-    for split, parts in document.cache.splits.items():
+    for split, files in document.cache.splits.items():
         keys: list[str] = []
-        for part in parts:
-            keys += _check_part(root, part, folder / f"{part.sha256}.mdb")
+        for file in files:
+            keys += _check_cache_file(root, file, folder / f"{file.sha256}.mdb")
         assert keys == [sample.key for sample in samples[split]], f"cache of {split}"
 
 
-def _check_part(root: Store, part: CacheFile, path: Path) -> list[str]:
-    path.write_bytes(root.get(part.path))
-    facts = CacheFileFacts(part.bytes, part.sha256, part.digest, part.records)
+def _check_cache_file(root: Store, file: CacheFile, path: Path) -> list[str]:
+    path.write_bytes(root.get(file.path))
+    facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
     with closing(open_file(path, facts, verify=True)) as reader:
         reader.verify()
         return [bytes(record[KEY]).decode() for record in reader]

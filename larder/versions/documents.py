@@ -89,12 +89,12 @@ class CacheFacts:
     @property
     def records(self) -> int:
         """Number of records in all splits."""
-        return sum(part.records for parts in self.splits.values() for part in parts)
+        return sum(file.records for files in self.splits.values() for file in files)
 
     @property
     def bytes(self) -> int:
         """Total size of the files of all splits."""
-        return sum(part.bytes for parts in self.splits.values() for part in parts)
+        return sum(file.bytes for files in self.splits.values() for file in files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +230,6 @@ def _cache(plain: dict[str, Any] | None) -> CacheFacts | None:
     if plain is None:
         return None
     splits = {
-        name: tuple(CacheFile(**part) for part in parts) for name, parts in plain["splits"].items()
+        name: tuple(CacheFile(**file) for file in files) for name, files in plain["splits"].items()
     }
     return CacheFacts(kind=plain["kind"], splits=splits)

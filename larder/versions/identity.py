@@ -99,6 +99,6 @@ def content_digest(
         hasher.update(canonical_json(row) + b"\n")
     hasher.update(canonical_json(["classes", list(classes)]) + b"\n")
     if cache:
-        parts = {split: [part.digest for part in found] for split, found in cache.splits.items()}
-        hasher.update(canonical_json(["cache", cache.kind, parts]) + b"\n")
+        files = {split: [file.digest for file in found] for split, found in cache.splits.items()}
+        hasher.update(canonical_json(["cache", cache.kind, files]) + b"\n")
     return hasher.hexdigest()

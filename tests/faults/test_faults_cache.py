@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from larder.cache.build import build_part
+from larder.cache.build import build_file
 from larder.cache.file import open_file
 from larder.cache.layout import CacheFileFacts
 from larder.cache.record import Codec
@@ -34,7 +34,7 @@ def values(number: int) -> dict[str, object]:
 
 
 def build(path: Path, count: int = 100) -> CacheFileFacts:
-    return build_part(map(values, range(count)), SCHEMA, path, limit_bytes=AMPLE_BYTES)
+    return build_file(map(values, range(count)), SCHEMA, path, limit_bytes=AMPLE_BYTES)
 
 
 @pytest.mark.parametrize("left", [0, 1, 4096, 8192, 20_000, -4096, -1])
@@ -68,19 +68,19 @@ def test_a_flipped_bit_of_a_record_is_found_when_it_is_read(tmp_path: Path) -> N
         changed = bytearray(data)
         changed[begin + offset] ^= 1
         path.write_bytes(changed)
-        with open_file(path, facts) as part:
-            for read in (lambda part=part: part[7], lambda part=part: part.batch([6, 7])):
+        with open_file(path, facts) as file:
+            for read in (lambda file=file: file[7], lambda file=file: file.batch([6, 7])):
                 with pytest.raises(DamageError, match="record 7: the checksum does not") as caught:
                     read()
                 assert caught.value.code == "damage.record"
             with pytest.raises(DamageError):
-                part.verify()
-            assert part[6]["n"] == 6
+                file.verify()
+            assert file[6]["n"] == 6
         with (
-            open_file(path, facts, check_records=False) as part,
+            open_file(path, facts, check_records=False) as file,
             pytest.raises(DamageError) as caught,
         ):
-            part.verify()
+            file.verify()
         assert caught.value.code == "damage.digest"
 
 
@@ -99,7 +99,7 @@ def test_a_part_of_other_records_is_damage(tmp_path: Path) -> None:
 def test_another_kind_of_file_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "a.mdb"
     path.write_bytes(data)
-    with pytest.raises(FatalError, match="not an LMDB 0.9 file") as caught:
+    with pytest.raises(FatalError, match="not an LMDB 0\\.9 file") as caught:
         open_file(path, CacheFileFacts(len(data), "", "", 1))
     assert caught.value.code == "cache.format"
 
@@ -120,7 +120,7 @@ BUILDER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from test_faults_cache import SCHEMA, build_part, values
+from test_faults_cache import SCHEMA, build_file, values
 
 def records():
     for number in range(10**9):
@@ -129,7 +129,7 @@ def records():
             sys.stdin.read()
         yield values(number)
 
-build_part(records(), SCHEMA, Path(sys.argv[2]), limit_bytes=1 << 40, transaction_bytes=10_000)
+build_file(records(), SCHEMA, Path(sys.argv[2]), limit_bytes=1 << 40, transaction_bytes=10_000)
 """
 
 
@@ -201,7 +201,7 @@ def test_files_that_are_built_at_once_share_what_is_free(small_disk: Path) -> No
 
     def run(name: str) -> LarderError:
         with pytest.raises(LarderError) as caught:
-            build_part(
+            build_file(
                 endless(),
                 SCHEMA,
                 small_disk / name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from larder.cache.build import build_part
+from larder.cache.build import build_file
 from larder.cache.schema import Field, Schema
 from larder.store import open_store
 from larder.versions import layout
@@ -37,7 +37,7 @@ def publish_toy(url: str, folder: Path) -> str:
     """Publish a version of three records as `ID` and ``latest``; returns the cache's sha256."""
     rows = ({"x": number} for number in range(3))
     path = folder / "a.mdb"
-    facts = build_part(rows, Schema((Field("x", "int64"),)), path, limit_bytes=1 << 20)
+    facts = build_file(rows, Schema((Field("x", "int64"),)), path, limit_bytes=1 << 20)
     part = CacheFile("segments/s/cache/a.mdb", facts.bytes, facts.sha256, facts.digest, 3)
     version = VersionDocument(
         dataset="toy",

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from larder.cache.build import build_part
+from larder.cache.build import build_file
 from larder.cache.file import open_file
 from larder.cache.record import Codec, empty_columns
 from larder.cache.schema import DTYPES, Field, Schema
@@ -119,7 +119,7 @@ def test_parts_come_back(case: tuple[Schema, list[dict[str, Any]]], transaction_
     schema, rows = case
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.mdb"
-        facts = build_part(
+        facts = build_file(
             rows,
             schema,
             path,
@@ -127,9 +127,9 @@ def test_parts_come_back(case: tuple[Schema, list[dict[str, Any]]], transaction_
             transaction_bytes=transaction_bytes,
             map_bytes=1 << 16,
         )
-        with open_file(path, facts, verify=True) as part:
-            part.verify()
-            for found, values in zip(part, rows, strict=True):
+        with open_file(path, facts, verify=True) as file:
+            file.verify()
+            for found, values in zip(file, rows, strict=True):
                 assert_same(found, values, schema)
 
 

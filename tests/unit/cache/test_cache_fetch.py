@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from larder.cache.build import build_part
-from larder.cache.fetch import VARIABLE, cache_directory, fetch_part
+from larder.cache.build import build_file
+from larder.cache.fetch import VARIABLE, cache_directory, fetch_file
 from larder.cache.file import open_file
 from larder.cache.layout import CacheFileFacts
 from larder.cache.schema import Field, Schema
@@ -46,7 +46,7 @@ class Remote(MemoryStore):
 @pytest.fixture
 def remote(tmp_path: Path) -> Iterator[tuple[Remote, CacheFileFacts]]:
     path = tmp_path / "built.mdb"
-    facts = build_part(({"x": n} for n in range(100)), SCHEMA, path, limit_bytes=1 << 20)
+    facts = build_file(({"x": n} for n in range(100)), SCHEMA, path, limit_bytes=1 << 20)
     store = Remote("fetch")
     store.put("cache/a.mdb", path.read_bytes())
     yield store, facts
@@ -56,9 +56,9 @@ def remote(tmp_path: Path) -> Iterator[tuple[Remote, CacheFileFacts]]:
 def test_a_part_is_downloaded_once(remote: tuple[Remote, CacheFileFacts], tmp_path: Path) -> None:
     store, facts = remote
     for _ in range(2):
-        path = fetch_part(store, "cache/a.mdb", facts, tmp_path / "c" / "d")
-        with open_file(path, facts, verify=True) as part:
-            assert part[42]["x"] == 42
+        path = fetch_file(store, "cache/a.mdb", facts, tmp_path / "c" / "d")
+        with open_file(path, facts, verify=True) as file:
+            assert file[42]["x"] == 42
     assert path.name == f"{facts.sha256}.mdb"
     assert store.opened == 1
     assert sorted(os.listdir(path.parent)) == [f".{path.name}.lock", path.name]
@@ -68,7 +68,7 @@ def test_a_directory_is_read_in_place(
     remote: tuple[Remote, CacheFileFacts], tmp_path: Path
 ) -> None:
     store = LocalStore(tmp_path)
-    path = fetch_part(store, "built.mdb", remote[1], tmp_path / "c")
+    path = fetch_file(store, "built.mdb", remote[1], tmp_path / "c")
     assert path == tmp_path / "built.mdb"
     assert not (tmp_path / "c").exists()
 
@@ -87,7 +87,7 @@ def test_other_bytes_are_refused(
     store, facts = remote
     store.put("cache/a.mdb", change(store.get("cache/a.mdb")))
     with pytest.raises(DamageError) as caught:
-        fetch_part(store, "cache/a.mdb", facts, tmp_path / "c")
+        fetch_file(store, "cache/a.mdb", facts, tmp_path / "c")
     assert caught.value.code == code
     assert caught.value.where == "memory://fetch/cache/a.mdb"
     assert os.listdir(tmp_path / "c") == [f".{facts.sha256}.mdb.lock"]
@@ -98,7 +98,7 @@ def test_a_file_of_another_length_is_downloaded_again(
 ) -> None:
     store, facts = remote
     (tmp_path / f"{facts.sha256}.mdb").write_bytes(b"cut short")
-    path = fetch_part(store, "cache/a.mdb", facts, tmp_path)
+    path = fetch_file(store, "cache/a.mdb", facts, tmp_path)
     open_file(path, facts, verify=True).close()
 
 
@@ -109,7 +109,7 @@ def test_ranks_that_want_the_same_part_download_it_once(
     store.gate.clear()
     with ThreadPoolExecutor(4) as pool:
         wanted = [
-            pool.submit(fetch_part, store, "cache/a.mdb", facts, tmp_path / "c") for _ in range(4)
+            pool.submit(fetch_file, store, "cache/a.mdb", facts, tmp_path / "c") for _ in range(4)
         ]
         store.gate.set()
         assert len({future.result() for future in wanted}) == 1
@@ -118,7 +118,7 @@ def test_ranks_that_want_the_same_part_download_it_once(
 
 def test_what_is_missing_is_said(remote: tuple[Remote, CacheFileFacts], tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
-        fetch_part(remote[0], "cache/b.mdb", remote[1], tmp_path / "c")
+        fetch_file(remote[0], "cache/b.mdb", remote[1], tmp_path / "c")
 
 
 def test_a_part_larger_than_the_disk_is_refused(
@@ -126,7 +126,7 @@ def test_a_part_larger_than_the_disk_is_refused(
 ) -> None:
     facts = CacheFileFacts(bytes=1 << 62, sha256="f" * 64, digest="d" * 64, records=1)
     with pytest.raises(StoreError, match="set LARDER_CACHE_DIR to a directory with more") as caught:
-        fetch_part(remote[0], "cache/a.mdb", facts, tmp_path / "c")
+        fetch_file(remote[0], "cache/a.mdb", facts, tmp_path / "c")
     assert caught.value.code == "store.full"
     assert remote[0].opened == 0
 
@@ -134,7 +134,7 @@ def test_a_part_larger_than_the_disk_is_refused(
 def test_a_file_in_the_way_is_said(remote: tuple[Remote, CacheFileFacts], tmp_path: Path) -> None:
     (tmp_path / "c").write_bytes(b"")
     with pytest.raises(ConfigError) as caught:
-        fetch_part(remote[0], "cache/a.mdb", remote[1], tmp_path / "c")
+        fetch_file(remote[0], "cache/a.mdb", remote[1], tmp_path / "c")
     assert caught.value.code == "config.path"
 
 
@@ -174,9 +174,9 @@ def test_a_file_system_that_refuses_locks_can_be_written(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    built = build_part(({"x": n} for n in range(100)), SCHEMA, tmp_path / "b.mdb", limit_bytes=None)
+    built = build_file(({"x": n} for n in range(100)), SCHEMA, tmp_path / "b.mdb", limit_bytes=None)
     assert built == facts
-    path = fetch_part(store, "cache/a.mdb", facts, tmp_path / "c")
+    path = fetch_file(store, "cache/a.mdb", facts, tmp_path / "c")
     open_file(path, facts, verify=True).close()
     assert sorted(os.listdir(tmp_path / "c")) == [f".{path.name}.lock", path.name]
 

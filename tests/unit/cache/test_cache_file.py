@@ -1,4 +1,4 @@
-"""Building a part and reading it back."""
+"""Building a cache file and reading it back."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from larder.cache.build import build_part
-from larder.cache.file import PartReader, open_file
+from larder.cache.build import build_file
+from larder.cache.file import CacheFileReader, open_file
 from larder.cache.layout import CacheFileFacts
 from larder.cache.record import Codec, ContentDigest, empty_columns
 from larder.cache.schema import Field, Schema
@@ -46,11 +46,11 @@ def values(number: int) -> dict[str, Any]:
 
 def build(path: Path, count: int, **options: Any) -> CacheFileFacts:
     options.setdefault("limit_bytes", AMPLE_BYTES)
-    return build_part(map(values, range(count)), SCHEMA, path, **options)
+    return build_file(map(values, range(count)), SCHEMA, path, **options)
 
 
 @pytest.fixture
-def part(tmp_path: Path) -> Iterator[PartReader]:
+def file(tmp_path: Path) -> Iterator[CacheFileReader]:
     facts = build(tmp_path / "train.mdb", 100)
     with open_file(tmp_path / "train.mdb", facts) as reader:
         yield reader
@@ -87,39 +87,39 @@ def test_content_digest_is_of_schema_and_records(tmp_path: Path) -> None:
     assert ContentDigest(SCHEMA).hexdigest() != facts.digest
 
 
-def test_every_record_reads_back(part: PartReader) -> None:
-    assert len(part) == 100
-    assert part.schema == SCHEMA
-    for number, record in enumerate(part):
+def test_every_record_reads_back(file: CacheFileReader) -> None:
+    assert len(file) == 100
+    assert file.schema == SCHEMA
+    for number, record in enumerate(file):
         assert_record(record, number)
 
 
-def test_negative_numbers_count_from_the_end(part: PartReader) -> None:
-    assert_record(part[-1], 99)
+def test_negative_numbers_count_from_the_end(file: CacheFileReader) -> None:
+    assert_record(file[-1], 99)
     for index in (100, -101):
         with pytest.raises(IndexError, match="of 100"):
-            part[index]
+            file[index]
 
 
-def test_a_batch_stacks_what_has_one_shape(part: PartReader) -> None:
+def test_a_batch_stacks_what_has_one_shape(file: CacheFileReader) -> None:
     order = [7, 0, 99, 7]
-    batch = part.batch(np.array(order))
+    batch = file.batch(np.array(order))
     assert isinstance(batch["label"], np.ndarray)
     assert batch["label"].tolist() == order
     for row, number in enumerate(order):
         assert_record({name: column[row] for name, column in batch.items()}, number)
 
 
-def test_a_batch_gives_the_fields_asked_for(part: PartReader) -> None:
-    assert list(part.batch([3], fields=["key", "label"])) == ["key", "label"]
+def test_a_batch_gives_the_fields_asked_for(file: CacheFileReader) -> None:
+    assert list(file.batch([3], fields=["key", "label"])) == ["key", "label"]
     with pytest.raises(KeyError, match="nope"):
-        part.batch([3], fields=["nope"])
+        file.batch([3], fields=["nope"])
 
 
-def test_columns_that_are_there_are_filled(part: PartReader) -> None:
+def test_columns_that_are_there_are_filled(file: CacheFileReader) -> None:
     columns = empty_columns(SCHEMA.fields, 4)
-    part.read_into(columns, [3, 0], [5, 6])
-    part.read_into(columns, [1, 2], [7, 8])
+    file.read_into(columns, [3, 0], [5, 6])
+    file.read_into(columns, [1, 2], [7, 8])
     for row, number in enumerate([6, 7, 8, 5]):
         assert_record({name: column[row] for name, column in columns.items()}, number)
 
@@ -132,10 +132,10 @@ def test_an_empty_part(tmp_path: Path) -> None:
         assert reader.batch([])["label"].shape == (0,)  # type: ignore[union-attr]
 
 
-def test_arrays_belong_to_the_caller(part: PartReader) -> None:
-    record = part[3]
+def test_arrays_belong_to_the_caller(file: CacheFileReader) -> None:
+    record = file[3]
     record["image"][:] = 0
-    assert_record(part[3], 3)
+    assert_record(file[3], 3)
 
 
 def test_the_map_grows_and_loses_nothing(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_an_endless_dataset_is_refused(tmp_path: Path) -> None:
 
     limit_bytes = 4_000_000
     with pytest.raises(FatalError, match=r"budget of 4\.0 MB after [\d,]+ records") as caught:
-        build_part(
+        build_file(
             endless(), SCHEMA, tmp_path / "a.mdb", limit_bytes=limit_bytes, transaction_bytes=10_000
         )
     assert caught.value.code == "run.endless"
@@ -168,7 +168,7 @@ def test_the_budget_counts_pages_not_payload(tmp_path: Path) -> None:
     schema = Schema((Field("x", "uint8", (None,)),))
     records = ({"x": bytes(2100)} for _ in range(1000))
     with pytest.raises(FatalError, match="after 9"):
-        build_part(records, schema, tmp_path / "a.mdb", limit_bytes=4_000_000)
+        build_file(records, schema, tmp_path / "a.mdb", limit_bytes=4_000_000)
 
 
 def test_the_file_is_never_larger_than_the_budget(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_builder_that_fails_leaves_the_old_part(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build_part(failing(), SCHEMA, path, limit_bytes=AMPLE_BYTES)
+        build_file(failing(), SCHEMA, path, limit_bytes=AMPLE_BYTES)
     assert os.listdir(tmp_path) == ["a.mdb"]
     open_file(path, facts, verify=True).close()
 
@@ -238,16 +238,16 @@ def test_two_readers_of_one_file_share_it(tmp_path: Path) -> None:
         assert_record(third[4], 4)
 
 
-def test_a_reader_is_pickled_as_its_path(part: PartReader) -> None:
-    data = pickle.dumps(part)
+def test_a_reader_is_pickled_as_its_path(file: CacheFileReader) -> None:
+    data = pickle.dumps(file)
     assert len(data) < 1000
     with pickle.loads(data) as copy:
         assert_record(copy[42], 42)
 
 
-def test_threads_share_a_reader(part: PartReader) -> None:
+def test_threads_share_a_reader(file: CacheFileReader) -> None:
     with ThreadPoolExecutor(4) as pool:
-        for number, record in enumerate(pool.map(part.__getitem__, range(100))):
+        for number, record in enumerate(pool.map(file.__getitem__, range(100))):
             assert_record(record, number)
 
 
@@ -279,5 +279,5 @@ def test_a_reader_lives_on_in_a_fork(tmp_path: Path) -> None:
     )
 
 
-def test_verify_reads_everything(part: PartReader) -> None:
-    part.verify()
+def test_verify_reads_everything(file: CacheFileReader) -> None:
+    file.verify()

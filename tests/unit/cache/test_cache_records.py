@@ -13,7 +13,7 @@ import pytest
 from cache_shelf import Shelf, encoded_image
 
 from larder.cache.fields import field_name, read_rows, sample_schema
-from larder.cache.file import PartReader, open_file
+from larder.cache.file import CacheFileReader, open_file
 from larder.cache.records import Samples, build_samples, sample_records
 from larder.cache.schema import Field
 from larder.cache.window import Making, in_order
@@ -32,7 +32,7 @@ def png(height: int, width: int, channels: int = 1, value: int = 7) -> bytes:
     return encoded_image(pixels(height, width, channels, value))
 
 
-def built(shelf: Shelf, kind: Any, tmp_path: Path, **options: Any) -> PartReader:
+def built(shelf: Shelf, kind: Any, tmp_path: Path, **options: Any) -> CacheFileReader:
     path = tmp_path / f"{kind}.mdb"
     facts = build_samples(shelf.samples, kind, path, limit_bytes=AMPLE_BYTES, **options)
     return open_file(path, facts, verify=True)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import larder
-from larder.cache.build import build_part
+from larder.cache.build import build_file
 from larder.cache.schema import Field, Schema
 from larder.errors import ConfigError, DamageError, FatalError, LarderError
 from larder.readers.cache import CacheReader
@@ -49,7 +49,7 @@ def write_part(folder: Path, name: str, records: int, **options: Any) -> CacheFi
         }
         for n in range(records)
     )
-    facts = build_part(rows, schema, folder / name, limit_bytes=1 << 20)
+    facts = build_file(rows, schema, folder / name, limit_bytes=1 << 20)
     return CacheFile(name, facts.bytes, facts.sha256, facts.digest, facts.records)
 
 

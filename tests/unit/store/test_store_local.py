@@ -284,6 +284,25 @@ def test_a_delete_and_a_put_in_one_directory_get_along(root: Path) -> None:
     assert keys(store) == []
 
 
+def test_a_parent_deleted_while_its_folder_is_made_is_made_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[bytes] = []
+    mkdir = os.mkdir
+
+    def deleted_once(path: bytes, mode: int = 0o777) -> None:
+        mkdir(path, mode)
+        made.append(path)
+        if len(made) == 1:  # the parent, which a delete elsewhere finds empty
+            os.rmdir(path)
+
+    monkeypatch.setattr(os, "mkdir", deleted_once)
+    store = LocalStore(root)
+    store.put("a/b/1", b"1")
+    assert store.get("a/b/1") == b"1"
+    assert len(made) > 2
+
+
 def test_without_hard_links_one_still_wins(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "link", failing(errno.EPERM, os.link))
     store = LocalStore(root)
