@@ -134,12 +134,14 @@ class LarderError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
+        """One line: where, what is wrong, and what to do."""
         # An object's key is kept as it is; a message may contain several lines of another program.
         where = f"{printable(self.where)}: " if self.where else ""
         hint = f"; {_one_line(self.hint)}" if self.hint else ""
         return f"{where}{_one_line(self.message)}{hint}"
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Pickle all fields: keyword arguments are lost otherwise."""
         return (_rebuild, (type(self), self.code, self.message, self.where, self.hint))
 
 
@@ -169,6 +171,7 @@ class ProblemsError(ConfigError):
         self.problems = tuple(problems)
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the problems and the message."""
         return (ProblemsError, (self.problems, self.message))
 
     @staticmethod

@@ -102,6 +102,7 @@ class _Stage:
     bytes: int = 0
 
     def seconds(self, now: float) -> float:
+        """The time that the stage has been running, or ran."""
         return (now if self.ended is None else self.ended) - self.began
 
 

@@ -116,12 +116,15 @@ class _Writer:
         self._room_bytes = self._free_bytes() - reserve_bytes
 
     def __enter__(self) -> _Writer:
+        """Return the writer itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Close the LMDB environment."""
         self._env.close()
 
     def add(self, key: bytes, value: bytes) -> None:
+        """Add one record; records are written in batches."""
         if len(value) > _LARGEST_RECORD_BYTES:
             message = f"record {self._added} has {len(value)} bytes; LMDB takes less than 4 GiB"
             raise FatalError("cache.schema", message, where=self._where)
@@ -134,6 +137,7 @@ class _Writer:
             self._commit()
 
     def finish(self) -> None:
+        """Write the rest and make the file durable."""
         self._commit()
         with _lmdb_errors(self._where, self._page_bytes):
             self._env.sync(True)

@@ -78,6 +78,7 @@ class CacheFileReader:
         self._codec = Codec(self.schema)
 
     def __len__(self) -> int:
+        """Number of records."""
         return self._facts.records
 
     def __getitem__(self, index: int) -> dict[str, Array]:
@@ -153,12 +154,15 @@ class CacheFileReader:
         return (self[number] for number in range(len(self)))
 
     def __enter__(self) -> CacheFileReader:
+        """Return the reader itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Close the file."""
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the path and the facts; the file is opened again."""
         return _reopen, (self.path, self._facts, self._check_records)
 
     @contextmanager

@@ -71,6 +71,7 @@ class _Slot:
 
     @classmethod
     def of(cls, field: Field) -> _Slot:
+        """Prepare a field of a schema."""
         dtype = np.dtype(field.dtype).newbyteorder("<")
         closed = tuple(size for size in field.shape if size is not None)
         size_bytes = 0 if field.ragged else math.prod(closed) * dtype.itemsize
@@ -79,6 +80,7 @@ class _Slot:
         return cls(field.name, dtype, field.shape, closed, field.optional, dims, size_bytes)
 
     def fill(self, dims: Iterable[int]) -> tuple[int, ...]:
+        """The shape, with the open dimensions taken from ``dims``."""
         given = iter(dims)
         return tuple(next(given) if size is None else size for size in self.shape)
 

@@ -51,6 +51,7 @@ class Field:
     optional: bool = False
 
     def __post_init__(self) -> None:
+        """Refuse a field that no cache can hold."""
         if not _is_name(self.name):
             raise _refused(f"{self.name!r} is not a valid field name")
         if self.dtype not in DTYPES:
@@ -81,6 +82,7 @@ class Schema:
     fields: tuple[Field, ...]
 
     def __post_init__(self) -> None:
+        """Refuse a schema without fields or with duplicate names."""
         names = [field.name for field in self.fields]
         if not names:
             raise _refused("a cache needs at least one field")

@@ -59,6 +59,7 @@ class ShardReader:
         raise DamageError("damage.size", message, where=self.url)
 
     def __enter__(self) -> ShardReader:
+        """Return the reader itself."""
         return self
 
     def __exit__(
@@ -67,4 +68,5 @@ class ShardReader:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Close the shard."""
         self._reader.close()

@@ -145,6 +145,7 @@ class Display:
             self._view.close()
 
     def __enter__(self) -> Self:
+        """Start showing progress."""
         if self._view:
             self._open.enter_context(restoring(self._view.restore))
             self._view.open(self._copies)
@@ -156,6 +157,7 @@ class Display:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Stop showing progress, and restore the terminal."""
         self.close()
         self._open.close()
 

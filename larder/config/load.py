@@ -42,10 +42,12 @@ class _Kind(Generic[M]):
 
     @property
     def folder(self) -> str:
+        """The directory of these files below the configuration directory."""
         return f"{self.noun}s"
 
     @property
     def schema(self) -> Schema:
+        """How the file and --set name the keys."""
         return Schema(self.model, self.noun, self.prefix)
 
 

@@ -88,15 +88,19 @@ class _Build:
         self.copied = 0
 
     def where(self, node: yaml.Node) -> str:
+        """The file and line of a node, for errors."""
         return f"{self.name}:{node.start_mark.line + 1}"
 
     def refuse(self, node: yaml.Node, message: str) -> ConfigError:
+        """The error for a node that is not allowed."""
         return ConfigError("config.invalid_yaml", message, where=self.where(node))
 
     def note(self, path: KeyPath, node: yaml.Node) -> None:
+        """Record the position of a value."""
         self.places[path] = Place(self.where(node), node.start_mark.line + 1)
 
     def value(self, node: yaml.Node, path: KeyPath) -> Any:
+        """The value of any node."""
         self.count(node)
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node)
@@ -126,6 +130,7 @@ class _Build:
             )
 
     def scalar(self, node: yaml.ScalarNode) -> Any:
+        """The value of a scalar, by its tag."""
         kind = node.tag.removeprefix(_TAG)
         if kind == "str":
             return self.text(node)
@@ -144,6 +149,7 @@ class _Build:
             raise self.refuse(node, "half of a surrogate pair is not a character") from None
 
     def sequence(self, node: yaml.SequenceNode, path: KeyPath) -> list[Any]:
+        """The list of a sequence."""
         if node.tag != f"{_TAG}seq":
             raise self.refuse(node, f"the tag {_short(node.tag)} is not supported")
         for index, item in enumerate(node.value):
@@ -151,6 +157,7 @@ class _Build:
         return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
 
     def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+        """The dict of a mapping, including merged mappings."""
         if node.tag != f"{_TAG}map":
             raise self.refuse(node, f"the tag {_short(node.tag)} is not supported")
         values: dict[str, Any] = {}
@@ -166,6 +173,7 @@ class _Build:
         return values | own
 
     def merged(self, node: yaml.Node, path: KeyPath) -> dict[str, Any]:
+        """The values of a merge key; earlier mappings take precedence."""
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
         values: dict[str, Any] = {}
         for each in reversed(nodes):
@@ -175,6 +183,7 @@ class _Build:
         return values
 
     def key(self, node: yaml.Node, path: KeyPath, own: dict[str, Any]) -> str:
+        """A key of a mapping; refuses duplicates."""
         if not isinstance(node, yaml.ScalarNode):
             raise self.refuse(node, "a key must be a string")
         name = self.text(node)

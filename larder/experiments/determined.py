@@ -206,6 +206,7 @@ class _Dumper(yaml.SafeDumper):
     """Writes the same bytes for the same values: no anchors, and IDs are always quoted."""
 
     def ignore_aliases(self, data: Any) -> bool:
+        """Write repeated values out instead of using anchors."""
         return True
 
 

@@ -38,6 +38,7 @@ class CacheReader:
         self.schema = _merged([file.schema for file in files], str(files[0].path))
 
     def __len__(self) -> int:
+        """Number of records."""
         return self._starts[-1]
 
     def __getitem__(self, index: int) -> dict[str, Array]:
@@ -105,12 +106,15 @@ class CacheReader:
             file.close()
 
     def __enter__(self) -> CacheReader:
+        """Return the reader itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Close the files."""
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the readers of the files, which are pickled as their paths."""
         return CacheReader, (self._files,)
 
     def _numbers(self, indices: Sequence[int] | Array) -> Array:

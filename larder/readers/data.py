@@ -36,6 +36,7 @@ class _Access:
 
     @contextmanager
     def store(self) -> Iterator[Store]:
+        """The store of the dataset's root, open within the block."""
         store = open_store(
             self.root, endpoint=self.endpoint, region=self.region, profile=self.profile
         )
@@ -60,6 +61,7 @@ class Data:
         self._cache_dir = cache_dir
 
     def __repr__(self) -> str:
+        """Dataset, version and splits."""
         return f"<larder.Data {self.dataset}@{self.version}: {', '.join(self.splits)}>"
 
     @property
