@@ -1,4 +1,4 @@
-"""The real command in a directory of its own, as a user has it.
+"""The real command in a directory of its own, as for a user.
 
 ::
 
@@ -64,16 +64,16 @@ class Running:
         )
 
     def lines(self) -> Iterator[str]:
-        """The lines of stderr as they come."""
-        assert self.process.stderr is not None, "it is a pipe"
+        """The lines of stderr as they arrive."""
+        assert self.process.stderr is not None, "stderr is a pipe"
         for line in self.process.stderr:
             yield line.rstrip("\n")
 
     def read_until(self, beginning: str) -> str:
-        """Read stderr up to a line that begins so, and return that.
+        """Read stderr up to a line with this beginning, and return the line.
 
         Raises:
-            EOFError: There was none.
+            EOFError: There is no such line.
         """
         seen = []
         for line in self.lines():
@@ -84,11 +84,11 @@ class Running:
         raise EOFError(f"no line began with {beginning!r}; ended with {status}: {seen}")
 
     def send(self, number: int) -> None:
-        """Send a signal to the process group, as the terminal does at Ctrl-C."""
+        """Send a signal to the process group, as a terminal does on Ctrl-C."""
         os.killpg(self.process.pid, number)
 
     def wait(self) -> Finished:
-        """Wait for the end."""
+        """Wait until the command ends."""
         try:
             out, err = self.process.communicate(timeout=LIMIT_SECONDS)
         except subprocess.TimeoutExpired:
@@ -103,7 +103,7 @@ class Workplace:
 
     Args:
         folder: An empty directory.
-        environment: Variables of the commands, beside what they inherit.
+        environment: Variables for the commands, in addition to those they inherit.
     """
 
     def __init__(self, folder: Path, **environment: str) -> None:
@@ -141,11 +141,11 @@ class Workplace:
     def run(
         self, *arguments: str, python: tuple[str, ...] = ("-m", "flows.prepare"), **environment: str
     ) -> Finished:
-        """Start a command and wait for its end."""
+        """Start a command and wait until it ends."""
         return self.start(*arguments, python=python, **environment).wait()
 
     def files(self) -> dict[str, tuple[int, int]]:
-        """Every file and directory below the folder: size and time of change."""
+        """Every file and directory below the folder: size and modification time."""
         found = sorted(self.folder.rglob("*"))
         return {
             str(path.relative_to(self.folder)): (path.lstat().st_size, path.lstat().st_mtime_ns)
