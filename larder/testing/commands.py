@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,13 +90,20 @@ class Running:
 
     def wait(self) -> Finished:
         """Wait until the command ends."""
-        try:
-            out, err = self.process.communicate(timeout=LIMIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.send(signal.SIGKILL)
-            out, err = self.process.communicate()
-            raise TimeoutError(f"the command did not end: {out}{err}") from None
-        return Finished(self.process.returncode, out, err)
+        # Not communicate(), which loses what `lines` has read ahead.
+        pipes = [pipe for pipe in (self.process.stdout, self.process.stderr) if pipe]
+        with ThreadPoolExecutor(len(pipes)) as pool:
+            texts = [pool.submit(pipe.read) for pipe in pipes]
+            try:
+                status = self.process.wait(timeout=LIMIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.send(signal.SIGKILL)
+                shown = "".join(text.result() for text in texts)
+                raise TimeoutError(f"the command did not end: {shown}") from None
+            out, err = (text.result() for text in texts)
+        for pipe in pipes:
+            pipe.close()
+        return Finished(status, out, err)
 
 
 class Workplace:
