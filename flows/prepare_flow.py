@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -26,20 +25,15 @@ from flows._secrets import without_auth
 from larder.cli.display import Display
 from larder.cli.signals import hear_signals, interruptible
 from larder.errors import FatalError, LarderError
-from larder.pipeline.begin import begin
-from larder.pipeline.build import build
+from larder.pipeline import prepare as composition
 from larder.pipeline.inline import workers
-from larder.pipeline.job import scratch
+from larder.pipeline.job import Job
 from larder.pipeline.plan import Plan
-from larder.pipeline.report import built_document, reused_document
 from larder.pipeline.settings import Settings, load_settings
 from larder.progress import StageTimes
-from tasks._options import STOPPED, call
+from tasks._options import STOPPED
 from tasks._progress import listening, stoppable, timed
-from tasks.emit import emit
-from tasks.plan import plan_run
 from tasks.runner import TaskRunner
-from tasks.source import inspect_source, note_inputs
 
 __all__ = ["prepare", "run_prepare"]
 
@@ -48,8 +42,8 @@ _NOT_THERE = (404, 405)
 _MORE = re.compile(r"[\s-]*For more information check: \S+")
 """What httpx adds to an answer: a page that explains the number."""
 
-_plans: list[Plan] = []
-"""What the command line planned a moment ago, so that the source is listed once."""
+_planned: ContextVar[tuple[Plan, Job] | None] = ContextVar("planned", default=None)
+"""What the command line planned and began a moment ago, so that the source is listed once."""
 
 _shown_on: ContextVar[Display | None] = ContextVar("shown_on", default=None)
 """Where the address of the run is shown."""
@@ -82,7 +76,6 @@ def prepare(
         The JSON document of the run; of one that was stopped, Prefect's state Cancelled.
     """
     hear_signals()
-    started = time.monotonic()
     try:
         with _reported() as log, timed() as times:
             asked = load_settings(
@@ -92,7 +85,7 @@ def prepare(
                 settings=settings or (),
                 output=Path(output) if output else None,
             )
-            document = _prepare(asked, times, started)
+            document = _prepare(asked, times)
             log.outcome(document)
     except LarderError as error:
         if error.code != STOPPED:
@@ -103,28 +96,17 @@ def prepare(
     return document
 
 
-def _prepare(asked: Settings, times: StageTimes, started: float) -> dict[str, Any]:
-    """Run the tasks; the cluster file says how many batches at once."""
-    with scratch() as folder:
-        if _plans:
-            plan = _plans.pop()
-        else:
-            found = call(inspect_source, asked, folder)
-            if found.published is not None:
-                call(note_inputs, asked, found)
-                configs = call(emit, asked, found.published)
-                seconds = time.monotonic() - started
-                return reused_document(asked, found, configs, seconds, times.stages())
-            plan = call(plan_run, asked, found, folder)
-        job = begin(plan)
+def _prepare(asked: Settings, times: StageTimes) -> dict[str, Any]:
+    """Run the steps as tasks; the cluster file says how many batches at once."""
     count = workers(asked)
     # Not the flow's own task runner: who starts the flow would choose that, and its width.
     threads: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=count)
     with threads as pool:
-        built = build(job, TaskRunner(count, pool))
-    configs = call(emit, asked, built.version)
-    seconds = time.monotonic() - started
-    return built_document(asked, plan, built, configs, seconds, times.stages())
+        runner = TaskRunner(count, pool, times)
+        plan, job = _planned.get() or (None, None)
+        if plan and job and plan.source_state.settings == asked:
+            return composition.execute(plan, job, runner)
+        return composition.prepare(asked, runner)
 
 
 @contextmanager
@@ -147,13 +129,17 @@ def _reported() -> Iterator[RunLog]:
 
 
 def run_prepare(
-    parameters: dict[str, Any], plan: Plan | None, display: Display, *, named: bool
+    parameters: dict[str, Any],
+    planned: tuple[Plan, Job] | None,
+    display: Display,
+    *,
+    named: bool,
 ) -> dict[str, Any]:
     """Run the flow in this process.
 
     Args:
         parameters: Of the flow.
-        plan: What was planned for this very run, if it was.
+        planned: What was planned and begun for this very run, if it was.
         display: Reports progress of every stage.
         named: Whether the user named the server, and so wants to know the run's address.
 
@@ -167,8 +153,8 @@ def run_prepare(
     display.note("prefect", "asking the server")
     _check_server(named)
     display.finish("prefect")
-    _plans[:] = [plan] if plan else []  # also what a run before this one left
-    token = _shown_on.set(display if named else None)
+    planned_token = _planned.set(planned)
+    shown_token = _shown_on.set(display if named else None)
     with (
         listening(display),
         stoppable() as stop,
@@ -187,7 +173,8 @@ def run_prepare(
                 raise KeyboardInterrupt from None
             raise
         finally:
-            _shown_on.reset(token)
+            _shown_on.reset(shown_token)
+            _planned.reset(planned_token)
     return document
 
 

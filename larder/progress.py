@@ -33,6 +33,9 @@ class Progress(Protocol):
 class TimedProgress(Progress, Protocol):
     """Listens, and remembers how long each stage took and what it did."""
 
+    def seconds(self) -> float:
+        """Since this began to listen."""
+
     def stages(self) -> dict[str, dict[str, Any]]:
         """For each stage, in the order they began: ``seconds``, ``objects`` and ``bytes``.
 
@@ -116,6 +119,7 @@ class StageTimes:
         self._clock = clock
         self._lock = Lock()
         self._stages: dict[str, _Stage] = {}
+        self._began = clock()
 
     def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
         """See `Progress.start`."""
@@ -140,6 +144,10 @@ class StageTimes:
             known = self._stage(stage)
             known.ended = self._clock() if known.ended is None else known.ended
         self._listener.finish(stage)
+
+    def seconds(self) -> float:
+        """See `TimedProgress.seconds`."""
+        return self._clock() - self._began
 
     def stages(self) -> dict[str, dict[str, Any]]:
         """See `TimedProgress.stages`."""

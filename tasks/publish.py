@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prefect import task
 
 from larder.pipeline import publish as steps
-from larder.pipeline.job import Job, ManifestRef
-from larder.versions.documents import VersionDocument
+from larder.pipeline.index import Index
+from larder.pipeline.job import Job
+from larder.versions.documents import CacheFile, VersionDocument
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
@@ -15,9 +18,9 @@ __all__ = ["publish", "publish_existing"]
 
 @task(name="publish", task_run_name="publish version {job.version}", **RETRIED)
 @cancelled_when_stopped
-def publish(job: Job, objects: ManifestRef, mirror: ManifestRef | None) -> VersionDocument:
-    """Write version.json, and let the tag name it."""
-    return steps.publish(job, objects, mirror, progress=current_progress())
+def publish(job: Job, index: Index, cache: Mapping[str, CacheFile]) -> VersionDocument:
+    """Write segment.json and version.json, and let the tag name the version."""
+    return steps.publish(job, index, cache, progress=current_progress())
 
 
 @task(name="publish again", task_run_name="publish version {job.version}", **RETRIED)

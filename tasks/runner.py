@@ -10,20 +10,26 @@ from typing import Any
 from prefect.futures import PrefectFuture, wait
 from prefect.task_runners import TaskRunner as PoolOfTasks
 
-from larder.pipeline import cache, index, mirror, publish, shard
+from larder.pipeline import cache, emit, index, mirror, publish, refusals, shard, source
 from larder.pipeline.job import Job
 from larder.pipeline.results import RunError
-from larder.progress import Progress
+from larder.progress import Progress, TimedProgress
 from tasks import cache as cache_tasks
+from tasks import emit as emit_tasks
 from tasks import mirror as mirror_tasks
+from tasks import plan as plan_tasks
 from tasks import publish as publish_tasks
 from tasks import shard as shard_tasks
+from tasks import source as source_tasks
 from tasks._options import call
 from tasks._progress import current_progress, stoppable
 
 __all__ = ["TaskRunner"]
 
 _TASKS: dict[Callable[..., Any], Any] = {
+    source.inspect_source: source_tasks.inspect_source,
+    source.note_inputs: source_tasks.note_inputs,
+    refusals.checked_plan: plan_tasks.checked_plan,
     mirror.mirror_batch: mirror_tasks.mirror_batch,
     mirror.seal_mirror: mirror_tasks.seal_mirror,
     shard.shard_batch: shard_tasks.shard_batch,
@@ -31,6 +37,7 @@ _TASKS: dict[Callable[..., Any], Any] = {
     cache.cache_split: cache_tasks.cache_split,
     publish.publish: publish_tasks.publish,
     publish.publish_existing: publish_tasks.publish_existing,
+    emit.emit_configs: emit_tasks.emit_configs,
 }
 
 
@@ -40,9 +47,11 @@ class TaskRunner:
     Args:
         workers: Batches that run at once.
         pool: Prefect's task runner, started, that has room for so many.
+        times: Among those who listen.
     """
 
-    def __init__(self, workers: int, pool: PoolOfTasks[Any]) -> None:
+    def __init__(self, workers: int, pool: PoolOfTasks[Any], times: TimedProgress) -> None:
+        self.times = times
         self._workers = workers
         self._pool = pool
 
@@ -51,9 +60,9 @@ class TaskRunner:
         """Who listens in this process."""
         return current_progress()
 
-    def run(self, step: Callable[..., Any], job: Job, *arguments: Any) -> Any:
+    def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
         """One task run, here and now."""
-        return call(_TASKS[step], job, *arguments)
+        return call(_TASKS[step], *arguments)
 
     def map(self, step: Callable[..., Any], job: Job, batches: Sequence[Any]) -> list[Any]:
         """One task run for each batch; what is submitted and not done never exceeds ``workers``.

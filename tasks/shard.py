@@ -5,7 +5,7 @@ from __future__ import annotations
 from prefect import task
 
 from larder.pipeline import index, shard
-from larder.pipeline.job import Job, ManifestRef
+from larder.pipeline.job import Job
 from larder.pipeline.results import BatchReport, RunError
 from larder.shards.model import ShardBatch
 from tasks._options import RETRIED, cancelled_when_stopped
@@ -31,6 +31,6 @@ def shard_batch(job: Job, batch: ShardBatch, concurrent_batches: int) -> BatchRe
 
 @task(name="index", task_run_name="index of the shards", **RETRIED)
 @cancelled_when_stopped
-def index_shards(job: Job, mirror: ManifestRef | None) -> index.Index:
+def index_shards(job: Job) -> index.Index:
     """Write the manifests of samples, shards and objects."""
-    return index.index_shards(job, mirror, progress=current_progress())
+    return index.index_shards(job, progress=current_progress())

@@ -117,6 +117,10 @@ class Display:
                 if self._view:
                     self._view.finished(entry, entry.ended)
 
+    def seconds(self) -> float:
+        """Since this was made."""
+        return self._times.seconds()
+
     def stages(self) -> dict[str, dict[str, Any]]:
         """What each stage took and did, also where nothing is shown."""
         return self._times.stages()

@@ -18,6 +18,7 @@ from larder.packages import require
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
+    from larder.pipeline.job import Job
     from larder.pipeline.plan import Plan
     from larder.pipeline.settings import Settings
 
@@ -29,28 +30,30 @@ LMDB cache, publish a version and emit the experiment config that points at it. 
 off is carried on by the same command; a run with nothing changed writes nothing.\
 """
 
-Run = Callable[["Settings", dict[str, Any], "Plan | None", "Display"], dict[str, Any]]
-"""Does what was planned and returns the JSON document: settings, what they come from by the names
-of the flow's parameters, the plan (None: list and plan yourself), and whom to tell."""
+Run = Callable[["Settings", dict[str, Any], "Display"], dict[str, Any]]
+"""Does a run and returns its JSON document: settings, the flow's parameters that they come from,
+and whom to tell."""
 
 
-def run_here(
-    settings: Settings, _parameters: dict[str, Any], plan: Plan | None, display: Display
-) -> dict[str, Any]:
-    """Run a plan in this process. A signal lets the objects under way end.
+def run_here(settings: Settings, _parameters: dict[str, Any], display: Display) -> dict[str, Any]:
+    """Run in this process. Once there is work to do, a signal lets the objects under way end.
 
     Raises:
         KeyboardInterrupt: The user interrupted, and the steps have stopped.
     """
     import threading
 
-    from larder.pipeline.begin import begin
-    from larder.pipeline.inline import carry_out
+    from larder.pipeline.inline import InlineRunner, workers
+    from larder.pipeline.prepare import execute, prepare
 
-    assert plan is not None, "only who asks for the whole run is handed no plan"
     stop = threading.Event()
-    with interruptible(stop, display.say):
-        return carry_out(settings, plan, begin(plan), display, time.monotonic(), stop)
+    runner = InlineRunner(workers(settings), display, stop)
+
+    def work(plan: Plan, job: Job) -> dict[str, Any]:
+        with interruptible(stop, display.say):
+            return execute(plan, job, runner)
+
+    return prepare(settings, runner, execute_with=work)
 
 
 def main(
@@ -58,7 +61,6 @@ def main(
     prog: str = "larder prepare",
     *,
     run: Run = run_here,
-    whole: Callable[[], bool] = lambda: False,
     with_start: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> int:
     """The command; returns its exit status.
@@ -66,8 +68,7 @@ def main(
     Args:
         arguments: Of the command line; those of this process if None.
         prog: How the command is called.
-        run: What does the work.
-        whole: Whether ``run`` is to list and plan too, because somebody wants to see all of it.
+        run: What does the run.
         with_start: Adds to a plan's document what ``run`` takes before it begins.
     """
     started = time.monotonic()
@@ -95,7 +96,8 @@ def main(
         # After that, so that wrong input is answered before anything heavy is imported.
         from larder.cli.display import Display
         from larder.pipeline.inline import plan
-        from larder.pipeline.report import plan_lines, run_lines
+        from larder.pipeline.planned import plan_lines
+        from larder.pipeline.report import run_lines
 
     with Display(quiet=shared.quiet) as display:
         if namespace.plan:
@@ -109,7 +111,7 @@ def main(
                 "config_dir": str(shared.config_dir),
                 "output": str(settings.output),
             }
-            document = _prepare(settings, parameters, display, run, whole)
+            document = run(settings, parameters, display)
             document["seconds"] = round(time.monotonic() - started, 3)
             document["stages"] = display.stages()  # those before the run was handed over too
             lines = run_lines(document)
@@ -137,26 +139,3 @@ def _tell_skipped(document: Mapping[str, Any]) -> None:
         tell_failures("skipped", failures, document["skipped"])
     elif document["skipped"]:
         tell(f"skipped: {document['skipped']:,}, when this version was built")
-
-
-def _prepare(
-    settings: Settings,
-    parameters: dict[str, Any],
-    display: Display,
-    run: Run,
-    whole: Callable[[], bool],
-) -> dict[str, Any]:
-    """Answer at once if nothing changed and nobody wants to see all of the run; else run it."""
-    from larder.pipeline.inline import checked_plan, reuse
-    from larder.pipeline.job import scratch
-    from larder.pipeline.source import inspect_source
-
-    if whole():
-        return run(settings, parameters, None, display)
-    started = time.monotonic()
-    with scratch() as folder:
-        found = inspect_source(settings.dataset, settings.cluster, folder, display)
-        if found.published is not None:
-            return reuse(settings, found, display, started)
-        planned = checked_plan(settings, found, folder, display)
-        return run(settings, parameters, planned, display)

@@ -16,7 +16,6 @@ import yaml
 from larder.config.models import Cluster
 from larder.config.yaml import scalar
 from larder.errors import ConfigError
-from larder.experiments.delivery import choose
 from larder.experiments.mounts import bind, container_target, under
 from larder.experiments.version_info import SplitInfo, VersionInfo
 
@@ -45,7 +44,6 @@ def render(
     version_info: VersionInfo,
     cluster: Cluster,
     *,
-    delivery: str = "auto",
     where: str = "",
 ) -> dict[str, Any]:
     """Merge a template with what a version hands over.
@@ -58,7 +56,6 @@ def render(
         template: The experiment without its data; left as it is.
         version_info: The version.
         cluster: Where training runs.
-        delivery: ``experiment.delivery`` of the dataset file.
         where: Names the template in errors.
 
     Returns:
@@ -66,11 +63,10 @@ def render(
 
     Raises:
         ConfigError: ``config.template`` if the template already sets what Larder sets,
-            ``config.path`` for a mount that does not serve, ``config.invalid_value`` for an
-            impossible delivery.
+            ``config.path`` for a mount that does not serve.
     """
     config = copy.deepcopy(dict(template))
-    if choose(delivery, version_info.storage_url).delivery == "bind_mount":
+    if version_info.delivery.delivery == "bind_mount":
         root, address = _mount(config, version_info, cluster, where)
     else:
         root, address = _bucket(config, version_info, cluster, where)
@@ -160,11 +156,10 @@ def _data(version_info: VersionInfo, root: str, address: Mapping[str, str]) -> d
     return data
 
 
-def _split(split: SplitInfo, handover_root: str, root: str) -> dict[str, Any]:
-    parts = split.pattern.split("::") if split.pattern else ()  # one without samples has none
-    patterns = (f"{root}/{_rest(part, handover_root)}" for part in parts)
+def _split(split: SplitInfo, version_root: str, root: str) -> dict[str, Any]:
+    patterns = (f"{root}/{_rest(pattern, version_root)}" for pattern in split.patterns)
     return {
-        "pattern": "::".join(patterns),
+        "pattern": "::".join(patterns),  # as WebDataset's readers split them
         "samples": split.samples,
         "shards": split.shards,
         "bytes": split.bytes,

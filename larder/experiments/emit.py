@@ -10,7 +10,6 @@ from typing import Any
 from larder.config.models import Cluster
 from larder.errors import NotFoundError
 from larder.experiments import determined
-from larder.experiments.delivery import choose
 from larder.experiments.model import validate
 from larder.experiments.version_info import ConfigFile, VersionInfo
 from larder.store import open_store
@@ -32,7 +31,6 @@ def emit(
     cluster: Cluster,
     template: Mapping[str, Any],
     *,
-    delivery: str = "auto",
     template_name: str = "",
 ) -> tuple[ConfigFile, ...]:
     """Render the configs of a version and validate them. Pure.
@@ -41,28 +39,22 @@ def emit(
         version_info: The version.
         cluster: Where training runs; ``consumer`` says what the configs are for.
         template: The consumer's config without the data.
-        delivery: ``experiment.delivery`` of the dataset file.
         template_name: File name of the template, for the header and errors.
 
     Raises:
         ConfigError: See `larder.experiments.determined.render`, and
             ``config.invalid_experiment`` if the result breaks a rule of its consumer.
     """
-    return _CONSUMERS[cluster.consumer.kind](
-        version_info, cluster, template, delivery, template_name
-    )
+    return _CONSUMERS[cluster.consumer.kind](version_info, cluster, template, template_name)
 
 
 def _determined(
     version_info: VersionInfo,
     cluster: Cluster,
     template: Mapping[str, Any],
-    delivery: str,
     template_name: str,
 ) -> tuple[ConfigFile, ...]:
-    config = determined.render(
-        template, version_info, cluster, delivery=delivery, where=template_name
-    )
+    config = determined.render(template, version_info, cluster, where=template_name)
     validate(config, cluster.consumer.release, where=template_name)
     source = f" from {template_name}" if template_name else ""
     header = (
@@ -70,13 +62,13 @@ def _determined(
         f"dataset: {version_info.dataset}",
         f"version: {version_info.version}",
         f"content digest: {version_info.digest}",
-        choose(delivery, version_info.storage_url).sentence,
+        version_info.delivery.sentence,
     )
     return (ConfigFile("experiment.yaml", determined.to_yaml(config, header)),)
 
 
 _Renderer = Callable[
-    [VersionInfo, Cluster, Mapping[str, Any], str, str],
+    [VersionInfo, Cluster, Mapping[str, Any], str],
     tuple[ConfigFile, ...],
 ]
 _CONSUMERS: dict[str, _Renderer] = {"determined": _determined}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from larder.experiments.delivery import Advice
+
 __all__ = ["ConfigFile", "SplitInfo", "VersionInfo"]
 
 
@@ -16,16 +18,15 @@ class SplitInfo:
         samples: Number of samples.
         shards: Number of shards.
         bytes: Of all its shards.
-        pattern: Brace pattern of its shards, such as
+        patterns: Brace patterns of its shards, such as
             ``segments/SEG/shards/train/digits-train-{000000..000003}.tar``: relative to the
-            dataset's root, or a URL or path below it. Several patterns are joined by ``::``, as
-            WebDataset's readers split them. Empty for a split without samples.
+            dataset's root, or a URL or path below it. Empty for a split without samples.
     """
 
     samples: int
     shards: int
     bytes: int
-    pattern: str
+    patterns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class VersionInfo:
         location: URL of the version, ``LOCAL/larder/DATASET/versions/ID``.
         root: URL or absolute path of the dataset's root, ``LOCAL/larder/DATASET/``.
         storage_url: URL or absolute path of the storage, ``LOCAL``.
+        delivery: How training reaches the data, and why.
         splits: By name.
         classes: Number of classes; None for a dataset without labels.
         cache: Paths of the LMDB parts of each split, relative to the root or below it; None if the
@@ -51,6 +53,7 @@ class VersionInfo:
     location: str
     root: str
     storage_url: str
+    delivery: Advice
     splits: Mapping[str, SplitInfo]
     classes: int | None = None
     cache: Mapping[str, tuple[str, ...]] | None = None

@@ -54,12 +54,11 @@ class Index:
     omitted_count: int
 
 
-def index_shards(job: Job, mirror: ManifestRef | None, *, progress: Progress) -> Index:
+def index_shards(job: Job, *, progress: Progress) -> Index:
     """Write the manifests of a segment whose shards all stand.
 
     Args:
         job: The run.
-        mirror: ManifestRef of schema COPIED: all that is mirrored; None without a mirror.
         progress: Reports progress of stage ``index``.
 
     Raises:
@@ -73,6 +72,7 @@ def index_shards(job: Job, mirror: ManifestRef | None, *, progress: Progress) ->
         rows = write_manifest(folder / "samples.parquet", SAMPLES, _samples(root, job, standing))
         table = write_manifest(folder / "shards.parquet", SHARDS, _shards(job, shards))
         sums = sort_batches(_sums(root, standing), SUMS, ["key"], work_dir=folder)
+        mirror = job.mirror.copies if job.mirror else None
         objects = write_objects(root, job, mirror, sums, folder / "objects.parquet")
         index = Index(
             splits=_splits(job, shards),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from larder.config.models import Dataset
 from larder.errors import ConfigError
-from larder.experiments.delivery import Advice, choose
+from larder.experiments.delivery import Advice
 from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.copied import copies_known, mirrored
@@ -78,10 +78,10 @@ class Plan:
 
 
 def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
-    """Plan a run from its survey.
+    """Plan a run from the state of its source.
 
     Args:
-        found: The survey.
+        found: The state of the source.
         folder: A private directory for the manifests of the plan.
         progress: Reports progress of stage ``plan``.
 
@@ -120,7 +120,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         published=published,
         cost=cost,
         seconds=_seconds(found, sample_order, copies, shards, complete=complete),
-        delivery=choose(dataset.experiment.delivery, cluster.storage.url),
+        delivery=found.settings.advise(),
     )
 
 

@@ -12,7 +12,6 @@ from larder.pipeline.cautions import cautions
 from larder.pipeline.emit import location
 from larder.pipeline.plan import Plan
 from larder.pipeline.results import Totals
-from larder.pipeline.settings import Settings
 from larder.transfer.inventory import LeftOut
 from larder.units import format_bytes, format_count, format_seconds
 
@@ -23,9 +22,10 @@ SHOWN_LINES = 10
 SHOWN_CLASSES = 5
 
 
-def plan_document(settings: Settings, plan: Plan) -> dict[str, Any]:
+def plan_document(plan: Plan) -> dict[str, Any]:
     """The JSON document of a plan for a dataset that has to be built."""
     found, sample_order = plan.source_state, plan.sample_order
+    settings = found.settings
     copies = Totals(plan.copies.objects, plan.copies.bytes) if plan.copies else Totals()
     return {
         "dataset": settings.dataset.name,
@@ -59,13 +59,13 @@ def plan_document(settings: Settings, plan: Plan) -> dict[str, Any]:
         "seconds": round(plan.seconds, 1),
         "skipped": sample_order.bad_key_count,
         "failures": [asdict(failure) for failure in sample_order.bad_keys],
-        "warnings": warnings(settings, plan),
+        "warnings": warnings(plan),
     }
 
 
-def warnings(settings: Settings, plan: Plan) -> list[dict[str, str]]:
+def warnings(plan: Plan) -> list[dict[str, str]]:
     """What a plan warns of, as both documents have it: of the plan, and of the run that built."""
-    return [asdict(caution) for caution in cautions(settings, plan)]
+    return [asdict(caution) for caution in cautions(plan)]
 
 
 def _excluded(plan: Plan) -> dict[str, Any]:

@@ -26,67 +26,34 @@ from larder.versions.publish import (
     move_tag,
     publish_segment,
     publish_version,
-    read_segment,
     read_version,
     remember_inputs,
 )
 
-__all__ = ["publish", "publish_existing", "seal_segment"]
-
-
-def seal_segment(
-    job: Job, root: Store, index: Index, cache: Mapping[str, CacheFile]
-) -> SegmentDocument:
-    """Make the segment whole: everything that it names stands.
-
-    Args:
-        job: The run.
-        root: The dataset's root.
-        index: Its shards and their manifests.
-        cache: What `larder.pipeline.cache.cache_split` returned, by split; empty without a cache.
-
-    Returns:
-        The segment that is published, by this run or by another that came first.
-    """
-    facts = None
-    if job.dataset.cache:
-        parts = {split: (part,) for split, part in sorted(cache.items())}
-        facts = CacheFacts(kind=job.dataset.cache.records, splits=parts)
-    segment = SegmentDocument(
-        dataset=job.dataset.name,
-        id=job.segment,
-        splits=index.splits,
-        classes=job.classes,
-        files=(_file(index.samples, "samples"), _file(index.shards, "shards")),
-        cache=facts,
-        skipped=index.omitted_count,
-    )
-    return publish_segment(root, segment)
+__all__ = ["publish", "publish_existing"]
 
 
 def publish(
-    job: Job, objects: ManifestRef, mirror: ManifestRef | None, *, progress: Progress
+    job: Job, index: Index, cache: Mapping[str, CacheFile], *, progress: Progress
 ) -> VersionDocument:
-    """Publish the version of a whole segment, and let ``latest`` name it.
+    """Complete the segment, publish the version made of it, and let ``latest`` name that.
 
     Args:
         job: The run.
-        objects: ManifestRef of schema OBJECTS: what the version was made from.
-        mirror: ManifestRef of schema COPIED, or None without a mirror.
+        index: The segment's shards and their manifests.
+        cache: What `larder.pipeline.cache.cache_split` returned, by split; empty without a cache.
         progress: Reports progress of stage ``publish``.
 
     Returns:
         The version that is published, by this run or by another that came first.
 
     Raises:
-        DamageError: The segment is not there, or a document cannot be trusted.
+        DamageError: A document cannot be trusted.
     """
     progress.start("publish")
     with opened_root(job) as root:
-        segment = read_segment(root, job.segment)
-        if segment is None:
-            raise DamageError("damage.manifest", "the segment is gone", where=root.url)
-        version = publish_version(root, _version(job, root, segment, objects, mirror))
+        segment = publish_segment(root, _segment(job, index, cache))
+        version = publish_version(root, _version(job, root, segment, index))
         _point_at(root, job, version)
     progress.finish("publish")
     return version
@@ -116,15 +83,25 @@ def _point_at(root: Store, job: Job, version: VersionDocument) -> None:
     move_tag(root, TAG, version.id, job.inventory_us)
 
 
-def _version(
-    job: Job,
-    root: Store,
-    segment: SegmentDocument,
-    objects: ManifestRef,
-    mirror: ManifestRef | None,
-) -> VersionDocument:
-    sources = [_file(objects, "objects")]
-    sources += [_file(mirror, "mirror")] if mirror else []
+def _segment(job: Job, index: Index, cache: Mapping[str, CacheFile]) -> SegmentDocument:
+    facts = None
+    if job.dataset.cache:
+        files = {split: (file,) for split, file in sorted(cache.items())}
+        facts = CacheFacts(kind=job.dataset.cache.records, splits=files)
+    return SegmentDocument(
+        dataset=job.dataset.name,
+        id=job.segment,
+        splits=index.splits,
+        classes=job.classes,
+        files=(_file(index.samples, "samples"), _file(index.shards, "shards")),
+        cache=facts,
+        skipped=index.omitted_count,
+    )
+
+
+def _version(job: Job, root: Store, segment: SegmentDocument, index: Index) -> VersionDocument:
+    sources = [_file(index.objects, "objects")]
+    sources += [_file(job.mirror.copies, "mirror")] if job.mirror else []
     return VersionDocument(
         dataset=job.dataset.name,
         id=job.version,

@@ -13,6 +13,7 @@ from larder.config.location import directory, resolve_url
 from larder.config.models import Cluster, Dataset, Location, Model
 from larder.config.urls import check_endpoint
 from larder.errors import ConfigError, ProblemsError
+from larder.experiments.delivery import Advice, choose
 
 __all__ = ["Settings", "load_settings"]
 
@@ -41,6 +42,14 @@ class Settings:
     template: Mapping[str, Any]
     template_name: str
     output: Path
+
+    def advise(self) -> Advice:
+        """How training will reach the data, and why.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: what the dataset file asks for is impossible.
+        """
+        return choose(self.dataset.experiment.delivery, self.cluster.storage.url)
 
 
 def load_settings(

@@ -13,6 +13,7 @@ from larder.config.models import Cluster, Dataset
 from larder.errors import ConfigError, NotFoundError, ObjectError
 from larder.pipeline.complete import check_complete
 from larder.pipeline.job import opened, root_url
+from larder.pipeline.settings import Settings
 from larder.pipeline.unchanged import unchanged_version
 from larder.progress import Progress
 from larder.store import object_url
@@ -42,8 +43,7 @@ class SourceState:
     """What a run finds before it does anything.
 
     Attributes:
-        dataset: As configured.
-        cluster: As configured.
+        settings: The run.
         inventory: The objects at the source, in a local manifest.
         inventory_us: When the listing began, microseconds since 1970 UTC.
         label_files: By split.
@@ -52,8 +52,7 @@ class SourceState:
         noted: That is written down; else it was found by comparing contents.
     """
 
-    dataset: Dataset
-    cluster: Cluster
+    settings: Settings
     inventory: Inventory
     inventory_us: int
     label_files: Mapping[str, LabelFile]
@@ -61,15 +60,22 @@ class SourceState:
     published: VersionDocument | None
     noted: bool
 
+    @property
+    def dataset(self) -> Dataset:
+        """As configured."""
+        return self.settings.dataset
 
-def inspect_source(
-    dataset: Dataset, cluster: Cluster, folder: Path, progress: Progress
-) -> SourceState:
+    @property
+    def cluster(self) -> Cluster:
+        """As configured."""
+        return self.settings.cluster
+
+
+def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> SourceState:
     """List the source and look its inputs digest up at the storage. Writes into ``folder`` only.
 
     Args:
-        dataset: As configured.
-        cluster: As configured.
+        settings: The run.
         folder: A private directory, for the inventory.
         progress: Reports progress of stage ``inventory``.
 
@@ -79,6 +85,7 @@ def inspect_source(
         DamageError: These inputs were prepared before, and not all of that is there any more; see
             `larder.pipeline.complete.check_complete`.
     """
+    dataset, cluster = settings.dataset, settings.cluster
     check_overlap(dataset.source, cluster.storage.url, storage_endpoint=cluster.storage.endpoint)
     inventory_us = time.time_ns() // 1000
     with opened(dataset.source) as source:
@@ -106,8 +113,7 @@ def inspect_source(
             if published is not None:
                 check_complete(root, published)
     return SourceState(
-        dataset=dataset,
-        cluster=cluster,
+        settings=settings,
         inventory=inventory,
         inventory_us=inventory_us,
         label_files=label_files,
@@ -117,14 +123,18 @@ def inspect_source(
     )
 
 
-def note_inputs(dataset: Dataset, cluster: Cluster, found: SourceState) -> None:
+def note_inputs(found: SourceState, *, progress: Progress) -> None:
     """Remember that these inputs led to the version found, and let ``latest`` name it.
 
     Nothing is written if both are so already.
+
+    Args:
+        found: What was found.
+        progress: Not used: this takes no time to speak of.
     """
     version = found.published
     assert version is not None, "these inputs led to no version"
-    with opened(cluster.storage, root_url(dataset, cluster)) as root:
+    with opened(found.cluster.storage, root_url(found.dataset, found.cluster)) as root:
         if not found.noted:
             remember_inputs(root, found.inputs, version.id)
         move_tag(root, TAG, version.id, found.inventory_us)
