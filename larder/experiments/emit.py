@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,11 +85,11 @@ def write_configs(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Writte
         StoreError: The directory cannot be written, or is full.
     """
     output_dir = output_dir.absolute()
-    with closing(open_store(str(output_dir))) as store:
-        return tuple(
-            Written(output_dir / file.name, _replace(store, file.name, file.text.encode()))
-            for file in files
-        )
+    store = open_store(str(output_dir))
+    return tuple(
+        Written(output_dir / file.name, _replace(store, file.name, file.text.encode()))
+        for file in files
+    )
 
 
 def differing(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:
@@ -100,8 +99,8 @@ def differing(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, .
         StoreError: The directory cannot be read.
     """
     output_dir = output_dir.absolute()
-    with closing(open_store(str(output_dir))) as store:
-        changed = [file for file in files if not _stands(store, file.name, file.text.encode())]
+    store = open_store(str(output_dir))
+    changed = [file for file in files if not _stands(store, file.name, file.text.encode())]
     return tuple(Written(output_dir / file.name, changed=True) for file in changed)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,16 +33,11 @@ class _Access:
     region: str | None
     profile: str | None
 
-    @contextmanager
-    def store(self) -> Iterator[Store]:
-        """The store of the dataset's root, open within the block."""
-        store = open_store(
+    def store(self) -> Store:
+        """The store of the dataset's root."""
+        return open_store(
             self.root, endpoint=self.endpoint, region=self.region, profile=self.profile
         )
-        try:
-            yield store
-        finally:
-            store.close()
 
 
 class Data:
@@ -97,10 +91,10 @@ class Data:
         """
         facts = self._split(split)
         keys = [key for pattern in facts.patterns for key in expand(pattern)]
-        with self._access.store() as store:
-            if store.features.local_path:
-                return [str(local_path(store, key)) for key in keys]
-            return [object_url(store.url, key) for key in keys]
+        store = self._access.store()
+        if store.features.local_path:
+            return [str(local_path(store, key)) for key in keys]
+        return [object_url(store.url, key) for key in keys]
 
     def cache(self, split: str, *, verify: bool = False, check_records: bool = True) -> CacheReader:
         """The cache of a split; its files are downloaded first unless they are in a directory.
@@ -120,13 +114,11 @@ class Data:
         files = self._files(split)
         readers: list[CacheFileReader] = []
         try:
-            with self._access.store() as store:
-                for file in files:
-                    facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
-                    path = fetch_file(store, file.path, facts, self._cache_dir)
-                    readers.append(
-                        open_file(path, facts, verify=verify, check_records=check_records)
-                    )
+            store = self._access.store()
+            for file in files:
+                facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
+                path = fetch_file(store, file.path, facts, self._cache_dir)
+                readers.append(open_file(path, facts, verify=verify, check_records=check_records))
             return CacheReader(readers)
         except BaseException:
             for reader in readers:
@@ -172,8 +164,7 @@ def open_data(
     """See `larder.open`."""
     address = parse_address(url)
     access = _Access(address.root, endpoint, region, profile)
-    with access.store() as store:
-        document = _read(store, address)
+    document = _read(access.store(), address)
     return Data(document, access, cache_directory(cache_dir))
 
 

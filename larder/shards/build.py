@@ -15,7 +15,7 @@ from larder.shards.model import NO_ROWS, Sample, ShardPlan, ShardResult
 from larder.shards.output import HashedOutput
 from larder.shards.readahead import Reads, read_ahead
 from larder.shards.webdataset import TarShard
-from larder.store.base import Store, Writer
+from larder.store.base import Readable, Writer
 
 __all__ = ["STAGE", "OnBadSample", "build_shard"]
 
@@ -31,7 +31,7 @@ _TELL_BYTES = 4 << 20
 def build_shard(
     plan: ShardPlan,
     samples: Iterable[Sample],
-    source: Store,
+    source: Readable,
     writer: Writer,
     reads: Reads,
     *,
@@ -86,7 +86,7 @@ class _Building:
 
     def __init__(
         self,
-        source: Store,
+        source: Readable,
         output: HashedOutput,
         validate: Validation,
         on_bad_sample: OnBadSample,

@@ -21,7 +21,7 @@ from larder.shards.fetch import Body, stream
 from larder.shards.model import LABEL_EXT, Sample, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.rows import IndexRows, PartRow
-from larder.store.base import Store
+from larder.store.base import Readable
 
 __all__ = ["TarShard"]
 
@@ -59,7 +59,7 @@ class TarShard:
         self._output.append(pieces, offset - start)
         self._rows.add((key, start, offset - start, label), rows)
 
-    def append_streamed(self, sample: Sample, source: Store) -> Failure | None:
+    def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
         """Read and append a sample a buffer at a time: one that memory should not hold.
 
         Returns:
@@ -108,7 +108,7 @@ def _members(sample: Sample, bodies: Sequence[Body]) -> list[_Member]:
     return members
 
 
-def _streamed_members(sample: Sample, source: Store) -> list[_StreamedMember]:
+def _streamed_members(sample: Sample, source: Readable) -> list[_StreamedMember]:
     """As `_members`; nothing is read before the buffers are iterated over."""
     members: list[_StreamedMember] = [
         (part.ext, part.key, part.size_bytes, stream(source, part)) for part in sample.parts

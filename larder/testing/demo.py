@@ -107,10 +107,7 @@ def _fill(server: S3Server, count: int) -> None:
     shutil.rmtree(_FOLDER / "us-east-1/us-east-1-bucket/imagenet", ignore_errors=True)
     started = time.monotonic()
     store = open_store(_SOURCE, endpoint=server.endpoint, region=server.region)
-    try:
-        objects, size_bytes = write_imagenet(store, count)
-    finally:
-        store.close()
+    objects, size_bytes = write_imagenet(store, count)
     mark.write_text(str(count))
     seconds = format_seconds(time.monotonic() - started)
     _say(f"wrote {objects:,} objects, {format_bytes(size_bytes)}, to {_SOURCE} in {seconds}")

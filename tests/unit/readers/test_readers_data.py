@@ -83,7 +83,6 @@ def publish(url: str, version: VersionDocument, parts: Path) -> None:
     store.put(layout.version_key(version.id), seal(version))
     store.put(layout.tag_key("latest"), seal({"version": version.id}))
     store.put(layout.tag_key("v1"), seal({"version": version.id}))
-    store.close()
 
 
 @pytest.fixture(params=["path", "memory"])
