@@ -124,17 +124,13 @@ def root_url(dataset: Dataset, cluster: Cluster) -> str:
 
 @contextmanager
 def opened(location: Location, url: str | None = None) -> Iterator[Store]:
-    """The store at a location (or at another URL, reached in the same way), closed at the end."""
-    store = open_store(
+    """The store at a location, or at another URL that is reached in the same way."""
+    yield open_store(
         url or location.url,
         endpoint=location.endpoint,
         region=location.region,
         profile=location.profile,
     )
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 @contextmanager

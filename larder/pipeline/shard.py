@@ -9,7 +9,6 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import islice
-from typing import cast
 
 from larder.errors import Failure
 from larder.limits import read_ahead_bytes
@@ -28,7 +27,7 @@ from larder.shards.model import Sample, ShardBatch, read_samples
 from larder.shards.packing import batch_shards
 from larder.shards.readahead import open_reads, suited_concurrency
 from larder.store import object_url
-from larder.store.base import Store, Writer
+from larder.store.base import Readable, Store, Writer
 from larder.transfer.align import MIRRORED
 from larder.transfer.mirrored import Mirror, mirrored_objects
 from larder.versions import layout
@@ -118,7 +117,7 @@ def shard_batch(
 
 
 @contextmanager
-def _reading(job: Job, root: Store, batch: ShardBatch) -> Iterator[Store]:
+def _reading(job: Job, root: Store, batch: ShardBatch) -> Iterator[Readable]:
     """What the samples are read from: the mirror if there is one, else the source."""
     if job.mirror is None:
         with opened_source(job) as source:
@@ -126,8 +125,7 @@ def _reading(job: Job, root: Store, batch: ShardBatch) -> Iterator[Store]:
         return
     parts = read_ref(root, job.mirror.parts, MIRRORED, first_row=batch.first_row, rows=batch.rows)
     with opened(job.cluster.storage, object_url(job.root, layout.mirror_prefix())) as store:
-        # A mirror has what shards are made with, and no more: head, get and open.
-        yield cast("Store", Mirror(store, mirrored_objects(parts)))
+        yield Mirror(store, mirrored_objects(parts))
 
 
 def _writer(root: Store, segment: str, split: str, name: str) -> Writer:

@@ -67,14 +67,16 @@ class SampleReader(Protocol):
             LarderError: An error of the store.
         """
 
-    def __enter__(self) -> SampleReader: ...
+    def __enter__(self) -> SampleReader:
+        """Return the reader itself."""
 
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None: ...
+    ) -> None:
+        """Close the shard."""
 
 
 def check_part(part: IndexedPart, data: bytes, where: str) -> bytes:

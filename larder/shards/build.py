@@ -15,7 +15,7 @@ from larder.shards.images import Validation
 from larder.shards.model import NO_ROWS, Sample, ShardFile, ShardPlan, ShardResult
 from larder.shards.output import HashedOutput
 from larder.shards.readahead import Reads, read_ahead
-from larder.store.base import Store, Writer
+from larder.store.base import Readable, Writer
 
 __all__ = ["STAGE", "OnBadSample", "build_shard"]
 
@@ -31,7 +31,7 @@ _TELL_BYTES = 4 << 20
 def build_shard(
     plan: ShardPlan,
     samples: Iterable[Sample],
-    source: Store,
+    source: Readable,
     open_writer: Callable[[str], Writer],
     reads: Reads,
     shard_format: ShardFormat,
@@ -94,7 +94,7 @@ class _Building:
         self,
         plan: ShardPlan,
         shard_format: ShardFormat,
-        source: Store,
+        source: Readable,
         outputs: Sequence[HashedOutput],
         validate: Validation,
         on_bad_sample: OnBadSample,

@@ -11,7 +11,7 @@ import google_crc32c
 
 from larder.shards.fetch import Body, stream
 from larder.shards.model import LABEL_EXT, Sample, label_bytes
-from larder.store.base import Store
+from larder.store.base import Readable
 
 __all__ = ["Member", "StreamedMember", "members", "streamed_members"]
 
@@ -34,7 +34,7 @@ def members(sample: Sample, bodies: Sequence[Body]) -> list[Member]:
     return found
 
 
-def streamed_members(sample: Sample, source: Store) -> list[StreamedMember]:
+def streamed_members(sample: Sample, source: Readable) -> list[StreamedMember]:
     """The members of a sample; nothing is read before their contents are iterated over."""
     found: list[StreamedMember] = [
         (part.ext, part.key, part.size_bytes, stream(source, part)) for part in sample.parts

@@ -9,7 +9,7 @@ from typing import Self
 from larder.errors import DamageError, ObjectError
 from larder.samples.indexed import IndexedSample, check_part
 from larder.store import object_url
-from larder.store.base import Reader, Store
+from larder.store.base import Readable, Reader
 
 __all__ = ["PartReader", "RangeReader"]
 
@@ -30,7 +30,7 @@ class RangeReader:
         url: The object's URL, for errors.
     """
 
-    def __init__(self, store: Store, key: str) -> None:
+    def __init__(self, store: Readable, key: str) -> None:
         self.url = object_url(store.url, key)
         self._store = store
         self._key = key
@@ -47,7 +47,7 @@ class RangeReader:
                 too early.
         """
         if offset < self._position:
-            message = f"its index goes back from byte {self._position} to {offset}"
+            message = f"the index goes back from byte {self._position} to {offset}"
             raise DamageError("damage.manifest", message, where=self.url)
         if self._reader is None or offset - self._position > _SKIP_BYTES:
             self._open(offset)
@@ -62,7 +62,7 @@ class RangeReader:
         except ObjectError as error:
             if error.code != "object.truncated":
                 raise
-            message = f"it ends before byte {offset}, although its index refers to more"
+            message = f"the shard ends before byte {offset}, although the index refers to more"
             raise DamageError("damage.size", message, where=self.url) from None
         self._buffers, self._buffer, self._position = iter(self._reader), memoryview(b""), offset
 
@@ -78,7 +78,7 @@ class RangeReader:
     def _next(self, missing: int) -> memoryview:
         for buffer in self._buffers:
             return memoryview(buffer).cast("B")
-        message = f"it ends at byte {self._position}, where {missing} more are needed"
+        message = f"the shard ends at byte {self._position}, {missing} bytes too early"
         raise DamageError("damage.size", message, where=self.url)
 
     def close(self) -> None:
@@ -87,6 +87,7 @@ class RangeReader:
             self._reader.close()
 
     def __enter__(self) -> Self:
+        """Return the reader itself."""
         return self
 
     def __exit__(
@@ -95,6 +96,7 @@ class RangeReader:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Close it."""
         self.close()
 
 

@@ -1,4 +1,4 @@
-"""The one narrow interface over file systems, S3, GCS and memory.
+"""The two narrow interfaces over file systems, S3, GCS and memory: `Readable` and `Store`.
 
 A store is a bucket and a prefix, or a directory. Keys are relative to it, with ``/`` between
 their segments, and are ordered by their UTF-8 bytes, as S3 and GCS order them.
@@ -16,16 +16,16 @@ Every call raises the errors of `larder.errors` and no others:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
     from larder.store.etag_trust import EtagTrust
 
-__all__ = ["Buffer", "Features", "ObjectInfo", "Reader", "Store", "Writer"]
+__all__ = ["Buffer", "Features", "ObjectInfo", "Readable", "Reader", "Store", "Writer"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -34,18 +34,33 @@ Buffer = bytes | bytearray | memoryview
 class ObjectInfo:
     """What a listing or a HEAD tells of one object.
 
+    Stores fill in the optional fields where that costs no request of its own: a listing knows the
+    storage class, say, and metadata only `Readable.head` and `Readable.open` give.
+
     Attributes:
         key: Relative to the store.
         size_bytes: Length in bytes.
         etag: Opaque, without quotes; changes when the content does. The md5 of the content
             only where the store says so (`Features.etag_is_md5`) and the text is 32 hex digits.
         modified_us: Last modification, microseconds since 1970 UTC.
+        storage_class: As the store calls it, such as ``GLACIER``; empty for the standard class, or
+            where the store has none.
+        checksum: ``ALGORITHM:HEX`` of the content, where the store keeps one; else None.
+        generation: The store's name of this state of the object (GCS's generation, S3's version
+            ID); None where it has none.
+        content_type: The media type; None where it is not known.
+        metadata: The user's own, by lower-case name; None where it is not known.
     """
 
     key: str
     size_bytes: int
     etag: str
     modified_us: int
+    storage_class: str = ""
+    checksum: str | None = None
+    generation: str | None = None
+    content_type: str | None = None
+    metadata: Mapping[str, str] | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +83,32 @@ class Features:
     etag_trust: EtagTrust | None = field(default=None, compare=False, repr=False)
 
 
-class Reader(Protocol):
-    """An object being read: iterate over it once, from front to back."""
+class _Closing(Protocol):
+    """What is closed at the end of a ``with`` block, however it ends."""
 
-    @property
-    def info(self) -> ObjectInfo:
-        """The object as the store described it when it was opened."""
+    def close(self) -> None:
+        """Let go of what is held; calling it twice is fine."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Reader(_Closing, Protocol):
+    """An object being read: iterate over it once, from front to back.
+
+    Attributes:
+        info: The object as the store described it when it was opened.
+    """
+
+    info: ObjectInfo
 
     def __iter__(self) -> Iterator[Buffer]:
         """The bytes, in buffers of any size.
@@ -84,20 +119,8 @@ class Reader(Protocol):
             RetryableError: The connection broke.
         """
 
-    def close(self) -> None:
-        """Release the connection or file; calling it twice is fine."""
 
-    def __enter__(self) -> Reader: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
-
-
-class Writer(Protocol):
+class Writer(_Closing, Protocol):
     """An object being written in a stream. Nobody sees it before `commit` returns.
 
     As a context manager it aborts unless `commit` was called.
@@ -112,18 +135,16 @@ class Writer(Protocol):
     def abort(self) -> None:
         """Throw away what was written; calling it twice, or after commit, is fine."""
 
-    def __enter__(self) -> Writer: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    def close(self) -> None:
+        """The same as `abort`."""
+        self.abort()
 
 
-class Store(Protocol):
-    """A bucket and prefix, or a directory. All methods may be called from many threads."""
+class Readable(Protocol):
+    """What shards are made from: objects that can be listed, described and read.
+
+    All methods may be called from many threads.
+    """
 
     @property
     def url(self) -> str:
@@ -153,6 +174,13 @@ class Store(Protocol):
     ) -> bytes:
         """The bytes of an object (or a range of it): for what fits in memory."""
 
+
+class Store(Readable, Protocol):
+    """A bucket and prefix, or a directory. All methods may be called from many threads.
+
+    A store holds nothing that has to be closed: connections belong to the process.
+    """
+
     def put(
         self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
     ) -> ObjectInfo:
@@ -166,6 +194,3 @@ class Store(Protocol):
 
     def delete(self, key: str) -> None:
         """Remove an object; nothing happens if it is not there."""
-
-    def close(self) -> None:
-        """Release connections; the store is not used again."""

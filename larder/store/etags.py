@@ -20,12 +20,12 @@ import re
 
 import google_crc32c
 
-from larder.errors import ObjectError
-from larder.store.base import Store
+from larder.errors import ObjectError, PreconditionError
+from larder.store.base import Readable
 from larder.store.etag_trust import EtagTrust
 from larder.store.keys import object_url
 
-__all__ = ["ContentCheck", "is_md5"]
+__all__ = ["ContentCheck", "changed", "is_md5"]
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
@@ -35,24 +35,41 @@ def is_md5(etag: str) -> bool:
     return _MD5.fullmatch(etag) is not None
 
 
+def changed(where: str, listed_bytes: int, read_bytes: int) -> PreconditionError:
+    """The error that an object is not the one that was listed.
+
+    Args:
+        where: Its address.
+        listed_bytes: Its size then.
+        read_bytes: Its size now, as far as that is known.
+    """
+    message = f"{listed_bytes:,} bytes were listed, {read_bytes:,} or more came"
+    if listed_bytes == read_bytes:
+        message = "it is another one of the same size"
+    hint = "run again once nothing writes to the source"
+    return PreconditionError("object.changed", message, where=where, hint=hint)
+
+
 class ContentCheck:
-    """What came of an object: sums it on the way, and holds it against its etag at the end.
+    """Sums what comes of an object, and compares it at the end with what was listed.
 
     Args:
         store: Where the object is read.
         key: The object.
         etag: Its etag, or nothing.
+        listed_bytes: Its size.
 
     Attributes:
         crc32c: Of the bytes so far.
         size_bytes: How many they are.
     """
 
-    def __init__(self, store: Store, key: str, etag: str) -> None:
+    def __init__(self, store: Readable, key: str, etag: str, listed_bytes: int) -> None:
         self.crc32c = 0
         self.size_bytes = 0
         self._store, self._key, self._etag = store, key, etag
-        provable = store.features.etag_is_md5 and is_md5(etag)
+        self._listed_bytes = listed_bytes
+        provable = is_md5(etag) and store.features.etag_is_md5
         self._md5 = hashlib.md5(usedforsecurity=False) if provable else None
 
     def add(self, data: bytes) -> None:
@@ -63,15 +80,19 @@ class ContentCheck:
             self._md5.update(data)
 
     def check(self) -> bool:
-        """Hold all that came against the etag; whether the etag proved it.
+        """Compare all that came with the size and the etag; whether the etag proved it.
 
         If the md5 differs, the object is read once more, unless etags of this store are known to
         be no md5: bytes that come twice alike are what the store has.
 
         Raises:
+            PreconditionError: ``object.changed``: another number of bytes came.
             ObjectError: ``object.mismatch``: two reads gave different bytes.
             LarderError: What reading raises.
         """
+        if self.size_bytes != self._listed_bytes:
+            where = object_url(self._store.url, self._key)
+            raise changed(where, self._listed_bytes, self.size_bytes)
         if self._md5 is None:
             return False
         trust = self._store.features.etag_trust or EtagTrust()

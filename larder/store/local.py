@@ -19,10 +19,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from larder.errors import ConfigError, NotFoundError, ObjectError, PreconditionError
-from larder.store.base import Buffer, Features, ObjectInfo
+from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store
 from larder.store.keys import check_path_key, object_url
 from larder.store.local_errors import local_error, local_errors
 from larder.store.local_files import describe, file_etag, sync_folder
@@ -31,6 +30,9 @@ from larder.store.local_write import LocalWriter
 
 __all__ = ["LocalReader", "LocalStore"]
 
+_FEATURES = Features(
+    create_if_absent=True, replace_if_match=True, etag_is_md5=False, local_path=True
+)
 _PAGE_KEYS = 1000
 _SHOWN_CHARACTERS = 100
 _CHUNK_BYTES = 1 << 20
@@ -60,7 +62,7 @@ def _is_too_long(path: str) -> bool:
     return False
 
 
-class LocalStore:
+class LocalStore(Store):
     """The regular files below a directory, which the first write creates.
 
     Args:
@@ -85,12 +87,10 @@ class LocalStore:
     @property
     def features(self) -> Features:
         """Atomic conditional writes, paths, and etags that are no md5."""
-        return Features(
-            create_if_absent=True, replace_if_match=True, etag_is_md5=False, local_path=True
-        )
+        return _FEATURES
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Store.list`.
+        """See `larder.store.base.Readable.list`.
 
         Symbolic links are followed, except one to a directory that the path to it is in. One
         directory's names at a time (and its ancestors') are held in memory.
@@ -110,7 +110,7 @@ class LocalStore:
             yield page
 
     def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Store.head`."""
+        """See `larder.store.base.Readable.head`."""
         path = self._path(key)
         with local_errors(self._url, key):
             found = os.stat(path)
@@ -119,7 +119,7 @@ class LocalStore:
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> LocalReader:
-        """See `larder.store.base.Store.open`."""
+        """See `larder.store.base.Readable.open`."""
         path = self._path(key)
         with local_errors(self._url, key):
             handle = os.open(path, _READ_FLAGS)
@@ -140,7 +140,7 @@ class LocalStore:
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Store.get`."""
+        """See `larder.store.base.Readable.get`."""
         path = self._path(key)
         # Not by way of `open`, which takes twice the time for a small file.
         try:
@@ -199,9 +199,6 @@ class LocalStore:
                     folder = os.path.dirname(folder)
             sync_folder(folder)
 
-    def close(self) -> None:
-        """Nothing to release."""
-
     def _pread(
         self, key: str, handle: int, size_bytes: int, offset: int, length: int | None
     ) -> bytes:
@@ -241,7 +238,7 @@ class LocalStore:
         return ObjectError("object.truncated", message, where=object_url(self._url, key))
 
 
-class LocalReader:
+class LocalReader(Reader):
     """See `larder.store.base.Reader`. The file is the one that was opened, though replaced."""
 
     def __init__(
@@ -283,14 +280,3 @@ class LocalReader:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
-
-    def __enter__(self) -> LocalReader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -8,11 +8,10 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import IO
 
 from larder.errors import ObjectError, PreconditionError
-from larder.store.base import Buffer, ObjectInfo
+from larder.store.base import Buffer, ObjectInfo, Writer
 from larder.store.keys import object_url
 from larder.store.local_errors import local_errors
 from larder.store.local_files import describe, locked, make_folder, sync_folder
@@ -29,7 +28,7 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _NO_FAST_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF}
 
 
-class LocalWriter:
+class LocalWriter(Writer):
     """See `larder.store.base.Writer`: a temporary file beside the object to be.
 
     The first one in a directory removes what killed processes left there.
@@ -156,17 +155,6 @@ class LocalWriter:
     def _opened(self) -> int:
         assert self._handle is not None, "a writer is used before it is committed or aborted"
         return self._handle
-
-    def __enter__(self) -> LocalWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.abort()
 
 
 def _copy_by_reference(source: IO[bytes], handle: int) -> bool:

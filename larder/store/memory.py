@@ -12,10 +12,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from larder.errors import ConfigError, NotFoundError, ObjectError, PreconditionError
-from larder.store.base import Buffer, Features, ObjectInfo
+from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
 from larder.store.etag_trust import EtagTrust
 from larder.store.keys import check_key, folder_prefix, object_url
 
@@ -55,7 +54,7 @@ def forget(name: str) -> None:
         _BUCKETS.pop(name, None)
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """The objects of ``memory://name`` whose keys begin with a prefix.
 
     Args:
@@ -85,7 +84,7 @@ class MemoryStore:
         )
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Store.list`; each page is looked up afresh."""
+        """See `larder.store.base.Readable.list`; each page is looked up afresh."""
         first = self._prefix + prefix
         last = max(self._prefix + start_after, self._prefix)
         while found := self._bucket.after(first, last):
@@ -93,13 +92,13 @@ class MemoryStore:
             last = found[-1][0]
 
     def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Store.head`."""
+        """See `larder.store.base.Readable.head`."""
         return self._info(self._full(key), self._find(key, None))
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> MemoryReader:
-        """See `larder.store.base.Store.open`; the reader keeps the bytes as they were."""
+        """See `larder.store.base.Readable.open`; the reader keeps the bytes as they were."""
         found = self._find(key, if_match)
         info = self._info(self._full(key), found)
         if offset > info.size_bytes:
@@ -114,7 +113,7 @@ class MemoryStore:
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Store.get`."""
+        """See `larder.store.base.Readable.get`."""
         return b"".join(self.open(key, offset=offset, length=length, if_match=if_match))
 
     def put(
@@ -153,9 +152,6 @@ class MemoryStore:
         with self._bucket.lock:
             self._bucket.objects.pop(full, None)
 
-    def close(self) -> None:
-        """Nothing to release; the objects stay until `forget`."""
-
     def _full(self, key: str) -> str:
         check_key(key, self._url)
         return self._prefix + key
@@ -176,7 +172,7 @@ class MemoryStore:
         return ObjectInfo(key, len(found.data), found.etag, found.modified_us)
 
 
-class MemoryReader:
+class MemoryReader(Reader):
     """See `larder.store.base.Reader`."""
 
     def __init__(self, info: ObjectInfo, view: memoryview) -> None:
@@ -191,19 +187,8 @@ class MemoryReader:
     def close(self) -> None:
         """Nothing to release."""
 
-    def __enter__(self) -> MemoryReader:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class MemoryWriter:
+class MemoryWriter(Writer):
     """See `larder.store.base.Writer`."""
 
     def __init__(self, store: MemoryStore, key: str) -> None:
@@ -222,14 +207,3 @@ class MemoryWriter:
     def abort(self) -> None:
         """Forget the bytes."""
         self._data = bytearray()
-
-    def __enter__(self) -> MemoryWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.abort()

@@ -11,8 +11,6 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from larder.errors import (
@@ -20,7 +18,8 @@ from larder.errors import (
     PreconditionError,
     RetryableError,
 )
-from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
+from larder.store.base import Buffer, ObjectInfo, Reader, Store, Writer
+from larder.store.delegate import DelegatingStore
 
 __all__ = ["RetryPolicy", "RetryReader", "RetryStore"]
 
@@ -84,7 +83,7 @@ class _Tries:
         policy.sleep(delay)
 
 
-class RetryStore:
+class RetryStore(DelegatingStore):
     """A store whose calls are repeated by a policy.
 
     ``writer()`` is passed through: bytes that went into a stream are gone, so that nobody could
@@ -96,21 +95,20 @@ class RetryStore:
     """
 
     def __init__(self, inner: Store, policy: RetryPolicy) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.policy = policy
 
-    @property
-    def url(self) -> str:
-        """The inner store's."""
-        return self.inner.url
-
-    @property
-    def features(self) -> Features:
-        """The inner store's."""
-        return self.inner.features
+    def around(self, method: str, key: str, call: Callable[[], T]) -> T:
+        """Repeat a call until it succeeds or the policy says enough."""
+        tries = _Tries(self.policy)
+        while True:
+            try:
+                return call()
+            except RetryableError as error:
+                tries.pause(error)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Store.list`; goes on after the last page that came."""
+        """See `larder.store.base.Readable.list`; goes on after the last page that came."""
         tries = _Tries(self.policy)
         while True:
             try:
@@ -123,26 +121,12 @@ class RetryStore:
             else:
                 return
 
-    def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Store.head`."""
-        return self._repeat(lambda: self.inner.head(key))
-
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> RetryReader:
-        """See `larder.store.base.Store.open`; the reader goes on where the stream broke."""
-        first = self._repeat(
-            lambda: self.inner.open(key, offset=offset, length=length, if_match=if_match)
-        )
+        """See `larder.store.base.Readable.open`; the reader goes on where the stream broke."""
+        first = super().open(key, offset=offset, length=length, if_match=if_match)
         return RetryReader(self.inner, self.policy, first, offset, length)
-
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
-        """See `larder.store.base.Store.get`."""
-        return self._repeat(
-            lambda: self.inner.get(key, offset=offset, length=length, if_match=if_match)
-        )
 
     def put(
         self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
@@ -177,28 +161,8 @@ class RetryStore:
         """See `larder.store.base.Store.writer`; not repeated."""
         return self.inner.writer(key)
 
-    def upload(self, key: str, path: Path) -> ObjectInfo:
-        """See `larder.store.base.Store.upload`; repeated from the file's beginning."""
-        return self._repeat(lambda: self.inner.upload(key, path))
 
-    def delete(self, key: str) -> None:
-        """See `larder.store.base.Store.delete`."""
-        self._repeat(lambda: self.inner.delete(key))
-
-    def close(self) -> None:
-        """Close the inner store."""
-        self.inner.close()
-
-    def _repeat(self, call: Callable[[], T]) -> T:
-        tries = _Tries(self.policy)
-        while True:
-            try:
-                return call()
-            except RetryableError as error:
-                tries.pause(error)
-
-
-class RetryReader:
+class RetryReader(Reader):
     """See `larder.store.base.Reader`; opens the object again where its stream broke."""
 
     def __init__(
@@ -244,14 +208,3 @@ class RetryReader:
     def close(self) -> None:
         """Close the stream."""
         self._reader.close()
-
-    def __enter__(self) -> RetryReader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

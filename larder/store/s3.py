@@ -22,15 +22,16 @@ from larder.errors import (
     PreconditionError,
     StoreError,
 )
-from larder.store.base import Buffer, Features, ObjectInfo
+from larder.store.base import Buffer, Features, ObjectInfo, Store
 from larder.store.etag_trust import etag_trust
 from larder.store.keys import check_key, folder_prefix
 from larder.store.s3_access import S3Access, is_plain
 from larder.store.s3_boto import BotoObjects
+from larder.store.s3_clients import lost_obstore
 from larder.store.s3_errors import REGION_UNTOLD, Answer, Call, s3_error
 from larder.store.s3_list import S3Listing
 from larder.store.s3_obstore import NoRangesError, ObstoreObjects
-from larder.store.s3_read import Found, S3Reader, Span
+from larder.store.s3_read import S3Body, S3Reader, Span
 from larder.store.s3_write import S3Writer
 
 __all__ = ["S3Store"]
@@ -40,7 +41,7 @@ _STREAM_PARTS = 2
 _UPLOAD_PARTS = 4
 
 
-class S3Store:
+class S3Store(Store):
     """The objects of a bucket whose keys begin with a prefix.
 
     Args:
@@ -91,7 +92,7 @@ class S3Store:
         return self._features
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Store.list`. Needs boto3.
+        """See `larder.store.base.Readable.list`. Needs boto3.
 
         The object that some tools put for the folder itself, whose key is just this store's
         prefix, is left out.
@@ -106,7 +107,7 @@ class S3Store:
                     yield page
 
     def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Store.head`. Where the bucket is missing, so is the object."""
+        """See `larder.store.base.Readable.head`. Where the bucket is missing, so is the object."""
         objects, full, call = self._find(key)
         try:
             with self._told_region():
@@ -122,21 +123,21 @@ class S3Store:
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> S3Reader:
-        """See `larder.store.base.Store.open`."""
+        """See `larder.store.base.Readable.open`."""
         objects, full, call = self._find(key)
         span = Span(offset, length)
         with self._told_region():
-            found = self._begin(objects, full, call, span, if_match)
-        if if_match is not None and found.info.etag != if_match:  # servers that ignore it
-            found.close()
+            body = self._begin(objects, full, call, span, if_match)
+        if if_match is not None and body.info.etag != if_match:  # servers that ignore it
+            body.close()
             message = "it is another one now"
             raise PreconditionError("object.changed", message, where=call.where)
-        return S3Reader(found, span, call.where)
+        return S3Reader(body, span, call.where)
 
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Store.get`."""
+        """See `larder.store.base.Readable.get`."""
         with self.open(key, offset=offset, length=length, if_match=if_match) as reader:
             return b"".join(reader)
 
@@ -204,18 +205,14 @@ class S3Store:
         with suppress(NotFoundError), self._told_region():
             objects.delete(full, call)
 
-    def close(self) -> None:
-        """Drop the clients, so that none outlives its owner."""
-        self._listing.close()
-        self._access.close()
-
     def _find(
         self, key: str, *, writing: bool = False
     ) -> tuple[ObstoreObjects | BotoObjects, str, Call]:
         """Who serves a key, the key in the bucket, and the call for messages."""
         full = self._prefix + key
         check_key(key, self._url, prefix=self._prefix)
-        return self._plain if is_plain(full) else self._odd, full, Call(self._url, key, writing)
+        plain = is_plain(full) and not lost_obstore()
+        return self._plain if plain else self._odd, full, Call(self._url, key, writing)
 
     def _writer(self, key: str, parts_in_flight: int) -> S3Writer:
         _, full, call = self._find(key, writing=True)
@@ -228,7 +225,7 @@ class S3Store:
         call: Call,
         span: Span,
         if_match: str | None,
-    ) -> Found:
+    ) -> S3Body:
         """Begin to read; S3 itself has no answer to a span without bytes."""
         if span.length == 0:
             return _nothing(objects.head(full, call), call, span)
@@ -262,9 +259,9 @@ class S3Store:
         return s3_error(Answer(301, "PermanentRedirect", region=region), Call(self._url))
 
 
-def _nothing(info: ObjectInfo, call: Call, span: Span) -> Found:
+def _nothing(info: ObjectInfo, call: Call, span: Span) -> S3Body:
     """No bytes of an object, if it reaches as far as the span's beginning."""
     if span.offset > info.size_bytes:
         message = f"it has {info.size_bytes} bytes, and none at {span.offset}"
         raise ObjectError("object.truncated", message, where=call.where)
-    return Found(info, iter(()), lambda: None)
+    return S3Body(info, iter(()), lambda: None)

@@ -1,4 +1,4 @@
-"""Credentials, region and endpoint of a bucket, and the clients that use them.
+"""Credentials, region and endpoint of a bucket, and how the clients that use them are made.
 
 Two clients share the work. obstore (Rust) moves the bytes. boto3 does what obstore cannot:
 keys that obstore alters (see `is_plain`), multipart uploads whose parts grow, and credentials that
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from larder.config.urls import check_endpoint, check_region
 from larder.errors import ConfigError, StoreError
 from larder.store.s3_chain import Chain, asks_metadata, find_chain, no_credentials, without_boto3
+from larder.store.s3_clients import S3Clients, shared_clients
 from larder.store.s3_errors import CREDENTIALS_HINT
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ __all__ = ["S3Access", "import_boto3", "is_loopback", "is_plain"]
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _CONNECT_SECONDS = 10
 _SILENCE_SECONDS = 120
+_LISTING_SILENCE_SECONDS = 60
 _CREDENTIALS_FOR = timedelta(minutes=5)
-_MOST_CONNECTIONS = 64
+_MOST_CONNECTIONS = 256  # of all stores of the process at once; kept open between uses
 
 
 def is_plain(full_key: str) -> bool:
@@ -65,7 +67,7 @@ class _Settings:
 
 
 class S3Access:
-    """Makes the clients for one bucket; each is made when first wanted.
+    """The clients for one bucket, shared with all stores that ask the same server in the same way.
 
     Args:
         bucket: Its name.
@@ -89,8 +91,7 @@ class S3Access:
         self._endpoint = endpoint
         self._region = region
         self._profile = profile
-        self._lock = threading.RLock()
-        self._made: dict[str, Any] = {}
+        self._found: S3Clients | None = None
 
     @property
     def settings(self) -> _Settings:
@@ -106,7 +107,7 @@ class S3Access:
     @property
     def obstore(self) -> S3Store:
         """The client that moves bytes. It repeats nothing: `RetryStore` does."""
-        return self._once("obstore", self._make_obstore)  # type: ignore[no-any-return]
+        return self._once(f"obstore {self.bucket}", self._make_obstore)  # type: ignore[no-any-return]
 
     @property
     def boto(self) -> Any:
@@ -116,26 +117,25 @@ class S3Access:
     @property
     def retrying_boto(self) -> Any:
         """boto3's client that repeats: for streams, as `RetryStore` cannot send a part again."""
-        return self._once("stubborn", lambda: self._make_boto(tries=6))
+        return self._once("retrying", lambda: self._make_boto(tries=6))
 
     @property
     def credentials(self) -> Any:
         """The credentials of this moment, as botocore has them, for signing."""
         return self._session().get_credentials().get_frozen_credentials()
 
-    def close(self) -> None:
-        """Drop the clients and their connections."""
-        with self._lock:
-            made, self._made = self._made, {}
-        for name in ("boto", "stubborn"):
-            if name in made:
-                made[name].close()
+    @property
+    def http(self) -> Any:
+        """Connections to the server, for requests that are signed by hand."""
+        return self._once("http", self._make_http)
 
-    def _once(self, name: str, make: Any) -> Any:
-        with self._lock:
-            if name not in self._made:
-                self._made[name] = make()
-            return self._made[name]
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        found = self._found
+        if found is None or found.pid != os.getpid():
+            found = shared_clients(self._endpoint, self._region, self._profile)
+        made = found.once(name, make)
+        self._found = found  # after a failure, another environment may have what was missing
+        return made
 
     def _look_up(self) -> _Settings:
         endpoint = self._endpoint or _environment_endpoint()
@@ -180,7 +180,7 @@ class S3Access:
         settings = self.settings
         if settings.session is not None:
             return settings.session
-        boto3 = import_boto3("listing, streamed uploads and unusual keys")
+        boto3 = import_boto3("listing, streamed uploads, unusual keys and forked processes")
         assert settings.keys is not None
         key, secret, token = settings.keys
         return self._once(
@@ -211,6 +211,16 @@ class S3Access:
         settings = self.settings
         return session.client(
             "s3", endpoint_url=settings.endpoint, region_name=settings.region, config=config
+        )
+
+    def _make_http(self) -> Any:
+        from botocore.httpsession import URLLib3Session
+        from botocore.utils import get_environ_proxies
+
+        return URLLib3Session(
+            proxies=get_environ_proxies(self.settings.endpoint),
+            timeout=(_CONNECT_SECONDS, _LISTING_SILENCE_SECONDS),
+            max_pool_connections=_MOST_CONNECTIONS,
         )
 
     def _make_obstore(self) -> S3Store:

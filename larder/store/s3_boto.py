@@ -10,7 +10,7 @@ from larder.errors import LarderError
 from larder.store.base import Buffer, ObjectInfo
 from larder.store.s3_access import S3Access
 from larder.store.s3_errors import Answer, Call, s3_error, unanswered
-from larder.store.s3_read import Found, Span
+from larder.store.s3_read import S3Body, Span
 
 __all__ = ["BotoObjects", "boto_errors"]
 
@@ -34,7 +34,7 @@ class BotoObjects:
             answer = client.head_object(Bucket=self._access.bucket, Key=full_key)
         return _info(call.key, answer)
 
-    def open(self, full_key: str, call: Call, span: Span, if_match: str | None) -> Found:
+    def open(self, full_key: str, call: Call, span: Span, if_match: str | None) -> S3Body:
         """Begin to read a span of an object."""
         wanted: dict[str, Any] = {"Bucket": self._access.bucket, "Key": full_key}
         if if_match is not None:
@@ -47,7 +47,7 @@ class BotoObjects:
         with boto_errors(call):
             answer = client.get_object(**wanted)
         body = answer["Body"]
-        return Found(_info(call.key, answer), _chunks(body, call), body.close)
+        return S3Body(_info(call.key, answer), _chunks(body, call), body.close)
 
     def put(self, full_key: str, call: Call, data: Buffer, if_match: str | None) -> str:
         """Write an object in one request and return its etag.

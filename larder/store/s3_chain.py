@@ -29,7 +29,20 @@ from urllib.parse import urlsplit
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
 from larder.store.s3_errors import CREDENTIALS_HINT, Call, answer_of_text
 
-__all__ = ["Chain", "asks_metadata", "find_chain", "no_credentials", "without_boto3"]
+__all__ = [
+    "CONFIG_FILES",
+    "Chain",
+    "asks_metadata",
+    "find_chain",
+    "no_credentials",
+    "without_boto3",
+]
+
+CONFIG_FILES = (
+    ("AWS_CONFIG_FILE", "~/.aws/config"),
+    ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+)
+"""The AWS configuration files: the variable that names each, and where it is otherwise."""
 
 _METADATA = "http://169.254.169.254"
 _CONTAINER = "http://169.254.170.2"
@@ -204,10 +217,7 @@ def _metadata_endpoint() -> str:
 def _default_profile() -> Mapping[str, str]:
     """What the AWS configuration files say for the default profile."""
     found: dict[str, str] = {}
-    for variable, usual in (
-        ("AWS_CONFIG_FILE", "~/.aws/config"),
-        ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
-    ):
+    for variable, usual in CONFIG_FILES:
         parser = configparser.RawConfigParser(strict=False, default_section="")
         path = Path(os.environ.get(variable) or usual).expanduser()
         try:

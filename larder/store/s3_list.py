@@ -9,7 +9,6 @@ Protocol: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,7 +23,6 @@ from larder.store.s3_errors import Answer, Call, answer_of_body, s3_error, unans
 
 __all__ = ["S3Listing", "read_page"]
 
-_TIMEOUTS = (10, 60)  # to connect, and between bytes; seconds
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -44,8 +42,6 @@ class S3Listing:
 
     def __init__(self, access: S3Access) -> None:
         self._access = access
-        self._lock = threading.Lock()
-        self._session: Any = None
 
     def pages(self, prefix: str, start_after: str) -> Iterator[list[ObjectInfo]]:
         """Yield pages of whole keys in order; none is empty.
@@ -79,13 +75,6 @@ class S3Listing:
         del status
         return str(headers.get("x-amz-bucket-region", ""))
 
-    def close(self) -> None:
-        """Drop the connections."""
-        with self._lock:
-            if self._session is not None:
-                self._session.close()
-            self._session = None
-
     def _get(self, query: dict[str, str]) -> bytes:
         status, headers, body = self._send("GET", query)
         if status == 200:
@@ -108,21 +97,11 @@ class S3Listing:
         request = AWSRequest(method, f"{url}?{parameters}" if parameters else url)
         S3SigV4Auth(self._access.credentials, "s3", settings.region).add_auth(request)
         try:
-            answer = self._connections(settings.endpoint).send(request.prepare())
+            answer = self._access.http.send(request.prepare())
             return answer.status_code, answer.headers, answer.content
         except BotoCoreError as error:
             text = f"{type(error).__name__} {error}"
             raise unanswered(text, Call(self._access.store_url)) from error
-
-    def _connections(self, endpoint: str) -> Any:
-        from botocore.httpsession import URLLib3Session
-        from botocore.utils import get_environ_proxies
-
-        with self._lock:
-            if self._session is None:
-                proxies = get_environ_proxies(endpoint)
-                self._session = URLLib3Session(proxies=proxies, timeout=_TIMEOUTS)
-            return self._session
 
     def _check_order(self, last: str, objects: list[ObjectInfo]) -> None:
         for info in objects:

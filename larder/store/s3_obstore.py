@@ -14,7 +14,7 @@ from larder.errors import LarderError, ObjectError
 from larder.store.base import Buffer, ObjectInfo
 from larder.store.s3_access import S3Access
 from larder.store.s3_errors import Call, answer_of_text, s3_error, unanswered
-from larder.store.s3_read import Found, Span
+from larder.store.s3_read import S3Body, Span
 
 if TYPE_CHECKING:
     from obstore import GetOptions, PutMode
@@ -44,7 +44,7 @@ class ObstoreObjects:
             meta = obstore.head(self._access.obstore, full_key)
         return _info(call.key, meta["size"], meta["e_tag"], meta["last_modified"])
 
-    def open(self, full_key: str, call: Call, span: Span, if_match: str | None) -> Found:
+    def open(self, full_key: str, call: Call, span: Span, if_match: str | None) -> S3Body:
         """Begin to read a span of an object.
 
         Raises:
@@ -62,7 +62,7 @@ class ObstoreObjects:
             meta = result.meta
             stream = result.stream(min_chunk_size=_CHUNK_BYTES)
         info = _info(call.key, meta["size"], meta["e_tag"], meta["last_modified"])
-        return Found(info, self._chunks(stream, call), lambda: None)
+        return S3Body(info, self._chunks(stream, call), lambda: None)
 
     def put(self, full_key: str, call: Call, data: Buffer, if_match: str | None) -> str:
         """Write an object in one request and return its etag.

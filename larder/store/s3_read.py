@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
 
 from larder.errors import ObjectError
-from larder.store.base import Buffer, ObjectInfo
+from larder.store.base import Buffer, ObjectInfo, Reader
 
-__all__ = ["Found", "S3Reader", "Span"]
+__all__ = ["S3Body", "S3Reader", "Span"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class S3Body:
     """An answer that has begun: the whole object's description, the span's bytes, how to end."""
 
     info: ObjectInfo
@@ -34,19 +33,19 @@ class Found:
     close: Callable[[], None]
 
 
-class S3Reader:
+class S3Reader(Reader):
     """See `larder.store.base.Reader`. S3 never changes the bytes of an answer that has begun.
 
     Args:
-        found: The answer.
+        body: The answer.
         span: What was asked for.
         where: The object's address, for messages.
     """
 
-    def __init__(self, found: Found, span: Span, where: str) -> None:
-        self.info = found.info
-        self._found = found
-        self._left = span.within(found.info.size_bytes)
+    def __init__(self, body: S3Body, span: Span, where: str) -> None:
+        self.info = body.info
+        self._body = body
+        self._left = span.within(body.info.size_bytes)
         self._where = where
 
     def __iter__(self) -> Iterator[Buffer]:
@@ -56,7 +55,7 @@ class S3Reader:
             ObjectError: ``object.truncated``: more or fewer than announced.
             RetryableError: The connection broke.
         """
-        for data in self._found.chunks:
+        for data in self._body.chunks:
             self._left -= len(data)
             if self._left < 0:
                 raise self._wrong(f"{-self._left} bytes too many")
@@ -69,15 +68,4 @@ class S3Reader:
 
     def close(self) -> None:
         """Give up the connection."""
-        self._found.close()
-
-    def __enter__(self) -> S3Reader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+        self._body.close()

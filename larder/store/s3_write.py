@@ -19,10 +19,9 @@ import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from types import TracebackType
 
 from larder.errors import LarderError, NotFoundError
-from larder.store.base import Buffer, ObjectInfo
+from larder.store.base import Buffer, ObjectInfo, Writer
 from larder.store.s3_access import S3Access
 from larder.store.s3_boto import boto_errors
 from larder.store.s3_errors import Call
@@ -47,7 +46,7 @@ def part_size_bytes(first_bytes: int, index: int) -> int:
     return max(first_bytes, min(doubled, _MOST_PART_BYTES))
 
 
-class S3Writer:
+class S3Writer(Writer):
     """See `larder.store.base.Writer`.
 
     It holds at most ``parts_in_flight + 1`` parts in memory.
@@ -168,17 +167,6 @@ class S3Writer:
         self._buffer = bytearray()
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def __enter__(self) -> S3Writer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.abort()
 
 
 def _etag_of_parts(etags: list[str]) -> str:

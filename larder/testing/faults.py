@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from larder.errors import LarderError, ObjectError, RetryableError, StoreError
-from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
+from larder.store.base import Buffer, Reader, Store
+from larder.store.delegate import DelegatingReader, DelegatingStore
 
 __all__ = [
     "BreakStream",
@@ -28,7 +26,6 @@ __all__ = [
     "Fail",
     "FaultyReader",
     "FaultyStore",
-    "FaultyWriter",
     "FlipBit",
     "LoseAnswer",
     "Truncate",
@@ -113,7 +110,7 @@ class _Fault:
     times: int | None
 
 
-class FaultyStore:
+class FaultyStore(DelegatingStore):
     """Passes calls on, but for the faults that were added.
 
     Args:
@@ -121,7 +118,7 @@ class FaultyStore:
     """
 
     def __init__(self, inner: Store) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self._lock = threading.Lock()
         self._faults: list[_Fault] = []
 
@@ -164,33 +161,19 @@ class FaultyStore:
                     return fault.effect
         return None
 
-    @property
-    def url(self) -> str:
-        """The inner store's."""
-        return self.inner.url
-
-    @property
-    def features(self) -> Features:
-        """The inner store's."""
-        return self.inner.features
-
-    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Store.list`; a fault comes before a page."""
-        pages = self.inner.list(prefix, start_after=start_after)
-        while True:
-            page = self.call("list", prefix, lambda: next(pages, None))
-            if page is None:
-                return
-            yield page
-
-    def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Store.head`."""
-        return self.call("head", key, lambda: self.inner.head(key))
+    def around(self, method: str, key: str, call: Callable[[], T]) -> T:
+        """Make a call, with what is due to happen to it."""
+        effect = self.due(method, key)
+        _before(effect)
+        result = call()
+        if isinstance(effect, LoseAnswer):
+            raise RetryableError("store.unavailable", "connection reset")
+        return result
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """See `larder.store.base.Store.open`."""
+        """See `larder.store.base.Readable.open`."""
         effect = self.due("open", key)
         _before(effect)
         reader = self.inner.open(key, offset=offset, length=length, if_match=if_match)
@@ -201,98 +184,23 @@ class FaultyStore:
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Store.get`."""
+        """See `larder.store.base.Readable.get`."""
         effect = self.due("get", key)
         _before(effect)
         data = self.inner.get(key, offset=offset, length=length, if_match=if_match)
         return b"".join(_spoil(iter([data]), effect))
 
-    def put(
-        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
-    ) -> ObjectInfo:
-        """See `larder.store.base.Store.put`."""
-        return self.call(
-            "put", key, lambda: self.inner.put(key, data, if_absent=if_absent, if_match=if_match)
-        )
 
-    def writer(self, key: str) -> FaultyWriter:
-        """See `larder.store.base.Store.writer`."""
-        return FaultyWriter(self, key, self.call("writer", key, lambda: self.inner.writer(key)))
-
-    def upload(self, key: str, path: Path) -> ObjectInfo:
-        """See `larder.store.base.Store.upload`."""
-        return self.call("upload", key, lambda: self.inner.upload(key, path))
-
-    def delete(self, key: str) -> None:
-        """See `larder.store.base.Store.delete`."""
-        self.call("delete", key, lambda: self.inner.delete(key))
-
-    def close(self) -> None:
-        """Close the inner store."""
-        self.inner.close()
-
-    def call(self, method: str, key: str, call: Callable[[], T]) -> T:
-        """Make a call, with what is due to happen to it."""
-        effect = self.due(method, key)
-        _before(effect)
-        result = call()
-        if isinstance(effect, LoseAnswer):
-            raise RetryableError("store.unavailable", "connection reset")
-        return result
-
-
-class FaultyReader(AbstractContextManager["FaultyReader"]):
+class FaultyReader(DelegatingReader):
     """A reader whose bytes are spoilt."""
 
     def __init__(self, inner: Reader, effect: Effect | None) -> None:
-        self.info = inner.info
-        self._inner = inner
+        super().__init__(inner)
         self._effect = effect
 
     def __iter__(self) -> Iterator[Buffer]:
         """The bytes, spoilt."""
-        return _spoil(iter(self._inner), self._effect)
-
-    def close(self) -> None:
-        """Close the inner reader."""
-        self._inner.close()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class FaultyWriter(AbstractContextManager["FaultyWriter"]):
-    """A writer whose ``write`` and ``commit`` may fail."""
-
-    def __init__(self, store: FaultyStore, key: str, inner: Writer) -> None:
-        self._store = store
-        self._key = key
-        self._inner = inner
-
-    def write(self, data: Buffer) -> None:
-        """Append bytes."""
-        self._store.call("write", self._key, lambda: self._inner.write(data))
-
-    def commit(self) -> ObjectInfo:
-        """Make the object visible."""
-        return self._store.call("commit", self._key, self._inner.commit)
-
-    def abort(self) -> None:
-        """Throw away what was written."""
-        self._inner.abort()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.abort()
+        return _spoil(iter(self.inner), self._effect)
 
 
 def _before(effect: Effect | None) -> None:

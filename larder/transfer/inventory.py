@@ -14,7 +14,7 @@ from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.progress import Progress
-from larder.store.base import ObjectInfo, Store
+from larder.store.base import ObjectInfo, Readable
 from larder.units import format_count
 
 __all__ = ["IDENTITY", "Inventory", "LeftOut", "object_batch", "take_inventory"]
@@ -65,7 +65,7 @@ class Inventory:
 
 
 def take_inventory(
-    store: Store, include: Sequence[str], exclude: Sequence[str], out: Path, progress: Progress
+    store: Readable, include: Sequence[str], exclude: Sequence[str], out: Path, progress: Progress
 ) -> Inventory:
     """List a source and keep what is included and not excluded.
 
@@ -135,7 +135,7 @@ class _Tally:
         self._progress.advance("inventory", objects=len(rows), bytes=size_bytes)
         return batch
 
-    def nothing(self, store: Store) -> ConfigError:
+    def nothing(self, store: Readable) -> ConfigError:
         """The error that no object is left: what was listed, matched and excluded."""
         include, exclude = self._globs
         listed = f"{format_count(self.listed, 'object')} listed"

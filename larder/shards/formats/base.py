@@ -17,7 +17,7 @@ from larder.shards.fetch import Body
 from larder.shards.model import Sample
 from larder.shards.output import HashedOutput
 from larder.shards.sizes import Sizes
-from larder.store.base import Store
+from larder.store.base import Readable
 
 __all__ = ["ShardFormat", "ShardWriter"]
 
@@ -33,7 +33,7 @@ class ShardWriter(Protocol):
             bodies: The contents of ``sample.parts``, in the same order.
         """
 
-    def append_streamed(self, sample: Sample, source: Store) -> Failure | None:
+    def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
         """Read and append a sample that is too large to be kept in memory.
 
         `larder.shards.fetch.stream` reads a part in buffers. A format that cannot write a value in
@@ -106,7 +106,7 @@ class ShardFormat(Protocol):
     def writer(self, outputs: Sequence[HashedOutput]) -> ShardWriter:
         """Begin a shard. ``outputs`` are for its files, in the order of `file_names`."""
 
-    def open(self, store: Store, key: str) -> SampleReader:
+    def open(self, store: Readable, key: str) -> SampleReader:
         """Open a shard to read samples back, using only ``get`` and ``open`` of the store.
 
         Args:

@@ -23,7 +23,7 @@ from larder.shards.output import HashedOutput
 from larder.shards.ranges import PartReader
 from larder.shards.rows import IndexRows, PartRow
 from larder.shards.sizes import Sizes, sum_members
-from larder.store.base import Store
+from larder.store.base import Readable
 
 __all__ = ["WebDataset"]
 
@@ -52,7 +52,7 @@ class WebDataset:
         """Begin an archive."""
         return TarWriter(*outputs)
 
-    def open(self, store: Store, key: str) -> PartReader:
+    def open(self, store: Readable, key: str) -> PartReader:
         """Open an archive."""
         return PartReader(store, key)
 
@@ -85,7 +85,7 @@ class TarWriter:
         self._output.append(pieces, offset - start)
         self._rows.add((key, start, offset - start, label), rows)
 
-    def append_streamed(self, sample: Sample, source: Store) -> Failure | None:
+    def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
         """Read and append a sample a buffer at a time."""
         start = self._output.bytes
         rows: list[PartRow] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,10 @@ FIRST, SECOND = "000000000000-3", "000000000003-3"
 
 
 @pytest.fixture
-def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingStore]:
+def root(monkeypatch: pytest.MonkeyPatch) -> RecordingStore:
     """Every shard and copy makes a receipt fall due."""
     monkeypatch.setattr(due, "RECEIPT_BYTES", 1)
-    store = RecordingStore(open_store(f"memory://{uuid.uuid4().hex}/"))
-    yield store
-    store.close()
+    return RecordingStore(open_store(f"memory://{uuid.uuid4().hex}/"))
 
 
 def keys(root: Store, prefix: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,12 +17,11 @@ DATA = bytes(range(200)) * 5
 
 
 @pytest.fixture
-def store() -> Iterator[RecordingStore]:
+def store() -> RecordingStore:
     found = RecordingStore(open_store(f"memory://{uuid.uuid4().hex}"))
     found.put("s", DATA)
     found.forget()
-    yield found
-    found.close()
+    return found
 
 
 def opened(store: RecordingStore) -> int:

@@ -25,10 +25,8 @@ DATA = bytes(range(256)) * 5
 
 
 @pytest.fixture
-def store() -> Iterator[Store]:
-    opened = open_store(f"memory://{uuid.uuid4().hex}/")
-    yield opened
-    opened.close()
+def store() -> Store:
+    return open_store(f"memory://{uuid.uuid4().hex}/")
 
 
 def aligned(keys: list[str], rows: list[Copied]) -> Iterator[pa.RecordBatch]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -52,10 +51,8 @@ VERSION = VersionDocument(
 
 
 @pytest.fixture
-def root() -> Iterator[Store]:
-    store = open_store(f"memory://{uuid.uuid4().hex}/")
-    yield store
-    store.close()
+def root() -> Store:
+    return open_store(f"memory://{uuid.uuid4().hex}/")
 
 
 def dataset(**fields: object) -> Dataset:
