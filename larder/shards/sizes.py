@@ -41,10 +41,12 @@ def split_sizes(
 def content_sizes(batch: pa.RecordBatch) -> Sizes:
     """Bytes of each sample's parts and label: an estimate for formats that cannot know sizes.
 
+    A sample without content counts as one byte, so that shards of such samples have an end.
+
     Args:
         batch: Rows of `larder.manifest.schemas.SAMPLE_ORDER`.
     """
-    return sum_members(batch, lambda keys, exts, sizes: sizes)
+    return np.maximum(sum_members(batch, lambda keys, exts, sizes: sizes), 1)
 
 
 def sum_members(

@@ -30,6 +30,7 @@ Parts = dict[str, bytes]
 CONTENTS = [
     *(Content(f"a/{n:02}", {"bin": bytes([n]) * (200 * n), "txt": b"%d" % n}, n) for n in range(9)),
     Content("b/empty", {"bin": b""}, 0),
+    Content("b/nothing", {"bin": b""}),
     Content("b/many", {"bin": b"1", "seg.png": b"22", "json": b"{}"}, -(2**31)),
     Content("höhe/漢字 " + "long" * 60, {"é": b"\0\xff\xce\xd7\x23\x0a"}, 2**31 - 1),
     Content("c/unlabelled", {"bin": b"no label", "cls": b"own"}),

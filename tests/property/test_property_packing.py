@@ -257,6 +257,7 @@ def test_estimates_are_the_sums_of_contents(content: list[dict], start: int) -> 
     expected = [
         sum(part.size_bytes for part in sample.parts)
         + (0 if sample.label is None else len(label_bytes(sample.label)))
+        or 1
         for sample in read_samples([batch])
     ]
     assert content_sizes(batch).tolist() == expected
