@@ -16,8 +16,8 @@ class ShardReader:
     """A shard being read; a context manager.
 
     Args:
-        store: Holds the shard.
-        key: The shard.
+        store: The store with the shard.
+        key: Its key.
 
     Attributes:
         url: The shard's URL, for errors.
@@ -31,13 +31,13 @@ class ShardReader:
         self._position = 0
 
     def read(self, offset: int, length: int) -> bytes:
-        """The bytes of a range that does not begin before the end of the one before.
+        """The bytes of a range, which must not begin before the end of the previous one.
 
         Raises:
-            DamageError: ``damage.manifest``: it does; ``damage.size``: the shard ends earlier.
+            DamageError: ``damage.manifest``: it does; ``damage.size``: the shard is too short.
         """
         if offset < self._position:
-            message = f"its index goes back from byte {self._position} to {offset}"
+            message = f"the index goes back from byte {self._position} to {offset}"
             raise DamageError("damage.manifest", message, where=self.url)
         for _ in self._take(offset - self._position):
             pass
@@ -55,10 +55,11 @@ class ShardReader:
     def _next(self, missing: int) -> memoryview:
         for buffer in self._buffers:
             return memoryview(buffer).cast("B")
-        message = f"it ends at byte {self._position}, where {missing} more are needed"
+        message = f"the shard ends at byte {self._position}, {missing} bytes too early"
         raise DamageError("damage.size", message, where=self.url)
 
     def __enter__(self) -> ShardReader:
+        """Return the reader itself."""
         return self
 
     def __exit__(
@@ -67,4 +68,5 @@ class ShardReader:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Close the shard."""
         self._reader.close()

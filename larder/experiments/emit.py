@@ -1,4 +1,4 @@
-"""The files that a version hands over, and writing them where they changed."""
+"""The config files of a version, and writing those that changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Written", "differing", "emit", "write_configs"]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A config where it stands now; ``changed`` says whether its bytes were written."""
+    """A config file; ``changed`` says whether it was written."""
 
     path: Path
     changed: bool
@@ -37,7 +37,7 @@ def emit(
 
     Args:
         version_info: The version.
-        cluster: Where training runs; ``consumer`` says what the configs are for.
+        cluster: Where training runs; ``consumer`` is the system that the configs are for.
         template: The consumer's config without the data.
         template_name: File name of the template, for the header and errors.
 
@@ -58,7 +58,7 @@ def _determined(
     validate(config, cluster.consumer.release, where=template_name)
     source = f" from {template_name}" if template_name else ""
     header = (
-        f"Made by Larder{source} for the cluster {cluster.name}, and made anew by each run.",
+        f"Made by Larder{source} for the cluster {cluster.name}; rewritten by every run.",
         f"dataset: {version_info.dataset}",
         f"version: {version_info.version}",
         f"content digest: {version_info.digest}",
@@ -75,11 +75,11 @@ _CONSUMERS: dict[str, _Renderer] = {"determined": _determined}
 
 
 def write_configs(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:
-    """Write each file whose bytes differ from what stands there, whole or not at all.
+    """Write each file whose bytes differ from the existing file, completely or not at all.
 
     Args:
         files: As `emit` returns them.
-        output_dir: Made if it does not exist.
+        output_dir: Created if it does not exist.
 
     Raises:
         StoreError: The directory cannot be written, or is full.
@@ -93,7 +93,7 @@ def write_configs(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Writte
 
 
 def differing(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:
-    """What `write_configs` would write: files whose bytes differ. Writes nothing.
+    """The files that `write_configs` would write, because their bytes differ. Writes nothing.
 
     Raises:
         StoreError: The directory cannot be read.

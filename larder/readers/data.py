@@ -26,7 +26,7 @@ _NAMES = 10
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """How to reach the dataset's root: no store, so that it can be pickled."""
+    """How to reach the dataset's root. Keeps no store open, so that it can be pickled."""
 
     root: str
     endpoint: str | None
@@ -34,13 +34,14 @@ class _Access:
     profile: str | None
 
     def store(self) -> Store:
+        """The store of the dataset's root."""
         return open_store(
             self.root, endpoint=self.endpoint, region=self.region, profile=self.profile
         )
 
 
 class Data:
-    """One version of a dataset. It holds no connection, and may be pickled.
+    """One version of a dataset. It keeps no connection open and may be pickled.
 
     Args:
         document: The version.
@@ -54,6 +55,7 @@ class Data:
         self._cache_dir = cache_dir
 
     def __repr__(self) -> str:
+        """Dataset, version and splits."""
         return f"<larder.Data {self.dataset}@{self.version}: {', '.join(self.splits)}>"
 
     @property
@@ -68,7 +70,7 @@ class Data:
 
     @property
     def digest(self) -> str:
-        """Digest of the content, the same wherever the version was made."""
+        """Content digest, the same wherever the version was made."""
         return self._document.digest
 
     @property
@@ -82,10 +84,10 @@ class Data:
         return dict(self._document.splits)
 
     def shards(self, split: str) -> list[str]:
-        """The shards of a split, in order: paths if they lie in a directory, else URLs.
+        """The shards of a split, in order: paths if the storage is a directory, else URLs.
 
         Raises:
-            ConfigError: ``version.split``: there is no such split.
+            ConfigError: ``version.split``: unknown split.
         """
         facts = self._split(split)
         keys = [key for pattern in facts.patterns for key in expand(pattern)]
@@ -95,19 +97,18 @@ class Data:
         return [object_url(store.url, key) for key in keys]
 
     def cache(self, split: str, *, verify: bool = False, check_records: bool = True) -> CacheReader:
-        """The cache of a split; its parts are downloaded first unless they lie in a directory.
+        """The cache of a split; its files are downloaded first unless they are in a directory.
 
         Args:
             split: Name of the split.
-            verify: Read the files and compare their sha256 before anything else, also if they
-                were verified when they were downloaded.
+            verify: Read the files and compare their sha256 first, even if they were verified when
+                they were downloaded.
             check_records: Compare each record that is read with its CRC-32C.
 
         Raises:
-            ConfigError: ``version.split``: there is no such split; ``cache.missing``: it has no
-                cache.
-            DamageError: ``damage.size``, ``damage.digest``: a file is not the one published.
-            FatalError: ``cache.format``: written by another format, or another line of LMDB.
+            ConfigError: ``version.split``: unknown split; ``cache.missing``: it has no cache.
+            DamageError: ``damage.size``, ``damage.digest``: a file is damaged.
+            FatalError: ``cache.format``: another format, or another release line of LMDB.
             StoreError: ``store.full``: no space is left for a download.
         """
         files = self._files(split)
@@ -141,7 +142,7 @@ class Data:
             hint = (
                 f"the splits with a cache are: {_listed(cached)}"
                 if cached
-                else "prepare it with cache:"
+                else "add cache to the dataset file and prepare it again"
             )
             message = f"there is no cache of split {split!r}"
             raise ConfigError("cache.missing", message, where=self._where, hint=hint)
@@ -173,7 +174,7 @@ def _read(store: Store, address: Address) -> VersionDocument:
     if document is None:
         raise _missing(store, address, f"there is no version {version}")
     if (document.dataset, document.id) != (address.dataset, version):
-        message = f"it is version {document.id} of {document.dataset}"
+        message = f"the document is that of version {document.id} of {document.dataset}"
         where = object_url(store.url, layout.version_key(version))
         raise DamageError("damage.manifest", message, where=where)
     return document
@@ -186,7 +187,7 @@ def _tagged(store: Store, address: Address) -> str:
     version = tag.get("version")
     if not isinstance(version, str):
         where = object_url(store.url, layout.tag_key(address.name))
-        raise DamageError("damage.manifest", "it names no version", where=where)
+        raise DamageError("damage.manifest", "the tag names no version", where=where)
     return version
 
 
@@ -200,7 +201,7 @@ def _missing(store: Store, address: Address, message: str) -> ConfigError:
     except ConfigError as error:
         if error.code != "config.missing_package":
             raise
-        hint = "check the name and the address"  # a light install reads, and cannot list
+        hint = "check the name and the address"  # a light install can read but not list
     return ConfigError("version.missing", message, where=address.root, hint=hint)
 
 

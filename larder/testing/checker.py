@@ -1,8 +1,8 @@
-"""Whether everything that is published is whole: the check that ends a test of anything.
+"""Checks that everything published is complete and correct: the final check of many tests.
 
-It reads what a reader would, trusts nothing twice, and knows no more than the files say: every
-document by its own digest, every file by its length and sha256, every shard with `tarfile`, every
-part by the index and its CRC32C, every cache by its records.
+It reads what a reader would read and relies only on the files themselves: every document is checked
+by its own digest, every file by its length and sha256, every shard with `tarfile`, every part by
+the index and its CRC32C, every cache by its records.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["Published", "SampleContent", "check_all", "check_version"]
 
 @dataclass(frozen=True, slots=True)
 class SampleContent:
-    """A sample as it stands in a shard: the bytes of each part by extension, the label's too."""
+    """A sample in a shard: the bytes of each part by extension, including the label."""
 
     key: str
     parts: Mapping[str, bytes]
@@ -54,7 +54,7 @@ class Published:
     """A version that was checked.
 
     Attributes:
-        version: Its document.
+        version: The version document.
         samples: By split, in the order of the shards.
         shards: sha256 of each shard by its path below the dataset's root.
     """
@@ -65,17 +65,17 @@ class Published:
 
 
 def check_all(root: Store) -> dict[str, Published]:
-    """Check every version of a dataset, and that every tag and every inputs note names one.
+    """Check every version of a dataset, and that every tag and inputs document names one.
 
     Args:
-        root: The dataset's root, ``LOCAL/larder/DATASET/``.
+        root: The dataset's root, ``STORAGE/larder/DATASET/``.
 
     Returns:
         The versions by ID.
 
     Raises:
-        AssertionError: Something is missing, or is not what a document says.
-        DamageError: A document cannot be trusted.
+        AssertionError: Something is missing, or differs from what a document says.
+        DamageError: A document is damaged.
     """
     keys = list(_keys(root))
     versions = [key.split("/")[1] for key in keys if key.endswith("/version.json")]
@@ -91,7 +91,7 @@ def _keys(root: Store) -> Iterator[str]:
     try:
         yield from (info.key for page in root.list() for info in page)
     except StoreError as error:
-        if error.code != "store.missing":  # of a directory that nobody has made yet
+        if error.code != "store.missing":  # a directory that does not exist yet
             raise
 
 
@@ -102,7 +102,7 @@ def check_version(root: Store, version: str) -> Published:
     assert document.id == version
     for use in document.segments:
         segment = read_segment(root, use.id)
-        assert segment is not None, f"the segment {use.id} is not there"
+        assert segment is not None, f"there is no segment {use.id}"
         assert (segment.splits, segment.cache) == (document.splits, document.cache)
     with tempfile.TemporaryDirectory() as name:
         return _check(root, document, Path(name))
@@ -149,14 +149,16 @@ def _check_shard(key: str, data: bytes, rows: list[dict[str, Any]]) -> list[Samp
         parts = {}
         for part in row["parts"]:
             name = f"{row['key']}.{part['ext']}"
-            assert members.pop(name) == part["offset"], f"{key}: {name} is elsewhere"
+            assert members.pop(name) == part["offset"], f"{key}: {name} is at another offset"
             body = data[part["offset"] : part["offset"] + part["length"]]
-            assert google_crc32c.value(body) == part["crc32c"], f"{key}: {name} has another sum"
+            assert google_crc32c.value(body) == part["crc32c"], (
+                f"{key}: {name} has another checksum"
+            )
             parts[part["ext"]] = body
         sample = SampleContent(row["key"], parts)
         assert sample.label == row["label"]
         found.append(sample)
-    assert not members, f"{key}: the index lacks {sorted(members)}"
+    assert not members, f"{key}: not in the index: {sorted(members)}"
     return found
 
 
@@ -176,7 +178,7 @@ def _check_splits(
 
 
 def _check_listing(root: Store, document: VersionDocument, shards: Mapping[str, str]) -> None:
-    """Shards and nothing else: what a tool finds that lists the prefix."""
+    """Shards and nothing else: what a tool that lists the prefix finds."""
     prefixes = [f"{layout.segment_prefix(use.id)}shards/" for use in document.segments]
     listed = {info.key for prefix in prefixes for page in root.list(prefix) for info in page}
     assert listed == set(shards)

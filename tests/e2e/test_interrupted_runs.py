@@ -140,7 +140,7 @@ def test_a_run_interrupted_before_it_needs_prefect(place: Workplace, number: int
     done = running.wait()
     assert (done.status, done.document["error"]["code"]) == (130, "run.interrupted")
     assert done.err.splitlines() == [
-        "error[run.interrupted]: interrupted; run the same command again to carry on"
+        "error[run.interrupted]: interrupted; run the same command again to continue"
     ]
     assert wait_until(lambda: not processes(place))
 

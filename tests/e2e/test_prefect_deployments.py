@@ -17,7 +17,7 @@ ENDLESS = """
 import threading
 from larder.pipeline import mirror
 
-def endless(job, batch, *, progress, beside):
+def endless(job, batch, *, progress, concurrent_batches):
     while True:
         progress.advance("mirror", objects=1)
         threading.Event().wait(0.01)

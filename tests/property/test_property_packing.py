@@ -42,7 +42,7 @@ rows = st.fixed_dictionaries(
         "parts": st.lists(parts, max_size=3),
     }
 )
-arrangements = st.lists(rows, max_size=20).map(lambda each: sorted(each, key=lambda r: r["split"]))
+sample_orders = st.lists(rows, max_size=20).map(lambda each: sorted(each, key=lambda r: r["split"]))
 
 
 @given(splits, targets)
@@ -212,7 +212,7 @@ def test_patterns_expand_to_the_names(numbers: set[int]) -> None:
     assert list(braceexpand(brace_pattern(names))) == names
 
 
-@given(arrangements, st.integers(0, 5))
+@given(sample_orders, st.integers(0, 5))
 def test_sizes_by_column_are_those_of_the_members(content: list[dict], start: int) -> None:  # type: ignore[type-arg]
     batch = pa.RecordBatch.from_pylist(content, schema=SAMPLE_ORDER).slice(start)
     samples = list(read_samples([batch]))
@@ -222,7 +222,7 @@ def test_sizes_by_column_are_those_of_the_members(content: list[dict], start: in
     assert by_split == [(s.split, size) for s, size in zip(samples, expected, strict=True)]
 
 
-@given(arrangements, st.integers(0, 5), st.integers(0, 20))
+@given(sample_orders, st.integers(0, 5), st.integers(0, 20))
 def test_samples_are_read_as_they_stand(content: list[dict], start: int, length: int) -> None:  # type: ignore[type-arg]
     batch = pa.RecordBatch.from_pylist(content, schema=SAMPLE_ORDER).slice(start, length)
     found = [

@@ -226,7 +226,7 @@ def test_a_shard_cut_short_is_damage(labelled: Shelf, tmp_path: Path) -> None:
     labelled.store.put("shards/2.tar", data[:-1])
     error = refused(labelled, "encoded", tmp_path)
     assert error.code == "damage.size"
-    assert f"it ends at byte {len(data) - 1}" in str(error)
+    assert f"the shard ends at byte {len(data) - 1}" in str(error)
 
 
 def test_an_index_that_goes_back_is_damage(labelled: Shelf, tmp_path: Path) -> None:

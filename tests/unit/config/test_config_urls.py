@@ -105,7 +105,7 @@ def test_urls_that_no_store_serves(url: str, code: str) -> None:
 def test_a_slash_too_few(url: str, hint: str) -> None:
     fault = url_fault(url)
     assert fault
-    assert (fault.message, fault.hint) == ("no // follows the scheme", hint)
+    assert (fault.message, fault.hint) == ("// is missing after the scheme", hint)
 
 
 @pytest.mark.parametrize(

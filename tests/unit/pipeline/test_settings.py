@@ -145,5 +145,5 @@ def test_a_bucket_is_no_directory(flag: str, url: str) -> None:
         load_settings("digits", **given)
     assert caught.value.code == "config.path"
     assert str(caught.value) == (
-        f"--{flag.replace('_', '-')}: it is a URL; name a directory of this machine"
+        f"--{flag.replace('_', '-')}: a URL is not allowed here; name a directory of this machine"
     )

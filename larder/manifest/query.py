@@ -1,0 +1,129 @@
+"""Joins and sorts of manifests: one SQL statement over streams of rows, in bounded memory.
+
+DuckDB runs it in the caller's thread and puts what does not fit into memory into a private folder.
+Strings compare by their UTF-8 bytes. A statement reads nothing but the rows that it is given: no
+file, no network, no extension.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+from larder.disk import disk_errors
+from larder.errors import FatalError, StoreError
+from larder.manifest.files import BATCH_ROWS
+
+__all__ = ["MEMORY_BYTES", "Rows", "query"]
+
+MEMORY_BYTES = 200 * 1024**2
+"""What a statement may hold. Two are at work at once where one reads what another yields."""
+
+_FULL = ("No space left on device", "Disk quota exceeded", "max_temp_directory_size")
+
+_Batches = Generator[pa.RecordBatch]
+
+
+class Rows(NamedTuple):
+    """What a statement reads under one name.
+
+    Attributes:
+        schema: Of all batches.
+        batches: Of any length. A stream: a statement can read it once.
+    """
+
+    schema: pa.Schema
+    batches: Iterable[pa.RecordBatch]
+
+
+def query(
+    statement: str,
+    inputs: Mapping[str, Rows],
+    schema: pa.Schema,
+    *,
+    work_dir: Path,
+    memory_bytes: int = MEMORY_BYTES,
+) -> _Batches:
+    """Run one statement; nothing is done before the first batch is asked for.
+
+    Args:
+        statement: A ``SELECT`` whose columns are those of ``schema``, in their order. Its ``ORDER
+            BY`` leaves no two rows equal: so the result is the same at every run.
+        inputs: By the name that the statement has for them.
+        schema: Of the result.
+        work_dir: Directory for what does not fit into memory; what is put there is removed.
+        memory_bytes: What DuckDB may hold; a few batches come on top.
+
+    Yields:
+        Batches of the result, of `larder.manifest.files.BATCH_ROWS` rows at most.
+
+    Raises:
+        StoreError: ``store.full``: no space is left in ``work_dir``.
+        ConfigError: ``config.path``: ``work_dir`` cannot be written.
+        FatalError: ``run.internal``: DuckDB cannot run the statement, or its result is not of
+            ``schema``.
+        LarderError: What reading an input raises.
+    """
+    with ExitStack() as stack:
+        with disk_errors(work_dir):
+            work_dir.mkdir(parents=True, exist_ok=True)
+            folder = tempfile.TemporaryDirectory(dir=work_dir, prefix="query-")
+        raised: list[BaseException] = []
+        stack.enter_context(_errors(work_dir, raised))
+        stack.enter_context(folder)
+        connection = stack.enter_context(closing(_connect(Path(folder.name), memory_bytes)))
+        for name, rows in inputs.items():
+            batches = stack.enter_context(closing(_noting(rows.batches, raised)))
+            connection.register(name, pa.RecordBatchReader.from_batches(rows.schema, batches))
+        reader = connection.sql(statement).to_arrow_reader(BATCH_ROWS)
+        for batch in stack.enter_context(closing(reader)):
+            yield batch.cast(schema)
+
+
+def _connect(folder: Path, memory_bytes: int) -> duckdb.DuckDBPyConnection:
+    # One thread: the inputs are read in the caller's, and more of them gain next to nothing.
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "threads": "1",
+            "memory_limit": f"{memory_bytes}B",
+            "temp_directory": str(folder / "spill"),
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+        },
+    )
+    for setting in ("enable_progress_bar = false", "enable_external_access = false"):
+        connection.execute(f"SET {setting}")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def _noting(batches: Iterable[pa.RecordBatch], raised: list[BaseException]) -> _Batches:
+    """The same batches; what reading them raises is noted, as DuckDB makes text of it."""
+    try:
+        yield from batches
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        raised.append(error)
+        raise
+
+
+@contextmanager
+def _errors(work_dir: Path, raised: list[BaseException]) -> Iterator[None]:
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException, OSError, ValueError) as error:
+        if raised:
+            raise raised[0] from None
+        if any(text in str(error) for text in _FULL):
+            message = "no space is left on the disk"
+            raise StoreError("store.full", message, where=str(work_dir)) from error
+        message = f"DuckDB: {str(error).splitlines()[0]}"
+        raise FatalError("run.internal", message, where=str(work_dir)) from error

@@ -1,0 +1,294 @@
+"""One statement over streams of rows: the result, its order and columns, and what goes wrong."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from larder.errors import ConfigError, DamageError, FatalError, StoreError
+from larder.manifest.query import Rows, query
+
+KEYS = pa.schema([pa.field("key", pa.string(), nullable=False), pa.field("row", pa.int64())])
+SORTED = "SELECT key, row FROM input ORDER BY key, row"
+
+
+def cut(keys: Iterable[str], rows: int = 7) -> Rows:
+    keys = list(keys)
+    table = pa.table([keys, list(range(len(keys)))], schema=KEYS)
+    return Rows(KEYS, table.to_batches(max_chunksize=rows))
+
+
+def many(count: int) -> Rows:
+    """Rows in no order, of some hundred bytes each."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for first in range(0, count, 1_000):
+            numbers = [at * 7_919 % count for at in range(first, first + 1_000)]
+            keys = [f"{number:0100d}" for number in numbers]
+            yield pa.record_batch([pa.array(keys), pa.array(numbers, pa.int64())], schema=KEYS)
+
+    return Rows(KEYS, batches())
+
+
+texts = st.one_of(
+    st.sampled_from(["a", "A", "é", "\U0001f600", "\uffff", "", "a\0", "a\0b", "a'b", "ab"]),
+    st.text(max_size=3),
+)
+
+
+@settings(deadline=None, max_examples=30)
+@given(keys=st.lists(texts, max_size=60), rows=st.integers(1, 25))
+def test_sorts_by_the_bytes_of_strings(
+    tmp_path_factory: pytest.TempPathFactory, keys: list[str], rows: int
+) -> None:
+    work_dir = tmp_path_factory.mktemp("query")
+    found = query(SORTED, {"input": cut(keys, rows)}, KEYS, work_dir=work_dir)
+    pairs = [(row["key"], row["row"]) for batch in found for row in batch.to_pylist()]
+    expected = sorted(zip(keys, range(len(keys)), strict=True), key=lambda pair: pair[0].encode())
+    assert pairs == expected
+    assert list(work_dir.iterdir()) == []
+
+
+def test_memory_and_spilling_change_nothing(tmp_path: Path) -> None:
+    def run(memory_bytes: int) -> list[pa.RecordBatch]:
+        found = query(
+            SORTED, {"input": many(300_000)}, KEYS, work_dir=tmp_path, memory_bytes=memory_bytes
+        )
+        batches = [next(found)]
+        spilled.append(any(path.is_file() for path in tmp_path.rglob("*")))
+        return [*batches, *found]
+
+    spilled: list[bool] = []
+    large, small = run(1024**3), run(40 * 1024**2)
+    assert spilled == [False, True]
+    assert large == small
+    keys = pa.Table.from_batches(large).column("key").to_pylist()
+    assert keys == [f"{number:0100d}" for number in range(300_000)]
+    assert {batch.num_rows for batch in large[:-1]} == {16_384}
+    assert list(tmp_path.iterdir()) == []
+
+
+PEAK = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_manifest_query import KEYS, SORTED, many, query
+rows = sum(b.num_rows for b in query(SORTED, {"input": many(2_000_000)}, KEYS,
+                                     work_dir=Path(sys.argv[2])))
+status = Path("/proc/self/status").read_text()
+print(rows, status.partition("VmHWM:")[2].split()[0])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_result_is_streamed(tmp_path: Path) -> None:
+    here = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, here, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""  # nor a progress bar
+    rows, peak_kib = map(int, done.stdout.split())
+    assert rows == 2_000_000
+    assert peak_kib < 460 * 1024  # the rows alone are 230 MB, in Arrow
+
+
+TYPES = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("crc32c", pa.uint32(), nullable=False),
+        pa.field("hash", pa.uint64(), nullable=False),
+        pa.field("split", pa.int16(), nullable=False),
+        pa.field("label", pa.int32()),
+        pa.field("modified", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("data", pa.binary()),
+        pa.field(
+            "parts",
+            pa.list_(
+                pa.field(
+                    "part",
+                    pa.struct(
+                        [pa.field("ext", pa.string(), nullable=False), ("source", pa.string())]
+                    ),
+                    nullable=False,
+                )
+            ),
+            nullable=False,
+        ),
+    ]
+)
+
+
+def test_the_columns_are_those_asked_for(tmp_path: Path) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
+    rows = [
+        {
+            "key": key,
+            "crc32c": 2**32 - 1,
+            "hash": 2**64 - 1,
+            "split": -1,
+            "label": label,
+            "modified": moment,
+            "data": data,
+            "parts": parts,
+        }
+        for key, label, data, parts in [
+            ("b", None, None, [{"ext": "jpg", "source": "b.jpg"}, {"ext": "cls", "source": None}]),
+            ("a", 2**31 - 1, b"\0\xff", []),
+        ]
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, schema=TYPES)
+    statement = "SELECT * FROM input ORDER BY key"
+    (found,) = query(statement, {"input": Rows(TYPES, [batch])}, TYPES, work_dir=tmp_path)
+    assert found.schema.equals(TYPES)
+    assert found.to_pylist() == [rows[1], rows[0]]
+    found.validate(full=True)
+
+
+def test_joins_and_leaves_out(tmp_path: Path) -> None:
+    inputs = {"left_rows": cut("abcc"), "right_rows": cut("bcd")}
+    statement = """
+        SELECT left_rows.key, right_rows.row
+        FROM left_rows LEFT JOIN right_rows USING (key)
+        ORDER BY left_rows.key, left_rows.row"""
+    (found,) = query(statement, inputs, KEYS, work_dir=tmp_path)
+    assert [tuple(row.values()) for row in found.to_pylist()] == [
+        ("a", None),
+        ("b", 0),
+        ("c", 1),
+        ("c", 1),
+    ]
+    inputs = {"left_rows": cut("abcc"), "right_rows": cut("bcd")}
+    statement = "SELECT * FROM left_rows ANTI JOIN right_rows USING (key) ORDER BY key"
+    (found,) = query(statement, inputs, KEYS, work_dir=tmp_path)
+    assert found.column("key").to_pylist() == ["a"]
+
+
+def test_nothing_in_nothing_out(tmp_path: Path) -> None:
+    assert list(query(SORTED, {"input": Rows(KEYS, [])}, KEYS, work_dir=tmp_path)) == []
+
+
+def test_one_statement_reads_what_another_yields(tmp_path: Path) -> None:
+    rows = many(50_000)
+    for _ in range(3):
+        rows = Rows(KEYS, query(SORTED, {"input": rows}, KEYS, work_dir=tmp_path))
+    assert sum(batch.num_rows for batch in rows.batches) == 50_000
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["it's", 'with "quotes"', "white space; DROP", "%s {0}", "é\n"])
+def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
+    found = query(
+        SORTED, {"input": many(300_000)}, KEYS, work_dir=tmp_path / name, memory_bytes=40 * 1024**2
+    )
+    assert next(found).column("row").to_pylist() == list(range(16_384))
+    assert any(path.is_file() for path in (tmp_path / name).rglob("*"))
+    found.close()
+    assert list((tmp_path / name).iterdir()) == []
+
+
+def test_an_input_is_closed_when_the_result_is_abandoned(tmp_path: Path) -> None:
+    closed: list[bool] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            while True:
+                yield from cut(["a"]).batches
+        finally:
+            closed.append(True)
+
+    found = query("SELECT * FROM input", {"input": Rows(KEYS, batches())}, KEYS, work_dir=tmp_path)
+    next(found)
+    found.close()
+    assert closed == [True]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [DamageError, KeyError, KeyboardInterrupt])
+def test_what_an_input_raises_comes_out(tmp_path: Path, kind: type[BaseException]) -> None:
+    error = kind("damage.manifest", "it is gone")
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from cut("ab").batches
+        raise error
+
+    inner = query(SORTED, {"input": Rows(KEYS, batches())}, KEYS, work_dir=tmp_path)
+    outer = query(SORTED, {"input": Rows(KEYS, inner)}, KEYS, work_dir=tmp_path)
+    with pytest.raises(kind) as caught:
+        list(outer)
+    assert caught.value is error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT nothing FROM input",
+        "SELECT key, CAST(NULL AS BIGINT) AS row, 1 AS more FROM input",
+        "SELECT CAST(NULL AS VARCHAR) AS key, row FROM input",
+        "SELECT * FROM '/etc/passwd'",
+        "SELECT * FROM read_text('/etc/passwd')",
+        "SELECT * FROM read_parquet('https://example.com/a.parquet')",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET memory_limit = '1GB'",
+        "COPY input TO 'x.csv'",
+        "SELECT a.key, b.row FROM input AS a JOIN input AS b USING (key)",
+    ],
+)
+def test_what_a_statement_must_not_do_is_an_error_of_ours(tmp_path: Path, statement: str) -> None:
+    with pytest.raises(FatalError) as caught:
+        list(query(statement, {"input": cut("ab")}, KEYS, work_dir=tmp_path))
+    assert caught.value.code == "run.internal"
+    assert "\n" not in str(caught.value)
+
+
+def test_a_work_dir_in_the_way_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(ConfigError) as caught:
+        list(query(SORTED, {"input": cut("ab")}, KEYS, work_dir=file))
+    assert caught.value.code == "config.path"
+    assert str(file) in str(caught.value)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(place)]
+    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a file system can be mounted by root alone")
+    yield place
+    gc.collect()
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.mark.parametrize("filled", [False, True], ids=["before", "meanwhile"])
+def test_a_full_disk_is_said(small_disk: Path, filled: bool) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        for at, batch in enumerate(many(300_000).batches):
+            if filled and at == 20:  # after DuckDB has seen how much is free
+                with open(small_disk / "ballast", "wb") as file:
+                    file.write(bytes(8 * 1024**2 - 64 * 1024))
+            yield batch
+
+    rows = Rows(KEYS, batches())
+    with pytest.raises(StoreError) as caught:
+        list(query(SORTED, {"input": rows}, KEYS, work_dir=small_disk, memory_bytes=24 * 1024**2))
+    assert caught.value.code == "store.full"
+    assert str(small_disk) in str(caught.value)
+    assert not [path for path in small_disk.iterdir() if path.name != "ballast"]
