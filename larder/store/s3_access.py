@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from larder.config.urls import check_endpoint, check_region
+from larder.config.urls import ENDPOINT_VARIABLES, check_endpoint, check_region
 from larder.errors import ConfigError, StoreError
 from larder.store.s3_chain import Chain, asks_metadata, find_chain, no_credentials, without_boto3
 from larder.store.s3_clients import S3Clients, shared_clients
@@ -319,7 +319,7 @@ def _environment_endpoint() -> str:
     Raises:
         ConfigError: It is no URL of a server, or holds credentials.
     """
-    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+    for name in ENDPOINT_VARIABLES:
         if endpoint := os.environ.get(name, ""):
             check_endpoint(endpoint, where=f"environment variable {name}")
             return endpoint
