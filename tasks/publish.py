@@ -5,7 +5,7 @@ from __future__ import annotations
 from prefect import task
 
 from larder.pipeline import publish as steps
-from larder.pipeline.job import Job, ManifestRef
+from larder.pipeline.job import Job
 from larder.versions.documents import VersionDocument
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
@@ -15,9 +15,9 @@ __all__ = ["publish", "publish_existing"]
 
 @task(name="publish", task_run_name="publish version {job.version}", **RETRIED)
 @cancelled_when_stopped
-def publish(job: Job, objects: ManifestRef, mirror: ManifestRef | None) -> VersionDocument:
+def publish(job: Job) -> VersionDocument:
     """Write version.json, and let the tag name it."""
-    return steps.publish(job, objects, mirror, progress=current_progress())
+    return steps.publish(job, progress=current_progress())
 
 
 @task(name="publish again", task_run_name="publish version {job.version}", **RETRIED)

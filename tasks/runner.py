@@ -25,7 +25,6 @@ __all__ = ["TaskRunner"]
 
 _TASKS: dict[Callable[..., Any], Any] = {
     mirror.mirror_batch: mirror_tasks.mirror_batch,
-    mirror.seal_mirror: mirror_tasks.seal_mirror,
     shard.shard_batch: shard_tasks.shard_batch,
     index.index_shards: shard_tasks.index_shards,
     cache.cache_split: cache_tasks.cache_split,

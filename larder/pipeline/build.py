@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from larder.errors import Failure
 from larder.pipeline.cache import cache_split, cache_splits
 from larder.pipeline.index import Index, index_shards
 from larder.pipeline.job import Job, opened_root
-from larder.pipeline.mirror import mirror_batch, mirror_batches, seal_mirror
+from larder.pipeline.mirror import mirror_batch, mirror_batches
 from larder.pipeline.publish import publish, publish_existing, seal_segment
 from larder.pipeline.results import BatchReport, RunError, Totals, merge_reports
 from larder.pipeline.shard import shard_batch, shard_batches
@@ -78,18 +78,15 @@ def build(job: Job, runner: Runner) -> Built:
         standing = Totals(sum(split.shards for split in version.splits.values()))
         return Built(version, "reused", Totals(), standing, new_segments=0)
     copied = _mirror(job, runner)
-    mirror = runner.run(seal_mirror, job)
-    job = replace(job, mirror=mirror)
-    copies = mirror.copies if mirror else None
     standing = _shard(job, runner)
-    index = runner.run(index_shards, job, copies)
+    index = runner.run(index_shards, job)
     if not any(split.samples for split in index.splits.values()):
         raise RunError("shard", BatchReport(failures=index.omitted, failed=index.omitted_count))
     parts = _cache(job, index, runner)
     with opened_root(job) as root:
         seal_segment(job, root, index, parts)
     return Built(
-        version=runner.run(publish, job, index.objects, copies),
+        version=runner.run(publish, job),
         status="built",
         copied=copied.done,
         reused_shards=standing,
@@ -124,7 +121,7 @@ def _all(
 ) -> BatchReport:
     if not batches:
         return BatchReport()
-    objects = sum(batch.rows for batch in batches)
+    objects = sum(batch.objects for batch in batches)
     size_bytes = sum(batch.bytes for batch in batches)
     runner.progress.start(stage, objects=objects, bytes=size_bytes)
     report = merge_reports(runner.map(step, job, batches))

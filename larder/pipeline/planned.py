@@ -26,7 +26,7 @@ SHOWN_CLASSES = 5
 def plan_document(settings: Settings, plan: Plan) -> dict[str, Any]:
     """The JSON document of a plan for a dataset that has to be built."""
     found, sample_order = plan.source_state, plan.sample_order
-    copies = Totals(plan.copies.objects, plan.copies.bytes) if plan.copies else Totals()
+    copies = plan.copies or Totals()
     return {
         "dataset": settings.dataset.name,
         "version": plan.version,

@@ -64,15 +64,11 @@ def seal_segment(
     return publish_segment(root, segment)
 
 
-def publish(
-    job: Job, objects: ManifestRef, mirror: ManifestRef | None, *, progress: Progress
-) -> VersionDocument:
-    """Publish the version of a whole segment, and let ``latest`` name it.
+def publish(job: Job, *, progress: Progress) -> VersionDocument:
+    """Publish the version of a complete segment, and let ``latest`` name it.
 
     Args:
         job: The run.
-        objects: ManifestRef of schema OBJECTS: what the version was made from.
-        mirror: ManifestRef of schema COPIED, or None without a mirror.
         progress: Reports progress of stage ``publish``.
 
     Returns:
@@ -86,7 +82,7 @@ def publish(
         segment = read_segment(root, job.segment)
         if segment is None:
             raise DamageError("damage.manifest", "the segment is gone", where=root.url)
-        version = publish_version(root, _version(job, root, segment, objects, mirror))
+        version = publish_version(root, _version(job, root, segment))
         _point_at(root, job, version)
     progress.finish("publish")
     return version
@@ -116,15 +112,7 @@ def _point_at(root: Store, job: Job, version: VersionDocument) -> None:
     move_tag(root, TAG, version.id, job.inventory_us)
 
 
-def _version(
-    job: Job,
-    root: Store,
-    segment: SegmentDocument,
-    objects: ManifestRef,
-    mirror: ManifestRef | None,
-) -> VersionDocument:
-    sources = [_file(objects, "objects")]
-    sources += [_file(mirror, "mirror")] if mirror else []
+def _version(job: Job, root: Store, segment: SegmentDocument) -> VersionDocument:
     return VersionDocument(
         dataset=job.dataset.name,
         id=job.version,
@@ -133,7 +121,7 @@ def _version(
         segments=(SegmentUse(segment.id),),
         splits=segment.splits,
         classes=segment.classes,
-        files=(*segment.files, *sources),
+        files=(*segment.files, _file(job.inventory, "objects")),
         cache=segment.cache,
         skipped=job.skipped_keys + segment.skipped,
     )

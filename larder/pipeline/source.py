@@ -102,6 +102,7 @@ def inspect_source(
                     lambda digest: inputs_digest(dataset, digest, _digests(label_files)),
                     label_files={file.key for file in label_files.values()},
                     progress=progress,
+                    work_dir=folder,
                 )
             if published is not None:
                 check_complete(root, published)

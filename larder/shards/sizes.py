@@ -49,7 +49,7 @@ def sample_sizes(batch: pa.RecordBatch) -> _Sizes:
     """
     parts = batch.column("parts")
     counts = pc.list_value_length(parts).to_numpy()
-    exts, _, sizes, _ = parts.flatten().flatten()
+    exts, sizes = (parts.flatten().field(name) for name in ("ext", "size_bytes"))
     keys = batch.column("key").take(pa.array(np.repeat(np.arange(len(counts)), counts)))
     of_parts = _member_sizes(keys, exts, sizes.to_numpy())
     ends = np.concatenate(([0], np.cumsum(of_parts)))
