@@ -1,10 +1,10 @@
-# Every target sets up what it needs. Nothing but Python 3.11 or newer with pip and venv is expected.
+# Every target sets up what it needs, given Python 3.11 or newer with pip and venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# The locks are complete: --no-deps keeps pip from resolving anew, which pip 23.2.1 gets wrong where
-# a requirement has extras. Python compiles what it imports; all of it at once takes twenty seconds.
+# The locks are complete: --no-deps keeps pip from resolving them again, which pip 23.2.1 gets wrong if
+# a requirement has extras. Python compiles what it imports; compiling everything takes 20 seconds.
 INSTALL := $(PIP) install --quiet --no-deps --no-compile
 LOCKED := $(INSTALL) --require-hashes --requirement
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
@@ -19,11 +19,11 @@ help: ## list the targets
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "Larder needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+		{ echo "Larder needs Python 3.11 or newer; choose one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/app: $(VENV)/bin/python requirements.lock pyproject.toml
-	@echo "setting up $(VENV): about 140 MB to download, 480 MB installed"
+	@echo "setting up $(VENV): about 165 MB to download, 510 MB installed"
 	@$(LOCKED) requirements.lock
 	@$(INSTALL) --editable .
 	@$(PIP) check >$@.txt || { cat $@.txt >&2; exit 1; }
@@ -35,7 +35,7 @@ $(VENV)/demo: $(VENV)/app requirements-demo.lock
 	@touch $@
 
 $(VENV)/dev: $(VENV)/app requirements-dev.lock
-	@echo "setting up what tests and checks need: about 85 MB to download, 450 MB installed"
+	@echo "setting up tests and checks: about 85 MB to download, 450 MB installed"
 	@$(LOCKED) requirements-dev.lock
 	@$(PIP) check >$@.txt || { cat $@.txt >&2; exit 1; }
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
@@ -49,10 +49,10 @@ demo: $(VENV)/app data/source/digits/.complete ## prepare the bundled digits dat
 	@$(BIN)/python -m flows.prepare --dataset digits
 	@echo && cat out/local/digits/experiment.yaml
 
-demo-imagenet: $(VENV)/demo ## the same for an ImageNet-like bucket between two local S3 servers
+demo-imagenet: $(VENV)/demo ## prepare an ImageNet-like bucket between two local S3 servers
 	@$(BIN)/python -m larder.testing.demo
 
-test: $(VENV)/dev ## run the test suite; LARDER_REQUIRE=all makes missing system parts an error
+test: $(VENV)/dev ## run the test suite; LARDER_REQUIRE=all fails if system packages are missing
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/dev ## check style and formatting
@@ -66,19 +66,19 @@ format: $(VENV)/dev ## format the code
 types: $(VENV)/dev ## check types
 	$(BIN)/mypy
 
-bench: $(VENV)/dev ## run every benchmark; make bench ARGS=--json for one document each
+bench: $(VENV)/dev ## run every benchmark; ARGS=--json prints one document each
 	@for name in $$(ls benchmarks/*.py | xargs -n1 basename -s .py | grep -vE '^(__init__|harness)$$'); do \
 		$(BIN)/python -m benchmarks.$$name $(ARGS) || exit 1; done
 
 schema: $(VENV)/app ## write configs/schema from the models
 	$(BIN)/python -m larder.config.schema
 
-lock: ## complete the locks (needs uv); make lock ARGS=--upgrade moves every version
+lock: ## update the lock files (needs uv); ARGS=--upgrade upgrades every version
 	$(COMPILE) pyproject.toml --extra flows --output-file requirements.lock
 	$(COMPILE) pyproject.toml --extra demo --constraint requirements.lock \
 		--output-file requirements-demo.lock
 	$(COMPILE) --group dev --constraint requirements.lock --constraint requirements-demo.lock \
 		--output-file requirements-dev.lock
 
-clean: ## remove what the targets made, but for data/ and out/
+clean: ## remove what the targets made, except data/ and out/
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build

@@ -2,9 +2,9 @@
 
 ``python -m flows.prepare --dataset digits``
 
-The command is that of `larder.cli.prepare`; here what was planned is run as a Prefect flow. What
-needs no flow run (--help, --plan, wrong input, nothing changed) is answered by the library before
-Prefect is imported, because that alone takes seconds.
+The command is that of `larder.cli.prepare`; here the plan is run as a Prefect flow. The library
+handles what needs no flow run (--help, --plan, invalid input, nothing changed) before Prefect is
+imported, because that alone takes seconds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from larder.cli.signals import arm
 
 if __name__ == "__main__":
-    arm()  # first of all: until then Python answers a signal, with a traceback
+    arm()  # first of all: until then Python itself handles signals, with a traceback
 
 import sys
 from collections.abc import Sequence
@@ -31,6 +31,7 @@ from larder.cli.command import run
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
+    from larder.pipeline.job import Job
     from larder.pipeline.plan import Plan
     from larder.pipeline.settings import Settings
 
@@ -40,16 +41,25 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
     return prepare.main(
-        arguments,
-        "python -m flows.prepare",
-        run=_run_flow,
-        whole=has_server,
-        with_start=with_prefect_start,
+        arguments, "python -m flows.prepare", run=_run, with_start=with_prefect_start
+    )
+
+
+def _run(settings: Settings, parameters: dict[str, Any], display: Display) -> dict[str, Any]:
+    """If a server is configured, the whole run is a flow run; otherwise only its work is."""
+    if has_server():
+        return _run_flow(parameters, display)
+    from larder.pipeline import inline
+    from larder.pipeline.prepare import prepare as compose
+
+    runner = inline.InlineRunner(inline.workers(settings), display)
+    return compose(
+        settings, runner, execute_with=lambda *planned: _run_flow(parameters, display, planned)
     )
 
 
 def _run_flow(
-    settings: Settings, parameters: dict[str, Any], plan: Plan | None, display: Display
+    parameters: dict[str, Any], display: Display, planned: tuple[Plan, Job] | None = None
 ) -> dict[str, Any]:
     display.start("prefect")
     display.note("prefect", "importing")
@@ -64,7 +74,7 @@ def _run_flow(
         if wait:
             display.note("prefect", "starting a server")
             wait()
-        return run_prepare(parameters, plan, display, named=wait is None)
+        return run_prepare(parameters, planned, display, named=wait is None)
 
 
 if __name__ == "__main__":

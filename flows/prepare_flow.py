@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -26,33 +25,28 @@ from flows._secrets import without_auth
 from larder.cli.display import Display
 from larder.cli.signals import hear_signals, interruptible
 from larder.errors import FatalError, LarderError
-from larder.pipeline.begin import begin
-from larder.pipeline.build import build
+from larder.pipeline import prepare as composition
 from larder.pipeline.inline import workers
-from larder.pipeline.job import scratch
+from larder.pipeline.job import Job
 from larder.pipeline.plan import Plan
-from larder.pipeline.report import built_document, reused_document
 from larder.pipeline.settings import Settings, load_settings
 from larder.progress import StageTimes
-from tasks._options import STOPPED, call
+from tasks._options import STOPPED
 from tasks._progress import listening, stoppable, timed
-from tasks.emit import emit
-from tasks.plan import plan_run
 from tasks.runner import TaskRunner
-from tasks.source import inspect_source, note_inputs
 
 __all__ = ["prepare", "run_prepare"]
 
 _REFUSED = (401, 403)
 _NOT_THERE = (404, 405)
 _MORE = re.compile(r"[\s-]*For more information check: \S+")
-"""What httpx adds to an answer: a page that explains the number."""
+"""What httpx appends to an answer: a page that explains the status."""
 
-_plans: list[Plan] = []
-"""What the command line planned a moment ago, so that the source is listed once."""
+_planned: ContextVar[tuple[Plan, Job] | None] = ContextVar("planned", default=None)
+"""What the command line has just planned and begun, so that the source is listed only once."""
 
 _shown_on: ContextVar[Display | None] = ContextVar("shown_on", default=None)
-"""Where the address of the run is shown."""
+"""The display for the address of the run."""
 
 
 @flow(
@@ -74,15 +68,14 @@ def prepare(
         dataset: Name of a file in configs/datasets.
         cluster: Name of a file in configs/clusters.
         settings: key.path=value pairs that override the dataset file, or the cluster file with
-            cluster. in front.
-        config_dir: The directory of all configuration.
-        output: Where configs go; out/CLUSTER/DATASET if not given.
+            the prefix cluster.
+        config_dir: The directory with all configuration files.
+        output: Where configs are written; by default out/CLUSTER/DATASET.
 
     Returns:
-        The JSON document of the run; of one that was stopped, Prefect's state Cancelled.
+        The JSON document of the run; if it was stopped, Prefect's state Cancelled.
     """
     hear_signals()
-    started = time.monotonic()
     try:
         with _reported() as log, timed() as times:
             asked = load_settings(
@@ -92,44 +85,33 @@ def prepare(
                 settings=settings or (),
                 output=Path(output) if output else None,
             )
-            document = _prepare(asked, times, started)
+            document = _prepare(asked, times)
             log.outcome(document)
     except LarderError as error:
         if error.code != STOPPED:
             raise
         return Cancelled(
-            message="stopped between two objects; run it again to carry on", data=error
+            message="stopped between two objects; run it again to continue", data=error
         )
     return document
 
 
-def _prepare(asked: Settings, times: StageTimes, started: float) -> dict[str, Any]:
-    """Run the tasks; the cluster file says how many batches at once."""
-    with scratch() as folder:
-        if _plans:
-            plan = _plans.pop()
-        else:
-            found = call(inspect_source, asked, folder)
-            if found.published is not None:
-                call(note_inputs, asked, found)
-                configs = call(emit, asked, found.published)
-                seconds = time.monotonic() - started
-                return reused_document(asked, found, configs, seconds, times.stages())
-            plan = call(plan_run, asked, found, folder)
-        job = begin(plan)
+def _prepare(asked: Settings, times: StageTimes) -> dict[str, Any]:
+    """Run the steps as tasks, with as many concurrent batches as the cluster file says."""
     count = workers(asked)
-    # Not the flow's own task runner: who starts the flow would choose that, and its width.
+    # Not the flow's own task runner: whoever starts the flow would choose it and its size.
     threads: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=count)
     with threads as pool:
-        built = build(job, TaskRunner(count, pool))
-    configs = call(emit, asked, built.version)
-    seconds = time.monotonic() - started
-    return built_document(asked, plan, built, configs, seconds, times.stages())
+        runner = TaskRunner(count, pool, times)
+        plan, job = _planned.get() or (None, None)
+        if plan and job and plan.source_state.settings == asked:
+            return composition.execute(plan, job, runner)
+        return composition.prepare(asked, runner)
 
 
 @contextmanager
 def _reported() -> Iterator[RunLog]:
-    """Tie the run to what Prefect shows of it: its address, its log, and that it is cancelled."""
+    """Connect the run to Prefect: show its address, write its log, and stop if it is cancelled."""
     context = FlowRunContext.get()
     run = context.flow_run if context else None
     assert run is not None, "this is a flow run"
@@ -147,28 +129,32 @@ def _reported() -> Iterator[RunLog]:
 
 
 def run_prepare(
-    parameters: dict[str, Any], plan: Plan | None, display: Display, *, named: bool
+    parameters: dict[str, Any],
+    planned: tuple[Plan, Job] | None,
+    display: Display,
+    *,
+    named: bool,
 ) -> dict[str, Any]:
     """Run the flow in this process.
 
     Args:
-        parameters: Of the flow.
-        plan: What was planned for this very run, if it was.
+        parameters: The parameters of the flow.
+        planned: What was already planned and begun for this run, if anything.
         display: Reports progress of every stage.
-        named: Whether the user named the server, and so wants to know the run's address.
+        named: Whether the user configured the server, and so wants to know the run's address.
 
     Returns:
         The JSON document of the run.
 
     Raises:
-        FatalError: ``run.server``: Prefect's server cannot be reached, or refuses.
+        FatalError: ``run.server``: Prefect's server cannot be reached, or refuses the request.
         KeyboardInterrupt: The user interrupted the run, or cancelled it in Prefect.
     """
     display.note("prefect", "asking the server")
     _check_server(named)
     display.finish("prefect")
-    _plans[:] = [plan] if plan else []  # also what a run before this one left
-    token = _shown_on.set(display if named else None)
+    planned_token = _planned.set(planned)
+    shown_token = _shown_on.set(display if named else None)
     with (
         listening(display),
         stoppable() as stop,
@@ -178,7 +164,7 @@ def run_prepare(
             document: dict[str, Any] = prepare(**parameters)
         except HTTPError as error:
             raise _server_error(error, named) from error
-        except Abort as error:  # the server has a last state, and takes no other
+        except Abort as error:  # the server has a final state, and accepts no other
             if stop.is_set():
                 raise KeyboardInterrupt from None
             raise _server_error(error, named) from error
@@ -187,7 +173,8 @@ def run_prepare(
                 raise KeyboardInterrupt from None
             raise
         finally:
-            _shown_on.reset(token)
+            _shown_on.reset(shown_token)
+            _planned.reset(planned_token)
     return document
 
 
@@ -208,10 +195,10 @@ def _server_error(error: BaseException, named: bool) -> FatalError:
 
 
 def _advice(error: BaseException, url: str) -> str:
-    """What to do about an answer of the server, or that there is none."""
+    """What to do about an answer of the server, or about a missing answer."""
     status = error.response.status_code if isinstance(error, HTTPStatusError) else None
     if status in _REFUSED:
-        return "give USER:PASSWORD in PREFECT_API_URL, or set PREFECT_API_AUTH_STRING"
+        return "put USER:PASSWORD into PREFECT_API_URL, or set PREFECT_API_AUTH_STRING"
     if status in _NOT_THERE and "api" not in urlsplit(url).path.split("/"):
         return "end PREFECT_API_URL with /api"
     return "check PREFECT_API_URL and that its server runs"

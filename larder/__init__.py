@@ -39,19 +39,19 @@ def open(
         url: ``ROOT/larder/DATASET@TAG`` or ``...@VERSION`` (32 hex digits), without ``@`` for the
             tag ``latest``; or ``ROOT/larder/DATASET/versions/VERSION``. ROOT is a URL of a store
             or a local path.
-        endpoint: URL of an S3 server that is not AWS's own.
+        endpoint: URL of an S3-compatible server other than AWS.
         region: Region of the bucket.
-        profile: Profile of the AWS credentials file.
-        cache_dir: Where parts of caches are downloaded to; by default ``$LARDER_CACHE_DIR``, else
-            ``~/.cache/larder``. Caches in a directory are read where they are.
+        profile: Profile in the AWS credentials file.
+        cache_dir: Where cache files in a bucket are downloaded to; ``$LARDER_CACHE_DIR`` by
+            default, or ``~/.cache/larder``. Caches in a directory are read in place.
 
     Raises:
         ConfigError: ``version.missing``: no such dataset, tag or version; ``config.invalid_value``:
             the URL has another form.
-        StoreError: The store refuses, or cannot be reached.
+        StoreError: The store refuses the request, or cannot be reached.
         DamageError: The version's document is not the one that was published.
     """
-    # Imported when used, so that importing larder costs a program nothing.
+    # Imported when used, so that importing larder is fast.
     from larder.readers.data import open_data
 
     return open_data(
@@ -74,17 +74,17 @@ def prepare(
     Args:
         dataset: Name of a file in ``config_dir/datasets``.
         cluster: Name of a file in ``config_dir/clusters``.
-        config_dir: The directory of all configuration.
-        settings: ``key.path=value`` pairs that override it.
-        output: Where configs go; ``out/CLUSTER/DATASET`` by default.
+        config_dir: The directory with all configuration files.
+        settings: ``key.path=value`` pairs that override fields.
+        output: Where configs are written; ``out/CLUSTER/DATASET`` by default.
 
     Returns:
         The JSON document of the run; see docs/reference/cli.md.
 
     Raises:
-        ConfigError: ``config.missing_package``: the packages that preparing needs are not
-            installed; other codes: the configuration is wrong or refused.
-        LarderError: Whatever else kept it from being done; nothing is half published.
+        ConfigError: ``config.missing_package``: packages that preparing needs are not installed;
+            other codes: the configuration is invalid or refused.
+        LarderError: Any other failure; nothing is published in part.
     """
     from pathlib import Path
 

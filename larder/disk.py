@@ -1,4 +1,4 @@
-"""Files on a local disk: their digest, and what goes wrong as they are written."""
+"""Files on a local disk: their digest, and errors while they are written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def disk_errors(path: Path) -> Iterator[None]:
 
     Raises:
         StoreError: ``store.full``: no space is left.
-        ConfigError: ``config.path``: anything else that the operating system has against it.
+        ConfigError: ``config.path``: the operating system refuses for another reason.
     """
     try:
         yield

@@ -4,17 +4,17 @@
 
     LarderError                 one line: what is wrong, where, what to do
      +-- ConfigError            the user's input is wrong or refused         exit 2
-     |    +-- ProblemsError      all that is wrong with it
+     |    +-- ProblemsError      several mistakes
      +-- RetryableError         transient; raised when the retries ran out   exit 3
      +-- ObjectError            one object or sample: skip and report        exit 1
-     |    +-- NotFoundError     it is not there
-     |    +-- PreconditionError it changed, or exists already
-     +-- FatalError             going on is pointless                        exit 1
+     |    +-- NotFoundError     it does not exist
+     |    +-- PreconditionError it changed, or already exists
+     +-- FatalError             continuing is pointless                      exit 1
           +-- StoreError        a store refuses or cannot be reached         exit 3
           +-- DamageError       published bytes are not what was published   exit 4
 
-Classes are grouped by what a handler would do. Every error carries a dotted ``code`` from
-`CODES`, which only ever grows. Interruption by the user is exit status 130.
+Classes are grouped by what a handler would do. Every error has a dotted ``code`` from `CODES`,
+which only ever grows. Interruption by the user is exit status 130.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""What a terminal obeys instead of showing it, and what turns the direction of a line."""
+"""Characters that a terminal interprets instead of showing, or that change the text direction."""
 
 CODES: dict[str, str] = {
     "config.unknown_dataset": "no file in configs/datasets has that name",
@@ -48,62 +48,62 @@ CODES: dict[str, str] = {
     "config.unknown_key": "a key that the file's schema does not have",
     "config.duplicate_key": "a key appears twice in one mapping",
     "config.invalid_value": "a value of the wrong type or outside its range",
-    "config.invalid_yaml": "the file is not YAML",
+    "config.invalid_yaml": "the file is not valid YAML",
     "config.unreadable": "a file of the configuration cannot be read",
     "config.missing_variable": "an environment variable that a value names is not set",
     "config.invalid_setting": "a --set argument is not key.path=value",
     "config.invalid_flag": "a command line argument is wrong",
-    "config.secret": "a credential stands in a URL or a value where it would be recorded",
-    "config.overlap": "the source lies inside the local URL, or the reverse",
-    "config.unsupported_url": "a URL scheme that no store serves",
-    "config.empty_source": "the source holds no object that is included",
-    "config.unmatched_split": "an object or sample that no split, or more than one, takes",
-    "config.bad_key": "a key that WebDataset's readers skip or merge, or the storage cannot have",
-    "config.label": "a sample without a label, or a label file that cannot be understood",
+    "config.secret": "a URL or value that would be recorded contains a credential",
+    "config.overlap": "the source is inside the storage, or the reverse",
+    "config.unsupported_url": "a URL scheme that is not supported",
+    "config.empty_source": "the source has no included object",
+    "config.unmatched_split": "an object or sample that matches no split, or more than one",
+    "config.bad_key": "a key that WebDataset readers skip or merge, or the storage cannot hold",
+    "config.label": "a sample without a label, or an invalid label file",
     "config.cost_limit": "the plan costs more than max_cost_usd",
     "config.template": "the experiment template cannot be read or is not a mapping",
     "config.invalid_experiment": "the rendered config breaks a rule of its consumer",
-    "config.missing_package": "an optional package that this needs is not installed",
-    "config.path": "a local path that does not serve: not a directory, not absolute, in the way",
-    "object.missing": "the object is not there",
-    "object.changed": "the object is not the one that was listed, or changed while it was read",
-    "object.exists": "an object of that name is there already",
-    "object.unreadable": "the store refuses this one object",
-    "object.bad_key": "the key cannot be represented at the other side",
-    "object.truncated": "fewer or more bytes came than were announced",
-    "object.mismatch": "the copy's bytes are not the source's",
+    "config.missing_package": "a required optional package is not installed",
+    "config.path": "an unusable local path: not a directory, not absolute, or already taken",
+    "object.missing": "the object does not exist",
+    "object.changed": "the object changed since it was listed, or while it was read",
+    "object.exists": "an object with that key already exists",
+    "object.unreadable": "the store refuses access to this one object",
+    "object.bad_key": "the key cannot be represented in the other store",
+    "object.truncated": "fewer or more bytes were received than announced",
+    "object.mismatch": "the bytes of the copy differ from the source",
     "sample.undecodable": "an image that cannot be decoded",
     "sample.empty": "a part of zero bytes where data is needed",
     "store.unavailable": "a store answers with a transient error, or not at all",
     "store.denied": "a store refuses the credentials or the permission",
-    "store.missing": "the bucket, or the directory, does not exist",
-    "store.region": "the bucket lives in another region than the one configured",
+    "store.missing": "the bucket or directory does not exist",
+    "store.region": "the bucket is in another region than the configured one",
     "store.refused": "a store answers with an error that retrying does not fix",
     "store.full": "no space is left",
-    "store.unconditional": "the store has no conditional write where one is needed",
+    "store.unconditional": "the store does not support a conditional write that is needed",
     "run.failed": "some objects could not be handled; nothing was published",
-    "run.endless": "a dataset that does not end, or passes its byte budget",
+    "run.endless": "a dataset that does not end, or exceeds its byte budget",
     "run.timeout": "a service did not start in time",
-    "run.internal": "an unexpected error: a defect of Larder",
-    "cache.format": "a cache written by another, unreadable format",
+    "run.internal": "an unexpected error: a bug in Larder",
+    "cache.format": "a cache in another, unsupported format",
     "cache.missing": "the version has no cache for that split",
-    "damage.digest": "bytes are not those that the digest names",
+    "damage.digest": "bytes do not match their digest",
     "damage.size": "a file is missing, or shorter or longer than recorded",
     "damage.record": "a record's checksum does not match",
-    "damage.manifest": "a manifest or a version document cannot be understood",
+    "damage.manifest": "a manifest or a version document is invalid",
     "version.missing": "no such version or tag",
     "version.split": "the version has no such split",
     "run.interrupted": "the user interrupted the run",
-    "cache.schema": "fields that a cache cannot hold, or a record that does not fit them",
-    "run.server": "the Prefect server cannot be reached, or refuses",
+    "cache.schema": "fields that a cache cannot hold, or a record that does not match them",
+    "run.server": "the Prefect server cannot be reached, or refuses the request",
     "run.output": "the result cannot be written to stdout",
 }
 
 
 def printable(text: str) -> str:
-    r"""A text as part of one line: its control characters as ``\n``, ``\x1b`` or ``\u202e``.
+    r"""A string for use in one line: control characters become ``\n``, ``\x1b`` or ``\u202e``.
 
-    A key may hold what would colour a terminal, or look like another line of Larder's own.
+    Otherwise a key could colour the terminal, or imitate another line of output.
     """
     return _UNSHOWN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
@@ -113,13 +113,13 @@ def _one_line(text: str) -> str:
 
 
 class LarderError(Exception):
-    """Base of all errors that Larder raises on purpose.
+    """Base of all errors that Larder raises deliberately.
 
     Args:
         code: Dotted code, one of `CODES`.
         message: What is wrong, as a clause without a full stop.
-        where: The file, key or object it happened at; empty if there is none.
-        hint: What to do about it, as a clause; empty if there is nothing to say.
+        where: The file, key or object concerned; empty if there is none.
+        hint: What to do about it, as a clause; may be empty.
 
     ``str(error)`` is always one line, without control characters.
     """
@@ -134,12 +134,14 @@ class LarderError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        # An object's key is told as it is; a message may hold the lines of another program.
+        """One line: where, what is wrong, and what to do."""
+        # An object's key is kept as it is; a message may contain several lines of another program.
         where = f"{printable(self.where)}: " if self.where else ""
         hint = f"; {_one_line(self.hint)}" if self.hint else ""
         return f"{where}{_one_line(self.message)}{hint}"
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Pickle all fields: keyword arguments are lost otherwise."""
         return (_rebuild, (type(self), self.code, self.message, self.where, self.hint))
 
 
@@ -148,17 +150,17 @@ def _rebuild(cls: type[LarderError], code: str, message: str, where: str, hint: 
 
 
 class ConfigError(LarderError):
-    """The user's input is wrong or refused: flags, files, limits."""
+    """The user's input is invalid or refused: flags, files, limits."""
 
     exit_status = 2
 
 
 class ProblemsError(ConfigError):
-    """All that is wrong with the user's input; as one line, the first and how many more.
+    """All mistakes in the user's input; ``str()`` gives the first and the number of the others.
 
     Args:
-        problems: One or more, the most telling first.
-        message: Instead of the first one's message and the number of the others.
+        problems: One or more mistakes, the most informative first.
+        message: Replaces the message of the first and the number of the others.
     """
 
     def __init__(self, problems: Sequence[ConfigError], message: str = "") -> None:
@@ -169,54 +171,55 @@ class ProblemsError(ConfigError):
         self.problems = tuple(problems)
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the problems and the message."""
         return (ProblemsError, (self.problems, self.message))
 
     @staticmethod
     def of(error: ConfigError) -> tuple[ConfigError, ...]:
-        """All the mistakes that an error tells of; itself if it tells of one."""
+        """All the mistakes that an error reports; only itself if it is a single one."""
         return error.problems if isinstance(error, ProblemsError) else (error,)
 
 
 class RetryableError(LarderError):
     """A transient failure of a store, such as a 503 or a broken connection.
 
-    The retrying store repeats the call; a caller sees this only when the retries ran out.
+    The retrying store repeats the call; callers see this only when the retries are exhausted.
     """
 
     exit_status = 3
 
 
 class ObjectError(LarderError):
-    """One object or sample cannot be handled; others can. Collected and reported."""
+    """One object or sample cannot be processed, but others can. Collected and reported."""
 
 
 class NotFoundError(ObjectError):
-    """The object is not there."""
+    """The object does not exist."""
 
 
 class PreconditionError(ObjectError):
-    """A conditional call found another state: the object changed, or exists already."""
+    """The condition of a call was not met: the object changed, or already exists."""
 
 
 class FatalError(LarderError):
-    """Nothing that depends on this can go on."""
+    """Nothing that depends on this can continue."""
 
 
 class StoreError(FatalError):
-    """A store refuses (credentials, missing bucket) or cannot be reached."""
+    """A store refuses requests (credentials, missing bucket) or cannot be reached."""
 
     exit_status = 3
 
 
 class DamageError(FatalError):
-    """Published bytes are not those that were published."""
+    """Published data is damaged."""
 
     exit_status = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One object or sample that could not be handled, as it is reported to the user."""
+    """One object or sample that could not be processed, as reported to the user."""
 
     key: str
     code: str
@@ -224,11 +227,11 @@ class Failure:
 
     @property
     def line(self) -> str:
-        """The message, with the key in front unless it names it; without control characters."""
+        """The message, preceded by the key unless it contains it; without control characters."""
         key, message = printable(self.key), printable(self.message)
         return message if key in message else f"{key}: {message}"
 
     @classmethod
     def of(cls, key: str, error: LarderError) -> Failure:
-        """The failure of ``key`` by ``error``."""
+        """The failure of ``key`` with ``error``."""
         return cls(key=key, code=error.code, message=str(error))

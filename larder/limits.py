@@ -1,4 +1,4 @@
-"""Bounds on memory and on work under way, for stages that read ahead."""
+"""Bounds on memory, on work under way for stages that read ahead, and on keys."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 __all__ = [
+    "MAX_KEY_BYTES",
+    "MAX_NAME_BYTES",
+    "MAX_PATH_BYTES",
     "STREAM_BYTES",
     "WRITER_BYTES",
     "ByteBudget",
@@ -20,11 +23,20 @@ __all__ = [
     "read_ahead_bytes",
 ]
 
+MAX_KEY_BYTES = 1024
+"""The longest key of S3 and GCS, bytes of UTF-8."""
+
+MAX_NAME_BYTES = 255
+"""The longest file name: Linux' NAME_MAX."""
+
+MAX_PATH_BYTES = 4095
+"""The longest path: Linux' PATH_MAX, less the zero at the end."""
+
 WRITER_BYTES = 48 * 1024**2
-"""What a stream into an object store holds: a part of 16 MiB being filled, and two being sent."""
+"""Memory of a stream to an object store: an upload part of 16 MiB being filled, two being sent."""
 
 STREAM_BYTES = 64 * 1024**2
-"""What an object on its way from a store to another holds: `WRITER_BYTES`, and what is read."""
+"""Memory of an object on its way between two stores: `WRITER_BYTES`, and what was read."""
 
 _LEAST_READ_AHEAD_BYTES = 8 * 1024**2
 
@@ -33,21 +45,21 @@ Result = TypeVar("Result")
 
 
 def batches_at_once(workers: int, memory_bytes: int) -> int:
-    """How many batches may run at once, so that each has the memory that a stream takes.
+    """How many batches may run at once, so that each has the memory that a stream needs.
 
     Args:
-        workers: How many are allowed.
-        memory_bytes: Shared by all of them; one batch runs however little it is.
+        workers: The maximum.
+        memory_bytes: Shared by all batches; even with too little, one batch runs.
     """
     return min(workers, max(1, memory_bytes // STREAM_BYTES))
 
 
 def read_ahead_bytes(share_bytes: int, *, local: bool) -> int:
-    """What a batch of shards may read ahead, of its share of the memory.
+    """How many bytes a batch of shards may read ahead.
 
     Args:
-        share_bytes: All that the batch may hold.
-        local: The shards are written to a directory, else to an object store.
+        share_bytes: The batch's share of the memory.
+        local: Whether the shards are written to a directory, not to an object store.
     """
     if local:
         return max(1, share_bytes)
@@ -55,10 +67,10 @@ def read_ahead_bytes(share_bytes: int, *, local: bool) -> int:
 
 
 class ByteBudget:
-    """So many bytes in memory at once, over all threads; first come, first served.
+    """A bound on bytes in memory over all threads; first come, first served.
 
-    A request larger than the whole budget waits for all of it and then goes alone, so nothing
-    waits for ever.
+    A request larger than the whole budget waits until all of it is free, so no request waits
+    for ever.
 
     Args:
         total_bytes: The bound, at least 1.
@@ -71,7 +83,7 @@ class ByteBudget:
         self._changed = threading.Condition()
 
     def acquire(self, size_bytes: int) -> int:
-        """Wait for ``size_bytes`` and take them; returns what to give back to `release`."""
+        """Wait for ``size_bytes`` and take them; returns the value to pass to `release`."""
         taken = min(size_bytes, self.total_bytes)
         ticket = object()
         with self._changed:
@@ -85,7 +97,7 @@ class ByteBudget:
         return taken
 
     def try_acquire(self, size_bytes: int) -> int | None:
-        """Take ``size_bytes`` as `acquire` does, or None if that would have to wait."""
+        """Take ``size_bytes`` like `acquire`, or return None if it would have to wait."""
         taken = min(size_bytes, self.total_bytes)
         with self._changed:
             if self._queue or self._free < taken:
@@ -94,14 +106,14 @@ class ByteBudget:
         return taken
 
     def release(self, taken: int) -> None:
-        """Give back what `acquire` returned."""
+        """Give back the bytes that `acquire` returned."""
         with self._changed:
             self._free += taken
             self._changed.notify_all()
 
     @contextmanager
     def holding(self, size_bytes: int) -> Iterator[None]:
-        """Hold ``size_bytes`` for the length of a ``with`` block."""
+        """Hold ``size_bytes`` for the duration of a ``with`` block."""
         taken = self.acquire(size_bytes)
         try:
             yield
@@ -112,9 +124,9 @@ class ByteBudget:
 def map_ahead(
     executor: Executor, function: Callable[[Item], Result], items: Iterable[Item], *, window: int
 ) -> Iterator[Result]:
-    """``map(function, items)`` in order, with at most ``window`` calls under way or waiting.
+    """``map(function, items)`` in order, with at most ``window`` calls running or waiting.
 
-    The first exception of a call is raised in its turn; what has not begun by then is cancelled.
+    An exception of a call is raised in its turn; calls that have not started are then cancelled.
     """
     pending: deque[Future[Result]] = deque()
     try:
@@ -137,10 +149,10 @@ def map_done(
     window: int,
     wake_seconds: float,
 ) -> Iterator[Result | None]:
-    """``map(function, items)`` as calls end, with at most ``window`` under way or waiting.
+    """``map(function, items)`` in the order of completion, at most ``window`` running or waiting.
 
-    Yields None whenever no call has ended for ``wake_seconds``. The first exception of a call is
-    raised at once; what has not begun by then is cancelled.
+    Yields None whenever no call has completed for ``wake_seconds``. The first exception of a call
+    is raised at once; calls that have not started are then cancelled.
     """
     ended: SimpleQueue[Future[Result]] = SimpleQueue()
     pending: set[Future[Result]] = set()

@@ -1,4 +1,4 @@
-"""Which packages preparing needs that reading does not, and what installs them."""
+"""The packages that preparing needs but reading does not, and how to install them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from larder.errors import ConfigError
 __all__ = ["DISTRIBUTION", "EXTRAS", "missing_package", "require"]
 
 DISTRIBUTION = "larder-data"
-"""Larder's name at the package index, where ``larder`` is another project."""
+"""Larder's name on the package index, where ``larder`` is an unrelated project."""
 
 EXTRAS: dict[str, dict[str, str]] = {
     "prepare": {
         "PIL": "pillow",
+        "_duckdb": "duckdb",
         "boto3": "boto3",
         "botocore": "boto3",
+        "duckdb": "duckdb",
         "pyarrow": "pyarrow",
         "pydantic": "pydantic",
         "pydantic_core": "pydantic",
@@ -24,14 +26,14 @@ EXTRAS: dict[str, dict[str, str]] = {
     },
     "flows": {"prefect": "prefect"},
 }
-"""For each extra of the distribution: the modules that it brings, and their packages."""
+"""For each extra of the distribution: the modules that it installs, and their packages."""
 
 
 def require(extra: str) -> None:
-    """Look whether the packages of an extra are there, without importing them.
+    """Check that the packages of an extra are installed, without importing them.
 
     Raises:
-        ConfigError: ``config.missing_package``: some are not; names all of them.
+        ConfigError: ``config.missing_package``, naming all packages that are missing.
     """
     absent = {package for module, package in EXTRAS[extra].items() if not _is_there(module)}
     if absent:
@@ -39,10 +41,10 @@ def require(extra: str) -> None:
 
 
 def missing_package(error: ImportError) -> ConfigError | None:
-    """What to tell the user of an import that failed; None where no package is missing.
+    """The error for an import that failed; None if the reason is not a missing package.
 
     Args:
-        error: Its module may be one that a package of an extra needs in turn.
+        error: Its module may also be one that a package of an extra depends on.
     """
     top = (error.name or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or top in ("", "larder", "flows", "tasks"):
@@ -54,7 +56,7 @@ def missing_package(error: ImportError) -> ConfigError | None:
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except (ImportError, ValueError):  # a finder refuses, or the module is half made
+    except (ImportError, ValueError):  # a finder fails, or the module is partly initialised
         return False
 
 

@@ -1,7 +1,7 @@
-"""How a stage says how far it is, without knowing who listens.
+"""How a stage reports its progress, without knowing who receives it.
 
-A stage is given a `Progress` and calls it from any thread. `NullProgress` listens to nobody;
-the command line has one that draws.
+A stage gets a `Progress` and calls it from any thread. `NullProgress` ignores everything; the
+command line has one that draws.
 """
 
 from __future__ import annotations
@@ -18,30 +18,34 @@ __all__ = ["CancellableProgress", "NullProgress", "Progress", "StageTimes", "Tim
 
 
 class Progress(Protocol):
-    """Listens to the progress of stages. Every method may be called from any thread."""
+    """Receives the progress of stages. Every method may be called from any thread."""
 
     def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
-        """Stage ``stage`` begins; its totals, where they are known."""
+        """Stage ``stage`` starts; the arguments are its totals, if they are known."""
 
     def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
-        """So many more objects and bytes of ``stage`` are done."""
+        """Add to the objects and bytes of ``stage`` that are done."""
 
     def finish(self, stage: str) -> None:
         """Stage ``stage`` is done."""
 
 
 class TimedProgress(Progress, Protocol):
-    """Listens, and remembers how long each stage took and what it did."""
+    """A `Progress` that also records how long each stage took and how much it did."""
+
+    def seconds(self) -> float:
+        """Since this began to listen."""
 
     def stages(self) -> dict[str, dict[str, Any]]:
-        """For each stage, in the order they began: ``seconds``, ``objects`` and ``bytes``.
+        """For each stage, in the order in which they started: ``seconds``, ``objects``, ``bytes``.
 
-        ``objects`` are what the stage counts. Of a stage that still runs, the seconds until now.
+        ``objects`` is the number of whatever the stage counts. If a stage is still running,
+        ``seconds`` is the time until now.
         """
 
 
 class NullProgress:
-    """Listens to nobody."""
+    """Ignores everything."""
 
     def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
         """Ignored."""
@@ -54,12 +58,12 @@ class NullProgress:
 
 
 class CancellableProgress:
-    """Passes on what it is told, until an event is set: so a stage stops between two objects.
+    """Forwards every call until an event is set, so that a stage stops between two objects.
 
     Args:
-        listener: Who listens.
-        stop: From when it is set, every call but `finish` raises `FatalError`
-            ``run.interrupted``, as does making one.
+        listener: Receives the calls.
+        stop: Once it is set, the constructor and every call except `finish` raise `FatalError`
+            ``run.interrupted``.
     """
 
     def __init__(self, listener: Progress, stop: Event) -> None:
@@ -90,7 +94,7 @@ class CancellableProgress:
 
 @dataclass(slots=True)
 class _Stage:
-    """``began`` is as much later as the stage has paused."""
+    """``began`` is shifted by the time that the stage was paused."""
 
     began: float
     ended: float | None = None
@@ -98,15 +102,16 @@ class _Stage:
     bytes: int = 0
 
     def seconds(self, now: float) -> float:
+        """The time that the stage has been running, or ran."""
         return (now if self.ended is None else self.ended) - self.began
 
 
 class StageTimes:
-    """The `TimedProgress` that passes on what it is told.
+    """The `TimedProgress` that forwards every call.
 
     Args:
-        listener: Who listens.
-        clock: Seconds that only grow.
+        listener: Receives the calls.
+        clock: Monotonic clock, in seconds.
     """
 
     def __init__(
@@ -116,12 +121,13 @@ class StageTimes:
         self._clock = clock
         self._lock = Lock()
         self._stages: dict[str, _Stage] = {}
+        self._began = clock()
 
     def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
         """See `Progress.start`."""
         with self._lock:
             known = self._stage(stage)
-            if known.ended is not None:  # what was between is not its time
+            if known.ended is not None:  # the time in between does not count
                 known.began += self._clock() - known.ended
                 known.ended = None
         self._listener.start(stage, objects=objects, bytes=bytes)
@@ -140,6 +146,10 @@ class StageTimes:
             known = self._stage(stage)
             known.ended = self._clock() if known.ended is None else known.ended
         self._listener.finish(stage)
+
+    def seconds(self) -> float:
+        """See `TimedProgress.seconds`."""
+        return self._clock() - self._began
 
     def stages(self) -> dict[str, dict[str, Any]]:
         """See `TimedProgress.stages`."""

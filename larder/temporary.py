@@ -1,16 +1,16 @@
 """Temporary files and folders that a later process can tell from those in use.
 
-Whoever makes one holds a lock on it (flock) for as long as it is in use, and names it with a tag of
-the kernel that it runs under. What has no lock was left by a process that was killed:
+Whoever makes one holds a lock on it (flock) for as long as it is in use, and puts a tag of the
+running kernel into its name. One without a lock was abandoned by a process that was killed:
 
-- at once if the tag is ours, because a kernel knows the locks of all of its processes;
-- else, on a file system that machines share and where locks may not reach from one to the other, if
-  by the file system's own clock nothing was written to it for long as well: an hour for a file,
-  which is written until it gets its name, and a week for a folder, of which a run may only read for
-  as long as its longest step takes.
+- if the tag is that of this kernel, at once, because a kernel knows the locks of all its processes;
+- otherwise (on a file system that machines share, locks may not be visible between them) only if it
+  has also not been modified for long, by the file system's own clock: for an hour if it is a file,
+  which is written to until it gets its name, or for a week if it is a folder, from which a run may
+  only read for as long as its longest step takes.
 
-Any file system can be written, whatever it has against locks. What cannot be locked when it is made
-has the tag of no kernel, and where there are no locks at all nothing is taken for abandoned.
+File systems that refuse locks can be written to as well. What cannot be locked when it is made gets
+a tag that belongs to no kernel, and where there are no locks at all nothing counts as abandoned.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ __all__ = [
 ]
 
 TEMPORARY_PREFIX = ".larder-tmp-"
-"""Names that begin so are ours: files being written, and locks. No listing shows them."""
+"""Prefix of Larder's own names: files being written, and locks. Listings do not show them."""
 
 QUIET_DRAFT_SECONDS = 3600.0
-"""How long another machine's file has to be untouched."""
+"""How long another machine's file must have been unmodified."""
 
 QUIET_FOLDER_SECONDS = 7 * 86400.0
-"""How long another machine's folder has to be untouched, with all that is in it."""
+"""How long another machine's folder, with everything in it, must have been unmodified."""
 
 _LOCK = "lock"
 _NO_KERNEL = "00000000"
@@ -59,7 +59,7 @@ _DRAFT = re.compile(
 
 @functools.cache
 def _tag() -> str:
-    """Eight hex digits that tell the kernels of machines apart, and of one machine its boots."""
+    """Eight hex digits that identify the running kernel: the machine and its last boot."""
     try:
         kernel = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:
@@ -73,14 +73,14 @@ def draft_name() -> bytes:
 
 
 def open_draft(folder: bytes) -> tuple[bytes, int]:
-    """Make an empty file to be written, locked until it is closed if the file system lets us.
+    """Make an empty file to be written, locked until it is closed if the file system has locks.
 
     Args:
-        folder: Where it is made; it has to be there.
+        folder: An existing directory.
 
     Returns:
-        Its path, and a handle to read and write it by; the caller renames or unlinks the one and
-        closes the other.
+        Its path, which the caller renames or unlinks, and a handle for reading and writing, which
+        the caller closes.
 
     Raises:
         OSError: It cannot be made.
@@ -93,7 +93,7 @@ def open_draft(folder: bytes) -> tuple[bytes, int]:
         os.close(handle)
         with suppress(OSError):
             os.unlink(path)
-    return _create(folder)  # a file system that counts links in its own way
+    return _create(folder)  # a file system with its own way of counting links
 
 
 def _create(folder: bytes) -> tuple[bytes, int]:
@@ -102,14 +102,14 @@ def _create(folder: bytes) -> tuple[bytes, int]:
 
 
 def _hold(handle: int, path: bytes) -> bytes | None:
-    """Lock what was just made at a path, or give it a name that a sweep leaves alone for long.
+    """Lock what was just made at a path, or give it a name that sweeps leave alone for long.
 
     Args:
-        handle: Of the file that is locked.
-        path: The file or its folder, tag and all.
+        handle: Handle of the file to lock.
+        path: The file or its folder, including the tag.
 
     Returns:
-        The path from now on; None if a sweep took it for abandoned just before.
+        The new path; None if a sweep has just removed it as abandoned.
     """
     try:
         return path if _try_lock(handle) and os.fstat(handle).st_nlink else None
@@ -131,10 +131,10 @@ def _without_tag(path: bytes) -> bytes | None:
 
 @contextmanager
 def workshop(parent: Path) -> Iterator[Path]:
-    """A private directory to build in, removed at the end; abandoned ones in ``parent`` go too.
+    """A private directory to build in, removed at the end, as are abandoned ones in ``parent``.
 
     Args:
-        parent: On the disk that has the room; made if needed.
+        parent: On the disk that has the space; created if needed.
 
     Raises:
         ConfigError: ``config.path``: the directory cannot be made or written.
@@ -155,7 +155,7 @@ def workshop(parent: Path) -> Iterator[Path]:
 def _open_workshop(parent: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"{TEMPORARY_PREFIX}workshop-{_tag()}-", dir=parent))
-        with suppress(FileNotFoundError):  # another took it for abandoned meanwhile
+        with suppress(FileNotFoundError):  # another process removed it as abandoned
             handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             held = _hold(handle, os.fsencode(folder))
             if held:
@@ -165,11 +165,11 @@ def _open_workshop(parent: Path) -> tuple[Path, int]:
 
 
 def sweep_workshops(parent: Path, now_seconds: float) -> None:
-    """Remove the abandoned workshops of a directory; what cannot be removed stays.
+    """Remove the abandoned workshops in a directory; those that cannot be removed remain.
 
     Args:
         parent: The directory.
-        now_seconds: The time by its file system's clock.
+        now_seconds: The current time by its file system's clock.
 
     Raises:
         OSError: The directory cannot be read.
@@ -190,7 +190,7 @@ def _remove_if_abandoned(folder: Path, tag: str, now_seconds: float) -> None:
     try:
         handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        # Being made or removed this moment, or its maker was killed then.
+        # It is being made or removed right now, or its maker was killed while doing so.
         if _quiet(folder, now_seconds):
             shutil.rmtree(folder, ignore_errors=True)
         return
@@ -207,11 +207,11 @@ def _quiet(folder: Path, now_seconds: float) -> bool:
 
 
 def sweep_drafts(folder: bytes, now_seconds: float) -> None:
-    """Remove the abandoned drafts of a directory; what cannot be removed stays.
+    """Remove the abandoned drafts in a directory; those that cannot be removed remain.
 
     Args:
         folder: The directory.
-        now_seconds: The time by its file system's clock.
+        now_seconds: The current time by its file system's clock.
     """
     with suppress(OSError):
         with os.scandir(folder) as entries:
@@ -237,10 +237,10 @@ def _unlink_if_abandoned(path: bytes, tag: bytes | None, now_seconds: float) -> 
 
 
 def _try_lock(handle: int) -> bool:
-    """Lock an open file until it is closed; whether nobody else has it locked.
+    """Try to lock an open file until it is closed; returns whether that succeeded.
 
     Raises:
-        OSError: The file system has no locks.
+        OSError: The file system does not support locks.
     """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -250,9 +250,9 @@ def _try_lock(handle: int) -> bool:
 
 
 def wait_for_lock(handle: int) -> None:
-    """Lock an open file until it is closed, once nobody else has it locked.
+    """Wait until nobody else has an open file locked, and lock it until it is closed.
 
-    Where the file system has no locks, or is against them, nothing happens.
+    Does nothing if the file system does not support locks or refuses them.
     """
     with suppress(OSError):
         fcntl.flock(handle, fcntl.LOCK_EX)

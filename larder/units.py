@@ -1,6 +1,6 @@
-"""Bytes, rates and durations, to and from the way people write them.
+"""Bytes, rates and durations, parsed from and formatted for people.
 
-Units are those of the SI and the IEC: ``150 MB`` is 150,000,000 bytes, ``128 MiB`` is
+Units are SI and IEC: ``150 MB`` is 150,000,000 bytes, ``128 MiB`` is
 134,217,728 bytes.
 """
 
@@ -19,13 +19,13 @@ _QUANTITY = re.compile(r"\s*([0-9][0-9_,]{0,99}(?:\.[0-9]{1,99})?)\s*([A-Za-z]*)
 
 
 def parse_bytes(value: int | str) -> int:
-    """Return a number of bytes.
+    """Parse a number of bytes.
 
     Args:
-        value: A whole number of bytes, or text such as ``150 MB``, ``1.5GiB``, ``4096``.
+        value: A whole number of bytes, or a string such as ``150 MB``, ``1.5GiB``, ``4096``.
 
     Raises:
-        ValueError: The text is no such quantity, or the number is negative.
+        ValueError: The string is not a quantity of bytes, or the number is negative.
     """
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(f"expected bytes such as 150 MB, not {value!r}")
@@ -42,7 +42,7 @@ def parse_bytes(value: int | str) -> int:
 
 
 def format_bytes(count: float) -> str:
-    """``1536000`` as ``1.5 MB``: decimal units, three figures or fewer."""
+    """``1536000`` as ``1.5 MB``: decimal units, at most three figures."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if abs(count) < 999.5 or unit == "TB":
             digits = 0 if unit == "B" or abs(count) >= 99.95 else 1

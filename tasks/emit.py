@@ -1,21 +1,24 @@
-"""Hand a version over: render, validate and write the experiment config."""
+"""Render, validate and write the experiment config of a version."""
 
 from __future__ import annotations
 
 from prefect import task
 
+from larder.experiments.delivery import Advice
 from larder.experiments.emit import Written
-from larder.pipeline.emit import emit_configs
+from larder.pipeline import emit
 from larder.pipeline.settings import Settings
 from larder.versions.documents import VersionDocument
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["emit"]
+__all__ = ["emit_configs"]
 
 
 @task(name="emit", task_run_name="config for {settings.cluster.name}", **RETRIED)
 @cancelled_when_stopped
-def emit(settings: Settings, version: VersionDocument) -> tuple[Written, ...]:
-    """Write the config where its bytes differ."""
-    return emit_configs(settings, version, current_progress())
+def emit_configs(
+    settings: Settings, version: VersionDocument, delivery: Advice
+) -> tuple[Written, ...]:
+    """Write the config, if its bytes differ."""
+    return emit.emit_configs(settings, version, delivery, progress=current_progress())

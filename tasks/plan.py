@@ -1,4 +1,4 @@
-"""Plan the run, refuse what must not be done, and put the plan where every task finds it."""
+"""Plan the run, and refuse plans that must not be executed."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from pathlib import Path
 
 from prefect import task
 
-from larder.pipeline.inline import checked_plan
+from larder.pipeline import refusals
 from larder.pipeline.plan import Plan
-from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["plan_run"]
+__all__ = ["checked_plan"]
 
 
-@task(name="plan", task_run_name="plan {settings.dataset.name}", **RETRIED)
+@task(name="plan", task_run_name="plan {found.dataset.name}", **RETRIED)
 @cancelled_when_stopped
-def plan_run(settings: Settings, found: SourceState, folder: Path) -> Plan:
+def checked_plan(found: SourceState, folder: Path) -> Plan:
     """Make and check the plan."""
-    return checked_plan(settings, found, folder, current_progress())
+    return refusals.checked_plan(found, folder, progress=current_progress())

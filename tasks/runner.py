@@ -10,26 +10,33 @@ from typing import Any
 from prefect.futures import PrefectFuture, wait
 from prefect.task_runners import TaskRunner as PoolOfTasks
 
-from larder.pipeline import cache, index, mirror, publish, shard
+from larder.pipeline import cache, emit, index, mirror, publish, refusals, shard, source
 from larder.pipeline.job import Job
 from larder.pipeline.results import RunError
-from larder.progress import Progress
+from larder.progress import Progress, TimedProgress
 from tasks import cache as cache_tasks
+from tasks import emit as emit_tasks
 from tasks import mirror as mirror_tasks
+from tasks import plan as plan_tasks
 from tasks import publish as publish_tasks
 from tasks import shard as shard_tasks
+from tasks import source as source_tasks
 from tasks._options import call
 from tasks._progress import current_progress, stoppable
 
 __all__ = ["TaskRunner"]
 
 _TASKS: dict[Callable[..., Any], Any] = {
+    source.inspect_source: source_tasks.inspect_source,
+    source.note_inputs: source_tasks.note_inputs,
+    refusals.checked_plan: plan_tasks.checked_plan,
     mirror.mirror_batch: mirror_tasks.mirror_batch,
     shard.shard_batch: shard_tasks.shard_batch,
     index.index_shards: shard_tasks.index_shards,
     cache.cache_split: cache_tasks.cache_split,
     publish.publish: publish_tasks.publish,
     publish.publish_existing: publish_tasks.publish_existing,
+    emit.emit_configs: emit_tasks.emit_configs,
 }
 
 
@@ -37,29 +44,31 @@ class TaskRunner:
     """The `larder.pipeline.build.Runner` of a flow run.
 
     Args:
-        workers: Batches that run at once.
-        pool: Prefect's task runner, started, that has room for so many.
+        workers: Maximum number of concurrent batches.
+        pool: Prefect's task runner, started, with at least as many workers.
+        times: Receives progress too.
     """
 
-    def __init__(self, workers: int, pool: PoolOfTasks[Any]) -> None:
+    def __init__(self, workers: int, pool: PoolOfTasks[Any], times: TimedProgress) -> None:
+        self.times = times
         self._workers = workers
         self._pool = pool
 
     @property
     def progress(self) -> Progress:
-        """Who listens in this process."""
+        """The current `Progress` of this process."""
         return current_progress()
 
-    def run(self, step: Callable[..., Any], job: Job, *arguments: Any) -> Any:
-        """One task run, here and now."""
-        return call(_TASKS[step], job, *arguments)
+    def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        """Run one task in this process."""
+        return call(_TASKS[step], *arguments)
 
     def map(self, step: Callable[..., Any], job: Job, batches: Sequence[Any]) -> list[Any]:
-        """One task run for each batch; what is submitted and not done never exceeds ``workers``.
+        """One task run for each batch; at most ``workers`` of them are submitted at a time.
 
-        A batch whose objects failed is a failed task run, and all such batches are reported
-        together. Any other error, or an interrupt, stops the batches under way after the objects
-        that they are at; those not yet submitted never are.
+        A batch with failed objects is a failed task run, and all such batches are reported
+        together. Any other error, or an interrupt, stops the batches in progress after their
+        current objects; the others are not submitted.
         """
         concurrent_batches = max(1, min(self._workers, len(batches)))
         results: list[Any] = [None] * len(batches)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prefect import task
 
-from larder.pipeline import source as steps
+from larder.pipeline import source
 from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState
 from tasks._options import RETRIED, cancelled_when_stopped
@@ -19,11 +19,11 @@ __all__ = ["inspect_source", "note_inputs"]
 @cancelled_when_stopped
 def inspect_source(settings: Settings, folder: Path) -> SourceState:
     """Take the inventory of the source, into a private folder."""
-    return steps.inspect_source(settings.dataset, settings.cluster, folder, current_progress())
+    return source.inspect_source(settings, folder, progress=current_progress())
 
 
 @task(name="reuse", task_run_name="reuse version {found.published.id}", **RETRIED)
 @cancelled_when_stopped
-def note_inputs(settings: Settings, found: SourceState) -> None:
-    """Remember what these inputs led to, and let the tag name it."""
-    steps.note_inputs(settings.dataset, settings.cluster, found)
+def note_inputs(found: SourceState) -> None:
+    """Record what these inputs led to, and move the tag to it."""
+    source.note_inputs(found, progress=current_progress())

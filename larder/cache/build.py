@@ -1,7 +1,7 @@
-"""Builds one part of a cache: an LMDB file of records in order.
+"""Builds one cache file: an LMDB file of records in order.
 
-The same records give the same bytes in every process of a machine: the file depends on the page
-size, which the machine sets, so the content has a digest of its own.
+The same records give the same bytes in every process on a machine. The file depends on the page
+size of the machine, so the content has a separate digest.
 """
 
 from __future__ import annotations
@@ -42,27 +42,26 @@ def build_file(
     map_bytes: int = MAP_BYTES,
     on_record: Callable[[int, int, int], None] | None = None,
 ) -> CacheFileFacts:
-    """Write records to an LMDB file that appears under ``path`` when it is whole and durable.
+    """Write records to an LMDB file that appears at ``path`` when it is complete and durable.
 
-    Memory is about twice ``transaction_bytes``. Killed at any time, nothing is at ``path`` that
-    was not there before.
+    Memory is about twice ``transaction_bytes``. If the process is killed, ``path`` is unchanged.
 
     Args:
-        records: Their values, in order; see `Codec.encode`.
-        schema: Their fields.
-        path: The file; its directory is made if needed, and a file that is there is replaced.
-        limit_bytes: The budget of the file; None sets none. A dataset that does not end stops here,
-            not at the end of the disk.
-        reserve_bytes: What the disk must have left. It is asked after every transaction, so that
-            files that are built at the same time share what is free.
+        records: The values of the records, in order; see `Codec.encode`.
+        schema: The fields of the records.
+        path: The file; its directory is created if needed, and an existing file is replaced.
+        limit_bytes: The budget of the file; None for no limit. A dataset that does not end stops
+            here instead of filling the disk.
+        reserve_bytes: Bytes of the disk that must remain free. Checked after every transaction, so
+            that files that are built at the same time share the free space.
         transaction_bytes: Bytes of records between two commits.
-        map_bytes: The first size of the memory map; it doubles when it is full. Part of the
-            file's bytes, so leave it as it is.
+        map_bytes: The initial size of the memory map, which doubles when it is full. It affects
+            the bytes of the file, so do not change it.
         on_record: Called for each record with its id, length in bytes and CRC-32C.
 
     Raises:
-        FatalError: ``run.endless``: the budget is passed; ``cache.schema``: a record that does
-            not fit the schema.
+        FatalError: ``run.endless``: the budget is exceeded; ``cache.schema``: a record does not
+            match the schema.
         StoreError: ``store.full``: no space is left.
         ConfigError: ``config.path``: the directory cannot be written.
     """
@@ -88,7 +87,7 @@ def build_file(
 
 
 class _Writer:
-    """An LMDB file being filled in the order of its keys, within a budget."""
+    """An LMDB file that is filled in the order of its keys, within a budget."""
 
     def __init__(
         self,
@@ -108,7 +107,7 @@ class _Writer:
         self._batch_bytes = 0
         self._pending_bytes = 0
         self._added = 0
-        # One writer of a private file needs no lock. meminit is what makes the bytes repeatable.
+        # A single writer of a private file needs no lock. meminit makes the bytes reproducible.
         self._env: Any = lmdb.open(
             str(path), subdir=False, lock=False, map_size=map_bytes, sync=False, meminit=True
         )
@@ -117,12 +116,15 @@ class _Writer:
         self._room_bytes = self._free_bytes() - reserve_bytes
 
     def __enter__(self) -> _Writer:
+        """Return the writer itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Close the LMDB environment."""
         self._env.close()
 
     def add(self, key: bytes, value: bytes) -> None:
+        """Add one record; records are written in batches."""
         if len(value) > _LARGEST_RECORD_BYTES:
             message = f"record {self._added} has {len(value)} bytes; LMDB takes less than 4 GiB"
             raise FatalError("cache.schema", message, where=self._where)
@@ -135,6 +137,7 @@ class _Writer:
             self._commit()
 
     def finish(self) -> None:
+        """Write the rest and make the file durable."""
         self._commit()
         with _lmdb_errors(self._where, self._page_bytes):
             self._env.sync(True)
@@ -142,7 +145,7 @@ class _Writer:
     def _commit(self) -> None:
         with _lmdb_errors(self._where, self._pending_bytes):
             while not self._try_commit():
-                # A full map throws the whole transaction away: put the batch once more.
+                # A full map discards the whole transaction: write the batch again.
                 self._map_bytes *= 2
                 self._env.set_mapsize(self._map_bytes)
         self._batch.clear()
@@ -163,7 +166,7 @@ class _Writer:
         return (int(self._env.info()["last_pgno"]) + 1) * self._page_bytes
 
     def _cost_bytes(self, value: bytes) -> int:
-        # LMDB gives a value of more than about half a page pages of its own.
+        # LMDB stores a value of more than about half a page on separate pages.
         if len(value) <= self._page_bytes // 2:
             return len(value)
         return -(-(len(value) + 16) // self._page_bytes) * self._page_bytes
@@ -176,13 +179,13 @@ class _Writer:
             count = format_count(self._added, "record")
             reserve = format_bytes(self._reserve_bytes)
             message = f"the cache would leave less than {reserve} of the disk after {count}"
-            raise StoreError("store.full", message, where=self._where, hint="make room there")
+            raise StoreError("store.full", message, where=self._where, hint="free some space there")
         if self._limit_bytes is not None and bytes_ > self._limit_bytes:
             count = format_count(self._added, "record")
             budget = format_bytes(self._limit_bytes)
             raise FatalError(
                 "run.endless",
-                f"the cache passes its budget of {budget} after {count}",
+                f"the cache exceeds its budget of {budget} after {count}",
                 where=self._where,
                 hint="raise the budget, or end the dataset (does it repeat?)",
             )
@@ -193,7 +196,7 @@ def _lmdb_errors(where: str, need_bytes: int) -> Iterator[None]:
     try:
         yield
     except lmdb.Error as error:
-        # A disk that takes only some of a write is an input/output error to LMDB.
+        # LMDB reports a partial write to a full disk as an input/output error.
         free_bytes = shutil.disk_usage(os.path.dirname(where)).free
         if isinstance(error, lmdb.DiskError) or free_bytes < need_bytes:
             raise StoreError("store.full", "no space is left", where=where) from error

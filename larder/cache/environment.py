@@ -1,7 +1,7 @@
 """LMDB files open for reading, each once per process.
 
-LMDB refuses to open a file twice in a process, by whatever name, and an environment must not be
-used across a fork. So the readers of a file share one environment, which opens again in a child.
+LMDB refuses to open a file twice in a process, under any name, and an environment must not be used
+across a fork. So the readers of a file share one environment, which is opened again in a child.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ __all__ = ["Environment", "acquire", "release"]
 _LOCK = threading.Lock()
 _OPEN: dict[tuple[int, int], Environment] = {}
 
-# The magic number and the version of LMDB 0.9's file format, in its first page.
+# The magic number and version of LMDB 0.9's file format, on its first page.
 _MAGIC = bytes.fromhex("dec0efbe01000000")
 _MAGIC_OFFSET = 16
 
-# A fork waits for a thread that opens or closes, so that a child finds neither half done.
+# A fork waits while a thread opens or closes a file, so that a child finds no partial state.
 os.register_at_fork(
     before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
 )
 
 
 class Environment:
-    """One open file; `acquire` makes them."""
+    """One open file; created by `acquire`."""
 
     def __init__(self, path: Path, identity: tuple[int, int]) -> None:
         self._path = path
@@ -51,18 +51,18 @@ class Environment:
     def _reopen(self) -> None:
         if self._pid == os.getpid():
             return
-        # Closing the inherited one undoes the child's mapping only.
+        # Closing the inherited environment only removes the child's mapping.
         self._env.close()
         self._env = _open(self._path)
         self._pid = os.getpid()
 
 
 def acquire(path: Path) -> Environment:
-    """The environment of the file at ``path``, opened if nobody in this process has it open.
+    """The environment of the file at ``path``, opened if this process does not have it open yet.
 
     Raises:
         FatalError: ``cache.format``: not a file of LMDB 0.9.
-        ConfigError: ``config.path``: it cannot be read.
+        ConfigError: ``config.path``: the file cannot be read.
     """
     with disk_errors(path):
         found = path.stat()
@@ -76,7 +76,7 @@ def acquire(path: Path) -> Environment:
 
 
 def release(environment: Environment) -> None:
-    """Give back what `acquire` gave; the last one closes the file."""
+    """Release what `acquire` returned; the last release closes the file."""
     with _LOCK:
         environment._users -= 1
         if not environment._users:
@@ -95,7 +95,7 @@ def _open(path: Path) -> Any:
         pass
     raise FatalError(
         "cache.format",
-        "it is not a file of LMDB 0.9 for this machine",
+        "not an LMDB 0.9 file for this machine",
         where=str(path),
         hint="build the cache again, or verify it",
     )

@@ -1,4 +1,4 @@
-"""Parts of a remote store, downloaded to a directory of this machine and verified."""
+"""Cache files in a remote store, downloaded to a directory of this machine and verified."""
 
 from __future__ import annotations
 
@@ -20,30 +20,29 @@ from larder.units import format_bytes
 __all__ = ["VARIABLE", "cache_directory", "fetch_file"]
 
 VARIABLE = "LARDER_CACHE_DIR"
-"""Environment variable that names the directory of downloaded files."""
+"""Environment variable that names the directory of downloaded cache files."""
 
 
 def cache_directory(given: str | Path | None = None) -> Path:
-    """Where files are downloaded to: what is given, ``$LARDER_CACHE_DIR``, ``~/.cache/larder``."""
+    """The download directory: ``given``, ``$LARDER_CACHE_DIR`` or ``~/.cache/larder``."""
     return Path(given or os.environ.get(VARIABLE) or "~/.cache/larder").expanduser()
 
 
 def fetch_file(store: Store, key: str, facts: CacheFileFacts, directory: Path) -> Path:
-    """The path of a part on a local disk; downloaded, unless the store is a directory.
+    """The path of a cache file on a local disk; downloaded, unless the store is a directory.
 
-    A file is named by its sha256, and appears when its bytes were compared with it, so what is
-    there is not downloaded again, by whatever version it is used. Processes of one machine that
-    want the same part wait for the one that downloads it.
+    A downloaded file is named by its sha256 and appears after it was verified, so it is never
+    downloaded again, whichever version uses it. Processes on one machine that need the same file
+    wait for the one that downloads it.
 
     Args:
-        store: Holds the file.
-        key: The part.
-        facts: What was published of it.
-        directory: Where downloads go: see `cache_directory`.
+        store: The store with the cache file.
+        key: Its key.
+        facts: Its published facts.
+        directory: The download directory; see `cache_directory`.
 
     Raises:
-        DamageError: ``damage.size``, ``damage.digest``: the store's bytes are not those that were
-            published.
+        DamageError: ``damage.size``, ``damage.digest``: the store's file is damaged.
         StoreError: ``store.full``: no space is left for it.
         ConfigError: ``config.path``: the directory cannot be written.
         LarderError: Whatever the store raises.
@@ -70,10 +69,10 @@ def _is_there(path: Path, facts: CacheFileFacts) -> bool:
 
 @contextmanager
 def _turn(path: Path) -> Iterator[None]:
-    """Hold a lock that the system lets go of when its holder dies.
+    """Hold a lock that the system releases when its holder dies.
 
-    The lock's file stays: were it removed, two processes could hold two files of one name. Where
-    there are no locks, several processes download the same file, and each is whole.
+    The lock file remains: if it were removed, two processes could lock two files of the same name.
+    Without locks, several processes may download the same file, each of them completely.
     """
     lock = path.with_name(f".{path.name}.lock")
     with disk_errors(lock):
@@ -90,7 +89,7 @@ def _download(store: Store, key: str, facts: CacheFileFacts, path: Path) -> None
         free_bytes = shutil.disk_usage(path.parent).free
     if free_bytes < facts.bytes:
         need, free = format_bytes(facts.bytes), format_bytes(free_bytes)
-        message = f"the cache needs {need} and {free} are free"
+        message = f"the cache needs {need}, but only {free} are free"
         hint = f"set {VARIABLE} to a directory with more space"
         raise StoreError("store.full", message, where=str(path.parent), hint=hint)
     with draft(path) as file:
@@ -112,8 +111,8 @@ def _receive(store: Store, key: str, file: Draft) -> tuple[int, str]:
 def _compare(found: tuple[int, str], facts: CacheFileFacts, url: str) -> None:
     size_bytes, sha256 = found
     if size_bytes != facts.bytes:
-        message = f"it has {size_bytes} bytes; {facts.bytes} were published"
+        message = f"the file has {size_bytes} bytes instead of {facts.bytes}"
         raise DamageError("damage.size", message, where=url)
     if sha256 != facts.sha256:
-        message = f"its sha256 is {sha256}, not {facts.sha256}"
+        message = f"the sha256 of the file is {sha256}, not {facts.sha256}"
         raise DamageError("damage.digest", message, where=url)

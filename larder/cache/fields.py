@@ -3,28 +3,27 @@
 ============================  =============================================================
 field                         from
 ============================  =============================================================
-``label``                     the label: int64; optional where some samples have none
-``EXT`` such as ``json``      the bytes of that part: uint8 (*,); optional where some lack it
-``image``                     decoded: the part whose extension is an image's, ``jpg`` or ``png``
-``image.NAME``                decoded: a part ``NAME.png`` or the like
+``label``                     the label: int64; optional if some samples have none
+``EXT`` such as ``json``      the bytes of that part: uint8 (*,); optional if some lack it
+``image``                     decoded: the part with the extension of an image, such as ``jpg``
+``image.NAME``                decoded: a part such as ``NAME.png``
 ``key``                       the sample's key in UTF-8: uint8 (*,)
 ============================  =============================================================
 
-They stand in this order, parts by name. An extension that would be taken for another field
-(``label``, ``key``, ``image``, ``image.*``, ``part.*``) is called ``part.EXT``. The part ``cls``
-is left out where there are labels, as it says the same.
+Fields have this order, parts are sorted by name. An extension that could be confused with another
+field (``label``, ``key``, ``image``, ``image.*``, ``part.*``) becomes ``part.EXT``. The part
+``cls`` is left out if there are labels, because it is the same.
 
-Decoded images get the smallest shape that fits all of a split: a dimension is open only if it
-differs. Grey images are repeated as red, green and blue if the split has any image in colour.
+Decoded images get the narrowest shape that fits all images of a split: a dimension is open only if
+it differs. If the split has any colour image, grey values are repeated as red, green and blue.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from larder.cache.images import Form
 from larder.cache.schema import Field, Schema
@@ -38,17 +37,14 @@ __all__ = [
     "KEY",
     "LABEL",
     "Kind",
-    "Part",
-    "Sample",
     "field_name",
     "fits",
-    "read_rows",
     "sample_schema",
     "widened",
 ]
 
 Kind = Literal["encoded", "decoded"]
-"""Whether images are kept as their files' bytes or as arrays."""
+"""Whether images are kept as the bytes of their files or as arrays."""
 
 LABEL, KEY = "label", "key"
 
@@ -57,47 +53,12 @@ _LABEL_EXT = "cls"
 _PART_PREFIX = "part."
 _IMAGE_PREFIX = "image."
 
-# The shape before any image was seen; no image has it.
+# The shape before any image was seen; no image has this shape.
 _UNSEEN = (0, 0, 1)
 
 
-class Part(NamedTuple):
-    """One part of a sample: its extension, and where its data stand in the shard."""
-
-    ext: str
-    offset: int
-    length: int
-    crc32c: int
-
-
-class Sample(NamedTuple):
-    """One row of `larder.manifest.schemas.SAMPLES`, as far as a record needs it."""
-
-    key: str
-    shard: str
-    label: int | None
-    parts: tuple[Part, ...]
-
-
-def read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Sample]:
-    """The samples of record batches of `larder.manifest.schemas.SAMPLES`, in their order."""
-    for batch in batches:
-        lists = batch.column("parts")
-        entries = lists.flatten()
-        # By way of numpy, as to_pylist() makes an Arrow scalar of every value.
-        columns = (
-            entries.field(name).to_numpy(zero_copy_only=False).tolist() for name in Part._fields
-        )
-        parts = tuple(map(Part, *columns))
-        offsets = lists.offsets.to_numpy()
-        ranges = pairwise((offsets - offsets[0]).tolist())
-        heads = (batch.column(name).to_pylist() for name in ("key", "shard", "label"))
-        for key, shard, label, (start, stop) in zip(*heads, ranges, strict=True):
-            yield Sample(key, shard, label, parts[start:stop])
-
-
 def field_name(ext: str, kind: Kind) -> str:
-    """The field that a part of that extension fills."""
+    """The field for a part with this extension."""
     if kind == "decoded" and is_image(ext):
         stem = ext.rpartition(".")[0]
         return _IMAGE_PREFIX + stem if stem else _IMAGE
@@ -107,9 +68,9 @@ def field_name(ext: str, kind: Kind) -> str:
 
 
 def sample_schema(batches: Iterable[pa.RecordBatch], kind: Kind) -> Schema:
-    """The fields of a split's records, as far as its index tells.
+    """The fields of a split's records, as far as the index says.
 
-    Fields of images have a shape that no image fits: `widened` makes room for those that come.
+    Image fields have a shape that no image fits; `widened` extends it for each image.
 
     Args:
         batches: All rows of the split, of `larder.manifest.schemas.SAMPLES`.
@@ -136,7 +97,7 @@ def sample_schema(batches: Iterable[pa.RecordBatch], kind: Kind) -> Schema:
 
 
 def fits(field: Field, form: Form) -> bool:
-    """Whether a field takes an image of that form; grey of 8 bits also passes for colour."""
+    """Whether a field accepts an image of that form; 8-bit grey also fits colour."""
     height, width, channels = field.shape
     return (
         height in (None, form.height)
@@ -147,16 +108,16 @@ def fits(field: Field, form: Form) -> bool:
 
 
 def widened(schema: Schema, name: str, form: Form, where: str) -> Schema:
-    """The least schema that also takes an image of that form in field ``name``.
+    """The narrowest schema that also accepts an image of that form in field ``name``.
 
     Args:
-        schema: What took the images before it.
-        name: A field of images.
-        form: The image's.
+        schema: The schema that accepts the previous images.
+        name: An image field.
+        form: The form of the image.
         where: The image's shard and sample, for errors.
 
     Raises:
-        FatalError: ``cache.schema``: the images before it have elements of another dtype.
+        FatalError: ``cache.schema``: the previous images have another dtype.
     """
     return Schema(
         tuple(

@@ -23,27 +23,27 @@ __all__ = ["CacheFileReader", "open_file"]
 def open_file(
     path: Path, facts: CacheFileFacts, *, verify: bool = False, check_records: bool = True
 ) -> CacheFileReader:
-    """Open a part whose file is on a local disk.
+    """Open a cache file on a local disk.
 
-    The length is checked before LMDB maps the file, because reading a mapping of a file that was
-    cut short ends the process.
+    The length is checked before LMDB maps the file, because reading beyond the end of a truncated
+    file kills the process.
 
     Args:
         path: The file. It must not change while it is open.
-        facts: What was published of it.
+        facts: Its published facts.
         verify: Read the whole file first and compare its sha256. Without it, damage to a record
-            is found when it is read, but damage to LMDB's own pages may end the process.
+            is found when it is read, but damage to LMDB's own pages may kill the process.
         check_records: Compare each record that is read with its CRC-32C.
 
     Raises:
         DamageError: ``damage.size``, ``damage.digest``, ``damage.record``.
-        FatalError: ``cache.format``: another format, or one of another release line of LMDB.
+        FatalError: ``cache.format``: another format, or another release line of LMDB.
         ConfigError: ``config.path``: the file cannot be read.
     """
     with disk_errors(path):
         size_bytes = path.stat().st_size
         if size_bytes != facts.bytes:
-            message = f"it has {size_bytes} bytes; {facts.bytes} were published"
+            message = f"the file has {size_bytes} bytes instead of {facts.bytes}"
             raise DamageError("damage.size", message, where=str(path))
         if verify:
             _verify_file(path, facts)
@@ -54,14 +54,14 @@ def _verify_file(path: Path, facts: CacheFileFacts) -> None:
     with open(path, "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != facts.sha256:
-        message = f"its sha256 is {found}, not {facts.sha256}"
+        message = f"the sha256 of the file is {found}, not {facts.sha256}"
         raise DamageError("damage.digest", message, where=str(path))
 
 
 class CacheFileReader:
-    """The records of one part; `open_file` makes one.
+    """The records of one cache file; created by `open_file`.
 
-    It may be used by many threads and after a fork. What is pickled is the path and the facts.
+    It may be used by many threads and after a fork. It is pickled as the path and the facts.
 
     Attributes:
         path: The file.
@@ -78,13 +78,14 @@ class CacheFileReader:
         self._codec = Codec(self.schema)
 
     def __len__(self) -> int:
+        """Number of records."""
         return self._facts.records
 
     def __getitem__(self, index: int) -> dict[str, Array]:
-        """The arrays of one record by field; a field that the record lacks is not there.
+        """The arrays of one record by field, without the fields that the record does not have.
 
         Raises:
-            IndexError: There is no such record.
+            IndexError: The record does not exist.
             DamageError: ``damage.record``.
         """
         with self._reading() as record:
@@ -96,16 +97,16 @@ class CacheFileReader:
         """Several records at once, in the order of ``indices``.
 
         Args:
-            indices: Numbers of records, of any order; one may occur twice.
-            fields: The fields to give; all if None.
+            indices: Numbers of records, in any order; duplicates are allowed.
+            fields: The fields to return; all if None.
 
         Returns:
-            By field: one array of shape ``(len(indices), *shape)`` where all values have one
-            shape; else a list of arrays, with None where a record lacks the field.
+            By field: one array of shape ``(len(indices), *shape)`` if all values have the same
+            shape; else a list of arrays, with None for records without the field.
 
         Raises:
-            IndexError: There is no such record.
-            KeyError: There is no such field.
+            IndexError: The record does not exist.
+            KeyError: The field does not exist.
             DamageError: ``damage.record``.
         """
         columns = empty_columns(self.schema.select(fields), len(indices))
@@ -118,7 +119,7 @@ class CacheFileReader:
         rows: Sequence[int] | Array,
         indices: Sequence[int] | Array,
     ) -> None:
-        """Put several records into columns that are there, such as those of a shared buffer.
+        """Read several records into existing columns, such as those of a shared buffer.
 
         Args:
             columns: By field, as `larder.cache.record.empty_columns` makes them.
@@ -126,7 +127,7 @@ class CacheFileReader:
             indices: Numbers of records.
 
         Raises:
-            IndexError: There is no such record.
+            IndexError: The record does not exist.
             DamageError: ``damage.record``.
         """
         decode_into = self._codec.decode_into
@@ -145,7 +146,7 @@ class CacheFileReader:
             for number in range(len(self)):
                 digest.add(record(number))
         if digest.hexdigest() != self._facts.digest:
-            message = f"its content digest is {digest.hexdigest()}, not {self._facts.digest}"
+            message = f"the content digest is {digest.hexdigest()}, not {self._facts.digest}"
             raise DamageError("damage.digest", message, where=str(self.path))
 
     def __iter__(self) -> Iterator[dict[str, Array]]:
@@ -153,17 +154,20 @@ class CacheFileReader:
         return (self[number] for number in range(len(self)))
 
     def __enter__(self) -> CacheFileReader:
+        """Return the reader itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Close the file."""
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the path and the facts; the file is opened again."""
         return _reopen, (self.path, self._facts, self._check_records)
 
     @contextmanager
     def _reading(self) -> Iterator[Callable[[int], Buffer]]:
-        assert self.close.alive, "a cache file is read before it is closed"
+        assert self.close.alive, "the cache file is closed"
         number = -1
 
         def record(index: int) -> Buffer:
@@ -171,7 +175,7 @@ class CacheFileReader:
             number = self._number(index)
             value: Buffer | None = transaction.get(record_key(number))
             if value is None:
-                raise DamageError("damage.record", "it is not there")
+                raise DamageError("damage.record", "the record is missing")
             if self._check_records:
                 Codec.check(value)
             return value
@@ -202,7 +206,7 @@ class CacheFileReader:
             raise DamageError("damage.record", message, where=str(self.path)) from error
         schema = Schema.parse(document, str(self.path))
         if records != self._facts.records:
-            message = f"it holds {records} records; {self._facts.records} were published"
+            message = f"the file has {records} records instead of {self._facts.records}"
             raise DamageError("damage.record", message, where=str(self.path))
         return schema
 

@@ -3,15 +3,15 @@
 ====================================  ========  ===========================================
 the image                             channels  elements
 ====================================  ========  ===========================================
-one bit, or grey of 8 bits            1         uint8; one bit gives 0 and 255
-grey of 16 bits                       1         uint16, unscaled
-grey of 32 bits; floating point       1         int32; float32
+1-bit or 8-bit grey                   1         uint8; one bit becomes 0 or 255
+16-bit grey                           1         uint16, unscaled
+32-bit grey; floating point           1         int32; float32
 anything else                         3         uint8: red, green, blue
 ====================================  ========  ===========================================
 
-Palettes are looked up, CMYK and YCbCr converted by Pillow's formulas without colour profiles,
-alpha is dropped and not blended, and colours of 16 bits are cut to 8 by Pillow. The orientation
-that EXIF names is not applied, and of several frames the first is taken.
+Palettes are resolved. CMYK and YCbCr are converted with Pillow's formulas, without colour profiles.
+Alpha is dropped, not blended. Pillow reduces 16-bit colours to 8 bits. EXIF orientation is not
+applied. If there are several frames, the first is used.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _GREY = {
     "I": ("I", "int32"),
     "F": ("F", "float32"),
 }
-# Modes with premultiplied alpha convert to nothing but their plain form.
+# Modes with premultiplied alpha can only be converted to their plain form.
 _PLAIN = {"La": "LA", "RGBa": "RGBA"}
 _SILENT = r"PIL\."
 
@@ -58,15 +58,15 @@ class Form:
 
     @property
     def bytes(self) -> int:
-        """Length of the array, bytes."""
+        """Length of the array in bytes."""
         return math.prod((self.height, self.width, self.channels)) * np.dtype(self.dtype).itemsize
 
 
 class Picture:
-    """An image whose header was read; `open_picture` makes one.
+    """An image whose header was read; created by `open_picture`.
 
     Attributes:
-        form: What `array` will give.
+        form: The form of the result of `array`.
     """
 
     def __init__(self, image: Image.Image, where: str) -> None:
@@ -79,13 +79,13 @@ class Picture:
         self.form = Form(height, width, 3 if self._mode == "RGB" else 1, dtype)
 
     def array(self, channels: int | None = None) -> Array:
-        """Decode the image; once only. It may be called in any thread.
+        """Decode the image. May be called only once, in any thread.
 
         Args:
-            channels: 3 repeats grey of 8 bits as red, green and blue; None leaves it grey.
+            channels: 3 repeats 8-bit grey values as red, green and blue; None keeps grey.
 
         Returns:
-            Of shape (height, width, channels), C order.
+            An array of shape (height, width, channels), in C order.
 
         Raises:
             ObjectError: ``sample.undecodable``.
@@ -110,8 +110,8 @@ def open_picture(data: bytes, where: str) -> Picture:
         where: The shard and sample it comes from, for errors.
 
     Raises:
-        ObjectError: ``sample.undecodable``: it is no image, or has more than 178,956,970 pixels,
-            Pillow's bound against decompression bombs.
+        ObjectError: ``sample.undecodable``: not an image, or more than 178,956,970 pixels,
+            Pillow's limit against decompression bombs.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -130,7 +130,7 @@ def open_picture(data: bytes, where: str) -> Picture:
 
 
 def _silence() -> None:
-    # Not by catch_warnings, which restores the filters of all threads, in any order.
+    # Not with catch_warnings, which restores the filters of all threads, in any order.
     front = warnings.filters[0] if warnings.filters else None
     if front is None or getattr(front[3], "pattern", None) != _SILENT:
         warnings.filterwarnings("ignore", module=_SILENT)
@@ -141,5 +141,5 @@ def _undecodable(reason: str, where: str) -> NoReturn:
         "sample.undecodable",
         f"the image cannot be decoded: {reason}",
         where=where,
-        hint="fix it, exclude it, or keep a cache of encoded records",
+        hint="fix or exclude it, or use a cache of encoded records",
     ) from None

@@ -3,10 +3,10 @@
 A record is its fields in the order of the schema, then the CRC-32C of all that (u32)::
 
     [presence: u8, 0 or 1]   if the field is optional; nothing follows a 0
-    [dimension: u32] ...     one per dimension that the schema leaves open
+    [dimension: u32] ...     one per open dimension of the schema
     elements                 in C order
 
-Every number is little-endian, nothing is padded or aligned.
+All numbers are little-endian; nothing is padded or aligned.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ _RESIDUE: Final = 0x48674BC7
 
 
 def checksum(record: Buffer) -> int:
-    """The CRC-32C at the end of a record, as it stands there."""
+    """The CRC-32C that is stored at the end of a record."""
     return int(_CHECKSUM.unpack_from(record, len(record) - _CHECKSUM.size)[0])
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A field, worked out once.
+    """A field, prepared for encoding and decoding.
 
-    ``closed`` and ``bytes`` are its shape and length if no dimension is open, else ``dims`` reads
-    those that are.
+    ``closed`` and ``bytes`` are its shape and length if no dimension is open; else ``dims`` reads
+    the open dimensions.
     """
 
     name: str
@@ -71,6 +71,7 @@ class _Slot:
 
     @classmethod
     def of(cls, field: Field) -> _Slot:
+        """Prepare a field of a schema."""
         dtype = np.dtype(field.dtype).newbyteorder("<")
         closed = tuple(size for size in field.shape if size is not None)
         size_bytes = 0 if field.ragged else math.prod(closed) * dtype.itemsize
@@ -79,6 +80,7 @@ class _Slot:
         return cls(field.name, dtype, field.shape, closed, field.optional, dims, size_bytes)
 
     def fill(self, dims: Iterable[int]) -> tuple[int, ...]:
+        """The shape, with the open dimensions taken from ``dims``."""
         given = iter(dims)
         return tuple(next(given) if size is None else size for size in self.shape)
 
@@ -87,7 +89,7 @@ class Codec:
     """Turns the values of one schema's records into bytes and back.
 
     Args:
-        schema: The fields. A codec holds no other state and serves many threads.
+        schema: The fields. A codec has no other state and may be used by many threads.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -99,13 +101,13 @@ class Codec:
         """The record of these values.
 
         Args:
-            values: By field. Arrays have the field's dtype (any byte order) and shape; bytes do
-                for a ``uint8`` field of one dimension; Python's int, float and bool for scalars
-                of an integer dtype, ``float64`` and ``bool``. None, or no value, where the field
-                is optional.
+            values: By field. Arrays have the field's dtype (in any byte order) and shape; bytes are
+                accepted for a one-dimensional ``uint8`` field; Python's int, float and bool for
+                scalars of an integer dtype, ``float64`` and ``bool``; None or no value for an
+                optional field.
 
         Raises:
-            FatalError: ``cache.schema``: a value that does not fit.
+            FatalError: ``cache.schema``: a value that does not match its field.
         """
         if not values.keys() <= self._names:
             extra = ", ".join(sorted(map(repr, values.keys() - self._names)))
@@ -120,9 +122,9 @@ class Codec:
         return b"".join(pieces)
 
     def decode(self, record: Buffer) -> dict[str, Array]:
-        """The values of a record, as arrays of their own; a field that it lacks is not there.
+        """The values of a record as new arrays, without the fields that it does not have.
 
-        The checksum is not looked at: see `check`.
+        Does not verify the checksum; see `check`.
 
         Raises:
             DamageError: ``damage.record``: the bytes cannot be a record of this schema.
@@ -134,9 +136,9 @@ class Codec:
         return values
 
     def decode_into(self, record: Buffer, row: int, columns: Mapping[str, Column]) -> None:
-        """Put the values of a record into row ``row`` of an array or list per field.
+        """Read the values of a record into row ``row`` of an array or list per field.
 
-        Fields without a column are passed over.
+        Fields without a column are skipped.
 
         Raises:
             DamageError: ``damage.record``: the bytes cannot be a record of this schema.
@@ -155,7 +157,7 @@ class Codec:
         Raises:
             DamageError: ``damage.record``: they do not match.
         """
-        # The checksum's C code takes no memoryview, but an array over one.
+        # The checksum's C code does not accept a memoryview, only an array over one.
         if len(record) < _CHECKSUM.size or (
             google_crc32c.value(np.frombuffer(record, np.uint8)) != _RESIDUE
         ):
@@ -186,7 +188,7 @@ class Codec:
 
 
 def _no_record() -> DamageError:
-    return DamageError("damage.record", "the bytes are no record of the schema")
+    return DamageError("damage.record", "the bytes are not a record of the schema")
 
 
 def _present(flag: int) -> bool:
@@ -252,7 +254,7 @@ def _misfit(slot: _Slot, what: str) -> FatalError:
 
 
 def empty_columns(fields: Iterable[Field], rows: int) -> dict[str, Column]:
-    """Columns for `Codec.decode_into`: an array where values stack, else a list of None."""
+    """Columns for `Codec.decode_into`: an array if values can be stacked, else a list of None."""
     return {
         field.name: np.empty((rows, *field.shape), field.dtype)
         if field.stackable
@@ -264,8 +266,8 @@ def empty_columns(fields: Iterable[Field], rows: int) -> dict[str, Column]:
 class ContentDigest:
     """The digest of a cache's content: its schema and its records in order.
 
-    It is the sha256 of `Schema.content` and then each record, each preceded by its length (u64,
-    little-endian). It depends neither on the page size nor on LMDB.
+    It is the sha256 of `Schema.content`, followed by each record, each preceded by its length (u64,
+    little-endian). It depends on neither the page size nor LMDB.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -273,10 +275,10 @@ class ContentDigest:
         self.add(schema.content())
 
     def add(self, record: Buffer) -> None:
-        """The next record."""
+        """Add the next record."""
         self._hash.update(len(record).to_bytes(8, "little"))
         self._hash.update(record)
 
     def hexdigest(self) -> str:
-        """The digest of what was added so far."""
+        """The digest of everything added so far."""
         return self._hash.hexdigest()

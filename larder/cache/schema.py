@@ -1,12 +1,12 @@
-"""What the records of a cache hold: named tensors of fixed or ragged shape.
+"""The fields of a cache's records: named tensors of fixed or ragged shape.
 
 A schema is kept once per LMDB file as canonical JSON (sorted keys, no white space, UTF-8)::
 
     {"fields":[{"dtype":"int64","name":"label","optional":false,"shape":[]}, ...],
      "format":"larder-cache-1","lmdb":"0.9"}
 
-A dimension that differs between records is null. ``lmdb`` is the release line of LMDB whose file
-format it is; it belongs to the file, not to the content, and no digest of content covers it.
+A dimension that differs between records is null. ``lmdb`` is the release line of LMDB that defines
+the file format; it belongs to the file, not to the content, so content digests do not cover it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DTYPES: Final = frozenset(
     ["bool", "float16", "float32", "float64"]
     + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 )
-"""The element types that a record may hold, by numpy's names; all are stored little-endian."""
+"""The supported element types, with numpy's names; all are stored little-endian."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class Field:
     Attributes:
         name: Unique within the schema.
         dtype: One of `DTYPES`.
-        shape: A dimension is None where records differ; ``()`` is a scalar.
-        optional: Some records lack it.
+        shape: A dimension is None if it differs between records; ``()`` is a scalar.
+        optional: Whether some records do not have it.
 
     Raises:
         FatalError: ``cache.schema``: a field that no cache can hold.
@@ -51,8 +51,9 @@ class Field:
     optional: bool = False
 
     def __post_init__(self) -> None:
+        """Refuse a field that no cache can hold."""
         if not _is_name(self.name):
-            raise _refused(f"{self.name!r} is no name of a field")
+            raise _refused(f"{self.name!r} is not a valid field name")
         if self.dtype not in DTYPES:
             known = ", ".join(sorted(DTYPES))
             raise _refused(f"field {self.name!r} has dtype {self.dtype!r}; allowed are {known}")
@@ -66,7 +67,7 @@ class Field:
 
     @property
     def stackable(self) -> bool:
-        """Whether the values of several records make one array."""
+        """Whether the values of several records can be stacked into one array."""
         return not self.ragged and not self.optional
 
 
@@ -75,18 +76,19 @@ class Schema:
     """The fields of every record, in the order of their bytes.
 
     Raises:
-        FatalError: ``cache.schema``: no field, or two of one name.
+        FatalError: ``cache.schema``: no field, or duplicate names.
     """
 
     fields: tuple[Field, ...]
 
     def __post_init__(self) -> None:
+        """Refuse a schema without fields or with duplicate names."""
         names = [field.name for field in self.fields]
         if not names:
-            raise _refused("a cache needs one field or more")
+            raise _refused("a cache needs at least one field")
         for name in names:
             if names.count(name) > 1:
-                raise _refused(f"two fields are called {name!r}")
+                raise _refused(f"duplicate field {name!r}")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,10 +96,10 @@ class Schema:
         return tuple(field.name for field in self.fields)
 
     def select(self, names: Sequence[str] | None) -> tuple[Field, ...]:
-        """The fields of these names, in the order of ``names``; all if None.
+        """The fields with these names, in the order of ``names``; all if None.
 
         Raises:
-            KeyError: There is no such field.
+            KeyError: The field does not exist.
         """
         known = {field.name: field for field in self.fields}
         return self.fields if names is None else tuple(known[name] for name in names)
@@ -128,24 +130,24 @@ class Schema:
 
         Args:
             data: Canonical JSON.
-            where: The file it came from, for errors.
+            where: The file that contains it, for errors.
 
         Raises:
-            FatalError: ``cache.format``: written by another format or line of LMDB, or no schema.
+            FatalError: ``cache.format``: another format or release line of LMDB, or no schema.
         """
         try:
             plain = json.loads(data)
             found = plain["format"], plain["lmdb"]
         except (ValueError, KeyError, TypeError):
-            raise _unreadable("its schema cannot be understood", where) from None
+            raise _unreadable("the schema cannot be parsed", where) from None
         if found != (FORMAT, LMDB_LINE):
             readable = f"{FORMAT} of LMDB {LMDB_LINE}"
-            message = f"it is {found[0]} of LMDB {found[1]}; this reads {readable}"
+            message = f"the format is {found[0]} of LMDB {found[1]}, not {readable}"
             raise _unreadable(message, where)
         try:
             return cls(tuple(_field(entry) for entry in plain["fields"]))
         except (KeyError, TypeError, FatalError) as error:
-            raise _unreadable(f"its schema is amiss: {error}", where) from None
+            raise _unreadable(f"invalid schema: {error}", where) from None
 
 
 def _field(plain: Mapping[str, Any]) -> Field:
@@ -153,7 +155,7 @@ def _field(plain: Mapping[str, Any]) -> Field:
 
 
 def _is_name(name: object) -> bool:
-    # A lone surrogate has no UTF-8.
+    # A lone surrogate cannot be encoded as UTF-8.
     return isinstance(name, str) and name != "" and name.encode(errors="replace").decode() == name
 
 
@@ -166,5 +168,5 @@ def _refused(message: str) -> FatalError:
 
 
 def _unreadable(message: str, where: str) -> FatalError:
-    hint = "build the cache again, or use the Larder that wrote it"
+    hint = "build the cache again, or use the version of Larder that wrote it"
     return FatalError("cache.format", message, where=where, hint=hint)

@@ -1,7 +1,7 @@
-"""Files that appear under their name only when they are whole.
+"""Files that appear under their final name only when they are complete.
 
-A file is written under a temporary name in the directory of its final name; see `larder.temporary`.
-What killed processes left there is removed when something is next written there.
+A file is written under a temporary name in the same directory; see `larder.temporary`. Files that
+killed processes left there are removed when something is next written there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Draft:
-    """A file under its temporary name; `draft` makes one.
+    """A file under its temporary name; created by `draft`.
 
     Attributes:
         path: The temporary name.
@@ -46,7 +46,7 @@ class Draft:
                 left = left[os.write(self.handle, left) :]
 
     def publish(self) -> None:
-        """Make the file durable and give it its final name, in place of what is there.
+        """Make the file durable and give it its final name, replacing an existing file.
 
         Raises:
             StoreError: ``store.full``: no space is left.
@@ -59,9 +59,9 @@ class Draft:
 
 @contextmanager
 def draft(final: Path) -> Iterator[Draft]:
-    """An empty file for ``final``, in the same directory, which is made if needed.
+    """An empty file for ``final``, in the same directory, which is created if needed.
 
-    Unless `Draft.publish` was called, the file is gone afterwards.
+    Unless `Draft.publish` is called, the file is removed afterwards.
 
     Raises:
         ConfigError: ``config.path``: the directory cannot be made or written.
@@ -83,7 +83,7 @@ def draft(final: Path) -> Iterator[Draft]:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError inside into the error that a user can act on.
+    """Turn an OSError into an error that a user can act on.
 
     Raises:
         ConfigError: ``config.path``.

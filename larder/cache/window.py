@@ -1,4 +1,4 @@
-"""Records on their way: images decoded by threads, in order, within a bound on memory."""
+"""Records in progress: images decoded by threads, in order, within a bound on memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _AHEAD = 4
 
 
 class Making:
-    """A record: the values that are there already, and the images to decode.
+    """A record in progress: the values that exist already, and the images to decode.
 
     Attributes:
         values: By field.
-        pictures: By field, each with the channels to decode it to.
-        source_bytes: Length of the parts that it is made of.
+        pictures: By field, each with the number of channels to decode to.
+        source_bytes: Total length of the parts of the record.
     """
 
     def __init__(self) -> None:
@@ -37,11 +37,11 @@ class Making:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is being decoded any more."""
+        """Whether all images are decoded."""
         return all(array.done() for array in self._arrays.values())
 
     def begin(self, pool: ThreadPoolExecutor) -> None:
-        """Have the images decoded."""
+        """Start decoding the images."""
         for name, (picture, channels) in self.pictures.items():
             self._arrays[name] = pool.submit(picture.array, channels)
 
@@ -55,12 +55,12 @@ class Making:
 
 
 def in_order(records: Iterable[Making], threads: int, window_bytes: int) -> Iterator[Making]:
-    """The records, begun ahead of who consumes them.
+    """The records in order, started ahead of the consumer.
 
     Args:
-        records: Not begun.
-        threads: Images decoded at once.
-        window_bytes: Bytes that the records under way hold; one that is larger goes alone.
+        records: Records that have not been started.
+        threads: Number of images decoded at once.
+        window_bytes: Maximum bytes of records in progress; a larger record is processed alone.
     """
     pool = ThreadPoolExecutor(threads, thread_name_prefix="larder-decode")
     waiting: deque[Making] = deque()

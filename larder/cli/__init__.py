@@ -1,1 +1,1 @@
-"""The command line: flags, exit statuses, and the live display. Nothing of it imports Prefect."""
+"""The command line: flags, exit statuses and the live display. Does not import Prefect."""

@@ -1,6 +1,6 @@
-"""What all commands of Larder share: flags, exit statuses, and how an error reaches the user.
+"""What all commands share: flags, exit statuses and how errors are reported.
 
-Nothing heavy is imported here, so that ``--help`` and wrong flags are answered at once.
+Nothing slow is imported here, so that ``--help`` and invalid flags are answered at once.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _EPILOG = """\
 exit status:
   0    done
   1    failed after retries: some objects could not be handled; they are listed
-  2    the input is wrong or refused: configuration, flags, a cost limit
-  3    a store refused or cannot be reached: credentials, a missing bucket
-  4    damage found: published bytes are not those that were published
-  130  interrupted; the same command carries on where it stopped
+  2    the input is invalid or refused: configuration, flags, a cost limit
+  3    a store refused access or cannot be reached: credentials, a missing bucket
+  4    published data is damaged
+  130  interrupted; run the same command again to continue
 
 Local paths in configuration files are relative to the current directory.
 LARDER_DEBUG=1 shows the traceback of an error.
@@ -48,7 +48,7 @@ LARDER_DEBUG=1 shows the traceback of an error.
 
 
 _VALUE = re.compile(r"(unrecognized arguments|ignored explicit argument)(.*)", re.DOTALL)
-"""What argparse says of an argument, and the argument itself, which may be a credential."""
+"""What argparse says about an argument, and the argument itself, which may be a credential."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -57,19 +57,19 @@ class Parser(argparse.ArgumentParser):
     _arguments: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """As argparse has it; the arguments are kept, to name an unknown flag."""
+        """As in argparse; keeps the arguments, to be able to name an unknown flag."""
         self._arguments = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(self._arguments, namespace)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Of --help and --version: an error where it cannot be written, unless nobody reads on."""
+        """For --help and --version: fails if it cannot be written, unless the reader has exited."""
         try:
             print_text(message.rstrip("\n"))
         except BrokenPipeError:
             discard(sys.stdout)
 
     def error(self, message: str) -> NoReturn:
-        """Refuse the arguments: an unknown flag first, because others follow from it."""
+        """Refuse the arguments, reporting an unknown flag first, as it causes other mistakes."""
         for argument in self._arguments:
             flag = argument.partition("=")[0]
             if flag.startswith("--") and flag not in ("--", *self._option_string_actions):
@@ -87,11 +87,11 @@ class Options:
     """The values of the shared flags.
 
     Attributes:
-        dataset: Name of the dataset; empty where a command can do without and none was given.
+        dataset: Name of the dataset; empty if the command does not need one and none was given.
         cluster: Name of the cluster.
-        config_dir: The directory of all configuration, as it was given.
-        settings: The ``--set`` arguments in their order.
-        json: Print exactly one JSON document on stdout.
+        config_dir: The directory with all configuration files, as it was given.
+        settings: The ``--set`` arguments in order.
+        json: Print a single JSON document on stdout.
         quiet: Show no progress.
     """
 
@@ -104,7 +104,7 @@ class Options:
 
 
 def parser(prog: str, description: str) -> Parser:
-    """A parser with what every command has: --help, which tells the exit statuses, and --version.
+    """A parser with the flags of every command: --help (with the exit statuses) and --version.
 
     Args:
         prog: How the command is called, such as ``larder prepare``.
@@ -130,7 +130,7 @@ def command(prog: str, description: str, *, needs_dataset: bool = True) -> Parse
     Args:
         prog: How the command is called, such as ``python -m flows.prepare``.
         description: One or two sentences for --help.
-        needs_dataset: Whether --dataset has to be given.
+        needs_dataset: Whether --dataset is required.
     """
     made = parser(prog, description)
     add = made.add_argument
@@ -146,18 +146,18 @@ def command(prog: str, description: str, *, needs_dataset: bool = True) -> Parse
         metavar="DIR",
         type=Path,
         default=Path("configs"),
-        help="where datasets/, clusters/ and experiments/ are (default: configs)",
+        help="directory with datasets/, clusters/ and experiments/ (default: configs)",
     )
     add(
         "--set",
         metavar="KEY.PATH=VALUE",
         action="append",
         default=[],
-        help="override a field of the dataset, or of the cluster with cluster. in front; "
+        help="override a field of the dataset, or of the cluster with the prefix cluster.; "
         "may be repeated",
     )
-    add("--json", action="store_true", help="print exactly one JSON document on stdout")
-    add("--quiet", action="store_true", help="show no progress, and no summary")
+    add("--json", action="store_true", help="print a single JSON document on stdout")
+    add("--quiet", action="store_true", help="show neither progress nor a summary")
     return made
 
 
@@ -176,16 +176,16 @@ def options(namespace: argparse.Namespace) -> Options:
 def run(main: Callable[[], int], *, json: bool | None = None) -> int:
     """Call ``main`` and turn whatever it raises into one line on stderr and an exit status.
 
-    With --json an error is also the one JSON document on stdout:
-    ``{"error": {"code", "message", "where", "hint"}}``, and of a run in which objects failed also
-    ``failed``, their number, and ``failures``, a list of ``{"key", "code", "message"}``; of wrong
-    configuration files ``problems``, all that is wrong, each like ``error``. SIGTERM and SIGHUP
-    interrupt as Ctrl-C does.
+    With --json, an error is also the single JSON document on stdout:
+    ``{"error": {"code", "message", "where", "hint"}}``. If objects failed, it also has their
+    number, ``failed``, and ``failures``, a list of ``{"key", "code", "message"}``; if
+    configuration files are invalid, it has ``problems``, a list of all mistakes in the form of
+    ``error``. SIGTERM and SIGHUP interrupt like Ctrl-C.
 
     Args:
         main: The command; it parses its arguments, and returns the exit status.
         json: Whether --json was given; looked up in ``sys.argv`` if None, because the arguments
-            themselves may be what is wrong.
+            themselves may be invalid.
 
     Returns:
         The exit status; see --help.
@@ -208,7 +208,7 @@ def _status(main: Callable[[], int], as_json: bool) -> int:
         return main()
     except BrokenPipeError:
         raise
-    except SystemExit as stop:  # of --help
+    except SystemExit as stop:  # from --help
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BaseException as error:  # noqa: BLE001 - the last resort of every command
         refusal = _refusal(error)
@@ -217,9 +217,9 @@ def _status(main: Callable[[], int], as_json: bool) -> int:
 
 
 def _refusal(error: BaseException) -> LarderError:
-    """What is told of whatever ended a command."""
+    """The error to report for whatever ended a command."""
     if isinstance(error, KeyboardInterrupt) or process.interrupted:
-        # What is being imported or closed may have turned the interrupt into an error of its own.
+        # Code that was being imported or closed may have turned the interrupt into another error.
         return FatalError("run.interrupted", "interrupted", hint=HINT)
     if isinstance(error, LarderError):
         return error
@@ -227,7 +227,7 @@ def _refusal(error: BaseException) -> LarderError:
     if refusal:
         return refusal
     message = f"unexpected {type(error).__name__}: {error}"
-    hint = f"this is a defect of Larder: report it with what {DEBUG}=1 shows"
+    hint = f"this is a bug in Larder: report it with the output of {DEBUG}=1"
     return FatalError("run.internal", message, hint=hint)
 
 
@@ -249,19 +249,19 @@ def _report(error: LarderError, status: int, as_json: bool) -> int:
         if report:
             document["failed"] = report.failed
             document["failures"] = [asdict(failure) for failure in report.failures]
-        # The error is told and decides the status, also where its document cannot be written.
+        # The error has been shown and decides the status, even if its document cannot be written.
         with suppress(FatalError):
             print_json(document)
     return status
 
 
 def tell_failures(word: str, failures: Sequence[Failure], count: int) -> None:
-    """List objects or samples on stderr: the first of them by name, a line each.
+    """List objects or samples on stderr: the first ones by name, one per line.
 
     Args:
-        word: What became of them: ``failed`` or ``skipped``.
+        word: ``failed`` or ``skipped``.
         failures: Those that are known by name.
-        count: How many there are.
+        count: Their total number.
     """
     for failure in failures[:SHOWN_LINES]:
         tell(f"{word}[{failure.code}]: {failure.line}")

@@ -1,4 +1,4 @@
-"""The progress of a command: live rows in a terminal, plain lines elsewhere, on stderr."""
+"""The progress of a command on stderr: live rows in a terminal, otherwise plain lines."""
 
 from __future__ import annotations
 
@@ -27,47 +27,47 @@ INTERVAL_SECONDS = 5.0
 _REFRESHES_PER_SECOND = 4
 _CURSOR = b"\r\n\x1b[?25h"
 _WIDE = 110
-"""Columns that the rows of ImageNet need, with bars."""
+"""Columns that rows with bars need for a dataset such as ImageNet."""
 
 
 class View(Protocol):
-    """Shows stages. Calls of `started`, `advanced` and `finished` come one at a time."""
+    """Shows stages. Calls of `started`, `advanced` and `finished` are never concurrent."""
 
     def open(self, stages: Callable[[], list[Stage]]) -> None:
-        """Begin; ``stages`` gives copies of all stages in the order they started."""
+        """Start; ``stages`` returns copies of all stages in the order in which they started."""
 
     def started(self, stage: Stage) -> None:
-        """A stage began, or its totals became known."""
+        """A stage started, or its totals became known."""
 
     def advanced(self, stage: Stage, now: float) -> None:
-        """A stage got further."""
+        """A stage made progress."""
 
     def noted(self, stage: Stage, now: float) -> None:
-        """A stage says what it is at."""
+        """A stage reports what it is doing."""
 
     def finished(self, stage: Stage, now: float) -> None:
         """A stage is done."""
 
     def say(self, line: str) -> None:
-        """Show a line of its own."""
+        """Show a separate line."""
 
     def close(self) -> None:
-        """Stop, and leave the terminal as it was."""
+        """Stop, and restore the terminal."""
 
     def restore(self) -> None:
-        """Leave the terminal usable at once, whatever the main thread is at: waits for no lock."""
+        """Restore the terminal at once, whatever the main thread is doing; waits for no lock."""
 
 
 class Display:
-    """Listens to stages (`larder.progress.TimedProgress`) and shows them, from any thread.
+    """Receives progress (`larder.progress.TimedProgress`) from any thread and shows it.
 
-    Use it as a context manager: it leaves the terminal clean however the block ends.
+    Use it as a context manager: it restores the terminal however the block ends.
 
     Args:
         quiet: Show nothing.
-        stream: Where to; stderr if None, because stdout is for the result.
-        view: How; by default live rows if ``stream`` is a terminal, else plain lines.
-        clock: Seconds that only grow.
+        stream: Where to show it; stderr if None, because stdout is for the result.
+        view: How to show it; by default live rows if ``stream`` is a terminal, else plain lines.
+        clock: Monotonic clock, in seconds.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Display:
         self._times = StageTimes(clock=clock)
 
     def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
-        """Stage ``stage`` begins; called again, its totals become known, its counts stay."""
+        """Stage ``stage`` starts; a repeated call sets its totals and keeps its counts."""
         self._times.start(stage)
         with self._lock:
             known = stage in self._stages
@@ -98,7 +98,7 @@ class Display:
                 self._view.started(entry)
 
     def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
-        """So many more objects and bytes of ``stage`` are done."""
+        """Add to the objects and bytes of ``stage`` that are done."""
         self._times.advance(stage, objects=objects, bytes=bytes)
         with self._lock:
             entry = self._entry(stage)
@@ -108,7 +108,7 @@ class Display:
                 self._view.advanced(entry, self._clock())
 
     def finish(self, stage: str) -> None:
-        """Stage ``stage`` is done; called again, nothing happens."""
+        """Stage ``stage`` is done; repeated calls have no effect."""
         self._times.finish(stage)
         with self._lock:
             entry = self._entry(stage)
@@ -117,12 +117,16 @@ class Display:
                 if self._view:
                     self._view.finished(entry, entry.ended)
 
+    def seconds(self) -> float:
+        """Since this was made."""
+        return self._times.seconds()
+
     def stages(self) -> dict[str, dict[str, Any]]:
-        """What each stage took and did, also where nothing is shown."""
+        """The time and counts of each stage, also if nothing is shown."""
         return self._times.stages()
 
     def note(self, stage: str, text: str) -> None:
-        """Stage ``stage`` counts nothing yet: it is at ``text``, such as ``importing``."""
+        """Stage ``stage`` has nothing to count yet; ``text`` says what it does: ``importing``."""
         with self._lock:
             entry = self._entry(stage)
             entry.note = text
@@ -130,17 +134,18 @@ class Display:
                 self._view.noted(entry, self._clock())
 
     def say(self, line: str) -> None:
-        """Show a line of its own, such as a warning, without disturbing the rows."""
-        # Not under the lock: rich redraws the rows, for which it asks for copies of the stages.
+        """Show a separate line, such as a warning, without disturbing the rows."""
+        # Not under the lock: rich redraws the rows, and for that requests copies of the stages.
         if self._view:
             self._view.say(line)
 
     def close(self) -> None:
-        """Stop showing, and leave the terminal as it was."""
+        """Stop showing progress, and restore the terminal."""
         if self._view:
             self._view.close()
 
     def __enter__(self) -> Self:
+        """Start showing progress."""
         if self._view:
             self._open.enter_context(restoring(self._view.restore))
             self._view.open(self._copies)
@@ -152,6 +157,7 @@ class Display:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Stop showing progress, and restore the terminal."""
         self.close()
         self._open.close()
 
@@ -175,7 +181,7 @@ def _view_for(stream: TextIO, clock: Callable[[], float]) -> View:
 
 
 class PlainView:
-    """A line when a stage starts and ends, and at most one in ``interval_seconds`` between."""
+    """A line when a stage starts and ends, and at most one per ``interval_seconds`` in between."""
 
     def __init__(self, stream: TextIO, interval_seconds: float = INTERVAL_SECONDS) -> None:
         self._stream = stream
@@ -208,7 +214,7 @@ class PlainView:
         self.say(f"{stage.name}: {done} in {format_seconds(stage.seconds(now))}")
 
     def say(self, line: str) -> None:
-        """The line itself; that nobody can read it is no reason to stop the work."""
+        """Print the line; the work continues even if nobody can read it."""
         with suppress(OSError, ValueError):
             self._stream.write(f"{line}\n")
             self._stream.flush()
@@ -221,7 +227,7 @@ class PlainView:
 
 
 class LiveView:
-    """A row for each stage, redrawn in place by rich; nowhere once the terminal is gone."""
+    """A row for each stage, redrawn in place by rich; nothing once the terminal is gone."""
 
     def __init__(self, console: Console, clock: Callable[[], float]) -> None:
         from rich.live import Live
@@ -233,12 +239,12 @@ class LiveView:
             console=console,
             get_renderable=self.table,
             refresh_per_second=_REFRESHES_PER_SECOND,
-            redirect_stdout=False,  # stdout carries the result
+            redirect_stdout=False,  # stdout is for the result
             vertical_overflow="visible",
         )
 
     def open(self, stages: Callable[[], list[Stage]]) -> None:
-        """Hide the cursor and start to redraw, in a thread of rich."""
+        """Hide the cursor and start redrawing, in a thread of rich."""
         self._stages = stages
         with suppress(OSError):
             self._live.start()
@@ -256,22 +262,22 @@ class LiveView:
         """The next redraw shows it."""
 
     def say(self, line: str) -> None:
-        """A line above the rows."""
+        """Print a line above the rows."""
         with suppress(OSError):
             self._console.out(line, highlight=False)
 
     def close(self) -> None:
-        """Draw the rows once more and give the cursor back."""
+        """Draw the rows one last time and show the cursor."""
         with suppress(OSError):
             self._live.stop()
 
     def restore(self) -> None:
-        """Give the cursor back, below the rows; rich would wait for its own locks."""
+        """Show the cursor below the rows; rich itself would wait for its locks."""
         with suppress(OSError, ValueError):
             os.write(self._console.file.fileno(), _CURSOR)
 
     def table(self) -> Table:
-        """The rows as they are now; in a narrow terminal without bars."""
+        """The current rows; without bars in a narrow terminal."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
@@ -294,7 +300,7 @@ class LiveView:
 
 
 def _cells(stage: Stage, now: float) -> tuple[str, str, str, str]:
-    """Objects or what the stage is at, bytes, rate, and the time left or taken."""
+    """Objects or what the stage is doing, bytes, rate, and the time left or taken."""
     if stage.waits:
         return stage.note, "", "", format_seconds(stage.seconds(now))
     known = stage.objects or (stage.total_objects and stage.ended is None)

@@ -1,4 +1,4 @@
-"""``larder init``: a configs folder with the shipped examples, to begin with."""
+"""``larder init``: writes a configs folder with the bundled examples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from larder.units import format_count
 __all__ = ["EXAMPLES", "examples", "main", "write_examples"]
 
 FOLDER = "configs"
-"""Where the other commands look for configuration, below the directory that they run in."""
+"""Where the other commands look for configuration, relative to the current directory."""
 
 EXAMPLES = (
     "clusters/aws-us-west-2.yaml",
@@ -32,14 +32,14 @@ EXAMPLES = (
     "schema/cluster.json",
     "schema/dataset.json",
 )
-"""The shipped files below ``configs``; in a checkout the user's own files lie beside them.
-pyproject.toml names them too."""
+"""The bundled files below ``configs``; in a checkout, the user's own files are next to them.
+pyproject.toml lists them too."""
 
 _NAMED = 5
 _DESCRIPTION = """\
-Write a configs folder with the shipped examples: dataset files, cluster files, experiment templates
-and the schemas that editors check them by. Files that are there already are left as they are; if
-one differs from its example, nothing is written.\
+Write a configs folder with the bundled examples: dataset files, cluster files, experiment templates
+and the schemas with which editors check them. Existing files are left alone; if one differs from
+its example, nothing is written.\
 """
 
 
@@ -53,10 +53,10 @@ def main(arguments: Sequence[str] | None = None, prog: str = "larder init") -> i
         nargs="?",
         type=Path,
         default=Path(),
-        help="gets configs/ (default: .)",
+        help="where to write configs/ (default: .)",
     )
     add("--force", action="store_true", help="replace files that differ")
-    add("--json", action="store_true", help="print exactly one JSON document on stdout")
+    add("--json", action="store_true", help="print a single JSON document on stdout")
     namespace = asked.parse_args(arguments)
     base = directory(namespace.dir, "DIR")
     folder = base / FOLDER
@@ -69,21 +69,21 @@ def main(arguments: Sequence[str] | None = None, prog: str = "larder init") -> i
 
 
 def examples() -> dict[str, bytes]:
-    """The shipped files by their paths below ``configs``, sorted."""
-    # In a checkout this is a link to configs/; the wheel has the files themselves.
+    """The bundled files by their paths below ``configs``, sorted."""
+    # In a checkout this is a link to configs/; the wheel contains the files.
     folder = files("larder.cli") / "examples"
     return {name: folder.joinpath(*name.split("/")).read_bytes() for name in EXAMPLES}
 
 
 def write_examples(folder: Path, *, force: bool = False) -> tuple[list[str], list[str]]:
-    """Write the examples that are not in ``folder`` yet.
+    """Write the examples that do not exist in ``folder`` yet.
 
     Args:
-        folder: Made if it is not there.
+        folder: Created if needed.
         force: Also replace files that differ from their example.
 
     Returns:
-        The files that were written, and those that were there already, by their paths below
+        The files that were written, and those that existed already, by their paths below
         ``folder``.
 
     Raises:
@@ -119,7 +119,7 @@ def _write(folder: Path, wanted: Mapping[str, bytes]) -> None:
         beside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             beside.write_bytes(data)
-            beside.replace(path)  # whole or not at all
+            beside.replace(path)  # completely or not at all
         finally:
             beside.unlink(missing_ok=True)
 
@@ -138,7 +138,7 @@ def _in_the_way(folder: Path, names: Sequence[str]) -> ConfigError:
 
 def _lines(base: Path, folder: Path, written: Sequence[str], kept: Sequence[str]) -> list[str]:
     done = f"wrote {format_count(len(written), 'file')} to {folder}"
-    lines = [f"{done}; {len(kept):,} were there already" if kept else done]
+    lines = [f"{done}; {len(kept):,} already existed" if kept else done]
     lines.append("next:")
     if base != Path():
         lines.append(f"  cd {quote(str(base))}")
@@ -146,5 +146,5 @@ def _lines(base: Path, folder: Path, written: Sequence[str], kept: Sequence[str]
         *lines,
         "  larder prepare --dataset files --set source.url=/some/directory --plan",
         "  the same without --plan prepares that directory, or a bucket: s3://bucket/prefix",
-        f"  to describe a dataset of your own, copy {FOLDER}/datasets/files.yaml to another name",
+        f"  to describe your own dataset, copy {FOLDER}/datasets/files.yaml to a new name",
     ]

@@ -1,8 +1,8 @@
 """The command ``larder``: its subcommands, each a module that is imported when it is called.
 
 A subcommand is a module with ``main(arguments, prog)``, which returns the exit status, and a line
-in `COMMANDS`. One that also runs as a flow is called as ``python -m flows.NAME`` by a module that
-hands its own way of running to the same ``main``.
+in `COMMANDS`. If it also runs as a flow, ``python -m flows.NAME`` is a module that calls the same
+``main`` with another way to run the work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Command(NamedTuple):
     """A subcommand.
 
     Attributes:
-        module: Has its ``main``.
+        module: The module with its ``main``.
         summary: A line for --help.
     """
 
@@ -35,18 +35,18 @@ COMMANDS = {
 }
 
 _DESCRIPTION = """\
-Gets a training dataset from where it lives to where training runs, in the form that training reads
-fastest, and hands over the experiment config that points at it.
+Takes a training dataset from where it lives to where training runs, in the form that training reads
+fastest, and writes the experiment config that points at it.
 
 commands:
 {commands}
 
-larder COMMAND --help tells about each.\
+larder COMMAND --help describes each command.\
 """
 
 
 def main() -> int:
-    """The program; returns its exit status."""
+    """Run the program; returns its exit status."""
     arm()
     from larder.cli.command import run
 
@@ -54,10 +54,10 @@ def main() -> int:
 
 
 def dispatch(arguments: Sequence[str]) -> int:
-    """Call the subcommand that the first argument names, with the others.
+    """Call the subcommand that the first argument names, with the remaining arguments.
 
     Raises:
-        ConfigError: ``config.invalid_flag``: there is no such command, or none is named.
+        ConfigError: ``config.invalid_flag``: the command is unknown or missing.
     """
     name = arguments[0] if arguments else ""
     if name in COMMANDS:
@@ -69,7 +69,7 @@ def dispatch(arguments: Sequence[str]) -> int:
 
 
 def _answer(arguments: Sequence[str]) -> None:
-    """Answer --help and --version by ending the program, and refuse other flags."""
+    """Answer --help and --version and exit, and refuse other flags."""
     from larder.cli.command import parser
 
     width = max(map(len, COMMANDS))
@@ -84,7 +84,7 @@ def _refusal(name: str) -> Exception:
     from larder.errors import ConfigError
 
     if not name or name.startswith("-"):
-        message, hint = "no command is named", f"the commands are {', '.join(COMMANDS)}"
+        message, hint = "the command is missing", f"the commands are {', '.join(COMMANDS)}"
     else:
         message, hint = f"there is no command {name}", suggest(name, COMMANDS, "commands")
     return ConfigError("config.invalid_flag", message, hint=f"{hint}; see larder --help")

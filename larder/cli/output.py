@@ -1,4 +1,4 @@
-"""What a command writes: its result to stdout, all of it or an error, and lines to stderr."""
+"""Output of a command: its result on stdout, completely or as an error, and lines on stderr."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from larder.errors import FatalError, printable
 
 __all__ = ["DONE", "discard", "print_json", "print_text", "tell"]
 
-DONE = "what was done stands; the same command tells it again"
-"""What to say where a command's result cannot be written."""
+DONE = "the work is done; run the same command again to see the result"
+"""The hint if a command's result cannot be written."""
 
 
 def print_json(document: Mapping[str, Any], *, hint: str = DONE) -> None:
-    """Print ``document`` on stdout: the one JSON document of a command.
+    """Print ``document`` on stdout: the single JSON document of a command.
 
     Args:
-        document: It.
+        document: The document.
         hint: What to do if that fails.
 
     Raises:
@@ -34,16 +34,16 @@ def print_json(document: Mapping[str, Any], *, hint: str = DONE) -> None:
 
 
 def print_text(text: str, *, hint: str = "") -> None:
-    """Print ``text`` and a line's end on stdout, at once.
+    """Print ``text`` and a newline on stdout, and flush it.
 
     Args:
-        text: One or more lines. What stdout's encoding lacks, and control characters, are
-            written as a backslash and their number.
+        text: One or more lines. Control characters, and characters that stdout's encoding does
+            not have, are written as backslash escapes.
         hint: What to do if that fails.
 
     Raises:
-        FatalError: ``run.output``: it is closed, or full.
-        BrokenPipeError: Its reader has gone.
+        FatalError: ``run.output``: stdout is closed or full.
+        BrokenPipeError: The reader of stdout has exited.
     """
     process.printed = True
     text = _printable(text).encode(_encoding(), "backslashreplace").decode(_encoding())
@@ -55,12 +55,12 @@ def print_text(text: str, *, hint: str = "") -> None:
     except (OSError, ValueError) as error:  # ValueError: closed by Python
         discard(sys.stdout)
         reason = error.strerror if isinstance(error, OSError) else "it is closed"
-        message = f"stdout cannot be written: {reason}"
+        message = f"cannot write to stdout: {reason}"
         raise FatalError("run.output", message, hint=hint) from error
 
 
 def tell(line: str) -> None:
-    """Write a line to stderr. Whatever keeps it from being read is no reason to stop."""
+    """Write a line to stderr; errors while writing are ignored."""
     if sys.stderr is None:
         return
     try:
@@ -71,12 +71,12 @@ def tell(line: str) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Point a stream that cannot be written at nothing, so that closing it is silent."""
+    """Point a stream that cannot be written to at /dev/null, so that closing it is silent."""
     try:
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, stream.fileno())
         os.close(nothing)
-    except (OSError, ValueError):  # it has no descriptor, or none any more
+    except (OSError, ValueError):  # it has no descriptor (any more)
         return
 
 

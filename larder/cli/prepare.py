@@ -1,6 +1,6 @@
 """``larder prepare``: from a source to an experiment config.
 
-``python -m flows.prepare`` is the same command with another way to run what was planned.
+``python -m flows.prepare`` is the same command with another way to run the plan.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from larder.packages import require
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
+    from larder.pipeline.job import Job
     from larder.pipeline.plan import Plan
     from larder.pipeline.settings import Settings
 
@@ -25,32 +26,34 @@ __all__ = ["Run", "main", "run_here"]
 
 DESCRIPTION = """\
 Prepare a dataset: list its source, copy what is missing to the storage, write shards, build the
-LMDB cache, publish a version and emit the experiment config that points at it. A run that was cut
-off is carried on by the same command; a run with nothing changed writes nothing.\
+LMDB cache, publish a version and emit the experiment config that points at it. If a run is killed,
+run the same command again to continue. If nothing has changed, nothing is written.\
 """
 
-Run = Callable[["Settings", dict[str, Any], "Plan | None", "Display"], dict[str, Any]]
-"""Does what was planned and returns the JSON document: settings, what they come from by the names
-of the flow's parameters, the plan (None: list and plan yourself), and whom to tell."""
+Run = Callable[["Settings", dict[str, Any], "Display"], dict[str, Any]]
+"""Executes a run and returns its JSON document. Takes the settings, the flow parameters that they
+come from, and the display."""
 
 
-def run_here(
-    settings: Settings, _parameters: dict[str, Any], plan: Plan | None, display: Display
-) -> dict[str, Any]:
-    """Run a plan in this process. A signal lets the objects under way end.
+def run_here(settings: Settings, _parameters: dict[str, Any], display: Display) -> dict[str, Any]:
+    """Run in this process. Once there is work to do, a signal lets the objects in progress finish.
 
     Raises:
-        KeyboardInterrupt: The user interrupted, and the steps have stopped.
+        KeyboardInterrupt: The user interrupted the run, and the steps have stopped.
     """
     import threading
 
-    from larder.pipeline.begin import begin
-    from larder.pipeline.inline import carry_out
+    from larder.pipeline.inline import InlineRunner, workers
+    from larder.pipeline.prepare import execute, prepare
 
-    assert plan is not None, "only who asks for the whole run is handed no plan"
     stop = threading.Event()
-    with interruptible(stop, display.say):
-        return carry_out(settings, plan, begin(plan), display, time.monotonic(), stop)
+    runner = InlineRunner(workers(settings), display, stop)
+
+    def work(plan: Plan, job: Job) -> dict[str, Any]:
+        with interruptible(stop, display.say):
+            return execute(plan, job, runner)
+
+    return prepare(settings, runner, execute_with=work)
 
 
 def main(
@@ -58,26 +61,24 @@ def main(
     prog: str = "larder prepare",
     *,
     run: Run = run_here,
-    whole: Callable[[], bool] = lambda: False,
     with_start: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> int:
     """The command; returns its exit status.
 
     Args:
-        arguments: Of the command line; those of this process if None.
+        arguments: The command line arguments; those of this process if None.
         prog: How the command is called.
-        run: What does the work.
-        whole: Whether ``run`` is to list and plan too, because somebody wants to see all of it.
-        with_start: Adds to a plan's document what ``run`` takes before it begins.
+        run: Executes the run.
+        with_start: Adds to a plan's document the time that ``run`` takes to start.
     """
     started = time.monotonic()
     parser = command(prog, DESCRIPTION)
-    parser.add_argument("--plan", action="store_true", help="print what would be done, and stop")
+    parser.add_argument("--plan", action="store_true", help="print what would be done, and exit")
     parser.add_argument(
         "--output",
         metavar="DIR",
         type=Path,
-        help="where configs go (default: out/CLUSTER/DATASET)",
+        help="where to write configs (default: out/CLUSTER/DATASET)",
     )
     namespace = parser.parse_args(arguments)
     shared = options(namespace)
@@ -92,10 +93,11 @@ def main(
             settings=shared.settings,
             output=namespace.output,
         )
-        # After that, so that wrong input is answered before anything heavy is imported.
+        # After parsing, so that invalid input is refused before anything slow is imported.
         from larder.cli.display import Display
         from larder.pipeline.inline import plan
-        from larder.pipeline.report import plan_lines, run_lines
+        from larder.pipeline.planned import plan_lines
+        from larder.pipeline.report import run_lines
 
     with Display(quiet=shared.quiet) as display:
         if namespace.plan:
@@ -109,11 +111,11 @@ def main(
                 "config_dir": str(shared.config_dir),
                 "output": str(settings.output),
             }
-            document = _prepare(settings, parameters, display, run, whole)
+            document = run(settings, parameters, display)
             document["seconds"] = round(time.monotonic() - started, 3)
-            document["stages"] = display.stages()  # those before the run was handed over too
+            document["stages"] = display.stages()  # including those before the flow run
             lines = run_lines(document)
-    hint = "make room, or send it elsewhere" if namespace.plan else DONE
+    hint = "make room, or redirect the output" if namespace.plan else DONE
     if shared.json:
         print_json(document, hint=hint)
     elif not shared.quiet or namespace.plan:
@@ -125,38 +127,15 @@ def main(
 
 
 def _tell_warnings(document: Mapping[str, Any]) -> None:
-    """What the summary would warn of."""
+    """Show the warnings that the summary would show."""
     for warning in document.get("warnings", ()):
         tell(f"warning[{warning['code']}]: {warning['message']}")
 
 
 def _tell_skipped(document: Mapping[str, Any]) -> None:
-    """What the summary would show, so that nothing is left out of a dataset unseen."""
+    """Show what the summary would show, so that nothing is left out silently."""
     failures = [Failure(**failure) for failure in document["failures"]]
     if failures:
         tell_failures("skipped", failures, document["skipped"])
     elif document["skipped"]:
         tell(f"skipped: {document['skipped']:,}, when this version was built")
-
-
-def _prepare(
-    settings: Settings,
-    parameters: dict[str, Any],
-    display: Display,
-    run: Run,
-    whole: Callable[[], bool],
-) -> dict[str, Any]:
-    """Answer at once if nothing changed and nobody wants to see all of the run; else run it."""
-    from larder.pipeline.inline import checked_plan, reuse
-    from larder.pipeline.job import scratch
-    from larder.pipeline.source import inspect_source
-
-    if whole():
-        return run(settings, parameters, None, display)
-    started = time.monotonic()
-    with scratch() as folder:
-        found = inspect_source(settings.dataset, settings.cluster, folder, display)
-        if found.published is not None:
-            return reuse(settings, found, display, started)
-        planned = checked_plan(settings, found, folder, display)
-        return run(settings, parameters, planned, display)

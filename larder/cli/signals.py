@@ -1,18 +1,18 @@
 """Ctrl-C, SIGTERM and SIGHUP, from a command's first line to its last.
 
-What a signal does depends on how far the command is::
+The effect of a signal depends on the state of the command::
 
-    loading    end at once: nothing has begun                             `arm`, `loading`
-    working    KeyboardInterrupt: temporary files go                      `interrupting`
-    building   the steps are asked to stop, and do between two objects    `interruptible`
-    over       end at once with the status that the command has           `conclude`
+    loading    end at once: nothing has started                           `arm`, `loading`
+    working    KeyboardInterrupt: temporary files are removed             `interrupting`
+    building   ask the steps to stop, which they do between two objects   `interruptible`
+    over       end at once with the status of the command                 `conclude`
 
-A second signal ends the process at once, whatever it is doing. Interrupted, the status is 130, and
-it is said in one line and, with --json, in one document. A signal that was ignored when the process
-began (under nohup, or in a job that a shell put into the background) stays ignored.
+A second signal ends the process at once, whatever it is doing. An interrupted command has status
+130 and reports it in one line and, with --json, in one document. A signal that was ignored when the
+process started (under nohup, or in a background job of a shell) stays ignored.
 
-This is the first module that a command imports, so it imports little: before `arm` is called,
-Python answers a signal, with a traceback.
+This is the first module that a command imports, so it imports little: until `arm` is called, Python
+itself handles signals, with a traceback.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ __all__ = [
 INTERRUPTED = 130
 """Exit status of a command that a signal interrupted."""
 
-HINT = "run the same command again to carry on"
-STOPPING = "stopping after the objects under way; a second signal stops at once"
+HINT = "run the same command again to continue"
+STOPPING = "stopping after the objects in progress; a second signal stops at once"
 
-# As constants, because a handler may run while the modules that could make them are half imported.
+# Constants, because a handler may run while the modules that could format them are being imported.
 _LINE = f"error[run.interrupted]: interrupted; {HINT}\n"
 _DOCUMENT = f"""\
 {{
@@ -67,18 +67,18 @@ _handlers: ContextVar[dict[signal.Signals, _Handler] | None] = ContextVar("handl
 
 
 class _Process:
-    """What a handler has to know of the process that it is in.
+    """What a handler has to know about the process.
 
     Attributes:
-        armed: `arm` was called: this process is a command's.
+        armed: `arm` was called: this process runs a command.
         json: --json was given.
-        told: The error is on stderr.
-        printed: The document is on stdout, or on its way there.
-        working: The command works: `interrupting`.
-        interrupted: A signal came meanwhile.
+        told: The error was written to stderr.
+        printed: The document was, or is being, written to stdout.
+        working: The command is working: `interrupting`.
+        interrupted: A signal arrived while it was working.
         leaving: A handler is ending the process.
-        status: Of the command, once it is over.
-        restore: Leaves the terminal as it was.
+        status: Status of the command, once it is over.
+        restore: Restores the terminal.
     """
 
     def __init__(self) -> None:
@@ -97,17 +97,17 @@ process = _Process()
 
 
 def arm() -> None:
-    """Answer signals from now on, to the very end of the process. Call it before other imports.
+    """Handle signals from now on, until the process ends. Call it before other imports.
 
-    Closed standard streams are opened, so that no file that is opened later takes their place:
-    stderr leads nowhere, and stdout stays one that cannot be written.
+    Closed standard streams are reopened, so that files opened later do not take their place: stderr
+    becomes /dev/null, and stdout remains unwritable.
     """
     process.armed, process.json = True, "--json" in sys.argv[1:]
     for number in _heard():
         signal.signal(number, _end)
     _open_closed_streams()
-    # The first to be registered is the last to run. Python resets handlers, but not this, before
-    # the process is quite gone.
+    # The first function registered is the last to run. Before the process ends, Python resets
+    # handlers, but not this.
     atexit.register(_ignore)
 
 
@@ -125,7 +125,7 @@ def _open_closed_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, flags)  # takes the lowest number that is free
+            os.open(os.devnull, flags)  # gets the lowest free number
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
@@ -134,7 +134,7 @@ def _open_closed_streams() -> None:
 
 @contextmanager
 def interrupting(*, json: bool) -> Iterator[None]:
-    """Let a signal raise `KeyboardInterrupt` within a ``with`` block, so that it cleans up.
+    """Make signals raise `KeyboardInterrupt` within a ``with`` block, so that it cleans up.
 
     Args:
         json: Whether --json was given.
@@ -157,9 +157,9 @@ def interrupting(*, json: bool) -> Iterator[None]:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Let a signal end a command at once within a ``with`` block that only imports and reads.
+    """Make signals end a command at once within a ``with`` block that only imports and reads.
 
-    An exception could be swallowed by what is being imported.
+    The code being imported could swallow an exception.
     """
     if not process.armed:
         yield
@@ -170,23 +170,23 @@ def loading() -> Iterator[None]:
 
 @contextmanager
 def interruptible(stop: threading.Event, say: Callable[[str], None]) -> Iterator[None]:
-    """Let a signal set ``stop`` within a ``with`` block; at a second one the process ends at once.
+    """Make a signal set ``stop`` within a ``with`` block; a second one ends the process at once.
 
-    To raise an exception in the main thread wherever that is, as Python and Prefect do, is no good
-    while other threads work: it can leave the import lock taken, for which they then wait for ever.
+    Raising an exception at an arbitrary point in the main thread, as Python and Prefect do, is not
+    safe while other threads work: it can leave the import lock held, and they wait for it for ever.
 
     Args:
         stop: Asks the steps to stop.
         say: Shows a line.
 
     Raises:
-        KeyboardInterrupt: The user interrupted, and the steps have stopped.
+        KeyboardInterrupt: The user interrupted the run, and the steps have stopped.
     """
     import threading
 
     from larder.errors import LarderError
 
-    if process.interrupted:  # and something caught that
+    if process.interrupted:  # and something caught the exception
         raise KeyboardInterrupt
     interrupted = threading.Event()
 
@@ -211,9 +211,9 @@ def interruptible(stop: threading.Event, say: Callable[[str], None]) -> Iterator
 
 
 def hear_signals() -> None:
-    """Put the handlers back that `interruptible` set, if this runs within it.
+    """Restore the handlers that `interruptible` set, if this runs within it.
 
-    An orchestrator may set its own when it begins to run something.
+    An orchestrator may set its own when it starts to run something.
     """
     for number, handler in (_handlers.get() or {}).items():
         signal.signal(number, handler)
@@ -221,9 +221,9 @@ def hear_signals() -> None:
 
 @contextmanager
 def restoring(restore: Callable[[], None]) -> Iterator[None]:
-    """Have ``restore`` called if a signal ends the process at once within a ``with`` block.
+    """Call ``restore`` if a signal ends the process at once within a ``with`` block.
 
-    A handler calls it, so it may wait for no lock.
+    A signal handler calls it, so it must not wait for a lock.
     """
     before, process.restore = process.restore, restore
     try:
@@ -242,7 +242,7 @@ def _answering(handler: _Handler) -> Iterator[None]:
     before: dict[signal.Signals, Any] = {}
     try:
         for number in _heard():
-            # Only the main thread may, and it alone is told of signals.
+            # Only the main thread may set handlers, and only it receives signals.
             with suppress(ValueError):
                 before[number] = signal.signal(number, handler)
         yield
@@ -258,7 +258,7 @@ def _end(_number: int, _frame: object) -> None:
 
 
 def _leave() -> NoReturn:
-    """End the process as interrupted, with what is not yet said of it."""
+    """End the process as interrupted, and report that if it was not reported yet."""
     if not process.leaving:
         process.leaving = True
         if process.restore:

@@ -1,4 +1,4 @@
-"""How far one stage is: counts, rate and time left, and the words for them. Pure."""
+"""The progress of one stage: counts, rate and time left, and how they are written. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STAGES: dict[str, str] = {
     "publish": "",
     "emit": "",
 }
-"""Every stage that is ever shown, and what it counts; empty where it counts nothing."""
+"""Every stage that may be shown, and what it counts; empty if it counts nothing."""
 
 _SETTLED_SECONDS = 1.0
 _MEASURABLE_SECONDS = 0.1
@@ -28,17 +28,17 @@ _MEASURABLE_SECONDS = 0.1
 
 @dataclass(slots=True)
 class Stage:
-    """What is known of a stage. Times are seconds of a monotonic clock.
+    """The state of a stage. Times are seconds of a monotonic clock.
 
     Attributes:
         name: As it is shown.
         began: When it started.
-        ended: When it finished; None while it runs.
-        objects: Objects done, or what else the stage counts; see `STAGES`.
+        ended: When it finished; None while it is running.
+        objects: Objects done, or whatever the stage counts; see `STAGES`.
         bytes: Bytes done.
-        total_objects: Objects to do, where known.
-        total_bytes: Bytes to do, where known.
-        note: What it is at, while it has nothing to count.
+        total_objects: Total number of objects, if known.
+        total_bytes: Total number of bytes, if known.
+        note: What it is doing while it has nothing to count.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Stage:
 
     @property
     def waits(self) -> bool:
-        """Whether it runs and has nothing to count: what it is at, and for how long, is all."""
+        """Whether it is running and has nothing to count, only a note and a duration."""
         counted = self.objects or self.bytes or self.total_objects or self.total_bytes
         return self.ended is None and not counted
 
@@ -62,11 +62,11 @@ class Stage:
         return STAGES.get(self.name) or "object"
 
     def seconds(self, now: float) -> float:
-        """How long it has run, or ran."""
+        """How long it has been running, or ran."""
         return max(0.0, (now if self.ended is None else self.ended) - self.began)
 
     def fraction(self) -> float | None:
-        """The share that is done, of bytes where their total is known, else of objects."""
+        """The fraction done, in bytes if their total is known, else in objects."""
         for done, total in ((self.bytes, self.total_bytes), (self.objects, self.total_objects)):
             if total:
                 return min(1.0, done / total)
@@ -80,7 +80,7 @@ class Stage:
         return f"{self.objects:,} of {format_count(total, self.noun)}"
 
     def bytes_text(self) -> str:
-        """``13 MB of 33 MB``, at the end ``33 MB``; empty where the stage counts no bytes."""
+        """``13 MB of 33 MB``, at the end ``33 MB``; empty if the stage counts no bytes."""
         total = self.total_bytes
         if not total and not self.bytes:
             return ""
@@ -90,7 +90,7 @@ class Stage:
         return f"{done} of {format_bytes(total)}"
 
     def rate_text(self, now: float) -> str:
-        """``12 MB/s``, or ``80 objects/s`` where no bytes are counted; empty at the beginning."""
+        """``12 MB/s``, or ``80 objects/s`` if no bytes are counted; empty at the start."""
         seconds = self.seconds(now)
         if seconds < _MEASURABLE_SECONDS or not (self.bytes or self.objects):
             return ""
@@ -99,19 +99,19 @@ class Stage:
         return f"{self.objects / seconds:,.0f} {self.noun}s/s"
 
     def left_text(self, now: float) -> str:
-        """``20 s left``; empty while it cannot be told."""
+        """``20 s left``; empty while it is unknown."""
         fraction, seconds = self.fraction(), self.seconds(now)
         if self.ended is not None or not fraction or seconds < _SETTLED_SECONDS:
             return ""
         return f"{format_seconds(seconds / fraction - seconds)} left"
 
     def totals_text(self) -> str:
-        """``3,000 objects, 33 MB``: what there is to do; empty while unknown."""
+        """``3,000 objects, 33 MB``: the totals; empty while they are unknown."""
         objects = "" if self.total_objects is None else format_count(self.total_objects, self.noun)
         size = "" if self.total_bytes is None else format_bytes(self.total_bytes)
         return joined(objects, size)
 
 
 def joined(*texts: str) -> str:
-    """The texts that are not empty, with commas between them."""
+    """The non-empty strings, separated by commas."""
     return ", ".join(text for text in texts if text)

@@ -1,1 +1,1 @@
-"""Dataset and cluster files: their models, and the only loader of YAML and environment."""
+"""Dataset and cluster files: their models, and the only loader of YAML and the environment."""

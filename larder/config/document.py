@@ -1,4 +1,4 @@
-"""A parsed file that remembers where each of its values came from."""
+"""A parsed file that remembers where each of its values comes from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value stands.
+    """The position of a value.
 
     Attributes:
         where: As errors show it: ``configs/datasets/x.yaml:12`` or ``--set source.url``.
@@ -26,12 +26,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Plain mappings, lists and scalars, and where they came from.
+    """Plain mappings, lists and scalars, and where they come from.
 
     Attributes:
         value: The content.
-        places: By path; the root ``()`` is always there.
-        variables: By path of a text: the environment variables that went into it.
+        places: By path; the root ``()`` is always present.
+        variables: By the path of a string: the environment variables used in it.
     """
 
     value: Any
@@ -39,7 +39,7 @@ class Document:
     variables: Mapping[KeyPath, tuple[str, ...]]
 
     def place(self, path: KeyPath) -> Place:
-        """Where ``path`` stands, or the nearest value around it that stands somewhere."""
+        """The position of ``path``, or of the nearest value around it that has one."""
         while path not in self.places:
             path = path[:-1]
         return self.places[path]

@@ -1,8 +1,8 @@
 """The types of the fields of dataset and cluster files.
 
-Everything is strict: a boolean is no number, a number no text, a text no number. One exception:
-what an environment variable holds is always text, so a text that a variable went into
-(`FilledText`) is read as the file would be had it stood there.
+Everything is strict: a boolean is not a number, a number is not a string, a string is not a number.
+One exception: the value of an environment variable is always a string, so a string with a variable
+in it (`FilledText`) is read as if its text were in the file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from pydantic_core import PydanticCustomError
 from larder.config.globs import compile_globs
 from larder.config.interpolate import FilledText
 from larder.config.secrets import holds_url_with_credentials
-from larder.config.urls import CREDENTIALS_HINT, NO_CREDENTIALS, Fault, endpoint_fault, url_fault
+from larder.config.urls import (
+    CREDENTIALS_HINT,
+    NO_CREDENTIALS,
+    Fault,
+    endpoint_fault,
+    parse_url,
+    url_fault,
+)
 from larder.config.yaml import scalar
 from larder.errors import ConfigError
 from larder.units import parse_bytes
@@ -41,19 +48,19 @@ __all__ = [
 ]
 
 MAX_BYTES = 10**18
-"""The most that a number of bytes may be: it has to fit 64 bits with room for sums."""
+"""The maximum number of bytes: fits into 64 bits, with room for sums."""
 
 _UNFIT = re.compile(r"[\x00\ud800-\udfff]")
 
 
 class RefusedError(ValueError):
-    """What a rule of ours refuses: an error's code, message and hint.
+    """A value that one of Larder's own rules refuses: code, message and hint of an error.
 
     Args:
         message: A clause that does not repeat the value.
-        code: Of the error.
+        code: Code of the error.
         hint: What to do.
-        detail: What may repeat parts of the value; shown only of a value that may be.
+        detail: May repeat parts of the value; shown only if the value may be shown.
     """
 
     def __init__(
@@ -75,15 +82,15 @@ def _typed(value: Any) -> Any:
 
 
 def _fit(value: str) -> str:
-    """A text that every file and every server can take."""
+    """A string that every file and every server accepts."""
     if _UNFIT.search(value):
-        raise PydanticCustomError("unfit_text", "a text in UTF-8 without NUL")
+        raise PydanticCustomError("unfit_text", "a string in UTF-8 without NUL")
     return str(value)
 
 
 def _open_text(value: str) -> str:
     if holds_url_with_credentials(value):
-        _refuse(Fault("config.secret", "it must not hold credentials", "leave them out"))
+        _refuse(Fault("config.secret", "must not contain credentials", "remove them"))
     return value
 
 
@@ -91,9 +98,9 @@ def _glob(value: str) -> str:
     try:
         compile_globs([value])
     except ConfigError as error:
-        raise RefusedError(f"the glob is wrong: {error.message}", hint=error.hint) from None
+        raise RefusedError(f"invalid glob: {error.message}", hint=error.hint) from None
     except RecursionError:
-        raise RefusedError("the glob is wrong: it nests too deeply") from None
+        raise RefusedError("invalid glob: nested too deeply") from None
     return value
 
 
@@ -104,13 +111,13 @@ def _listed(value: Any) -> Any:
 def _bytes(value: Any) -> Any:
     value = _typed(value)
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise PydanticCustomError("bytes_type", "bytes such as 150 MB or 128 MiB")
+        raise PydanticCustomError("bytes_type", "a size such as 150 MB or 128 MiB")
     try:
         return parse_bytes(value)
     except ValueError:
         if isinstance(value, int):
-            return value  # negative: the bound of the field says so
-        raise PydanticCustomError("bytes_type", "bytes such as 150 MB or 128 MiB") from None
+            return value  # negative: refused by the field's bound
+        raise PydanticCustomError("bytes_type", "a size such as 150 MB or 128 MiB") from None
 
 
 def _refuse(fault: Fault | None) -> None:
@@ -122,8 +129,8 @@ def _url(value: str) -> str:
     if holds_url_with_credentials(value):
         _refuse(Fault("config.secret", NO_CREDENTIALS, CREDENTIALS_HINT))
     _refuse(url_fault(value))
-    scheme, separator, rest = value.partition("://")
-    return f"{scheme.lower()}{separator}{rest}" if separator and "/" not in scheme else value
+    scheme, rest = parse_url(value)
+    return f"{scheme}://{rest}" if scheme else value
 
 
 def _endpoint(value: str) -> str:
@@ -133,29 +140,29 @@ def _endpoint(value: str) -> str:
 
 
 Whole = Annotated[int, BeforeValidator(_typed)]
-"""A whole number; no boolean, no 7.0."""
+"""A whole number; not a boolean, not 7.0."""
 
 Number = Annotated[float, BeforeValidator(_typed), Field(allow_inf_nan=False)]
-"""A finite number; no boolean."""
+"""A finite number; not a boolean."""
 
 Flag = Annotated[bool, BeforeValidator(_typed)]
-"""true or false; no number, no yes."""
+"""true or false; not a number, not yes."""
 
 OrNull = BeforeValidator(_typed)
-"""Around a type or None: an empty variable, as of ``${SEED:-}``, is null."""
+"""For a type or None: an empty variable, as in ``${SEED:-}``, is null."""
 
 Text = Annotated[str, AfterValidator(_fit), AfterValidator(_open_text)]
-"""Any text that is UTF-8 and has no NUL."""
+"""Any string that is UTF-8 and has no NUL."""
 
 Texts = Annotated[tuple[Text, ...], Field(strict=False)]
-"""A list of texts."""
+"""A list of strings."""
 
 Bytes = Annotated[
     int,
     BeforeValidator(_bytes, json_schema_input_type=int | str),
     Field(le=MAX_BYTES),
 ]
-"""A number of bytes: a whole number, or text such as ``150 MB`` or ``128 MiB``."""
+"""A number of bytes: a whole number, or a string such as ``150 MB`` or ``128 MiB``."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
@@ -172,7 +179,7 @@ Endpoint = Annotated[
 """``http://host:port`` or ``https://host``."""
 
 Glob = Annotated[Text, AfterValidator(_glob)]
-"""A glob on keys: `larder.config.globs`."""
+"""A glob on keys; see `larder.config.globs`."""
 
 GlobList = Annotated[tuple[Glob, ...], Field(strict=False)]
 """A list of globs."""

@@ -1,4 +1,4 @@
-"""The first try at splits by hash, ``{train: 0.9, validation: 0.1}``, and what to write instead."""
+"""Likely mistakes in splits by hash, ``{train: 0.9, validation: 0.1}``, and the correct form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 def hash_form(splits: Any) -> str:
-    """What to write instead of splits that give numbers as if they were globs.
+    """The correct form of splits that give numbers where globs are expected.
 
     Args:
         splits: As the file has them.
@@ -52,7 +52,7 @@ def _form(seed: Any, fractions: Mapping[str, float] | None) -> str:
 
 
 def _fractions(given: Mapping[Any, Any]) -> Mapping[str, float] | None:
-    """What was given as fractions of 1; None if it is no such thing, or too much to be shown."""
+    """What was given as fractions of 1; None if it cannot be read so, or is too long to show."""
     found = {str(key): _fraction(value) for key, value in given.items()}
     known = {key: value for key, value in found.items() if value is not None and value > 0}
     total = sum(known.values())
@@ -64,7 +64,7 @@ def _fractions(given: Mapping[Any, Any]) -> Mapping[str, float] | None:
 
 
 def _fraction(value: Any) -> float | None:
-    if isinstance(value, FilledText):  # what a variable holds is not shown
+    if isinstance(value, FilledText):  # the value of a variable is not shown
         return 0.0 if _is_number(scalar(value.strip())) else None
     if isinstance(value, str):
         percent = _PERCENT.fullmatch(value.strip())

@@ -1,16 +1,16 @@
 """Globs on object keys, compiled to one regular expression.
 
 ======  =====================================================================================
-``*``   any text within a segment, none too
-``**``  any text across segments; ``**/`` at the start of a segment also stands for nothing
+``*``   any text within a segment, including none
+``**``  any text across segments; ``**/`` at the start of a segment also matches nothing
 ``?``   one character, not ``/``
-``[]``  one of the characters or ranges within, or none of them after ``!`` or ``^``; never ``/``
-``{}``  one of the alternatives within, between commas
+``[]``  one of these characters or ranges, or none of them after ``!`` or ``^``; never ``/``
+``{}``  one of these alternatives, separated by commas
 ======  =====================================================================================
 
-Everything else stands for itself: upper and lower case differ, a leading dot is nothing special,
-and ``[*]`` is a star. A glob matches whole keys. Expressions are of the kind that both Python's
-``re`` and RE2 (in Arrow) take, so that keys can be matched one by one or by the column.
+Everything else matches itself: upper and lower case differ, a leading dot is not special, and
+``[*]`` is a star. A glob matches whole keys. The expressions work in both Python's ``re`` and RE2
+(in Arrow), so that keys can be matched one by one or by the column.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["Selection", "compile_globs", "glob_regex"]
 
 
 class Selection:
-    """Which keys to take: those that an include glob matches and no exclude glob.
+    """Which keys to include: those that match an include glob and no exclude glob.
 
     Args:
-        include: Globs of which one must match; no glob takes no key.
+        include: Globs of which one must match; without any glob, no key is included.
         exclude: Globs of which none may match.
 
     Raises:
-        ConfigError: ``config.invalid_value``: a glob that cannot be understood.
+        ConfigError: ``config.invalid_value``: an invalid glob.
     """
 
     def __init__(self, include: Sequence[str], exclude: Sequence[str] = ()) -> None:
@@ -39,27 +39,27 @@ class Selection:
         self._exclude = compile_globs(exclude)
 
     def __call__(self, key: str) -> bool:
-        """Whether to take the object of this key."""
+        """Whether to include the object with this key."""
         included = self._include is not None and self._include.fullmatch(key) is not None
         return included and (self._exclude is None or self._exclude.fullmatch(key) is None)
 
 
 def compile_globs(globs: Iterable[str]) -> re.Pattern[str] | None:
-    """One pattern, for ``fullmatch``, that matches what any of the globs does; None for no glob.
+    """One pattern, for ``fullmatch``, that matches if any of the globs does; None without globs.
 
     Raises:
-        ConfigError: ``config.invalid_value``: a glob that cannot be understood.
+        ConfigError: ``config.invalid_value``: an invalid glob.
     """
     patterns = [glob_regex(glob) for glob in globs]
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None
 
 
 def glob_regex(glob: str) -> str:
-    """The regular expression, without anchors, that matches whole keys as the glob does.
+    """The regular expression, without anchors, that matches the same whole keys as the glob.
 
     Raises:
         ConfigError: ``config.invalid_value``: an unclosed ``[`` or ``{``, or a range that is
-            backward or holds ``/``.
+            reversed or contains ``/``.
     """
     return _Parser(glob).sequence(nested=False)
 
@@ -73,7 +73,7 @@ class _Parser:
         self._segment_start = True
 
     def sequence(self, *, nested: bool) -> str:
-        """Everything up to the end, or in braces up to a comma or the closing brace."""
+        """Everything up to the end, or inside braces up to a comma or the closing brace."""
         parts: list[str] = []
         while self._at < len(self._glob):
             if nested and self._glob[self._at] in ",}":
@@ -116,17 +116,17 @@ class _Parser:
             alternatives.append(self.sequence(nested=True))
             ends.append(self._segment_start)
             if self._at == len(self._glob):
-                raise self._wrong("a { is not closed", "write [{] for the character")
+                raise self._wrong("unclosed {", "write [{] for the character")
             if self._next() == "}":
                 break
-        # What follows stands at the start of a segment only if it does after each alternative.
+        # What follows is at the start of a segment only if it is so after each alternative.
         self._segment_start = all(ends)
         return f"(?:{'|'.join(alternatives)})"
 
     def _set(self) -> str:
         closing = self._glob.find("]", self._at + 1 + (self._glob[self._at : self._at + 1] in "!^"))
         if closing < 0:
-            raise self._wrong("a [ is not closed", "write [[] for the character")
+            raise self._wrong("unclosed [", "write [[] for the character")
         body, self._at = self._glob[self._at : closing], closing + 1
         negated = body[0] in "!^"
         ranges = "".join(self._ranges(body[1:] if negated else body))
@@ -138,7 +138,7 @@ class _Parser:
             is_range = body[at + 1 : at + 2] == "-" and at + 2 < len(body)
             low, high = body[at], body[at + 2] if is_range else body[at]
             if low > high or low <= "/" <= high:
-                reason = "is backward" if low > high else "holds a /, which only ** matches"
+                reason = "is reversed" if low > high else "contains a /, which only ** matches"
                 raise self._wrong(f"a range in [] {reason}", "")
             yield re.escape(low) + (f"-{re.escape(high)}" if is_range else "")
             at += 3 if is_range else 1

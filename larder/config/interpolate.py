@@ -1,8 +1,8 @@
-"""``${VARIABLE}`` and ``${VARIABLE:-default}`` in the texts of a file.
+"""``${VARIABLE}`` and ``${VARIABLE:-default}`` in the strings of a file.
 
-``$$`` stands for one dollar sign; a dollar sign before anything else stands for itself. A default
-is taken when the variable is not set or empty, as the shell does. What a variable holds is always
-text: it adds no keys and no lists. Keys are not expanded.
+``$$`` is one dollar sign; a dollar sign before anything else is literal. A default is used if the
+variable is unset or empty, as in the shell. The value of a variable is always a string: it cannot
+add keys or lists. Keys are not expanded.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _TOKEN = re.compile(r"\$\$|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<defau
 
 
 class FilledText(str):
-    """A text of a file after a ``${VARIABLE}`` in it was filled in: it may stand for a number."""
+    """A string of a file in which a ``${VARIABLE}`` was replaced: it may represent a number."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """A text with its variables filled in.
+    """A string with its variables replaced.
 
     Attributes:
-        text: The result; a missing variable leaves nothing behind.
-        variables: Those that are set and went into it.
+        text: The result; a missing variable is replaced by nothing.
+        variables: Those that are set and were used.
         missing: Those that are not set and have no default.
         filled: Whether there was any variable or default.
     """
@@ -44,10 +44,10 @@ class Expansion:
 
 
 def interpolate(text: str, environ: Mapping[str, str]) -> Expansion:
-    """Fill in the variables of ``text``.
+    """Replace the variables in ``text``.
 
     Raises:
-        ValueError: A ``${`` does not begin a variable.
+        ValueError: A ``${`` is not followed by a variable.
     """
     found: list[str] = []
     missing: list[str] = []
@@ -59,7 +59,7 @@ def interpolate(text: str, environ: Mapping[str, str]) -> Expansion:
         if match[0] == "$$":
             return "$"
         if name is None:
-            raise ValueError("'${' begins no variable such as ${NAME} or ${NAME:-default}")
+            raise ValueError("'${' needs a variable, as in ${NAME} or ${NAME:-default}")
         filled = True
         value = environ.get(name)
         if value is None and default is None:
@@ -85,6 +85,7 @@ class _Walk:
     problems: list[ConfigError] = field(default_factory=list)
 
     def value(self, value: Any, path: KeyPath) -> Any:
+        """A value with all variables in its strings replaced."""
         if path in self.overridden:
             return value
         if isinstance(value, dict):
@@ -94,6 +95,7 @@ class _Walk:
         return self.text(value, path) if isinstance(value, str) else value
 
     def text(self, text: str, path: KeyPath) -> str:
+        """A string with its variables replaced; records the problems."""
         try:
             expansion = interpolate(text, self.environ)
         except ValueError as error:
@@ -116,13 +118,13 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """A document with its variables filled in, as far as they can be.
+    """A document with its variables replaced, as far as possible.
 
     Attributes:
         document: The document.
         problems: ``config.missing_variable``, naming all that are missing; and
-            ``config.invalid_value`` for each ``${`` that begins no variable.
-        unfilled: The paths that these concern: what stands there says nothing.
+            ``config.invalid_value`` for each ``${`` without a variable.
+        unfilled: The paths that these concern, whose values mean nothing.
     """
 
     document: Document
@@ -137,12 +139,12 @@ def expand(
     *,
     prefix: str = "",
 ) -> Expanded:
-    """Fill in the variables of every text of a document.
+    """Replace the variables in every string of a document.
 
     Args:
-        document: As it was parsed.
+        document: The parsed document.
         environ: The variables.
-        overridden: Paths that --set replaces: what stands there needs no variables.
+        overridden: Paths that --set replaces: variables there are not needed.
         prefix: What --set puts before the keys of this file, such as ``cluster.``.
     """
     walk = _Walk(document, environ, frozenset(overridden))

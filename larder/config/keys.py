@@ -1,4 +1,4 @@
-"""The keys of dataset and cluster files, and which of them an unknown one may have meant."""
+"""The keys of dataset and cluster files, and suggestions for unknown ones."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Schema", "all_keys", "known_keys", "meant"]
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What a file may say, and how --set and people name it.
+    """What a file may contain, and how --set and messages name it.
 
     Attributes:
-        model: Of its content.
+        model: The model of its content.
         noun: ``dataset`` or ``cluster``.
         prefix: What --set puts before its keys: ``cluster.`` or nothing.
     """
@@ -34,11 +34,11 @@ _SCHEMAS = (Schema(Dataset, "dataset", ""), Schema(Cluster, "cluster", "cluster.
 
 
 def meant(path: KeyPath, schema: Schema, rest: str, *, given: bool) -> str:
-    """Which keys an unknown one may have meant: beside it, else elsewhere, else in the other file.
+    """A suggestion for an unknown key: a sibling, or a key elsewhere or in the other file.
 
     Args:
-        path: Of the unknown key.
-        schema: Of its file.
+        path: Path of the unknown key.
+        schema: Schema of its file.
         rest: What follows the unknown key in --set.
         given: Whether it was given by --set.
     """
@@ -59,7 +59,7 @@ def meant(path: KeyPath, schema: Schema, rest: str, *, given: bool) -> str:
             front = other.prefix if given else ""
             return f"did you mean {' or '.join(f'{front}{key}' for key in same[:3])}?"
         if same:
-            return f"{same[0]} belongs in the file of the {other.noun}"
+            return f"{same[0]} belongs in the {other.noun} file"
     return suggest(last, [f"{start}{key}" for key in beside], "known keys")
 
 
@@ -79,7 +79,7 @@ def all_keys(model: type[BaseModel], *, values_only: bool, prefix: str = "") -> 
 
 
 def known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
-    """The keys that a mapping at ``path`` of ``model`` may have; none where any may stand."""
+    """The keys that a mapping at ``path`` of ``model`` may have; empty if any key is allowed."""
     models: list[type[BaseModel]] = [model]
     for part in path:
         fields = [_fields(each).get(str(part)) for each in models]

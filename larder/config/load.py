@@ -1,7 +1,7 @@
 """The loader of dataset files, cluster files and experiment templates.
 
-A file goes through: YAML with line numbers, ``${VARIABLE}``, --set, the model. Whatever is wrong
-is one `ConfigError` that names the file, the line and the dotted key. Local paths in the files
+The steps are: YAML with line numbers, ``${VARIABLE}``, --set, the model. Every mistake is a
+`ConfigError` that names the file, the line and the dotted key. Local paths in the files
 are relative to the current directory (`larder.config.location.resolve_url`).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -42,10 +42,12 @@ class _Kind(Generic[M]):
 
     @property
     def folder(self) -> str:
+        """The directory of these files below the configuration directory."""
         return f"{self.noun}s"
 
     @property
     def schema(self) -> Schema:
+        """How the file and --set name the keys."""
         return Schema(self.model, self.noun, self.prefix)
 
 
@@ -58,20 +60,23 @@ def load_dataset(
     name: str,
     settings: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
+    *,
+    formats: Collection[str] | None = None,
 ) -> Dataset:
     """Load ``config_dir/datasets/NAME.yaml``.
 
     Args:
-        config_dir: The directory of all configuration, as the user gave it.
-        name: Of the dataset: the file's name without ``.yaml``.
-        settings: All ``--set`` arguments; those that begin with ``cluster.`` are left out here.
+        config_dir: The directory with all configuration files, as the user gave it.
+        name: Name of the dataset: the file's name without ``.yaml``.
+        settings: All ``--set`` arguments; those that begin with ``cluster.`` are ignored.
         environ: For ``${VARIABLE}``; the process's environment if None.
+        formats: What ``shards.format`` may be; any string if None.
 
     Raises:
-        ConfigError: Any ``config.*`` code that says what is wrong, and where.
+        ConfigError: Any ``config.*`` code, with what is wrong and where.
     """
     dataset, _ = parse_settings(settings)
-    return _load(_DATASET, config_dir, name, dataset, environ)
+    return _load(_DATASET, config_dir, name, dataset, environ, {"formats": formats})
 
 
 def load_cluster(
@@ -80,7 +85,7 @@ def load_cluster(
     settings: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Cluster:
-    """Load ``config_dir/clusters/NAME.yaml``; of ``settings``, those with ``cluster.`` count.
+    """Load ``config_dir/clusters/NAME.yaml``; uses the ``settings`` with ``cluster.``.
 
     Args and errors are those of `load_dataset`.
     """
@@ -89,10 +94,10 @@ def load_cluster(
 
 
 def load_template(config_dir: Path, name: str) -> dict[str, Any]:
-    """Load ``config_dir/experiments/NAME``: a mapping, as it stands, variables not filled in.
+    """Load ``config_dir/experiments/NAME``: a mapping, unchanged, variables not replaced.
 
     Args:
-        config_dir: The directory of all configuration.
+        config_dir: The directory with all configuration files.
         name: A file name, or a path below ``experiments`` with ``/``.
 
     Raises:
@@ -130,6 +135,7 @@ def _load(
     name: str,
     settings: Sequence[Setting],
     environ: Mapping[str, str] | None,
+    context: Mapping[str, Any] | None = None,
 ) -> M:
     path = _find(kind, config_dir, name)
     document = yaml.read(path)
@@ -139,7 +145,7 @@ def _load(
             "config.invalid_value",
             f"the file {found}",
             where=document.place(()).where,
-            hint=f"it has to be a {kind.noun}: lines of key: value",
+            hint=f"describe a {kind.noun} in lines of key: value",
         )
     expanded = expand(
         document,
@@ -153,11 +159,11 @@ def _load(
             document = apply(document, [setting])
         except ConfigError as error:
             problems.append(error)
-    model, wrong = _validated(kind, _named(document, name), name)
+    model, wrong = _validated(kind, _named(document, name), name, context)
     problems += refusal(wrong, document, expanded.unfilled)
     if problems:
         raise ProblemsError(problems)
-    assert model is not None, "a value that nothing is wrong with makes a model"
+    assert model is not None, "without problems there is a model"
     return model
 
 
@@ -169,9 +175,9 @@ def _find(kind: _Kind[M], config_dir: Path, name: str) -> Path:
     if not folder.is_dir():
         raise ConfigError(
             "config.unreadable",
-            "there is no such directory",
+            "no such directory",
             where=str(folder),
-            hint="run it where configs/ is, or name that directory by --config-dir",
+            hint="run the command where configs/ is, or pass --config-dir",
         )
     raise ConfigError(
         f"config.unknown_{kind.noun}",
@@ -187,11 +193,15 @@ def _named(document: Document, name: str) -> Document:
     return replace(document, value={"name": name, **document.value})
 
 
-def _validated(kind: _Kind[M], document: Document, name: str) -> tuple[M | None, list[Problem]]:
-    """The model, None if the document does not make one, and all that is wrong."""
+def _validated(
+    kind: _Kind[M], document: Document, name: str, context: Mapping[str, Any] | None
+) -> tuple[M | None, list[Problem]]:
+    """The model, or None if the document is invalid, and all problems."""
     model, problems = None, []
     try:
-        model = kind.model.model_validate(document.value, by_alias=True, by_name=False)
+        model = kind.model.model_validate(
+            document.value, by_alias=True, by_name=False, context=dict(context or {})
+        )
     except ValidationError as error:
         problems = translate(error, kind.schema, document)
     found = document.value["name"]
@@ -200,6 +210,6 @@ def _validated(kind: _Kind[M], document: Document, name: str) -> tuple[M | None,
         not_that = instead(found, document, ("name",))
         given = kind.prefix if document.place(("name",)).line == 0 else ""
         message = f"{given}name: expected {name}, the name of the file{not_that}"
-        hint = "rename one of the two, or leave name out"
+        hint = "rename one of the two, or omit name"
         problems.append(Problem(("name",), "config.invalid_value", message, hint))
     return model, problems

@@ -1,4 +1,4 @@
-"""Where a URL of a file points, and whether the source and the storage overlap."""
+"""Where a URL in a file points, and whether the source and the storage overlap."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from larder.config.secrets import holds_url_with_credentials
-from larder.config.urls import NO_CREDENTIALS
+from larder.config.urls import NO_CREDENTIALS, parse_url
 from larder.errors import ConfigError
 
 if TYPE_CHECKING:
-    from larder.config.models import Location  # imports pydantic, which a light install lacks
+    from larder.config.models import (
+        Location,
+    )  # imports pydantic, which a light install does not have
 
-__all__ = ["check_overlap", "directory", "is_path", "resolve_url"]
+__all__ = ["check_overlap", "directory", "resolve_url"]
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _STORE = re.compile(r"(?:s3|gs|gcs|file|memory|https?|ftp):/", re.IGNORECASE)
-"""The beginning of a URL, of which a path has lost a slash."""
-
-
-def is_path(url: str) -> bool:
-    """Whether ``url`` is a plain path: it has no ``scheme://``."""
-    return not _URL.fullmatch(url)
+"""The beginning of a URL that has lost a slash."""
 
 
 def resolve_url(url: str, base: Path) -> str:
@@ -32,38 +28,38 @@ def resolve_url(url: str, base: Path) -> str:
     Args:
         url: A URL, an absolute path, a path from the home directory (``~/data``), or a path
             relative to ``base``.
-        base: Of relative paths; for what stands in a dataset or cluster file, the current
-            directory, not the directory of the file.
+        base: The directory that relative paths start from; for dataset and cluster files the
+            current directory, not the directory of the file.
 
     Returns:
-        A URL of another scheme as it is; a path as an absolute path without ``..``, links kept.
+        A URL with a scheme unchanged; a path as an absolute path without ``..``, links kept.
 
     Raises:
-        ConfigError: ``config.path``: there is no such home directory.
+        ConfigError: ``config.path``: no such home directory.
     """
-    if not is_path(url):
+    if parse_url(url).scheme:
         return url
     return os.path.abspath(base / _at_home(Path(url)))
 
 
 def directory(path: Path, flag: str) -> Path:
-    """A directory of this machine that a flag names, with its ``~`` filled in.
+    """A directory of this machine that a flag names, with ``~`` expanded.
 
-    A shell fills in that of ``--output ~/x``, and not that of ``--output=~/x``.
+    A shell expands it in ``--output ~/x``, but not in ``--output=~/x``.
 
     Args:
-        path: As it was given; relative ones stay so.
+        path: As it was given; relative paths stay relative.
         flag: Names it in the error.
 
     Raises:
-        ConfigError: ``config.path``: it is the URL of a store, or there is no such home
-            directory; ``config.secret``: it holds credentials, which would be part of names.
+        ConfigError: ``config.path``: the URL of a store, or no such home directory;
+            ``config.secret``: it contains credentials, which would become part of names.
     """
     hint = "name a directory of this machine"
     if holds_url_with_credentials(str(path)):
         raise ConfigError("config.secret", NO_CREDENTIALS, where=flag, hint=hint)
     if _STORE.match(str(path)):
-        raise ConfigError("config.path", "it is a URL", where=flag, hint=hint)
+        raise ConfigError("config.path", "a URL is not allowed here", where=flag, hint=hint)
     return _at_home(path, flag)
 
 
@@ -71,25 +67,25 @@ def _at_home(path: Path, where: str = "") -> Path:
     try:
         return path.expanduser()
     except RuntimeError:
-        hint = "write the whole path, or ./ in front of a name that begins with ~"
-        message = "there is no such home directory"
+        hint = "write the full path, or ./ before a name that begins with ~"
+        message = "no such home directory"
         raise ConfigError("config.path", message, where=where, hint=hint) from None
 
 
 def check_overlap(
     source: Location, local_root_url: str, *, storage_endpoint: str | None = None
 ) -> None:
-    """Refuse a source inside the local URL, or the reverse.
+    """Refuse a source inside the storage, or the reverse.
 
-    What Larder writes would be listed as source by the next run, or overwrite the source.
+    The next run would list what Larder wrote as part of the source, or Larder would overwrite it.
     Directories are compared by their real paths, buckets by whole segments of the prefix:
-    ``s3://b/data`` and ``s3://b/database`` do not overlap. Buckets of different endpoints never
-    do; an endpoint that only AWS_ENDPOINT_URL knows of has to be filled in by the caller.
+    ``s3://b/data`` and ``s3://b/database`` do not overlap. Buckets at different
+    endpoints never do; the caller has to fill in an endpoint that comes from AWS_ENDPOINT_URL.
 
     Args:
         source: The source.
         local_root_url: Where Larder will write.
-        storage_endpoint: Endpoint of ``local_root_url``, where it has one.
+        storage_endpoint: Endpoint of ``local_root_url``, if it has one.
 
     Raises:
         ConfigError: ``config.overlap``.
@@ -100,26 +96,27 @@ def check_overlap(
     if theirs[:shorter] != ours[:shorter]:
         return
     if theirs == ours:
-        relation = "the source and the local URL are the same place"
+        relation = "the source and the storage are the same place"
     elif len(theirs) < len(ours):
-        relation = f"the local URL {local_root_url} lies inside the source {source.url}"
+        relation = f"the storage {local_root_url} is inside the source {source.url}"
     else:
-        relation = f"the source {source.url} lies inside the local URL {local_root_url}"
+        relation = f"the source {source.url} is inside the storage {local_root_url}"
     raise ConfigError(
         "config.overlap",
         relation,
         where="source.url",
-        hint="keep them apart: give one of them a prefix or directory of its own",
+        hint="give one of them a prefix or directory of its own",
     )
 
 
 def _segments(url: str, endpoint: str | None) -> tuple[str, ...]:
-    """The place as segments, of which a containing place has the first few.
+    """The place as segments; a place that contains it has the first of these.
 
-    URLs are taken literally, as `larder.store.open_store` does: no percent-decoding.
+    URLs are taken literally, without percent-decoding, as in `larder.store.open_store`.
     """
-    match = _URL.fullmatch(url)
-    scheme, rest = (match[1].lower(), match[2]) if match else ("file", os.path.expanduser(url))
+    scheme, rest = parse_url(url)
+    if not scheme:
+        return _directory(os.path.expanduser(rest))
     if scheme == "file":
         return _directory(rest)
     segments = (segment for segment in rest.split("/") if segment)

@@ -1,4 +1,4 @@
-"""What a dataset file and a cluster file may say: frozen models that refuse unknown keys."""
+"""The contents of dataset and cluster files: frozen models that refuse unknown keys."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticKnownError
 
 from larder.config.fields import (
     Bytes,
@@ -54,26 +56,26 @@ __all__ = [
 ]
 
 GLOBS_TAG, HASH_TAG = "(globs)", "(hash)"
-"""The kinds of splits in the locations of pydantic's errors: no key of a file looks so."""
+"""The kinds of splits in the locations of pydantic's errors: cannot be keys of a file."""
 
 _SHOWN = 5
 
 
 class Model(BaseModel):
-    """Base of all models: frozen, strict, and a key that is not declared is an error."""
+    """Base of all models: frozen and strict; undeclared keys are an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, strict=True)
 
 
 class Location(Model):
-    """A bucket prefix or a directory, and how to reach it. Credentials never stand here."""
+    """A bucket prefix or a directory, and how to reach it. Never contains credentials."""
 
     url: Url = Field(description="s3://bucket/prefix, file:///dir or a path")
     region: Region | None = Field(None, description="region of the bucket, such as us-west-2")
     endpoint: Endpoint | None = Field(
-        None, description="URL of an S3 server that is not AWS's own, such as http://127.0.0.1:9000"
+        None, description="URL of an S3-compatible server other than AWS: http://127.0.0.1:9000"
     )
-    profile: Text | None = Field(None, description="profile of the AWS credentials file to use")
+    profile: Text | None = Field(None, description="profile in the AWS credentials file")
 
     @field_validator("region", "endpoint", "profile")
     @classmethod
@@ -85,21 +87,21 @@ class Source(Location):
     """Where the data lives."""
 
     include: Globs = Field(
-        ("**",), description="keys to take: one glob or several; * within a segment, ** across them"
+        ("**",), description="keys to include: one glob or a list; * within a segment, ** across"
     )
-    exclude: GlobList = Field((), description="keys to leave out, after include: a list of globs")
+    exclude: GlobList = Field((), description="keys to exclude from those: a list of globs")
 
 
 class HashSplits(Model):
     """Splits by a seeded hash of the sample key: stable as the dataset grows."""
 
-    by: Literal["hash"] = Field(description="hash: by the hash of the sample key")
+    by: Literal["hash"] = Field(description="hash: by a seeded hash of the sample key")
     seed: Whole = Field(description="seed of the hash: any whole number")
     fractions: dict[SplitName, Number] = Field(
         min_length=1, description="fraction of each split, above 0; fractions add up to 1"
     )
     group: Text | None = Field(
-        None, description="regular expression; samples whose first group agrees stay together"
+        None, description="regular expression; samples with the same first group stay together"
     )
 
     @field_validator("fractions")
@@ -118,7 +120,7 @@ class HashSplits(Model):
             except (re.error, OverflowError, RecursionError) as error:
                 raise RefusedError("not a regular expression", detail=str(error)) from None
             if groups < 1:
-                raise RefusedError("the pattern needs one group, such as patient-(\\d+)")
+                raise RefusedError("the pattern needs a group, as in patient-(\\d+)")
         return value
 
 
@@ -126,13 +128,13 @@ class Labels(Model):
     """Where the label of a sample comes from."""
 
     source: Literal["folder"] = Field(
-        "folder", alias="from", description="folder: the immediate parent is the class"
+        "folder", alias="from", description="folder: the immediate parent folder is the class"
     )
     files: dict[SplitName, Text] = Field(
-        {}, description="for a split: key in the source of a file that maps names to classes"
+        {}, description="by split: key in the source of a file with lines NAME CLASS"
     )
     classes: Texts | None = Field(
-        None, description="the classes in order, instead of all that occur, sorted by bytes"
+        None, description="the classes in order; null: all classes found, sorted by bytes"
     )
 
     @field_validator("classes")
@@ -140,7 +142,7 @@ class Labels(Model):
     def _once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         twice = next((name for name, count in Counter(value or ()).items() if count > 1), None)
         if twice is not None:
-            message, detail = "a class is named twice", repr(twice)
+            message, detail = "duplicate class", repr(twice)
             raise RefusedError(message, code="config.label", detail=detail)
         return value
 
@@ -148,31 +150,43 @@ class Labels(Model):
 class Shards(Model):
     """The container files that training reads."""
 
-    format: Literal["webdataset"] = Field("webdataset", description="container of the shards")
+    format: Text = Field(
+        "webdataset", description="format of the shards: one of those in the reference"
+    )
     bytes: Bytes = Field(
-        150_000_000, ge=1, description="target size of a shard: bytes, or text such as 150 MB"
+        150_000_000, ge=1, description="target size of a shard: bytes, or a string such as 150 MB"
     )
     count_min: Annotated[Whole | None, OrNull] = Field(
         None,
         ge=1,
         le=100_000,
-        description="least shards of a split, 1 to 100,000: they become smaller until then",
+        description="minimum number of shards of a split, 1 to 100,000; null: no minimum",
     )
     shuffle_seed: Annotated[Whole | None, OrNull] = Field(
         None, description="seed of a global shuffle, a whole number; null keeps key order"
     )
+
+    @field_validator("format", mode="before")
+    @classmethod
+    def _known(cls, value: Any, info: ValidationInfo) -> Any:
+        formats = (info.context or {}).get("formats")
+        known = sorted(formats) if formats else [value]
+        if value not in known:
+            expected = " or ".join(map(repr, known))
+            raise PydanticKnownError("literal_error", {"expected": expected})
+        return value
 
 
 class Cache(Model):
     """The LMDB cache."""
 
     records: Literal["encoded", "decoded"] = Field(
-        "encoded", description="the parts' own bytes, or images decoded to arrays"
+        "encoded", description="encoded: the original bytes; decoded: images as arrays"
     )
 
 
 class Experiment(Model):
-    """The config to hand over."""
+    """The experiment config to emit."""
 
     template: Text | None = Field(
         None, description="file in configs/experiments; null: default.yaml"
@@ -187,7 +201,7 @@ def _everything() -> dict[str, tuple[str, ...]]:
 
 
 def _kind_of_splits(value: Any) -> str:
-    """``by: hash``, or fractions by split, make a seeded hash; splits may have these names too."""
+    """``by: hash``, or fractions by split, is a seeded hash; splits may have these names too."""
     if isinstance(value, dict):
         hashed = value.get("by") == "hash" or isinstance(value.get("fractions"), dict)
         return HASH_TAG if hashed else GLOBS_TAG
@@ -195,35 +209,35 @@ def _kind_of_splits(value: Any) -> str:
 
 
 class Dataset(Model):
-    """A named body of data: what it is, where it lives, how it is shaped."""
+    """A dataset: what it is, where it lives and how it is shaped."""
 
     name: Name = Field(description="name of the dataset: that of the file; may be left out")
-    description: Text = Field("", description="for people")
+    description: Text = Field("", description="free text")
     source: Source = Field(description="where the data lives")
     splits: Annotated[
         Annotated[dict[SplitName, Globs], Tag(GLOBS_TAG)] | Annotated[HashSplits, Tag(HASH_TAG)],
         Discriminator(_kind_of_splits),
     ] = Field(
         default_factory=_everything,
-        description="globs by split, first match wins, such as {train: 'train/**'}; or a keyed "
+        description="globs by split, first match wins, such as {train: 'train/**'}; or a seeded "
         "hash: {by: hash, seed: 7, fractions: {train: 0.9, validation: 0.1}}",
     )
     labels: Labels | None = Field(
-        None, description="where the label of a sample comes from; null: there are none"
+        None, description="where the label of a sample comes from; null: no labels"
     )
     mirror: Flag = Field(True, description="copy the source's objects to the storage first")
     shards: Shards = Field(Shards(), description="the container files that training reads")
     validate_: Literal["none", "header", "decode"] = Field(
-        "header", alias="validate", description="how images are checked while they are sharded"
+        "header", alias="validate", description="how images are checked while shards are written"
     )
     on_bad_key: Literal["fail", "skip"] = Field(
-        "fail", description="what to do about a key that WebDataset's readers would skip or merge"
+        "fail", description="what to do about a key that WebDataset readers would skip or merge"
     )
     on_bad_sample: Literal["fail", "skip"] = Field(
         "fail", description="what to do about an image that cannot be decoded"
     )
-    cache: Cache | None = Field(None, description="the LMDB cache; null: none")
-    experiment: Experiment = Field(Experiment(), description="the config to hand over")
+    cache: Cache | None = Field(None, description="the LMDB cache; null: no cache")
+    experiment: Experiment = Field(Experiment(), description="the experiment config to emit")
 
     @field_validator("splits", mode="before")
     @classmethod
@@ -236,7 +250,7 @@ class Dataset(Model):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if not isinstance(self.splits, HashSplits) and not self.splits:
-            raise RefusedError("splits: at least one is needed")
+            raise RefusedError("splits: at least one split is required")
         if self.labels:
             names = set(self.split_names)
             unknown = [repr(split) for split in self.labels.files if split not in names]
@@ -253,33 +267,33 @@ class Dataset(Model):
 
     @property
     def validation(self) -> Literal["none", "header", "decode"]:
-        """How images are checked; a decoded cache needs every image to decode."""
+        """How images are checked; a decoded cache requires that every image can be decoded."""
         return "decode" if self.cache and self.cache.records == "decoded" else self.validate_
 
 
 class Mount(Model):
-    """A directory of every node, and where training containers see it."""
+    """A directory that exists on every node, and where training containers see it."""
 
     host_path: Text = Field(description="absolute path on the node")
     container_path: Text = Field(description="absolute path in the container")
-    read_only: Flag = Field(True, description="whether containers may not write there")
+    read_only: Flag = Field(True, description="whether the mount is read-only for containers")
 
 
 class Nodes(Model):
     """The machines that train."""
 
     disk_bytes: Annotated[Annotated[Bytes, Field(ge=0)] | None, OrNull] = Field(
-        None, description="disk of a node: bytes, or text such as 500 GB; null: not known"
+        None, description="disk size of a node: bytes, or a string such as 500 GB; null: unknown"
     )
     mounts: Annotated[tuple[Mount, ...], Field(strict=False)] = Field(
-        (), description="directories that every node has, and where containers see them"
+        (), description="directories that exist on every node, and where containers see them"
     )
 
 
 class Consumer(Model):
-    """What the emitted config is for."""
+    """The system that the emitted config is for."""
 
-    kind: Literal["determined"] = Field("determined", description="what the config is for")
+    kind: Literal["determined"] = Field("determined", description="the system")
     release: str = Field(
         "0.38",
         pattern=r"^[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4})?$",
@@ -290,17 +304,17 @@ class Consumer(Model):
 class Copy(Model):
     """Limits of the copy."""
 
-    engine: Literal["auto", "native"] = Field("auto", description="what copies")
+    engine: Literal["auto", "native"] = Field("auto", description="the copy engine")
     concurrency: Whole = Field(
-        32, ge=1, le=1024, description="objects under way at once, 1 to 1024"
+        32, ge=1, le=1024, description="maximum number of objects in progress, 1 to 1024"
     )
     memory_bytes: Bytes = Field(
         128 * 1024**2,
         ge=1024**2,
-        description="bytes held in memory at once, 1 MiB or more, or text such as 128 MiB",
+        description="maximum bytes of objects in memory, 1 MiB or more, such as 128 MiB",
     )
     max_cost_usd: Annotated[Annotated[Number, Field(ge=0)] | None, OrNull] = Field(
-        None, description="refuse a plan that costs more, US dollars; null: no limit"
+        None, description="refuse a plan that costs more, in US dollars; null: no limit"
     )
 
 
@@ -309,10 +323,12 @@ class Runner(Model):
 
     kind: Literal["local"] = Field("local", description="what runs the batches: this machine")
     workers: Annotated[Annotated[Whole, Field(ge=1, le=1024)] | None, OrNull] = Field(
-        None, description="batches at once, 1 to 1024; null: one per core"
+        None, description="maximum number of concurrent batches, 1 to 1024; null: one per core"
     )
     batch_bytes: Bytes = Field(
-        1_000_000_000, ge=1, description="bytes of one batch, one task run, or text such as 1 GB"
+        1_000_000_000,
+        ge=1,
+        description="size of a batch (a task run): bytes, or a string such as 1 GB",
     )
 
 
@@ -320,9 +336,9 @@ class Cluster(Model):
     """Where training runs."""
 
     name: Name = Field(description="name of the cluster: that of the file; may be left out")
-    description: Text = Field("", description="for people")
-    storage: Location = Field(description="where everything is written and training reads")
+    description: Text = Field("", description="free text")
+    storage: Location = Field(description="where Larder writes and training reads")
     nodes: Nodes = Field(Nodes(), description="the machines that train")
-    consumer: Consumer = Field(Consumer(), description="what the emitted config is for")
+    consumer: Consumer = Field(Consumer(), description="the system that the config is for")
     copy_: Copy = Field(Copy(), alias="copy", description="limits of the copy")
     runner: Runner = Field(Runner(), description="what runs the batches")

@@ -1,4 +1,4 @@
-"""What a model refuses, in plain words, with the place in the file."""
+"""What a model refuses, in plain words, with the position in the file."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _PATTERNS = {
 }
 
 _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
-    "string_type": lambda ctx: "a text",
-    "string_unicode": lambda ctx: "a text in UTF-8",
+    "string_type": lambda ctx: "a string",
+    "string_unicode": lambda ctx: "a string in UTF-8",
     "int_type": lambda ctx: "a whole number",
     "int_parsing": lambda ctx: "a whole number",
     "int_from_float": lambda ctx: "a whole number",
@@ -47,22 +47,22 @@ _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
     "list_type": lambda ctx: "a list",
     "literal_error": lambda ctx: str(ctx["expected"]).replace("'", ""),
     "string_pattern_mismatch": lambda ctx: _PATTERNS.get(
-        ctx["pattern"], f"a text that matches {ctx['pattern']}"
+        ctx["pattern"], f"a string that matches {ctx['pattern']}"
     ),
     "greater_than": lambda ctx: f"more than {ctx['gt']:,}",
     "greater_than_equal": lambda ctx: f"{ctx['ge']:,} or more",
     "less_than": lambda ctx: f"less than {ctx['lt']:,}",
     "less_than_equal": lambda ctx: f"{ctx['le']:,} or less",
-    "too_short": lambda ctx: f"{ctx['min_length']} or more entries",
-    "string_too_short": lambda ctx: "a text that is not empty",
-    "unfit_text": lambda ctx: "a text in UTF-8 without NUL",
-    "bytes_type": lambda ctx: "bytes such as 150 MB or 128 MiB",
+    "too_short": lambda ctx: f"at least {ctx['min_length']} entries",
+    "string_too_short": lambda ctx: "a non-empty string",
+    "unfit_text": lambda ctx: "a string in UTF-8 without NUL",
+    "bytes_type": lambda ctx: "a size such as 150 MB or 128 MiB",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a file: what, at which path, and what to do."""
+    """One mistake in a file: what is wrong, at which path, and what to do."""
 
     path: KeyPath
     code: str
@@ -73,15 +73,15 @@ class Problem:
 def refusal(
     problems: Sequence[Problem], document: Document, unfilled: Collection[KeyPath] = ()
 ) -> list[ConfigError]:
-    """The problems as errors, by their place in the file.
+    """The problems as errors, in the order of the file.
 
-    Unknown keys come first: a key that is missing is often one that was misspelt.
+    Unknown keys come first: a missing key is often a misspelt one.
 
     Args:
-        problems: All that is wrong.
-        document: Where.
-        unfilled: Paths of variables that are not set: what is said about these, or about what
-            holds them, follows from that.
+        problems: All problems.
+        document: The document that has them.
+        unfilled: Paths of variables that are not set: problems of these paths, or of what
+            contains them, are only consequences.
     """
 
     def order(problem: Problem) -> tuple[bool, int]:
@@ -94,7 +94,7 @@ def refusal(
         )
 
     def message(problem: Problem) -> str:
-        place = document.place(problem.path)  # one of --set is the key that the message begins with
+        place = document.place(problem.path)  # with --set, the message begins with the key itself
         key = place.where.removeprefix("--set ") if place.line == 0 else ""
         return problem.message.removeprefix(f"{key}: ") if key else problem.message
 
@@ -113,8 +113,8 @@ def refusal(
 def translate(error: ValidationError, schema: Schema, document: Document) -> list[Problem]:
     """The problems of a document that a model refused.
 
-    No value that came from an environment variable is repeated; the variable is named instead.
-    Nor is any text that was given by --set, or that may be a credential.
+    Values of environment variables are not repeated; the variable is named instead. Nor are
+    strings that were given by --set, or that may be credentials.
     """
     details = error.errors(include_url=False)
     return [_problem(detail, schema, document) for detail in details]
@@ -134,7 +134,7 @@ def _problem(detail: ErrorDetails, schema: Schema, document: Document) -> Proble
 
 
 def _key(path: KeyPath, schema: Schema, document: Document) -> str:
-    """A key as people write it: in --set, those of a cluster have ``cluster.`` in front."""
+    """A key as users write it: with the prefix ``cluster.`` for a cluster's key in --set."""
     parts = tuple(part if isinstance(part, int) or shown(part) else "..." for part in path)
     return f"{schema.prefix if document.place(path).line == 0 else ''}{dotted(parts)}"
 
@@ -142,7 +142,7 @@ def _key(path: KeyPath, schema: Schema, document: Document) -> str:
 def _unknown(path: KeyPath, schema: Schema, document: Document) -> Problem:
     place, key, rest = document.place(path), _key(path, schema, document), ""
     given = place.line == 0
-    if given:  # the whole key of --set, though its first part may be unknown already
+    if given:  # the full key of --set, though its first part may already be unknown
         whole = place.where.removeprefix("--set ")
         rest = whole[len(key) :] if whole.startswith(f"{key}.") else ""
     hint = meant(path, schema, rest, given=given)
@@ -151,7 +151,7 @@ def _unknown(path: KeyPath, schema: Schema, document: Document) -> Problem:
 
 
 def _refused(path: KeyPath, detail: ErrorDetails, schema: Schema, document: Document) -> Problem:
-    """A rule of our own models: its message is plain already."""
+    """A rule of Larder's own models: its message is already plain."""
     error = detail.get("ctx", {}).get("error")
     refused = error if isinstance(error, RefusedError) else RefusedError(str(error))
     message = str(refused)
@@ -176,7 +176,7 @@ def _unexpected(path: KeyPath, detail: ErrorDetails, schema: Schema, document: D
     message = f"{key}: {text}{instead(value, document, path)}"
     hint = _advice(kind, value, context)
     if hint == _QUOTES and document.place(path).where == f"--set {key}":
-        hint = f"put it in quotes of its own: --set '{key}=\"{value}\"'"
+        hint = f"add quotes: --set '{key}=\"{value}\"'"
     return Problem(path, "config.invalid_value", message, hint)
 
 
@@ -187,11 +187,11 @@ def _advice(kind: str, value: Any, context: dict[str, Any]) -> str:
     if kind == "string_type" and isinstance(value, int | float):
         return _QUOTES
     if kind in ("int_type", "float_type") and isinstance(value, str) and _is_number(value):
-        return "take it out of its quotes"
+        return "remove the quotes"
     if kind == "int_type" and isinstance(value, float) and value.is_integer():
-        return "write it without a point or an exponent"
+        return "write it without a decimal point or exponent"
     if kind == "model_type" and value in ("none", "None", "no", "off"):
-        return "leave the key out, or write null, for none"
+        return "omit the key, or write null"
     if kind == "literal_error" and isinstance(value, str):
         near = nearest(value, re.findall(r"'([^']*)'", str(context["expected"])))
         return f"did you mean {near[0]}?" if near else ""
@@ -203,10 +203,10 @@ def _is_number(text: str) -> bool:
 
 
 def instead(value: Any, document: Document, path: KeyPath) -> str:
-    """What a message says of the value that was not expected: ``, not 'x'``; or nothing."""
+    """What a message says about the unexpected value: ``, not 'x'``, or nothing."""
     variables = document.variables.get(path, ())
     if variables:
-        return f", not what {' and '.join(variables)} holds"
+        return f", not the value of {' and '.join(variables)}"
     if isinstance(value, dict | list):
         return f", not a {'mapping' if isinstance(value, dict) else 'list'}"
     if isinstance(value, str):
@@ -218,12 +218,12 @@ def instead(value: Any, document: Document, path: KeyPath) -> str:
 
 
 def _may_repeat(path: KeyPath, document: Document) -> bool:
-    """Whether a text stands in the file itself: neither in a variable nor in --set."""
+    """Whether a string comes from the file itself, not from a variable or --set."""
     return document.place(path).line > 0 and path not in document.variables
 
 
 def _path(detail: ErrorDetails, value: Any) -> KeyPath:
-    """The path in the file: pydantic's location without the names of union branches."""
+    """The path in the file: pydantic's location without the names of union members."""
     path: KeyPath = ()
     for part in detail["loc"]:
         keys: Container[Any] = value if isinstance(value, dict) else ()

@@ -1,10 +1,12 @@
 """JSON Schemas of the dataset and cluster files, for editors.
 
-``python -m larder.config.schema`` writes them to configs/schema; a test holds them to the models.
+``python -m larder.config.schema`` writes them to configs/schema; a test checks that they are
+current.
 
-Editors show what a schema says of a mistake, so that a mistake has one error, at its own path: no
-``anyOf``, of which a validator can only tell that nothing fitted. A value that is no free text may
-be a text with a ``${VARIABLE}``; any other value is held to the type (``if`` and ``else``).
+Editors show the errors that a schema gives, so each mistake should be one error, at its own path:
+there is no ``anyOf``, for which a validator only reports that nothing matched. A value that is not
+free text may be a string with a ``${VARIABLE}``; otherwise its type is checked (``if`` and
+``else``).
 """
 
 from __future__ import annotations
@@ -36,8 +38,10 @@ _BOUNDS = {"ge": "minimum", "le": "maximum"}
 
 
 def schema(model: type[BaseModel]) -> Node:
-    """The JSON Schema of a file as it is written: ``name`` may be left out, and a value that is
-    no free text may be a text with a ``${VARIABLE}`` in it.
+    """The JSON Schema of a file as users write it.
+
+    ``name`` may be omitted, and a value that is not free text may be a string with a
+    ``${VARIABLE}`` in it.
     """
     generated = model.model_json_schema(by_alias=True)
     generated["required"].remove("name")
@@ -45,12 +49,12 @@ def schema(model: type[BaseModel]) -> Node:
 
 
 def text(model: type[BaseModel]) -> str:
-    """The file of a schema, byte for byte."""
+    """The content of a schema file."""
     return json.dumps(schema(model), indent=2, ensure_ascii=False) + "\n"
 
 
 def _plain(node: Node) -> Node:
-    """A schema without what only pydantic needs, and without alternatives."""
+    """A schema without pydantic's own keywords, and without alternatives."""
     node = {key: value for key, value in node.items() if key != "title"}
     shown = {key: node.pop(key) for key in _SHOWN if key in node}
     for names in ("properties", "$defs"):
@@ -69,7 +73,7 @@ def _plain(node: Node) -> Node:
 
 
 def _together(node: Node) -> Node:
-    """The alternatives of a node as one schema with several types."""
+    """The alternatives of a node as a single schema with several types."""
     branches = [*_flat(node)]
     inner = [branch for branch in branches if "$ref" in branch]
     if inner:
@@ -84,7 +88,7 @@ def _together(node: Node) -> Node:
 
 
 def _flat(node: Node) -> Iterator[Node]:
-    """The alternatives without nesting, with the bounds that pydantic keeps beside them."""
+    """The alternatives without nesting, with the bounds that pydantic keeps next to them."""
     bounds = {_BOUNDS[key]: node[key] for key in _BOUNDS if key in node}
     for branch in node["anyOf"]:
         numeric = branch.get("type") in ("integer", "number")
@@ -105,14 +109,14 @@ def _or_variable(node: Node) -> Node:
 
 
 def _splits(globs: Node, hashed: Node) -> Node:
-    """Globs, or a seeded hash if it is there: as `larder.config.models` tells them apart."""
+    """Globs or a seeded hash, distinguished as in `larder.config.models`."""
     fractions = {"required": ["fractions"], "properties": {"fractions": {"type": "object"}}}
     by_hash = {"required": ["by"], "properties": {"by": {"const": "hash"}}}
     return {"if": {"anyOf": [fractions, by_hash]}, "then": hashed, "else": globs}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the schemas, each only if it differs, and name those written on stdout."""
+    """Write the schemas that differ, and print the names of those written."""
     parser = argparse.ArgumentParser(prog="python -m larder.config.schema", description=__doc__)
     parser.add_argument("directory", nargs="?", type=Path, default=Path("configs/schema"))
     directory = parser.parse_args(arguments).directory

@@ -1,4 +1,4 @@
-"""Which texts may be credentials, so that nothing records or shows them. Pure."""
+"""Which strings may be credentials, so that they are neither recorded nor shown. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIGNED = re.compile(
     r"(?i:x-(?:amz|goog)-(?:signature|credential|security-token)\s*(?:=|%3d))"
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
 )
-"""Parameters of presigned URLs, and access keys: nothing else looks so, not even a path."""
+"""Parameters of presigned URLs, and access keys: nothing else looks like these, not even paths."""
 
 _SIGNING_PARAMETERS = {
     "access_key",
@@ -50,11 +50,11 @@ _USER = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*:/"
     r"(?:/[^/\s]*|/?[^/\s:@]*:(?![0-9]{1,5}(?:/|\Z))[^\s@]*)@"
 )
-"""A user in a URL, of which a path may have lost a slash; secrets of AWS may hold slashes."""
+"""A user in a URL, which may have lost a slash; AWS secrets may contain slashes."""
 
 _CREDENTIALS = re.compile(
     r"(?:AKIA|ASIA)[A-Z0-9]{8}"  # AWS access keys
-    r"|[A-Za-z0-9+/]{30}"  # AWS secrets, and whatever else is long and without a break
+    r"|[A-Za-z0-9+/]{30}"  # AWS secrets, and other long strings without a break
     r"|://[^/\s]*[@:][^/\s]*@|://[^/\s]*@"
     r"|(?:secret|password|passwd|token|signature|credential|api_?key)"
     r"|\b(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|sk-|eyJ[A-Za-z0-9_-]{6})"
@@ -64,20 +64,20 @@ _CREDENTIALS = re.compile(
 
 
 def holds_url_with_credentials(text: str) -> bool:
-    """Whether a URL with a user in it, or a presigned one, stands anywhere in a text."""
+    """Whether a string contains a URL with a user in it, or a presigned URL."""
     return _USER.search(text) is not None or is_signed(text)
 
 
 def is_signed(url: str) -> bool:
-    """Whether a URL or a path holds what only presigned URLs and access keys look like."""
+    """Whether a URL or path contains what only presigned URLs and access keys contain."""
     return _SIGNED.search(url) is not None
 
 
 def holds_credentials(scheme: str, rest: str) -> bool:
-    """Whether there are a user, a password, or signing parameters.
+    """Whether a URL has a user, a password, or signing parameters.
 
-    An AWS secret may hold a slash, so that ``s3://KEY:SEC/RET@bucket`` seems to have the bucket
-    ``KEY:SEC``: no name of a host or a bucket has a colon but in front of a port.
+    An AWS secret may contain a slash, so that ``s3://KEY:SEC/RET@bucket`` seems to have the bucket
+    ``KEY:SEC``: names of hosts and buckets have no colon, except before a port.
     """
     authority = rest.partition("/")[0]
     port = re.search(r":[0-9]{0,5}\Z", authority)
@@ -88,7 +88,7 @@ def holds_credentials(scheme: str, rest: str) -> bool:
 
 
 def signs(rest: str) -> bool:
-    """Whether a query holds a parameter that is a credential by its name."""
+    """Whether a query has a parameter whose name is that of a credential."""
     _, mark, query = rest.partition("?")
     if not mark:
         return False
@@ -100,7 +100,7 @@ def signs(rest: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """``text`` in quotes for a message; empty if it is long or may be a credential."""
+    """``text`` in quotes, for a message; empty if it is long or may be a credential."""
     if not _PLAIN.fullmatch(text) or _CREDENTIALS.search(text):
         return ""
     return repr(text)

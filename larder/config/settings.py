@@ -1,8 +1,8 @@
 """``--set key.path=value``: one value of a dataset or cluster file, given on the command line.
 
-A value that begins with ``[``, ``{`` or a quote is YAML; any other is one plain scalar, so that
-``--set source.include=**/*.JPEG`` and ``--set description="a: b"`` mean what they say. An empty
-value is null. Variables in it are left to the shell.
+A value that begins with ``[``, ``{`` or a quote is YAML; any other is a single plain scalar, so
+that ``--set source.include=**/*.JPEG`` and ``--set description="a: b"`` work as expected. An empty
+value means null. Variables are left to the shell.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from larder.errors import ConfigError, ProblemsError
 __all__ = ["CLUSTER", "Setting", "apply", "parse_settings"]
 
 CLUSTER = "cluster"
-"""First key of a setting that goes to the cluster's file."""
+"""First key of a setting for the cluster file."""
 
 _KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
@@ -29,7 +29,7 @@ _KEYLIKE = re.compile(r"[A-Za-z0-9_. -]*")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One --set argument: the path within its file, the value, and the key as it was given."""
+    """One --set argument: the path in its file, the value, and the key as given."""
 
     path: tuple[str, ...]
     value: Any
@@ -37,7 +37,7 @@ class Setting:
 
     @property
     def where(self) -> str:
-        """How errors name it; never with its value."""
+        """How errors name it; never shows the value."""
         return f"--set {self.key}"
 
 
@@ -45,7 +45,7 @@ def parse_settings(arguments: Iterable[str]) -> tuple[list[Setting], list[Settin
     """The settings of the dataset and those of the cluster, in the order given.
 
     Raises:
-        ProblemsError: ``config.invalid_setting`` for each that is not key.path=value.
+        ProblemsError: ``config.invalid_setting`` for each argument that is not key.path=value.
     """
     settings: list[Setting] = []
     problems: list[ConfigError] = []
@@ -78,20 +78,20 @@ def _parse(argument: str) -> Setting:
     if key == CLUSTER:
         raise ConfigError(
             "config.invalid_setting",
-            "cluster is no key of its own",
+            "cluster is not a key",
             where="--set cluster",
-            hint="choose a cluster by --cluster NAME, or set one of its keys: cluster.storage.url",
+            hint="choose a cluster with --cluster NAME, or set a key of it: cluster.storage.url",
         )
     return Setting(tuple(key.split(".")), _value(text, key), key)
 
 
 def _no_setting(key: str, has_value: bool) -> str:
-    """What is wrong with an argument; a text that is no key may be a secret, and is not shown."""
+    """What is wrong with an argument; a string that is not a key may be a secret: not shown."""
     is_path = _KEY.fullmatch(key) is not None and "." in key
     shown_key = shown(key) if is_path or (has_value and _KEYLIKE.fullmatch(key)) else ""
     if not has_value:
         return f"{shown_key or 'the argument'} is not followed by =value"
-    return f"{shown_key or 'what stands before ='} is no key path"
+    return f"{shown_key or 'what is before ='} is not a key path"
 
 
 def _value(text: str, key: str) -> Any:
@@ -105,17 +105,17 @@ def _value(text: str, key: str) -> Any:
             "config.invalid_setting",
             f"the value is {error.message}",
             where=f"--set {key}",
-            hint="quote texts that hold any of * & { } [ ] , in a list",
+            hint="in a list, quote strings that contain any of * & { } [ ] ,",
         ) from None
 
 
 def apply(document: Document, settings: Sequence[Setting]) -> Document:
-    """The document with ``settings`` in place, the later over the earlier.
+    """The document with ``settings`` applied; later ones override earlier ones.
 
-    Mappings that a path needs and that are missing or null are made.
+    Mappings that a path needs and that are missing or null are created.
 
     Raises:
-        ConfigError: ``config.unknown_key``: a path leads through something that has no keys.
+        ConfigError: ``config.unknown_key``: a path goes through a value that has no keys.
     """
     for setting in settings:
         document = _apply(document, setting)
@@ -141,7 +141,7 @@ def _replaced(value: Any, setting: Setting, depth: int) -> Any:
         listed = isinstance(value, list)
         raise ConfigError(
             "config.unknown_key",
-            f"{within} {'is a list' if listed else 'is one value'}: it has no keys",
+            f"{within} is {'a list' if listed else 'a single value'} and has no keys",
             where=setting.where,
             hint=f"set {within} as a whole",
         )

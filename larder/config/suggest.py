@@ -1,4 +1,4 @@
-"""The nearest known names to one that is not known."""
+"""The known names that are closest to an unknown one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LISTED = 12
 
 
 def nearest(name: str, known: Iterable[str], count: int = 1) -> list[str]:
-    """Up to ``count`` names of ``known`` that ``name`` may have meant, the nearest first."""
+    """Up to ``count`` names of ``known`` that may have been meant, the closest first."""
     folded: dict[str, str] = {}
     for candidate in known:
         folded.setdefault(candidate.lower(), candidate)
@@ -20,7 +20,7 @@ def nearest(name: str, known: Iterable[str], count: int = 1) -> list[str]:
 
 
 def suggest(name: str, known: Iterable[str], nouns: str) -> str:
-    """A hint: the nearest names, or all ``nouns`` that there are if none is near."""
+    """A hint: the closest names, or all ``nouns`` if none is close."""
     known = list(known)
     near = nearest(name, known, count=3)
     if near:

@@ -1,6 +1,6 @@
-"""Which URLs of stores and servers serve, and which may not be used or recorded. Pure.
+"""Which URLs of stores and servers are valid, and which must not be used or recorded. Pure.
 
-The rules hold wherever a URL comes in: files, flags, environment variables, profiles, arguments.
+The rules apply wherever a URL is given: files, flags, environment variables, profiles, arguments.
 No message repeats any part of what may be a credential.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from larder.config.secrets import holds_credentials, is_signed, shown, signs
@@ -16,17 +17,20 @@ from larder.errors import ConfigError
 
 __all__ = [
     "CREDENTIALS_HINT",
+    "ENDPOINT_VARIABLES",
     "NO_CREDENTIALS",
     "Fault",
+    "StoreUrl",
     "check_endpoint",
     "check_region",
     "check_url",
     "endpoint_fault",
+    "parse_url",
     "text_fault",
     "url_fault",
 ]
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _ONE_SLASH = re.compile(r"(?:s3|gs|gcs|file|memory|https?|ftp):", re.IGNORECASE)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", re.IGNORECASE)
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -35,15 +39,42 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NOWHERE_IN_A_URL = re.compile(r"[\s\\?#\"<>^`{|}]")
 
-NO_CREDENTIALS = "a URL must not hold credentials"
+NO_CREDENTIALS = "a URL must not contain credentials"
 CREDENTIALS_HINT = "use the AWS chain or a profile"
 _STORES = "use s3://, file:// or a path"
 _SERVERS = "write http://HOST:PORT or https://HOST"
 
 
+ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+"""Where the AWS chain looks for the URL of a server that is not AWS's own, in this order."""
+
+
+class StoreUrl(NamedTuple):
+    """A URL taken apart.
+
+    Attributes:
+        scheme: In lower case; empty for a plain path.
+        rest: What follows ``scheme://``, literally; a plain path as it is.
+    """
+
+    scheme: str
+    rest: str
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it is a path, plain or as ``file://``."""
+        return self.scheme in ("", "file")
+
+
+def parse_url(url: str) -> StoreUrl:
+    """Take a URL apart; whatever has no ``scheme://`` is a path. Nothing is percent-decoded."""
+    match = _SCHEME.fullmatch(url)
+    return StoreUrl(match[1].lower(), match[2]) if match else StoreUrl("", url)
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a text is refused: code and message of an error, and what to do."""
+    """Why a string is refused: code, message and hint of an error."""
 
     code: str
     message: str
@@ -69,7 +100,7 @@ def check_endpoint(endpoint: str, *, where: str = "") -> None:
 
 
 def check_region(region: str, *, where: str = "") -> None:
-    """Refuse what no region is called; obstore would panic over it.
+    """Refuse an invalid region name; obstore would panic on it.
 
     Args:
         region: Such as ``us-west-2``.
@@ -79,7 +110,7 @@ def check_region(region: str, *, where: str = "") -> None:
         ConfigError: ``config.invalid_value``.
     """
     if not _REGION.fullmatch(region):
-        message, hint = "no name of a region", "write one such as us-west-2"
+        message, hint = "not a valid region", "write a region such as us-west-2"
         raise ConfigError("config.invalid_value", message, where=where, hint=hint)
 
 
@@ -89,11 +120,11 @@ def _refuse(fault: Fault | None, where: str) -> None:
 
 
 def text_fault(text: str) -> Fault | None:
-    """What is wrong with a text that has to fit on a line of every file, or None."""
+    """What is wrong with a string that must fit on one line of a file, or None."""
     if _CONTROL.search(text):
-        return Fault("config.invalid_value", "it holds a control character")
+        return Fault("config.invalid_value", "contains a control character")
     if _SURROGATE.search(text):
-        return Fault("config.invalid_value", "it is not valid UTF-8")
+        return Fault("config.invalid_value", "not valid UTF-8")
     return None
 
 
@@ -102,16 +133,15 @@ def url_fault(url: str) -> Fault | None:
 
     Args:
         url: ``s3://bucket/prefix``, ``file:///dir``, ``memory://name`` or a path. Prefixes and
-            paths are literal: a ``?`` in them is a character like any other, unless what follows
-            is a credential by its name.
+            paths are literal: a ``?`` in them is an ordinary character, unless a parameter with
+            the name of a credential follows.
     """
     if not url.strip():
-        return Fault("config.path", "a store needs a directory", _STORES)
-    match = _URL.fullmatch(url.lstrip())
-    scheme, rest = (match[1].lower(), match[2]) if match else ("", url)
-    if is_signed(url) or (match and holds_credentials(scheme, rest)):
+        return Fault("config.path", "the directory is missing", _STORES)
+    scheme, rest = parse_url(url.lstrip())
+    if is_signed(url) or (scheme and holds_credentials(scheme, rest)):
         return Fault("config.secret", NO_CREDENTIALS, CREDENTIALS_HINT)
-    return text_fault(url) or (_url_fault(scheme, rest, url) if match else _path_fault(url))
+    return text_fault(url) or (_url_fault(scheme, rest, url) if scheme else _path_fault(url))
 
 
 def _path_fault(path: str) -> Fault | None:
@@ -119,7 +149,7 @@ def _path_fault(path: str) -> Fault | None:
     if found is None:
         return None
     hints = {"s3:": "write s3://bucket/prefix", "file:": "write file:///dir, or the path alone"}
-    return _unsupported("no // follows the scheme", hints.get(found[0].lower(), _STORES))
+    return _unsupported("// is missing after the scheme", hints.get(found[0].lower(), _STORES))
 
 
 def _url_fault(scheme: str, rest: str, url: str) -> Fault | None:
@@ -129,7 +159,9 @@ def _url_fault(scheme: str, rest: str, url: str) -> Fault | None:
     if scheme in faults:
         return faults[scheme](rest)
     served = scheme not in ("gs", "gcs")
-    message = f"no store serves {scheme}://" if served else "Google Cloud Storage is not served yet"
+    message = (
+        f"unsupported scheme {scheme}://" if served else "Google Cloud Storage is not supported yet"
+    )
     return _unsupported(message, _STORES)
 
 
@@ -137,14 +169,14 @@ def _s3_fault(rest: str) -> Fault | None:
     bucket = rest.partition("/")[0]
     if _BUCKET.fullmatch(bucket):
         return None
-    message = f"{bucket!r} is no bucket name" if shown(bucket) else "it names no bucket"
-    hint = "write s3://BUCKET/PREFIX, BUCKET of 3 to 63 letters, digits, . - and _"
+    message = f"invalid bucket name {bucket!r}" if shown(bucket) else "invalid bucket name"
+    hint = "write s3://BUCKET/PREFIX, where BUCKET has 3 to 63 letters, digits, . - and _"
     return _unsupported(message, hint)
 
 
 def _file_fault(rest: str) -> Fault | None:
     if not rest:
-        return Fault("config.path", "a store needs a directory", "write file:///dir")
+        return Fault("config.path", "the directory is missing", "write file:///dir")
     if not rest.startswith("/"):
         hint = "write file:///dir, or the path alone"
         return _unsupported("a file URL needs an absolute path and no host", hint)
@@ -154,7 +186,7 @@ def _file_fault(rest: str) -> Fault | None:
 def _memory_fault(rest: str) -> Fault | None:
     if rest.partition("/")[0]:
         return None
-    return _unsupported("a memory store needs a name", "write memory://name/prefix")
+    return _unsupported("a memory store must have a name", "write memory://name/prefix")
 
 
 def _unsupported(message: str, hint: str) -> Fault:
@@ -165,26 +197,25 @@ def endpoint_fault(endpoint: str) -> Fault | None:
     """What is wrong with the URL of an S3 server, or None.
 
     Args:
-        endpoint: ``http`` or ``https``, a host, perhaps a port and a path; nothing else.
+        endpoint: ``http`` or ``https``, a host, optionally a port and a path; nothing else.
     """
-    match = _URL.fullmatch(endpoint.strip())
-    scheme, rest = (match[1].lower(), match[2]) if match else ("", endpoint)
+    scheme, rest = parse_url(endpoint.strip())
     if "@" in rest or is_signed(rest) or signs(rest):
         return Fault("config.secret", NO_CREDENTIALS, CREDENTIALS_HINT)
     if text_fault(endpoint):
         return text_fault(endpoint)
-    if match and scheme not in ("http", "https"):
-        return _unsupported(f"no S3 server is reached by {scheme}://", _SERVERS)
-    reason = _address_reason(f"{scheme}://{rest}") if match else "no http:// or https:// in front"
+    if scheme and scheme not in ("http", "https"):
+        return _unsupported(f"unsupported scheme {scheme}:// for an S3 server", _SERVERS)
+    reason = _address_reason(f"{scheme}://{rest}") if scheme else "no http:// or https:// in front"
     if endpoint != endpoint.strip():
-        reason = "a space around it"
+        reason = "a leading or trailing space"
     return Fault("config.invalid_value", f"the endpoint has {reason}", _SERVERS) if reason else None
 
 
 def _address_reason(endpoint: str) -> str:
-    """What an http URL has that it may not, or lacks; empty if it is fine."""
+    """What an http URL must not have, or does not have; empty if it is valid."""
     if _NOWHERE_IN_A_URL.search(endpoint):
-        return "a character that no endpoint has"
+        return "an invalid character"
     try:
         parts = urlsplit(endpoint)
         port, host = parts.port, parts.hostname or ""

@@ -1,9 +1,9 @@
-"""YAML with line numbers: the core schema of YAML 1.2, and nothing that makes objects.
+"""YAML with line numbers: the core schema of YAML 1.2, and nothing that creates objects.
 
-Unlike YAML 1.1, ``1e-3`` is a number, ``no`` and ``12:30`` and ``2026-11-21`` are texts, and
-``010`` is ten. Keys are always texts. A key that stands twice is an error. Anchors, aliases and
-the merge key ``<<`` work; tags of one's own do not.
-Rules of the scalars: https://yaml.org/spec/1.2.2/#103-core-schema
+Unlike in YAML 1.1, ``1e-3`` is a number, ``no``, ``12:30`` and ``2026-11-21`` are strings, and
+``010`` is ten. Keys are always strings. Duplicate keys are an error. Anchors, aliases and the merge
+key ``<<`` work; custom tags do not.
+Rules for scalars: https://yaml.org/spec/1.2.2/#103-core-schema
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from larder.errors import ConfigError
 __all__ = ["parse", "read", "scalar"]
 
 MAX_FILE_BYTES = 16_000_000
-"""The longest file that is read: some 700,000 pinned classes."""
+"""The largest file that is read: about 700,000 pinned classes."""
 
 _MAX_COPIED = 100_000
-"""What aliases may repeat: values, and characters of texts by the hundred."""
+"""How much aliases may repeat: values, plus the characters of strings in hundreds."""
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = f"{_TAG}merge"
@@ -35,8 +35,8 @@ def _float(text: str) -> float:
     return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
 
 
-# A text that looks like one of these, and its value. Longer digit strings stay text: Python refuses
-# to convert more than 4,300 digits.
+# Strings that look like one of these, and their value. Longer digit strings stay strings: Python
+# refuses to convert more than 4,300 digits.
 _SCALARS: tuple[tuple[str, re.Pattern[str], Callable[[str], Any]], ...] = (
     ("null", re.compile(r"(?:~|null|Null|NULL|)\Z"), lambda text: None),
     (
@@ -59,7 +59,7 @@ _SCALARS: tuple[tuple[str, re.Pattern[str], Callable[[str], Any]], ...] = (
 
 
 def scalar(text: str) -> Any:
-    """The value of a plain scalar: None, a bool, an int, a float, or the text itself."""
+    """The value of a plain scalar: None, a bool, an int, a float, or the string itself."""
     for _, pattern, convert in _SCALARS:
         if pattern.match(text):
             return convert(text)
@@ -78,7 +78,7 @@ _Loader.add_implicit_resolver(_MERGE, re.compile(r"<<\Z"), ["<"])
 
 
 class _Build:
-    """Turns the nodes of one file into values, and notes the line of each."""
+    """Turns the nodes of one file into values, and records the line of each."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -88,20 +88,24 @@ class _Build:
         self.copied = 0
 
     def where(self, node: yaml.Node) -> str:
+        """The file and line of a node, for errors."""
         return f"{self.name}:{node.start_mark.line + 1}"
 
     def refuse(self, node: yaml.Node, message: str) -> ConfigError:
+        """The error for a node that is not allowed."""
         return ConfigError("config.invalid_yaml", message, where=self.where(node))
 
     def note(self, path: KeyPath, node: yaml.Node) -> None:
+        """Record the position of a value."""
         self.places[path] = Place(self.where(node), node.start_mark.line + 1)
 
     def value(self, node: yaml.Node, path: KeyPath) -> Any:
+        """The value of any node."""
         self.count(node)
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node)
         if id(node) in self.open:
-            raise self.refuse(node, "an alias stands inside what it refers to")
+            raise self.refuse(node, "an alias refers to a value that contains it")
         self.open.add(id(node))
         try:
             if isinstance(node, yaml.SequenceNode):
@@ -112,7 +116,7 @@ class _Build:
             self.open.discard(id(node))
 
     def count(self, node: yaml.Node) -> None:
-        """Refuse aliases of aliases, of which a few lines stand for more than memory holds."""
+        """Refuse aliases of aliases, of which a few lines expand to more than memory holds."""
         if id(node) not in self.seen:
             self.seen.add(id(node))
             return
@@ -122,10 +126,11 @@ class _Build:
                 "config.invalid_yaml",
                 f"aliases repeat more than {_MAX_COPIED:,} values",
                 where=self.where(node),
-                hint="write the values out, or fewer of them",
+                hint="write the values out, or use fewer aliases",
             )
 
     def scalar(self, node: yaml.ScalarNode) -> Any:
+        """The value of a scalar, by its tag."""
         kind = node.tag.removeprefix(_TAG)
         if kind == "str":
             return self.text(node)
@@ -133,17 +138,18 @@ class _Build:
             raise self.refuse(node, f"the tag {_short(node.tag)} is not supported")
         value = scalar(node.value)
         if value is not None and type(value).__name__ != kind:
-            raise self.refuse(node, f"the value is not of its tag {_short(node.tag)}")
+            raise self.refuse(node, f"the value does not fit its tag {_short(node.tag)}")
         return value
 
     def text(self, node: yaml.ScalarNode) -> str:
-        """The text of a scalar; JSON writes characters beyond U+FFFF as two escapes, one pair."""
+        """The text of a scalar; JSON writes characters above U+FFFF as a pair of escapes."""
         try:
             return str(node.value).encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
-            raise self.refuse(node, "half of a surrogate pair is no character") from None
+            raise self.refuse(node, "half of a surrogate pair is not a character") from None
 
     def sequence(self, node: yaml.SequenceNode, path: KeyPath) -> list[Any]:
+        """The list of a sequence."""
         if node.tag != f"{_TAG}seq":
             raise self.refuse(node, f"the tag {_short(node.tag)} is not supported")
         for index, item in enumerate(node.value):
@@ -151,6 +157,7 @@ class _Build:
         return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
 
     def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+        """The dict of a mapping, including merged mappings."""
         if node.tag != f"{_TAG}map":
             raise self.refuse(node, f"the tag {_short(node.tag)} is not supported")
         values: dict[str, Any] = {}
@@ -166,6 +173,7 @@ class _Build:
         return values | own
 
     def merged(self, node: yaml.Node, path: KeyPath) -> dict[str, Any]:
+        """The values of a merge key; earlier mappings take precedence."""
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
         values: dict[str, Any] = {}
         for each in reversed(nodes):
@@ -175,22 +183,23 @@ class _Build:
         return values
 
     def key(self, node: yaml.Node, path: KeyPath, own: dict[str, Any]) -> str:
+        """A key of a mapping; refuses duplicates."""
         if not isinstance(node, yaml.ScalarNode):
-            raise self.refuse(node, "a key has to be a text")
+            raise self.refuse(node, "a key must be a string")
         name = self.text(node)
         if name in own:
             first = self.places[(*path, name)].line
             raise ConfigError(
                 "config.duplicate_key",
-                f"{dotted((*path, name))} stands twice",
+                f"duplicate key {dotted((*path, name))!r} (first on line {first})",
                 where=self.where(node),
-                hint=f"it stands at line {first} already",
+                hint="keep one of the two",
             )
         return name
 
 
 def _short(tag: str) -> str:
-    """A tag as it is written; of YAML's own alone: another may be a text that begins with !."""
+    """A tag as written, if it is one of YAML's own: any other may be an unquoted string."""
     name = tag.removeprefix(_TAG)
     return f"!!{name}" if tag.startswith(_TAG) and shown(name) else "that begins with !"
 
@@ -200,7 +209,7 @@ def parse(text: str, name: str) -> Document:
 
     Args:
         text: The YAML.
-        name: What errors call it, such as ``configs/datasets/x.yaml``.
+        name: How errors name it, such as ``configs/datasets/x.yaml``.
 
     Raises:
         ConfigError: ``config.invalid_yaml`` or ``config.duplicate_key``, with the line.
@@ -226,9 +235,9 @@ def _syntax(error: yaml.YAMLError, name: str) -> ConfigError:
     if "'\\t'" in problem:
         hint = "indent with spaces"
     elif "alias" in f"{problem}{getattr(error, 'context', '')}":
-        hint = "put a text that begins with * or & in quotes"
+        hint = "quote strings that begin with * or &"
     elif problem.startswith("expected ',' or"):
-        hint = "within { } and [ ], put texts that hold any of { } [ ] , in quotes"
+        hint = "inside { } and [ ], quote strings that contain any of { } [ ] ,"
     return ConfigError("config.invalid_yaml", f"not YAML: {problem}", where=where, hint=hint)
 
 

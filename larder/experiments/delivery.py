@@ -1,8 +1,7 @@
 """How training reaches the data: a table of rules, first match wins.
 
 Pure. Each rule has the sentence that the user sees and the source it comes from; a rule without a
-delivery refuses. A new rule is a new row, and a new fact to decide by is a new field of
-`Situation`.
+delivery refuses. To add a rule, add a row; to decide by something new, add a field to `Situation`.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from larder.config.urls import parse_url
 from larder.errors import ConfigError
 
 __all__ = ["RULES", "Advice", "Rule", "Situation", "choose"]
@@ -20,11 +20,11 @@ _PREPARE_DATA = "Determined, Prepare Data"
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the rules decide by.
+    """What the rules are based on.
 
     Attributes:
         requested: ``auto``, ``bind_mount`` or ``bucket``, from the dataset file.
-        scheme: Of the local URL: ``file`` (also for a plain path), ``s3``, ``gs``, ...
+        scheme: Scheme of the storage: ``file`` (also for a plain path), ``s3``, ``gs``, ...
     """
 
     requested: str
@@ -46,12 +46,12 @@ class Rule:
     """One row of the table.
 
     Attributes:
-        id: Stable name of the rule; it only ever is added to.
+        id: Name of the rule; names are added, never changed.
         condition: Whether the rule applies.
         delivery: What it chooses; None refuses.
-        sentence: What the user is told.
+        sentence: What the user sees.
         source: Where the rule comes from.
-        hint: What to do about a refusal.
+        hint: What to do if the rule refuses.
     """
 
     id: str
@@ -77,7 +77,7 @@ RULES: tuple[Rule, ...] = (
         "unreachable",
         lambda s: not s.is_file_system and not s.is_object_store,
         None,
-        "a training container cannot reach that kind of storage",
+        "training containers cannot reach this kind of storage",
         "derived",
         "use a directory or a bucket as the cluster's storage.url",
     ),
@@ -85,7 +85,7 @@ RULES: tuple[Rule, ...] = (
         "mount-needs-files",
         lambda s: s.requested == "bind_mount" and not s.is_file_system,
         None,
-        "delivery bind_mount needs a directory that every node mounts, and the storage is a bucket",
+        "delivery bind_mount needs a directory that every node mounts, but the storage is a bucket",
         f"{_PREPARE_DATA}, Distributed File System",
         "set experiment.delivery to auto or bucket, or use a cluster whose storage.url is a path",
     ),
@@ -93,7 +93,7 @@ RULES: tuple[Rule, ...] = (
         "bucket-needs-store",
         lambda s: s.requested == "bucket" and not s.is_object_store,
         None,
-        "delivery bucket needs an object store, and the storage is a directory",
+        "delivery bucket needs an object store, but the storage is a directory",
         f"{_PREPARE_DATA}, Object Storage",
         "set experiment.delivery to auto or bind_mount, or use a cluster whose storage.url is a"
         " bucket",
@@ -137,9 +137,9 @@ def choose(requested: str, storage_url: str) -> Advice:
         storage_url: URL or path of the storage.
 
     Raises:
-        ConfigError: ``config.invalid_value``: the choice is impossible there.
+        ConfigError: ``config.invalid_value``: the storage does not allow the requested delivery.
     """
-    scheme = storage_url.partition("://")[0].lower() if "://" in storage_url else "file"
+    scheme = parse_url(storage_url).scheme or "file"
     situation = Situation(requested, scheme)
     rule = next((rule for rule in RULES if rule.condition(situation)), None)
     if rule is None or rule.delivery is None:

@@ -1,4 +1,4 @@
-"""Determined experiment configs: a template, merged with where the data is.
+"""Determined experiment configs: a template, merged with the location of the data.
 
 The fields are those of Determined's experiment configuration reference, release 0.38; training
 code reads ``data`` with ``context.get_data_config()`` or ``det.get_cluster_info().user_data``.
@@ -14,9 +14,9 @@ from typing import Any
 import yaml
 
 from larder.config.models import Cluster
+from larder.config.urls import parse_url
 from larder.config.yaml import scalar
 from larder.errors import ConfigError
-from larder.experiments.delivery import choose
 from larder.experiments.mounts import bind, container_target, under
 from larder.experiments.version_info import SplitInfo, VersionInfo
 
@@ -45,20 +45,18 @@ def render(
     version_info: VersionInfo,
     cluster: Cluster,
     *,
-    delivery: str = "auto",
     where: str = "",
 ) -> dict[str, Any]:
-    """Merge a template with what a version hands over.
+    """Merge a template with the facts about a version.
 
-    What the template says is kept; ``data``, ``bind_mounts`` and ``environment`` are added to, and
-    ``name`` is set if it lacks one. ``data.location``, ``data.splits`` and ``data.cache`` are
+    The template's content is kept; ``data``, ``bind_mounts`` and ``environment`` are extended, and
+    ``name`` is set if it is missing. ``data.location``, ``data.splits`` and ``data.cache`` are
     addresses as a training container sees them.
 
     Args:
-        template: The experiment without its data; left as it is.
+        template: The experiment without its data; not modified.
         version_info: The version.
         cluster: Where training runs.
-        delivery: ``experiment.delivery`` of the dataset file.
         where: Names the template in errors.
 
     Returns:
@@ -66,11 +64,10 @@ def render(
 
     Raises:
         ConfigError: ``config.template`` if the template already sets what Larder sets,
-            ``config.path`` for a mount that does not serve, ``config.invalid_value`` for an
-            impossible delivery.
+            ``config.path`` for an unusable mount.
     """
     config = copy.deepcopy(dict(template))
-    if choose(delivery, version_info.storage_url).delivery == "bind_mount":
+    if version_info.delivery.delivery == "bind_mount":
         root, address = _mount(config, version_info, cluster, where)
     else:
         root, address = _bucket(config, version_info, cluster, where)
@@ -82,7 +79,7 @@ def render(
 def _mount(
     config: dict[str, Any], version_info: VersionInfo, cluster: Cluster, where: str
 ) -> tuple[str, dict[str, str]]:
-    """Add the bind mount; the dataset's root in the container, and ``data.path``."""
+    """Add the bind mount; returns the dataset's root in the container, and ``data.path``."""
     binding = bind(
         version_info.storage_url,
         cluster.nodes.mounts,
@@ -93,7 +90,7 @@ def _mount(
         path = mount.get("container_path") if isinstance(mount, Mapping) else None
         if isinstance(path, str) and container_target(path) == binding.container_path:
             message = f"bind_mounts.{number} mounts {path}, where the data is mounted"
-            raise _refused(message, where, "take it out, or choose another container_path")
+            raise _refused(message, where, "remove it, or choose another container_path")
     mounts.append(
         {
             "host_path": binding.host_path,
@@ -108,8 +105,8 @@ def _mount(
 def _bucket(
     config: dict[str, Any], version_info: VersionInfo, cluster: Cluster, where: str
 ) -> tuple[str, dict[str, str]]:
-    """Add what reaches the bucket; the dataset's root, ``data.bucket`` and ``data.prefix``."""
-    scheme, _, address = version_info.root.partition("://")
+    """Add how to reach the bucket; returns the dataset's root, ``data.bucket``, ``data.prefix``."""
+    scheme, address = parse_url(version_info.root)
     bucket, _, prefix = address.rstrip("/").partition("/")
     variables = {
         "AWS_DEFAULT_REGION": cluster.storage.region,
@@ -124,10 +121,10 @@ def _bucket(
 
 
 def _with_variables(present: Any, wanted: Mapping[str, str], where: str) -> Any:
-    """Add variables to a list, or to each list of a map by device; what is set there stays."""
+    """Add variables to a list, or to each list of a map by device; existing ones are kept."""
     if isinstance(present, Mapping):
         devices = [*present, *(name for name in _DEVICES if name not in present)]
-        if "gpu" in present and "cuda" not in present:  # gpu is cuda's former name
+        if "gpu" in present and "cuda" not in present:  # gpu is the former name of cuda
             devices.remove("cuda")
         return {name: _with_variables(present.get(name), wanted, where) for name in devices}
     if present is not None and not isinstance(present, list):
@@ -160,11 +157,10 @@ def _data(version_info: VersionInfo, root: str, address: Mapping[str, str]) -> d
     return data
 
 
-def _split(split: SplitInfo, handover_root: str, root: str) -> dict[str, Any]:
-    parts = split.pattern.split("::") if split.pattern else ()  # one without samples has none
-    patterns = (f"{root}/{_rest(part, handover_root)}" for part in parts)
+def _split(split: SplitInfo, version_root: str, root: str) -> dict[str, Any]:
+    patterns = (f"{root}/{_rest(pattern, version_root)}" for pattern in split.patterns)
     return {
-        "pattern": "::".join(patterns),
+        "pattern": "::".join(patterns),  # as WebDataset's readers split them
         "samples": split.samples,
         "shards": split.shards,
         "bytes": split.bytes,
@@ -194,7 +190,7 @@ def _merge(config: dict[str, Any], key: str, own: dict[str, Any], where: str) ->
     both = sorted(own.keys() & theirs.keys())
     if both:
         names = ", ".join(f"{key}.{name}" for name in both)
-        raise _refused(f"the template sets {names}, which Larder sets", where, "take it out")
+        raise _refused(f"the template sets {names}, which Larder sets", where, "remove it")
     config[key] = {**own, **theirs}
 
 
@@ -208,15 +204,16 @@ def _refused(message: str, where: str, hint: str) -> ConfigError:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes the same bytes for the same values: no anchors, and IDs always in quotes."""
+    """Writes the same bytes for the same values: no anchors, and IDs are always quoted."""
 
     def ignore_aliases(self, data: Any) -> bool:
+        """Write repeated values out instead of using anchors."""
         return True
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # PyYAML quotes what YAML 1.1 takes for a number; Determined reads YAML 1.2, where 12e4 is one.
-    # Of the quotes, only the double ones escape the line breaks of Unicode.
+    # PyYAML quotes what is a number in YAML 1.1; Determined reads YAML 1.2, in which 12e4 is one
+    # too. Only double quotes escape Unicode line breaks.
     misread = _HEX_ID.fullmatch(text) or not isinstance(scalar(text), str)
     style = '"' if not text.isprintable() else "'" if misread else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
@@ -230,7 +227,7 @@ def to_yaml(config: Mapping[str, Any], header: Iterable[str] = ()) -> str:
 
     Args:
         config: Plain values, as `render` returns them.
-        header: Lines of the comment at the top.
+        header: Lines of a comment at the top.
     """
     comment = "".join(f"# {' '.join(line.split())}\n" for line in header)
     body = yaml.dump(

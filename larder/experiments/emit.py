@@ -1,9 +1,8 @@
-"""The files that a version hands over, and writing them where they changed."""
+"""The config files of a version, and writing those that changed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 from larder.config.models import Cluster
 from larder.errors import NotFoundError
 from larder.experiments import determined
-from larder.experiments.delivery import choose
 from larder.experiments.model import validate
 from larder.experiments.version_info import ConfigFile, VersionInfo
 from larder.store import open_store
@@ -22,7 +20,7 @@ __all__ = ["Written", "differing", "emit", "write_configs"]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A config where it stands now; ``changed`` says whether its bytes were written."""
+    """A config file; ``changed`` says whether it was written."""
 
     path: Path
     changed: bool
@@ -33,83 +31,76 @@ def emit(
     cluster: Cluster,
     template: Mapping[str, Any],
     *,
-    delivery: str = "auto",
     template_name: str = "",
 ) -> tuple[ConfigFile, ...]:
     """Render the configs of a version and validate them. Pure.
 
     Args:
         version_info: The version.
-        cluster: Where training runs; ``consumer`` says what the configs are for.
+        cluster: Where training runs; ``consumer`` is the system that the configs are for.
         template: The consumer's config without the data.
-        delivery: ``experiment.delivery`` of the dataset file.
         template_name: File name of the template, for the header and errors.
 
     Raises:
         ConfigError: See `larder.experiments.determined.render`, and
             ``config.invalid_experiment`` if the result breaks a rule of its consumer.
     """
-    return _CONSUMERS[cluster.consumer.kind](
-        version_info, cluster, template, delivery, template_name
-    )
+    return _CONSUMERS[cluster.consumer.kind](version_info, cluster, template, template_name)
 
 
 def _determined(
     version_info: VersionInfo,
     cluster: Cluster,
     template: Mapping[str, Any],
-    delivery: str,
     template_name: str,
 ) -> tuple[ConfigFile, ...]:
-    config = determined.render(
-        template, version_info, cluster, delivery=delivery, where=template_name
-    )
+    config = determined.render(template, version_info, cluster, where=template_name)
     validate(config, cluster.consumer.release, where=template_name)
     source = f" from {template_name}" if template_name else ""
     header = (
-        f"Made by Larder{source} for the cluster {cluster.name}, and made anew by each run.",
+        f"Made by Larder{source} for the cluster {cluster.name}; rewritten by every run.",
         f"dataset: {version_info.dataset}",
         f"version: {version_info.version}",
         f"content digest: {version_info.digest}",
-        choose(delivery, version_info.storage_url).sentence,
+        version_info.delivery.sentence,
     )
     return (ConfigFile("experiment.yaml", determined.to_yaml(config, header)),)
 
 
 _Renderer = Callable[
-    [VersionInfo, Cluster, Mapping[str, Any], str, str],
+    [VersionInfo, Cluster, Mapping[str, Any], str],
     tuple[ConfigFile, ...],
 ]
 _CONSUMERS: dict[str, _Renderer] = {"determined": _determined}
 
 
 def write_configs(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:
-    """Write each file whose bytes differ from what stands there, whole or not at all.
+    """Write each file whose bytes differ from the existing file, completely or not at all.
 
     Args:
         files: As `emit` returns them.
-        output_dir: Made if it does not exist.
+        output_dir: Created if it does not exist.
 
     Raises:
         StoreError: The directory cannot be written, or is full.
     """
     output_dir = output_dir.absolute()
-    with closing(open_store(str(output_dir))) as store:
-        return tuple(
-            Written(output_dir / file.name, _replace(store, file.name, file.text.encode()))
-            for file in files
-        )
+    store = open_store(str(output_dir))
+    return tuple(
+        Written(output_dir / file.name, _replace(store, file.name, file.text.encode()))
+        for file in files
+    )
 
 
 def differing(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:
-    """What `write_configs` would write: files whose bytes differ. Writes nothing.
+    """The files that `write_configs` would write, because their bytes differ. Writes nothing.
 
     Raises:
         StoreError: The directory cannot be read.
     """
     output_dir = output_dir.absolute()
-    with closing(open_store(str(output_dir))) as store:
-        changed = [file for file in files if not _stands(store, file.name, file.text.encode())]
+    store = open_store(str(output_dir))
+    changed = [file for file in files if not _stands(store, file.name, file.text.encode())]
     return tuple(Written(output_dir / file.name, changed=True) for file in changed)
 
 

@@ -1,8 +1,9 @@
-"""Our model of a Determined experiment: the fields that we emit, and the rules that bind them.
+"""A model of a Determined experiment: the fields that Larder emits, and the rules for them.
 
 Determined checks an experiment in its master, so a mistake shows only on submission. The model
-follows its schemas (``schemas/expconf/v0`` of releases 0.21 and 0.38) for what we emit; other
-known fields pass unread. The rules are those that the schemas leave out, each with its source.
+follows its schemas (``schemas/expconf/v0`` of releases 0.21 and 0.38) for the emitted fields; other
+known fields are not checked. The rules are those that the schemas do not express, each with its
+source.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ Release = tuple[int, ...]
 def _entrypoint(value: Any) -> Any:
     words = [value] if isinstance(value, str) else value
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ValueError("must be text or a list of text")
+        raise ValueError("must be a string or a list of strings")
     if not "".join(words).strip():
         raise ValueError("must name a command")
     return value
@@ -81,22 +82,22 @@ def _variables(value: Any) -> Any:
         if not isinstance(entries, list):
             raise ValueError("must be a list of NAME=VALUE")
         for entry in entries:
-            # Values may be secrets of the template: a message names the variable alone.
+            # Values may be secrets in the template: the message names only the variable.
             if not isinstance(entry, str) or not entry.partition("=")[0] or "=" not in entry:
-                raise ValueError("must hold NAME=VALUE texts only")
+                raise ValueError("must contain only strings NAME=VALUE")
     return value
 
 
 def _memory(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError("must be a number of bytes, or text such as 4G")
+        raise ValueError("must be a number of bytes, or a string such as 4G")
     if isinstance(value, str) and not _MEMORY.fullmatch(value):
-        raise ValueError("must be a number of bytes, or text such as 4G")
+        raise ValueError("must be a number of bytes, or a string such as 4G")
     return value
 
 
 class _Fields(BaseModel):
-    """Fields that we do not emit pass unread."""
+    """Base of the models; fields that Larder does not emit are not checked."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -110,18 +111,18 @@ class BindMount(BaseModel):
     container_path: StrictStr
     read_only: StrictBool | None = None
     propagation: Literal["private", "rprivate", "shared", "rshared", "slave", "rslave"] | None = (
-        None  # Docker's; the schema takes any text
+        None  # Docker's; the schema allows any string
     )
 
 
 class Environment(_Fields):
-    """What the container is made of."""
+    """The container's image and environment variables."""
 
     environment_variables: Annotated[Any, BeforeValidator(_variables)] = []
 
 
 class Resources(_Fields):
-    """What the trial is given."""
+    """The resources of a trial."""
 
     slots_per_trial: Annotated[StrictInt, Field(ge=0)] | None = None
     shm_size: Annotated[Any, BeforeValidator(_memory)] = 0
@@ -163,11 +164,11 @@ def known_keys(release: str) -> frozenset[str]:
 
 
 def validate(config: Mapping[str, Any], release: str, *, where: str = "") -> None:
-    """Check a rendered experiment, and report all that is wrong with it at once.
+    """Check a rendered experiment, and report all mistakes at once.
 
     Args:
         config: As `larder.experiments.determined.render` returns it.
-        release: Of Determined, such as ``0.38``.
+        release: Release of Determined, such as ``0.38``.
         where: Names the template in the error.
 
     Raises:
@@ -194,7 +195,7 @@ def _number(release: str) -> Release:
 def _unknown_keys(config: Mapping[str, Any], release: str) -> Iterator[Problem]:
     known = known_keys(release)
     for key in sorted(config.keys() - known, key=str):
-        if key == "data_layer":  # from 0.19.10 on the master takes it and ignores it
+        if key == "data_layer":  # from 0.19.10 on, the master accepts and ignores it
             yield key, "removed in Determined 0.19.10, and ignored since"
             continue
         near = nearest(str(key), sorted(known))
@@ -221,18 +222,18 @@ def _rule_problems(config: Mapping[str, Any], release: Release) -> Iterator[Prob
     for place, message in mount_problems(config.get("bind_mounts") or ()):
         yield f"bind_mounts.{place}", message
     if bool(config.get("workspace")) != bool(config.get("project")):
-        yield "workspace", "workspace and project are given both or neither"
+        yield "workspace", "give both workspace and project, or neither"
     yield from _searcher_problems(config["searcher"], release)
     # Release note 0.38.0: "no longer accepts model_def:TrialClass".
     entrypoint = config["entrypoint"]
     if release >= (0, 38) and isinstance(entrypoint, str) and _TRIAL_CLASS.fullmatch(entrypoint):
-        yield "entrypoint", "Determined 0.38 takes a command, not MODULE:CLASS"
+        yield "entrypoint", "Determined 0.38 requires a command, not MODULE:CLASS"
 
 
 def _searcher_problems(searcher: Mapping[str, Any], release: Release) -> Iterator[Problem]:
     name = searcher["name"]
     if name in _ASHA | {"random"} and searcher.get("max_trials") is None:
-        yield "searcher.max_trials", f"needed by {name}"
+        yield "searcher.max_trials", f"required by {name}"
     if release < (0, 38):
         return
     # Release note 0.38.0: ASHA without max_time and time_metric "will no longer run"; custom
@@ -242,6 +243,6 @@ def _searcher_problems(searcher: Mapping[str, Any], release: Release) -> Iterato
     if name in _ASHA:
         for field in ("max_time", "time_metric"):
             if searcher.get(field) is None:
-                yield f"searcher.{field}", f"needed by {name} from Determined 0.38 on"
+                yield f"searcher.{field}", f"required by {name} since Determined 0.38"
         if searcher.get("max_length") is not None:
             yield "searcher.max_length", f"replaced by max_time for {name} in Determined 0.38"

@@ -1,8 +1,8 @@
-"""Which directory of the nodes a training container mounts, and what a bind mount may say.
+"""Which directory of the nodes a training container mounts, and which bind mounts are valid.
 
-Pure: paths are compared as text, after normalising. Determined's own schema refuses only a relative
-``host_path`` and a ``container_path`` of exactly ``.``; the rest of these rules are what its agents
-and its merging of configs trip over.
+Pure: paths are normalised and compared as strings. Determined's own schema refuses only a relative
+``host_path`` and a ``container_path`` of exactly ``.``; the other rules prevent failures in its
+agents and in its merging of configs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from larder.config.models import Mount
+from larder.config.urls import parse_url
 from larder.errors import ConfigError
 
 __all__ = ["WORK_DIR", "Binding", "bind", "container_target", "mount_problems", "under"]
@@ -21,12 +22,12 @@ __all__ = ["WORK_DIR", "Binding", "bind", "container_target", "mount_problems", 
 WORK_DIR = "/run/determined/workdir"
 """Where Determined puts the model code; a relative ``container_path`` is joined to it."""
 
-_UNREADABLE = re.compile(r"[{}\\]|::")  # what brace patterns give a meaning
+_UNREADABLE = re.compile(r"[{}\\]|::")  # special in brace patterns
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One bind mount, normalised, and where the local directory stands in the container."""
+    """One bind mount, normalised, and the path of the storage in the container."""
 
     host_path: str
     container_path: str
@@ -35,9 +36,9 @@ class Binding:
 
 
 def bind(storage_url: str, mounts: Sequence[Mount], *, where: str = "") -> Binding:
-    """Choose the bind mount through which containers see the local directory.
+    """Choose the bind mount through which containers see the storage.
 
-    Without mounts the local directory itself is mounted, at the same path in the container.
+    Without mounts, the storage directory itself is mounted, at the same path in the container.
 
     Args:
         storage_url: The storage: ``file:///dir/`` or an absolute path.
@@ -46,7 +47,7 @@ def bind(storage_url: str, mounts: Sequence[Mount], *, where: str = "") -> Bindi
 
     Raises:
         ConfigError: ``config.path``: the directory is not absolute, a mount breaks a rule, or the
-            directory lies under none or several of them.
+            directory is inside none or several of them.
     """
     directory = _directory(storage_url)
     given = mounts or (Mount(host_path=directory, container_path=directory),)
@@ -58,7 +59,7 @@ def bind(storage_url: str, mounts: Sequence[Mount], *, where: str = "") -> Bindi
     ]
     if problems:
         text = "; ".join(f"{path} {message}" for path, message in problems)
-        raise _refused(f"a bind mount is not usable: {text}", where, "fix nodes.mounts")
+        raise _refused(f"unusable bind mount: {text}", where, "fix nodes.mounts")
     return _chosen(directory, given, where)
 
 
@@ -66,20 +67,20 @@ def _chosen(directory: str, mounts: Sequence[Mount], where: str) -> Binding:
     holding = [mount for mount in mounts if under(directory, normal(mount.host_path)) is not None]
     if len(holding) != 1:
         which = ", ".join(mount.host_path for mount in holding) or "none of them"
-        message = f"{directory} must lie under exactly one mount's host_path, not {which}"
+        message = f"{directory} must be inside the host_path of exactly one mount, not {which}"
         raise _refused(message, where, "fix nodes.mounts or storage.url")
     host, container = normal(holding[0].host_path), normal(holding[0].container_path)
     data = posixpath.join(container, under(directory, host) or "").rstrip("/")
     if _UNREADABLE.search(data):
-        message = f"{data} holds a brace, a backslash or ::, which brace patterns give a meaning"
+        message = f"{data} contains a brace, a backslash or ::, which are special in brace patterns"
         raise _refused(message, where, "choose another directory")
     return Binding(host, container, holding[0].read_only, data)
 
 
 def _directory(storage_url: str) -> str:
-    path = storage_url.removeprefix("file://")
+    path = parse_url(storage_url).rest
     if not path.startswith("/") or ".." in path.split("/"):
-        message = "a bind mount needs the absolute path of the local directory, without .."
+        message = "a bind mount needs the absolute path of the storage directory, without .."
         raise _refused(message, storage_url, "write storage.url in full")
     return normal(path)
 
@@ -89,12 +90,12 @@ def _refused(message: str, where: str, hint: str) -> ConfigError:
 
 
 def normal(path: str) -> str:
-    """The path without ``//``, ``/./`` and a trailing slash."""
+    """The path without ``//``, ``/./`` and trailing slashes."""
     return re.sub(r"^//", "/", posixpath.normpath(path))
 
 
 def under(path: str, directory: str) -> str | None:
-    """The rest of ``path`` below ``directory``, empty for itself; None if it is elsewhere."""
+    """``path`` relative to ``directory``, empty for itself; None if it is not inside."""
     path, directory = path.rstrip("/"), directory.rstrip("/")
     if path == directory:
         return ""
@@ -102,7 +103,7 @@ def under(path: str, directory: str) -> str | None:
 
 
 def container_target(container_path: str) -> str:
-    """Where Determined mounts it: absolute and normalised."""
+    """Where Determined mounts a ``container_path``: absolute and normalised."""
     return normal(posixpath.join(WORK_DIR, container_path))
 
 
@@ -113,14 +114,14 @@ def mount_problems(mounts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, s
         mounts: Mappings with ``host_path`` and ``container_path``.
 
     Yields:
-        The place, such as ``0.host_path``, and the rule it breaks.
+        The field, such as ``0.host_path``, and the rule it breaks.
     """
     seen: dict[str, int] = {}
     for number, mount in enumerate(mounts):
         yield from _path_problems(number, mount["host_path"], mount["container_path"])
         first = seen.setdefault(container_target(mount["container_path"]), number)
         if first != number:
-            message = f"is the container_path of mount {first} too; Determined drops one silently"
+            message = f"is also the container_path of mount {first}; Determined silently drops one"
             yield f"{number}.container_path", message
 
 
@@ -128,9 +129,9 @@ def _path_problems(number: int, host: str, container: str) -> Iterator[tuple[str
     if not host.startswith("/"):
         yield f"{number}.host_path", f"must be an absolute path, not {host!r}"
     if ".." in host.split("/"):
-        yield f"{number}.host_path", "must not hold .."
+        yield f"{number}.host_path", "must not contain .."
     if ".." in container.split("/"):
-        yield f"{number}.container_path", "must not hold .."
+        yield f"{number}.container_path", "must not contain .."
     elif under(WORK_DIR, container_target(container)) is not None:
         message = f"must not be {container!r}: it would hide the model code in {WORK_DIR}"
         yield f"{number}.container_path", message

@@ -1,9 +1,11 @@
-"""What a config needs to know of a version: the one value that every renderer takes."""
+"""What a config needs to know about a version: the input of every renderer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from larder.experiments.delivery import Advice
 
 __all__ = ["ConfigFile", "SplitInfo", "VersionInfo"]
 
@@ -15,34 +17,34 @@ class SplitInfo:
     Attributes:
         samples: Number of samples.
         shards: Number of shards.
-        bytes: Of all its shards.
-        pattern: Brace pattern of its shards, such as
+        bytes: Total size of its shards.
+        patterns: Brace patterns of its shards, such as
             ``segments/SEG/shards/train/digits-train-{000000..000003}.tar``: relative to the
-            dataset's root, or a URL or path below it. Several patterns are joined by ``::``, as
-            WebDataset's readers split them. Empty for a split without samples.
+            dataset's root, or a URL or path below it. Empty for a split without samples.
     """
 
     samples: int
     shards: int
     bytes: int
-    pattern: str
+    patterns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class VersionInfo:
-    """A published version, and where it stands.
+    """A published version and its location.
 
     Attributes:
         dataset: Name of the dataset.
         version: ID of the version, 32 hex digits.
         digest: Content digest of the version.
-        location: URL of the version, ``LOCAL/larder/DATASET/versions/ID``.
-        root: URL or absolute path of the dataset's root, ``LOCAL/larder/DATASET/``.
-        storage_url: URL or absolute path of the storage, ``LOCAL``.
+        location: URL of the version, ``STORAGE/larder/DATASET/versions/ID``.
+        root: URL or absolute path of the dataset's root, ``STORAGE/larder/DATASET/``.
+        storage_url: URL or absolute path of the storage, ``STORAGE``.
+        delivery: How training reaches the data, and why.
         splits: By name.
         classes: Number of classes; None for a dataset without labels.
-        cache: Paths of the LMDB parts of each split, relative to the root or below it; None if the
-            version has no cache.
+        cache: Paths of the cache files of each split, relative to the root or below it; None if
+            the version has no cache.
     """
 
     dataset: str
@@ -51,6 +53,7 @@ class VersionInfo:
     location: str
     root: str
     storage_url: str
+    delivery: Advice
     splits: Mapping[str, SplitInfo]
     classes: int | None = None
     cache: Mapping[str, tuple[str, ...]] | None = None
@@ -58,7 +61,7 @@ class VersionInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A file to hand over: its name below the output directory, and its text."""
+    """A file to emit: its name in the output directory, and its text."""
 
     name: str
     text: str

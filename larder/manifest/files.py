@@ -69,7 +69,7 @@ def read_manifest(
 ) -> Iterator[pa.RecordBatch]:
     """Read a manifest, or a range of its rows, as a stream of batches.
 
-    Only the row groups that hold wanted rows are read.
+    Only the row groups that hold wanted rows are read, one at a time.
 
     Args:
         path: The file.
@@ -83,7 +83,7 @@ def read_manifest(
         DamageError: ``damage.manifest``: the file is missing, is no Parquet file, is damaged, has
             other columns, or fewer rows than wanted.
     """
-    with _damage(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+    with _damage(path), _opened(path) as file:
         _check_schema(path, file.schema_arrow, schema)
         lengths = _group_lengths(path, file.metadata)
         last_row = _last_row(path, sum(lengths), first_row, rows)
@@ -101,6 +101,11 @@ def read_manifest(
                 yield wanted
     if missing:
         raise _damaged(path, f"{missing:,} rows of the manifest are missing")
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    # A buffer filled ahead would keep all that was read until the end: it is for stores far away.
+    return pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False)
 
 
 @contextmanager

@@ -24,9 +24,10 @@ OBJECTS = pa.schema(
 )
 """One row per object: of an inventory, ordered by key, or of a receipt of copies.
 
-``etag`` is the source's; ``checksum``, where it is known, is ``crc32c:`` and eight hex digits.
-The last two are of the copy in the mirror, and null in an inventory: its etag, and how it was
-verified (``md5``, ``crc32c``). In a receipt ``modified`` is that of the copy.
+``etag`` is the source's. ``checksum``, where it is known, is ``crc32c:`` and eight hex digits, or
+what the source's listing says. The last two are of the copy in the mirror, and null in an
+inventory: its etag, and how it was verified (``md5``, ``crc32c``). In a receipt ``modified`` is that
+of the copy.
 """
 
 SAMPLE_ORDER = pa.schema(
@@ -83,7 +84,7 @@ SAMPLES = pa.schema(
                         [
                             pa.field("ext", pa.string(), nullable=False),
                             pa.field("source", pa.string()),
-                            pa.field("offset", pa.int64(), nullable=False),
+                            pa.field("offset", pa.int64()),
                             pa.field("length", pa.int64(), nullable=False),
                             pa.field("crc32c", pa.uint32(), nullable=False),
                         ]
@@ -97,9 +98,12 @@ SAMPLES = pa.schema(
 )
 """One row per sample of a segment. ``id`` counts from 0 within a split.
 
-``offset`` and ``length`` cover all of the sample's members in the shard, headers and padding
-included; those of a part cover its data alone. ``source`` is the key of the object that the part
-was read from, null for a label.
+``offset`` and ``length`` of a sample are its place in the shard's first file: in bytes, with all
+that belongs to it, such as headers and padding; in a columnar format the number of its row, and 1.
+Those of a part are the place of its content, of which ``crc32c`` is the checksum; the offset is
+null if the format stores the content in another form. ``source`` is the key of the object that the
+part was read from, null for a label. A label is the part ``cls``, in ASCII decimal digits, in
+whatever form the format stores it.
 """
 
 SHARDS = pa.schema(
@@ -112,7 +116,11 @@ SHARDS = pa.schema(
         pa.field("sha256", pa.string(), nullable=False),
     ]
 )
-"""One row per shard, in the order of the dataset file's splits, then by name."""
+"""One row per file of a shard, in the order of the dataset file's splits, then of the shards.
+
+A shard has the name of its first file, whose row counts its ``samples``. The rows of its other
+files follow, with 0 samples.
+"""
 
 RECORDS = pa.schema(
     [

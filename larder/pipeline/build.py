@@ -9,12 +9,12 @@ from typing import Any, Protocol
 from larder.errors import Failure
 from larder.pipeline.cache import cache_split, cache_splits
 from larder.pipeline.index import Index, index_shards
-from larder.pipeline.job import Job, opened_root
+from larder.pipeline.job import Job
 from larder.pipeline.mirror import mirror_batch, mirror_batches
-from larder.pipeline.publish import publish, publish_existing, seal_segment
+from larder.pipeline.publish import publish, publish_existing
 from larder.pipeline.results import BatchReport, RunError, Totals, merge_reports
 from larder.pipeline.shard import shard_batch, shard_batches
-from larder.progress import Progress
+from larder.progress import Progress, TimedProgress
 from larder.versions.documents import CacheFile, VersionDocument
 
 __all__ = ["Built", "Runner", "build"]
@@ -23,16 +23,19 @@ __all__ = ["Built", "Runner", "build"]
 class Runner(Protocol):
     """Runs steps: inline, or as the tasks of an orchestrator.
 
-    A step is a function of `larder.pipeline` that takes the job, further small values, and
-    ``progress`` by name; a step over batches takes ``concurrent_batches`` too:
-    how many run at once.
+    A step is a function of `larder.pipeline` that takes small values, and ``progress`` by name; one
+    over batches takes the job, a batch, and ``concurrent_batches`` too: how many run at once.
     """
 
     @property
     def progress(self) -> Progress:
         """Who listens to the stages."""
 
-    def run(self, step: Callable[..., Any], job: Job, *arguments: Any) -> Any:
+    @property
+    def times(self) -> TimedProgress:
+        """What the stages took so far."""
+
+    def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
         """The result of one step."""
 
     def map(self, step: Callable[..., Any], job: Job, batches: Sequence[Any]) -> list[Any]:
@@ -82,11 +85,9 @@ def build(job: Job, runner: Runner) -> Built:
     index = runner.run(index_shards, job)
     if not any(split.samples for split in index.splits.values()):
         raise RunError("shard", BatchReport(failures=index.omitted, failed=index.omitted_count))
-    parts = _cache(job, index, runner)
-    with opened_root(job) as root:
-        seal_segment(job, root, index, parts)
+    cache = _cache(job, index, runner)
     return Built(
-        version=runner.run(publish, job),
+        version=runner.run(publish, job, index, cache),
         status="built",
         copied=copied.done,
         reused_shards=standing,
@@ -111,9 +112,9 @@ def _cache(job: Job, index: Index, runner: Runner) -> dict[str, CacheFile]:
     if not batches:
         return {}
     runner.progress.start("cache", objects=sum(batch.rows for batch in batches))
-    parts = runner.map(cache_split, job, batches)
+    files = runner.map(cache_split, job, batches)
     runner.progress.finish("cache")
-    return {batch.split: part for batch, part in zip(batches, parts, strict=True)}
+    return {batch.split: file for batch, file in zip(batches, files, strict=True)}
 
 
 def _all(

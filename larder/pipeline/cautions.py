@@ -36,8 +36,9 @@ class Caution:
     message: str
 
 
-def cautions(settings: Settings, plan: Plan) -> tuple[Caution, ...]:
+def cautions(plan: Plan) -> tuple[Caution, ...]:
     """Everything that a plan warns of, in the order of `CODES`."""
+    settings = plan.source_state.settings
     found = (
         *_merged(plan),
         *_uneven(plan),

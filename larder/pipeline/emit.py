@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from larder.errors import ConfigError
+from larder.experiments.delivery import Advice
 from larder.experiments.emit import Written, differing, emit, write_configs
 from larder.experiments.version_info import ConfigFile, SplitInfo, VersionInfo
 from larder.pipeline.job import root_url
@@ -25,7 +26,7 @@ def location(settings: Settings, version: str) -> str:
     return object_url(root, layout.version_prefix(version)).rstrip("/")
 
 
-def version_info(settings: Settings, version: VersionDocument) -> VersionInfo:
+def version_info(settings: Settings, version: VersionDocument, delivery: Advice) -> VersionInfo:
     """What a config needs to know of a version."""
     cache = version.cache
     return VersionInfo(
@@ -35,8 +36,9 @@ def version_info(settings: Settings, version: VersionDocument) -> VersionInfo:
         location=location(settings, version.id),
         root=root_url(settings.dataset, settings.cluster),
         storage_url=settings.cluster.storage.url,
+        delivery=delivery,
         splits={
-            name: SplitInfo(facts.samples, facts.shards, facts.bytes, "::".join(facts.patterns))
+            name: SplitInfo(facts.samples, facts.shards, facts.bytes, facts.patterns)
             for name, facts in version.splits.items()
         },
         classes=len(version.classes) if settings.dataset.labels else None,
@@ -51,20 +53,20 @@ def _render(settings: Settings, facts: VersionInfo) -> tuple[ConfigFile, ...]:
         facts,
         settings.cluster,
         settings.template,
-        delivery=settings.dataset.experiment.delivery,
         template_name=settings.template_name,
     )
 
 
-def check_configs(settings: Settings, plan: Plan) -> None:
+def check_configs(plan: Plan) -> None:
     """Render the configs before there is a version, so that a bad template costs nothing.
 
     Raises:
         ConfigError: What `emit_configs` would raise after the work was done.
     """
+    settings = plan.source_state.settings
     _check_output(settings.output)
     splits = {
-        name: SplitInfo(facts.samples, plan.shards_of_split[name].count, facts.bytes, "planned")
+        name: SplitInfo(facts.samples, plan.shards_of_split[name].count, facts.bytes, ("planned",))
         for name, facts in plan.sample_order.splits.items()
     }
     _render(
@@ -76,6 +78,7 @@ def check_configs(settings: Settings, plan: Plan) -> None:
             location=location(settings, plan.version),
             root=root_url(settings.dataset, settings.cluster),
             storage_url=settings.cluster.storage.url,
+            delivery=plan.delivery,
             splits=splits,
             classes=len(plan.sample_order.classes) if settings.dataset.labels else None,
             cache=dict.fromkeys(splits, ("planned",)) if settings.dataset.cache else None,
@@ -84,13 +87,14 @@ def check_configs(settings: Settings, plan: Plan) -> None:
 
 
 def emit_configs(
-    settings: Settings, version: VersionDocument, progress: Progress
+    settings: Settings, version: VersionDocument, delivery: Advice, *, progress: Progress
 ) -> tuple[Written, ...]:
     """Render, validate and write the configs of a version.
 
     Args:
         settings: The run.
         version: What the configs point at.
+        delivery: How training reaches it.
         progress: Reports progress of stage ``emit``.
 
     Raises:
@@ -99,14 +103,16 @@ def emit_configs(
     """
     _check_output(settings.output)
     progress.start("emit")
-    configs = _render(settings, version_info(settings, version))
+    configs = _render(settings, version_info(settings, version, delivery))
     with own_file_errors():
         written = write_configs(configs, settings.output)
     progress.finish("emit")
     return written
 
 
-def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Written, ...]:
+def pending_configs(
+    settings: Settings, version: VersionDocument, delivery: Advice
+) -> tuple[Written, ...]:
     """The configs of a version that `emit_configs` would write. Writes nothing.
 
     Raises:
@@ -114,7 +120,7 @@ def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Writt
         StoreError: The output directory cannot be read.
     """
     _check_output(settings.output)
-    configs = _render(settings, version_info(settings, version))
+    configs = _render(settings, version_info(settings, version, delivery))
     with own_file_errors():
         return differing(configs, settings.output)
 

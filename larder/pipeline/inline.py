@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from larder.limits import batches_at_once, map_done
-from larder.pipeline.begin import begin
-from larder.pipeline.build import build
-from larder.pipeline.emit import check_configs, emit_configs, pending_configs
-from larder.pipeline.job import Job, scratch
-from larder.pipeline.plan import Plan, make_plan
-from larder.pipeline.refusals import check_plan
-from larder.pipeline.report import built_document, plan_document, reused_document
+from larder.pipeline.job import Job
+from larder.pipeline.prepare import prepare as compose
 from larder.pipeline.settings import Settings
-from larder.pipeline.source import SourceState, inspect_source, note_inputs
 from larder.progress import CancellableProgress, Progress, StageTimes, TimedProgress
 
-__all__ = ["InlineRunner", "carry_out", "checked_plan", "plan", "prepare", "reuse", "workers"]
+__all__ = ["InlineRunner", "plan", "prepare", "workers"]
 
 
 def workers(settings: Settings) -> int:
@@ -36,15 +28,29 @@ def workers(settings: Settings) -> int:
 
 
 class InlineRunner:
-    """Runs steps in this process, batches in a few threads."""
+    """Runs steps in this process, batches in a few threads.
 
-    def __init__(self, count: int, progress: Progress) -> None:
-        self.progress = progress
+    Args:
+        count: Batches that run at once, at most.
+        progress: Who listens.
+        stop: Stops the steps between two objects once it is set.
+    """
+
+    def __init__(
+        self, count: int, progress: TimedProgress, stop: threading.Event | None = None
+    ) -> None:
+        self.times = progress
         self._workers = count
+        self._stop = stop or threading.Event()
 
-    def run(self, step: Callable[..., Any], job: Job, *arguments: Any) -> Any:
+    @property
+    def progress(self) -> Progress:
+        """Who listens to the stages."""
+        return CancellableProgress(self.times, self._stop)
+
+    def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
         """The result of one step."""
-        return step(job, *arguments, progress=self.progress)
+        return step(*arguments, progress=self.progress)
 
     def map(self, step: Callable[..., Any], job: Job, batches: Sequence[Any]) -> list[Any]:
         """The results of a step for each batch.
@@ -75,98 +81,12 @@ class InlineRunner:
         return results
 
 
-def plan(settings: Settings, progress: TimedProgress) -> dict[str, Any]:
-    """The document of what a run would do. Nothing is written but private temporary files.
-
-    Raises:
-        ConfigError: The run would be refused; see `larder.pipeline.refusals.check_plan` and
-            `larder.pipeline.emit.pending_configs`.
-        StoreError: The output directory cannot be read.
-    """
-    started = time.monotonic()
-    with scratch() as folder:
-        found = inspect_source(settings.dataset, settings.cluster, folder, progress)
-        if found.published is not None:
-            configs = pending_configs(settings, found.published)
-            seconds = time.monotonic() - started
-            return reused_document(settings, found, configs, seconds, progress.stages())
-        return plan_document(settings, checked_plan(settings, found, folder, progress))
-
-
-def checked_plan(settings: Settings, found: SourceState, folder: Path, progress: Progress) -> Plan:
-    """Plan a run, and refuse what must not be done before any of it is done.
-
-    Raises:
-        ConfigError: See `larder.pipeline.refusals.check_plan` and
-            `larder.pipeline.emit.check_configs`.
-    """
-    planned = make_plan(found, folder, progress)
-    check_plan(planned)
-    check_configs(settings, planned)
-    return planned
-
-
-def reuse(
-    settings: Settings, found: SourceState, progress: TimedProgress, started: float
-) -> dict[str, Any]:
-    """Hand over a version that these inputs led to before; writes only what differs.
-
-    Args:
-        settings: The run.
-        found: Its survey, with a published version.
-        progress: Reports progress of every stage, those before this too.
-        started: `time.monotonic` when the run began.
-    """
-    assert found.published is not None, "there is nothing to reuse"
-    note_inputs(settings.dataset, settings.cluster, found)
-    configs = emit_configs(settings, found.published, progress)
-    seconds = time.monotonic() - started
-    return reused_document(settings, found, configs, seconds, progress.stages())
-
-
-def carry_out(
-    settings: Settings,
-    planned: Plan,
-    job: Job,
-    progress: TimedProgress,
-    started: float,
-    stop: threading.Event | None = None,
-) -> dict[str, Any]:
-    """Do what a plan says, in this process.
-
-    Args:
-        settings: The run.
-        planned: What is to be done.
-        job: The run that was begun with it.
-        progress: Reports progress of every stage, those before this too.
-        started: `time.monotonic` when the run began.
-        stop: Stops the steps between two objects once it is set.
-
-    Raises:
-        FatalError: ``run.interrupted``: ``stop`` was set.
-        LarderError: Whatever else kept it from being done; nothing is half published.
-    """
-    told = CancellableProgress(progress, stop or threading.Event())
-    built = build(job, InlineRunner(workers(settings), told))
-    configs = emit_configs(settings, built.version, told)
-    seconds = time.monotonic() - started
-    return built_document(settings, planned, built, configs, seconds, progress.stages())
-
-
 def prepare(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
-    """Prepare a dataset: every step, in this process.
+    """Prepare a dataset in this process; see `larder.pipeline.prepare.prepare`."""
+    return compose(settings, InlineRunner(workers(settings), StageTimes(progress)))
 
-    Returns:
-        The JSON document of the run.
 
-    Raises:
-        LarderError: Whatever kept it from being done; nothing is half published.
-    """
-    started, told = time.monotonic(), StageTimes(progress)
-    with scratch() as folder:
-        found = inspect_source(settings.dataset, settings.cluster, folder, told)
-        if found.published is not None:
-            return reuse(settings, found, told, started)
-        planned = checked_plan(settings, found, folder, told)
-        job = begin(planned)
-    return carry_out(settings, planned, job, told, started)
+def plan(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
+    """The document of what `prepare` would do. Writes nothing but private temporary files."""
+    runner = InlineRunner(workers(settings), StageTimes(progress))
+    return compose(settings, runner, plan_only=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from larder.config.models import Dataset
 from larder.errors import ConfigError
-from larder.experiments.delivery import Advice, choose
+from larder.experiments.delivery import Advice
 from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.copied import mirrored, read_receipts
@@ -23,7 +23,7 @@ from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.images import is_image
 from larder.samples.order import SampleOrder, order_samples
-from larder.shards.packing import shard_name
+from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.transfer.cost import Cost, estimate_cost
 from larder.transfer.difference import with_copies
@@ -79,10 +79,10 @@ class Plan:
 
 
 def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
-    """Plan a run from its survey.
+    """Plan a run from the state of its source.
 
     Args:
-        found: The survey.
+        found: The state of the source.
         folder: A private directory for the manifests of the plan.
         progress: Reports progress of stage ``plan``.
 
@@ -95,7 +95,13 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     sample_order = _order(found, folder)
     packed = pack(dataset, sample_order, folder)
     shards = sum(packed.splits.values(), Totals())
-    segment = segment_id(dataset, sample_order.digest, sample_order.classes, packed.targets)
+    segment = segment_id(
+        dataset,
+        sample_order.digest,
+        sample_order.classes,
+        packed.targets,
+        shards_version=shard_format(dataset.shards.format).version,
+    )
     version = version_id(dataset.name, [SegmentUse(segment)])
     with opened(cluster.storage, root_url(dataset, cluster)) as root:
         complete = read_segment(root, segment) is not None
@@ -122,7 +128,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         published=published,
         cost=cost,
         seconds=_seconds(found, sample_order, copies, shards, complete=complete),
-        delivery=choose(dataset.experiment.delivery, cluster.storage.url),
+        delivery=found.settings.advise(),
     )
 
 
@@ -176,7 +182,9 @@ def _unfit(found: SourceState, root: Store, segment: str) -> Unfit:
 def _own_keys(dataset: Dataset, segment: str) -> Iterator[tuple[str, str]]:
     """The longest keys that a run writes beside the mirror: what, and its key."""
     longest = max(dataset.split_names, key=len)
-    yield "a shard", layout.shard_key(segment, longest, shard_name(dataset.name, longest, 0))
+    format_ = shard_format(dataset.shards.format)
+    for name in format_.file_names(format_.shard_name(f"{dataset.name}-{longest}", 0, 1)):
+        yield "a shard", layout.shard_key(segment, longest, name)
     if dataset.cache:
         yield "the cache", layout.cache_key(segment, longest, _SHA256)
     if dataset.mirror:

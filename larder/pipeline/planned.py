@@ -12,7 +12,7 @@ from larder.pipeline.cautions import cautions
 from larder.pipeline.emit import location
 from larder.pipeline.plan import Plan
 from larder.pipeline.results import Totals
-from larder.pipeline.settings import Settings
+from larder.shards.formats import shard_format
 from larder.transfer.inventory import LeftOut
 from larder.units import format_bytes, format_count, format_seconds
 
@@ -23,9 +23,10 @@ SHOWN_LINES = 10
 SHOWN_CLASSES = 5
 
 
-def plan_document(settings: Settings, plan: Plan) -> dict[str, Any]:
+def plan_document(plan: Plan) -> dict[str, Any]:
     """The JSON document of a plan for a dataset that has to be built."""
     found, sample_order = plan.source_state, plan.sample_order
+    settings = found.settings
     copies = plan.copies or Totals()
     return {
         "dataset": settings.dataset.name,
@@ -59,13 +60,13 @@ def plan_document(settings: Settings, plan: Plan) -> dict[str, Any]:
         "seconds": round(plan.seconds, 1),
         "skipped": sample_order.bad_key_count,
         "failures": [asdict(failure) for failure in sample_order.bad_keys],
-        "warnings": warnings(settings, plan),
+        "warnings": warnings(plan),
     }
 
 
-def warnings(settings: Settings, plan: Plan) -> list[dict[str, str]]:
+def warnings(plan: Plan) -> list[dict[str, str]]:
     """What a plan warns of, as both documents have it: of the plan, and of the run that built."""
-    return [asdict(caution) for caution in cautions(settings, plan)]
+    return [asdict(caution) for caution in cautions(plan)]
 
 
 def _excluded(plan: Plan) -> dict[str, Any]:
@@ -107,14 +108,15 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
         lines = _wrapped(f"{name}: version {version} is current, the config would be written")
         return [*lines, *_row("config", configs)]
     shards, delivery = document["shards"], document["delivery"]
+    about = "" if shard_format(shards["format"]).sizes_known else "about "
     rows = {
         "source": [amount(document["objects"], "object"), *_excluded_lines(document["excluded"])],
         "parts": _part_lines(document["parts"]),
         "classes": _class_lines(document["classes"]),
         "mirror": [f"{amount(document['copied'], 'object')} to copy"],
         "shards": [
-            _shard_line(shards),
-            *(f"{name}: {_shard_line(split)}" for name, split in shards["splits"].items()),
+            _shard_line(shards, about),
+            *(f"{name}: {_shard_line(split, about)}" for name, split in shards["splits"].items()),
         ],
         "cache": [document["cache"] or "none"],
         "delivery": [f"{delivery['kind']}: {delivery['reason']}"],
@@ -204,8 +206,9 @@ def _class_line(end: str, found: Mapping[str, Any]) -> str:
     return f"{end} {found['name']} with {format_count(found['samples'], 'sample')}"
 
 
-def _shard_line(shards: Mapping[str, Any]) -> str:
-    return f"{amount(shards, 'shard')}, {format_count(shards['samples'], 'sample')}"
+def _shard_line(shards: Mapping[str, Any], about: str) -> str:
+    count, samples = format_count(shards["count"], "shard"), shards["samples"]
+    return f"{count}, {about}{format_bytes(shards['bytes'])}, {format_count(samples, 'sample')}"
 
 
 def _skipped_lines(document: Mapping[str, Any]) -> list[str]:

@@ -26,62 +26,33 @@ from larder.versions.publish import (
     move_tag,
     publish_segment,
     publish_version,
-    read_segment,
     read_version,
     remember_inputs,
 )
 
-__all__ = ["publish", "publish_existing", "seal_segment"]
+__all__ = ["publish", "publish_existing"]
 
 
-def seal_segment(
-    job: Job, root: Store, index: Index, cache: Mapping[str, CacheFile]
-) -> SegmentDocument:
-    """Make the segment whole: everything that it names stands.
+def publish(
+    job: Job, index: Index, cache: Mapping[str, CacheFile], *, progress: Progress
+) -> VersionDocument:
+    """Complete the segment, publish the version made of it, and let ``latest`` name that.
 
     Args:
         job: The run.
-        root: The dataset's root.
-        index: Its shards and their manifests.
+        index: The segment's shards and their manifests.
         cache: What `larder.pipeline.cache.cache_split` returned, by split; empty without a cache.
-
-    Returns:
-        The segment that is published, by this run or by another that came first.
-    """
-    facts = None
-    if job.dataset.cache:
-        parts = {split: (part,) for split, part in sorted(cache.items())}
-        facts = CacheFacts(kind=job.dataset.cache.records, splits=parts)
-    segment = SegmentDocument(
-        dataset=job.dataset.name,
-        id=job.segment,
-        splits=index.splits,
-        classes=job.classes,
-        files=(_file(index.samples, "samples"), _file(index.shards, "shards")),
-        cache=facts,
-        skipped=index.omitted_count,
-    )
-    return publish_segment(root, segment)
-
-
-def publish(job: Job, *, progress: Progress) -> VersionDocument:
-    """Publish the version of a complete segment, and let ``latest`` name it.
-
-    Args:
-        job: The run.
         progress: Reports progress of stage ``publish``.
 
     Returns:
         The version that is published, by this run or by another that came first.
 
     Raises:
-        DamageError: The segment is not there, or a document cannot be trusted.
+        DamageError: A document cannot be trusted.
     """
     progress.start("publish")
     with opened_root(job) as root:
-        segment = read_segment(root, job.segment)
-        if segment is None:
-            raise DamageError("damage.manifest", "the segment is gone", where=root.url)
+        segment = publish_segment(root, _segment(job, index, cache))
         version = publish_version(root, _version(job, root, segment))
         _point_at(root, job, version)
     progress.finish("publish")
@@ -110,6 +81,23 @@ def publish_existing(job: Job, *, progress: Progress) -> VersionDocument:
 def _point_at(root: Store, job: Job, version: VersionDocument) -> None:
     remember_inputs(root, job.inputs, version.id)
     move_tag(root, TAG, version.id, job.inventory_us)
+
+
+def _segment(job: Job, index: Index, cache: Mapping[str, CacheFile]) -> SegmentDocument:
+    facts = None
+    if job.dataset.cache:
+        files = {split: (file,) for split, file in sorted(cache.items())}
+        facts = CacheFacts(kind=job.dataset.cache.records, splits=files)
+    return SegmentDocument(
+        dataset=job.dataset.name,
+        id=job.segment,
+        shards=job.dataset.shards.format,
+        splits=index.splits,
+        classes=job.classes,
+        files=(_file(index.samples, "samples"), _file(index.shards, "shards")),
+        cache=facts,
+        skipped=index.omitted_count,
+    )
 
 
 def _version(job: Job, root: Store, segment: SegmentDocument) -> VersionDocument:

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from larder.errors import ConfigError, Failure
-from larder.pipeline.plan import Plan
+from larder.pipeline.emit import check_configs
+from larder.pipeline.plan import Plan, make_plan
 from larder.pipeline.results import BatchReport, RefusedError
+from larder.pipeline.source import SourceState
+from larder.progress import Progress
 from larder.samples.contents import Found
 from larder.units import format_bytes, format_count
 
-__all__ = ["check_plan"]
+__all__ = ["check_plan", "checked_plan"]
+
+
+def checked_plan(found: SourceState, folder: Path, *, progress: Progress) -> Plan:
+    """Plan a run, and refuse what must not be done before any of it is done.
+
+    Args:
+        found: The state of the source.
+        folder: A private directory for the manifests of the plan.
+        progress: Reports progress of stage ``plan``.
+
+    Raises:
+        ConfigError: See `larder.pipeline.plan.make_plan`, `check_plan` and
+            `larder.pipeline.emit.check_configs`.
+    """
+    plan = make_plan(found, folder, progress)
+    check_plan(plan)
+    check_configs(plan)
+    return plan
 
 
 def check_plan(plan: Plan) -> None:

@@ -13,10 +13,11 @@ from larder.pipeline.emit import location
 from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
 from larder.pipeline.planned import amount as _amount
-from larder.pipeline.planned import plan_document, plan_lines, warning_lines, warnings
+from larder.pipeline.planned import warning_lines, warnings
 from larder.pipeline.results import SHOWN_FAILURES, Totals
 from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState
+from larder.progress import TimedProgress
 from larder.store import object_url
 from larder.units import format_bytes, format_count, format_seconds
 from larder.versions.documents import VersionDocument
@@ -24,8 +25,6 @@ from larder.versions.documents import VersionDocument
 __all__ = [
     "Done",
     "built_document",
-    "plan_document",
-    "plan_lines",
     "reused_document",
     "run_document",
     "run_lines",
@@ -62,36 +61,29 @@ class Done:
 
 
 def reused_document(
-    settings: Settings,
     found: SourceState,
+    version: VersionDocument,
     configs: Sequence[Written],
-    seconds: float,
-    stages: Mapping[str, Any],
+    times: TimedProgress,
 ) -> dict[str, Any]:
     """The JSON document of a run that found everything done."""
-    assert found.published is not None, "there is nothing to reuse"
     done = Done(
         status="reused",
         inputs=found.inputs,
         objects=Totals(found.inventory.objects, found.inventory.bytes),
         copied=Totals(),
         new_segments=0,
-        reused_shards=Totals(sum(split.shards for split in found.published.splits.values())),
-        skipped=found.published.skipped,
+        reused_shards=Totals(sum(split.shards for split in version.splits.values())),
+        skipped=version.skipped,
         failures=(),
-        seconds=seconds,
-        stages=stages,
+        seconds=times.seconds(),
+        stages=times.stages(),
     )
-    return run_document(settings, found.published, done, configs)
+    return run_document(found.settings, version, done, configs)
 
 
 def built_document(
-    settings: Settings,
-    plan: Plan,
-    built: Built,
-    configs: Sequence[Written],
-    seconds: float,
-    stages: Mapping[str, Any],
+    plan: Plan, built: Built, configs: Sequence[Written], times: TimedProgress
 ) -> dict[str, Any]:
     """The JSON document of a run that built a version, or found it by planning.
 
@@ -107,11 +99,12 @@ def built_document(
         reused_shards=built.reused_shards,
         skipped=plan.sample_order.bad_key_count + built.omitted_count,
         failures=(*bad_keys, *built.omitted)[:SHOWN_FAILURES],
-        seconds=seconds,
-        stages=stages,
+        seconds=times.seconds(),
+        stages=times.stages(),
     )
+    settings = plan.source_state.settings
     document = run_document(settings, built.version, done, configs)
-    return document | ({"warnings": warnings(settings, plan)} if done.status == "built" else {})
+    return document | ({"warnings": warnings(plan)} if done.status == "built" else {})
 
 
 def run_document(

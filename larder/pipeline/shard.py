@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
-from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,11 +27,12 @@ from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Totals
 from larder.pipeline.standing import standing_shards
 from larder.progress import Progress
 from larder.shards.build import build_shard
+from larder.shards.formats import shard_format
 from larder.shards.model import Sample, ShardBatch, read_samples
 from larder.shards.packing import batch_shards
 from larder.shards.readahead import open_reads, suited_concurrency
 from larder.store import object_url
-from larder.store.base import Store
+from larder.store.base import Readable, Store, Writer
 from larder.transfer.mirrored import Mirror, copies_by_key
 from larder.versions import layout
 
@@ -130,8 +131,9 @@ def shard_batch(
                 plan,
                 own,
                 source,
-                root.writer(layout.shard_key(job.segment, plan.split, plan.name)),
+                partial(_writer, root, job.segment, plan.split),
                 reads,
+                shard_format(job.dataset.shards.format),
                 validate=job.dataset.validation,
                 on_bad_sample=job.dataset.on_bad_sample,
                 progress=progress,
@@ -144,7 +146,7 @@ def shard_batch(
 
 
 @contextmanager
-def _reading(job: Job, root: Store, batch: PackBatch) -> Iterator[Store]:
+def _reading(job: Job, root: Store, batch: PackBatch) -> Iterator[Readable]:
     """What the samples are read from: the mirror if there is one, else the source."""
     if not job.dataset.mirror:
         with opened_source(job) as source:
@@ -153,8 +155,11 @@ def _reading(job: Job, root: Store, batch: PackBatch) -> Iterator[Store]:
     rows = chain(_parts(job, root, batch), _copied(job, root, batch))
     copies = copies_by_key(rows)
     with opened(job.cluster.storage, object_url(job.root, layout.mirror_prefix())) as store:
-        # A mirror has what shards are made with, and no more: head, get and open.
-        yield cast("Store", Mirror(store, copies))
+        yield Mirror(store, copies)
+
+
+def _writer(root: Store, segment: str, split: str, name: str) -> Writer:
+    return root.writer(layout.shard_key(segment, split, name))
 
 
 def _parts(job: Job, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]:

@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from larder.config.location import check_overlap
@@ -13,8 +14,10 @@ from larder.config.models import Cluster, Dataset
 from larder.errors import ConfigError, NotFoundError, ObjectError
 from larder.pipeline.complete import check_complete
 from larder.pipeline.job import opened, root_url
+from larder.pipeline.settings import Settings
 from larder.pipeline.unchanged import unchanged_version
 from larder.progress import Progress
+from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
 from larder.transfer.inventory import Inventory, take_inventory
@@ -42,8 +45,7 @@ class SourceState:
     """What a run finds before it does anything.
 
     Attributes:
-        dataset: As configured.
-        cluster: As configured.
+        settings: The run.
         inventory: The objects at the source, in a local manifest.
         inventory_us: When the listing began, microseconds since 1970 UTC.
         label_files: By split.
@@ -52,8 +54,7 @@ class SourceState:
         noted: That is written down; else it was found by comparing contents.
     """
 
-    dataset: Dataset
-    cluster: Cluster
+    settings: Settings
     inventory: Inventory
     inventory_us: int
     label_files: Mapping[str, LabelFile]
@@ -61,15 +62,22 @@ class SourceState:
     published: VersionDocument | None
     noted: bool
 
+    @property
+    def dataset(self) -> Dataset:
+        """As configured."""
+        return self.settings.dataset
 
-def inspect_source(
-    dataset: Dataset, cluster: Cluster, folder: Path, progress: Progress
-) -> SourceState:
+    @property
+    def cluster(self) -> Cluster:
+        """As configured."""
+        return self.settings.cluster
+
+
+def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> SourceState:
     """List the source and look its inputs digest up at the storage. Writes into ``folder`` only.
 
     Args:
-        dataset: As configured.
-        cluster: As configured.
+        settings: The run.
         folder: A private directory, for the inventory.
         progress: Reports progress of stage ``inventory``.
 
@@ -79,6 +87,7 @@ def inspect_source(
         DamageError: These inputs were prepared before, and not all of that is there any more; see
             `larder.pipeline.complete.check_complete`.
     """
+    dataset, cluster = settings.dataset, settings.cluster
     check_overlap(dataset.source, cluster.storage.url, storage_endpoint=cluster.storage.endpoint)
     inventory_us = time.time_ns() // 1000
     with opened(dataset.source) as source:
@@ -90,7 +99,7 @@ def inspect_source(
             progress,
         )
         label_files = _read_label_files(dataset, source)
-        inputs = inputs_digest(dataset, inventory.digest, _digests(label_files))
+        inputs = _inputs(dataset, label_files, inventory.digest)
         with opened(cluster.storage, root_url(dataset, cluster)) as root:
             published = find_prepared(root, inputs)
             noted = published is not None
@@ -99,7 +108,7 @@ def inspect_source(
                     source,
                     root,
                     inventory,
-                    lambda digest: inputs_digest(dataset, digest, _digests(label_files)),
+                    partial(_inputs, dataset, label_files),
                     label_files={file.key for file in label_files.values()},
                     progress=progress,
                     work_dir=folder,
@@ -107,8 +116,7 @@ def inspect_source(
             if published is not None:
                 check_complete(root, published)
     return SourceState(
-        dataset=dataset,
-        cluster=cluster,
+        settings=settings,
         inventory=inventory,
         inventory_us=inventory_us,
         label_files=label_files,
@@ -118,21 +126,30 @@ def inspect_source(
     )
 
 
-def note_inputs(dataset: Dataset, cluster: Cluster, found: SourceState) -> None:
+def note_inputs(found: SourceState, *, progress: Progress) -> None:
     """Remember that these inputs led to the version found, and let ``latest`` name it.
 
     Nothing is written if both are so already.
+
+    Args:
+        found: What was found.
+        progress: Not used: this takes no time to speak of.
     """
     version = found.published
     assert version is not None, "these inputs led to no version"
-    with opened(cluster.storage, root_url(dataset, cluster)) as root:
+    with opened(found.cluster.storage, root_url(found.dataset, found.cluster)) as root:
         if not found.noted:
             remember_inputs(root, found.inputs, version.id)
         move_tag(root, TAG, version.id, found.inventory_us)
 
 
-def _digests(label_files: Mapping[str, LabelFile]) -> dict[str, str]:
-    return {split: file.sha256 for split, file in label_files.items()}
+def _inputs(dataset: Dataset, label_files: Mapping[str, LabelFile], inventory_digest: str) -> str:
+    return inputs_digest(
+        dataset,
+        inventory_digest,
+        {split: file.sha256 for split, file in label_files.items()},
+        shards_version=shard_format(dataset.shards.format).version,
+    )
 
 
 def _read_label_files(dataset: Dataset, source: Store) -> dict[str, LabelFile]:

@@ -121,9 +121,7 @@ _TOUCHED = """
     SELECT
         now.key,
         now.etag,
-        coalesce(
-            before.checksum, 'crc32c:' || printf('%08x', parts.crc32c), copies.checksum
-        ) AS checksum
+        coalesce('crc32c:' || printf('%08x', parts.crc32c), copies.checksum) AS checksum
     FROM now
     JOIN before ON before.key = now.key
     LEFT JOIN parts ON parts.source = now.key

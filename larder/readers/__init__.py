@@ -1,1 +1,1 @@
-"""What training code opens: versions, their shards and caches."""
+"""What training code opens: versions, with their shards and caches."""

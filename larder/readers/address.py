@@ -1,4 +1,4 @@
-"""Where a version is: the URL that a user gives, taken apart."""
+"""The address of a version: the URL that a user gives, parsed."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Address:
 
 
 def parse_address(url: str) -> Address:
-    """Take apart ``ROOT/larder/DATASET``, ``...@TAG``, ``...@ID`` or ``.../versions/ID``.
+    """Parse ``ROOT/larder/DATASET``, ``...@TAG``, ``...@ID`` or ``.../versions/ID``.
 
     Without a name, the tag is ``latest``.
 
     Raises:
-        ConfigError: ``config.invalid_value``: it has another form; or what is wrong with a URL.
+        ConfigError: ``config.invalid_value``: another form; or the fault of an invalid URL.
     """
     if url:
         check_url(url)
@@ -52,7 +52,7 @@ def parse_address(url: str) -> Address:
     if match is None:
         raise ConfigError(
             "config.invalid_value",
-            "this is no address of a dataset",
+            "not the address of a dataset",
             where=url,
             hint="write ROOT/larder/DATASET@TAG, such as s3://bucket/larder/imagenet@latest",
         )

@@ -1,4 +1,4 @@
-"""Brace patterns, as a shell and WebDataset expand them."""
+"""Brace patterns, expanded as in a shell and in WebDataset."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
 def expand(pattern: str) -> list[str]:
-    """The names that a pattern stands for, in order.
+    """The names that a pattern expands to, in order.
 
     ``a-{00..02}.tar`` gives ``a-00.tar``, ``a-01.tar``, ``a-02.tar``; ``{{0..1},5}`` gives 0, 1,
-    5. Braces that are not balanced, or hold neither a range nor a comma, stand for themselves.
+    5. Braces that are not balanced, or contain neither a range nor a comma, are literal.
     """
     return list(_expand(pattern))
 

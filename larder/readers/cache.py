@@ -1,4 +1,4 @@
-"""The cache of a split: its files seen as one."""
+"""The cache of a split: its files, read as one sequence of records."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["CacheReader"]
 class CacheReader:
     """The records of one split, in the order of the version's samples.
 
-    It may be used by many threads and after a fork, and is pickled as the paths of its parts.
+    It may be used by many threads and after a fork, and is pickled as the paths of its files.
 
     Args:
-        parts: One or more, in order.
+        parts: Readers of one or more files, in order.
 
     Attributes:
         schema: The fields of every record; a dimension is None where any two records differ.
 
     Raises:
-        FatalError: ``cache.format``: parts whose fields do not go together.
+        FatalError: ``cache.format``: files with incompatible fields.
     """
 
     def __init__(self, files: Sequence[CacheFileReader]) -> None:
@@ -38,14 +38,15 @@ class CacheReader:
         self.schema = _merged([file.schema for file in files], str(files[0].path))
 
     def __len__(self) -> int:
+        """Number of records."""
         return self._starts[-1]
 
     def __getitem__(self, index: int) -> dict[str, Array]:
-        """The arrays of one record by field; a field that the record lacks is not there.
+        """The arrays of one record by field, without the fields that the record does not have.
 
         Raises:
-            IndexError: There is no such record.
-            TypeError: The number is no integer.
+            IndexError: The record does not exist.
+            TypeError: The index is not an integer.
             DamageError: ``damage.record``.
         """
         number = int(self._numbers([index])[0])
@@ -58,17 +59,17 @@ class CacheReader:
         """Several records at once, in the order of ``indices``: the fastest way to read.
 
         Args:
-            indices: Numbers of records, of any order; one may occur twice.
-            fields: The fields to give; all if None.
+            indices: Numbers of records, in any order; duplicates are allowed.
+            fields: The fields to return; all if None.
 
         Returns:
-            By field: one array of shape ``(len(indices), *shape)`` where all values of the split
-            have one shape; else a list of arrays, with None where a record lacks the field.
+            By field: one array of shape ``(len(indices), *shape)`` if all values of the split have
+            the same shape; else a list of arrays, with None for records without the field.
 
         Raises:
-            IndexError: There is no such record.
-            TypeError: A number that is no integer, or a mask.
-            KeyError: There is no such field.
+            IndexError: The record does not exist.
+            TypeError: An index that is not an integer, or a mask.
+            KeyError: The field does not exist.
             DamageError: ``damage.record``.
         """
         columns = empty_columns(self.schema.select(fields), len(indices))
@@ -91,7 +92,7 @@ class CacheReader:
             yield self.batch(np.arange(start, min(start + size, len(self))), fields=fields)
 
     def verify(self) -> None:
-        """Read everything and compare it with the digests that were published.
+        """Read everything and compare it with the published digests.
 
         Raises:
             DamageError: ``damage.record``, ``damage.digest``.
@@ -100,23 +101,26 @@ class CacheReader:
             file.verify()
 
     def close(self) -> None:
-        """Let go of the files; the reader is not used again."""
+        """Close the files; the reader cannot be used any more."""
         for file in self._files:
             file.close()
 
     def __enter__(self) -> CacheReader:
+        """Return the reader itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Close the files."""
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the readers of the files, which are pickled as their paths."""
         return CacheReader, (self._files,)
 
     def _numbers(self, indices: Sequence[int] | Array) -> Array:
         given = np.asarray(indices)
-        if given.size and given.dtype.kind not in "iu":  # an empty list is one of floats
-            raise TypeError(f"a record's number is an integer, not {given.dtype}")
+        if given.size and given.dtype.kind not in "iu":  # an empty list has a float dtype
+            raise TypeError(f"record numbers must be integers, not {given.dtype}")
         wrong = given[(given < -len(self)) | (given >= len(self))]
         if wrong.size:
             raise IndexError(f"record {wrong[0]} of {len(self)}")
@@ -143,7 +147,7 @@ def _joined(first: Schema, second: Schema, where: str) -> Schema:
 
 def _field(one: Field, other: Field, where: str) -> Field:
     if one.dtype != other.dtype or len(one.shape) != len(other.shape):
-        message = f"the files of the cache have two kinds of field {one.name!r}"
+        message = f"the files of the cache have incompatible fields {one.name!r}"
         hint = "make one segment of them"
         raise FatalError("cache.format", message, where=where, hint=hint)
     sizes = zip(one.shape, other.shape, strict=True)

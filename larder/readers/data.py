@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,26 +26,22 @@ _NAMES = 10
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """How to reach the dataset's root. No store stays open, so that it can be pickled."""
+    """How to reach the dataset's root. Keeps no store open, so that it can be pickled."""
 
     root: str
     endpoint: str | None
     region: str | None
     profile: str | None
 
-    @contextmanager
-    def store(self) -> Iterator[Store]:
-        store = open_store(
+    def store(self) -> Store:
+        """The store of the dataset's root."""
+        return open_store(
             self.root, endpoint=self.endpoint, region=self.region, profile=self.profile
         )
-        try:
-            yield store
-        finally:
-            store.close()
 
 
 class Data:
-    """One version of a dataset. It holds no connection, and may be pickled.
+    """One version of a dataset. It keeps no connection open and may be pickled.
 
     Args:
         document: The version.
@@ -60,6 +55,7 @@ class Data:
         self._cache_dir = cache_dir
 
     def __repr__(self) -> str:
+        """Dataset, version and splits."""
         return f"<larder.Data {self.dataset}@{self.version}: {', '.join(self.splits)}>"
 
     @property
@@ -74,7 +70,7 @@ class Data:
 
     @property
     def digest(self) -> str:
-        """Digest of the content, the same wherever the version was made."""
+        """Content digest, the same wherever the version was made."""
         return self._document.digest
 
     @property
@@ -88,44 +84,41 @@ class Data:
         return dict(self._document.splits)
 
     def shards(self, split: str) -> list[str]:
-        """The shards of a split, in order: paths if they lie in a directory, else URLs.
+        """The shards of a split, in order: paths if the storage is a directory, else URLs.
 
         Raises:
-            ConfigError: ``version.split``: there is no such split.
+            ConfigError: ``version.split``: unknown split.
         """
         facts = self._split(split)
         keys = [key for pattern in facts.patterns for key in expand(pattern)]
-        with self._access.store() as store:
-            if store.features.local_path:
-                return [str(local_path(store, key)) for key in keys]
-            return [object_url(store.url, key) for key in keys]
+        store = self._access.store()
+        if store.features.local_path:
+            return [str(local_path(store, key)) for key in keys]
+        return [object_url(store.url, key) for key in keys]
 
     def cache(self, split: str, *, verify: bool = False, check_records: bool = True) -> CacheReader:
-        """The cache of a split; its parts are downloaded first unless they lie in a directory.
+        """The cache of a split; its files are downloaded first unless they are in a directory.
 
         Args:
             split: Name of the split.
-            verify: Read the files and compare their sha256 before anything else, also if they
-                were verified when they were downloaded.
+            verify: Read the files and compare their sha256 first, even if they were verified when
+                they were downloaded.
             check_records: Compare each record that is read with its CRC-32C.
 
         Raises:
-            ConfigError: ``version.split``: there is no such split; ``cache.missing``: it has no
-                cache.
-            DamageError: ``damage.size``, ``damage.digest``: a file is not the one published.
-            FatalError: ``cache.format``: written by another format, or another line of LMDB.
+            ConfigError: ``version.split``: unknown split; ``cache.missing``: it has no cache.
+            DamageError: ``damage.size``, ``damage.digest``: a file is damaged.
+            FatalError: ``cache.format``: another format, or another release line of LMDB.
             StoreError: ``store.full``: no space is left for a download.
         """
         files = self._files(split)
         readers: list[CacheFileReader] = []
         try:
-            with self._access.store() as store:
-                for file in files:
-                    facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
-                    path = fetch_file(store, file.path, facts, self._cache_dir)
-                    readers.append(
-                        open_file(path, facts, verify=verify, check_records=check_records)
-                    )
+            store = self._access.store()
+            for file in files:
+                facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
+                path = fetch_file(store, file.path, facts, self._cache_dir)
+                readers.append(open_file(path, facts, verify=verify, check_records=check_records))
             return CacheReader(readers)
         except BaseException:
             for reader in readers:
@@ -149,7 +142,7 @@ class Data:
             hint = (
                 f"the splits with a cache are: {_listed(cached)}"
                 if cached
-                else "prepare it with cache:"
+                else "add cache to the dataset file and prepare it again"
             )
             message = f"there is no cache of split {split!r}"
             raise ConfigError("cache.missing", message, where=self._where, hint=hint)
@@ -171,8 +164,7 @@ def open_data(
     """See `larder.open`."""
     address = parse_address(url)
     access = _Access(address.root, endpoint, region, profile)
-    with access.store() as store:
-        document = _read(store, address)
+    document = _read(access.store(), address)
     return Data(document, access, cache_directory(cache_dir))
 
 
@@ -182,7 +174,7 @@ def _read(store: Store, address: Address) -> VersionDocument:
     if document is None:
         raise _missing(store, address, f"there is no version {version}")
     if (document.dataset, document.id) != (address.dataset, version):
-        message = f"it is version {document.id} of {document.dataset}"
+        message = f"the document is that of version {document.id} of {document.dataset}"
         where = object_url(store.url, layout.version_key(version))
         raise DamageError("damage.manifest", message, where=where)
     return document
@@ -195,7 +187,7 @@ def _tagged(store: Store, address: Address) -> str:
     version = tag.get("version")
     if not isinstance(version, str):
         where = object_url(store.url, layout.tag_key(address.name))
-        raise DamageError("damage.manifest", "it names no version", where=where)
+        raise DamageError("damage.manifest", "the tag names no version", where=where)
     return version
 
 
@@ -209,7 +201,7 @@ def _missing(store: Store, address: Address, message: str) -> ConfigError:
     except ConfigError as error:
         if error.code != "config.missing_package":
             raise
-        hint = "check the name and the address"  # a light install reads, and cannot list
+        hint = "check the name and the address"  # a light install can read but not list
     return ConfigError("version.missing", message, where=address.root, hint=hint)
 
 

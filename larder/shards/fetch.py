@@ -6,14 +6,12 @@ import io
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import google_crc32c
-
-from larder.errors import Failure, ObjectError, PreconditionError
+from larder.errors import Failure, ObjectError
 from larder.samples.images import is_image
 from larder.shards.images import Validation, check_image
 from larder.shards.model import Part, Sample
-from larder.store.base import Store
-from larder.store.etags import ContentCheck
+from larder.store.base import Readable
+from larder.store.etags import ContentCheck, changed
 
 __all__ = ["UNDECODABLE", "Body", "Fetched", "check_streamed", "fetch", "sample_bytes", "stream"]
 
@@ -53,7 +51,7 @@ def sample_bytes(sample: Sample) -> int:
     return sum([part.size_bytes for part in sample.parts])
 
 
-def fetch(source: Store, sample: Sample, validate: Validation, *, skip: bool = False) -> Fetched:
+def fetch(source: Readable, sample: Sample, validate: Validation, *, skip: bool = False) -> Fetched:
     """Read a whole sample into memory; all of its objects that fail are reported, not raised.
 
     Args:
@@ -67,20 +65,19 @@ def fetch(source: Store, sample: Sample, validate: Validation, *, skip: bool = F
     for part in sample.parts:
         try:
             data = source.get(part.key, if_match=part.etag or None)
-            if len(data) != part.size_bytes:
-                raise _changed(part, len(data))
-            if source.features.etag_is_md5:
-                _check_content(source, part, data)
+            content = _check(source, part)
+            content.add(data)
+            content.check()
             if validate != "none":
                 check_image(part.ext, data, validate, where=part.key)
-            bodies.append(Body(data, google_crc32c.value(data)))
+            bodies.append(Body(data, content.crc32c))
         except ObjectError as error:
             failures.append(_failure(part, error, skip=skip))
     return Fetched(bodies, failures)
 
 
 def check_streamed(
-    source: Store, sample: Sample, validate: Validation, *, skip: bool = False
+    source: Readable, sample: Sample, validate: Validation, *, skip: bool = False
 ) -> list[Failure]:
     """Find what is wrong with a sample too large for memory, by the ranges that it takes.
 
@@ -91,7 +88,7 @@ def check_streamed(
         try:
             info = source.head(part.key)
             if info.size_bytes != part.size_bytes or info.etag != part.etag:
-                raise _changed(part, info.size_bytes)
+                raise changed(part.key, part.size_bytes, info.size_bytes)
             if validate != "none" and is_image(part.ext):
                 with io.BufferedReader(_RangeFile(source, part), _RANGE_BYTES) as file:
                     check_image(part.ext, file, validate, where=part.key)
@@ -106,36 +103,32 @@ def _failure(part: Part, error: ObjectError, *, skip: bool) -> Failure:
     return Failure.of(part.key, error)
 
 
-def stream(source: Store, part: Part) -> Iterator[bytes]:
+def stream(source: Readable, part: Part) -> Iterator[bytes]:
     """The content of a part, in buffers: exactly as many bytes as planned, or an error.
 
     Raises:
         ObjectError: ``object.missing``, ``object.changed``, ``object.unreadable``,
             ``object.truncated``, ``object.mismatch``.
     """
-    content_check = ContentCheck(source, part.key, part.etag)
+    content = _check(source, part)
     with source.open(part.key, if_match=part.etag or None) as reader:
         for buffer in reader:
             data = bytes(buffer)
-            content_check.add(data)
-            if content_check.size_bytes > part.size_bytes:
+            content.add(data)
+            if content.size_bytes > part.size_bytes:
                 break
             yield data
-    if content_check.size_bytes != part.size_bytes:
-        raise _changed(part, content_check.size_bytes)
-    content_check.check()
+    content.check()
 
 
-def _check_content(source: Store, part: Part, data: bytes) -> None:
-    content_check = ContentCheck(source, part.key, part.etag)
-    content_check.add(data)
-    content_check.check()
+def _check(source: Readable, part: Part) -> ContentCheck:
+    return ContentCheck(source, part.key, part.etag, part.size_bytes)
 
 
 class _RangeFile(io.RawIOBase):
     """A seekable file of an object: each read gets one range."""
 
-    def __init__(self, source: Store, part: Part) -> None:
+    def __init__(self, source: Readable, part: Part) -> None:
         self._source = source
         self._part = part
         self._position = 0
@@ -164,14 +157,3 @@ class _RangeFile(io.RawIOBase):
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)
-
-
-def _changed(part: Part, size_bytes: int) -> PreconditionError:
-    sizes = f"{part.size_bytes:,} bytes were listed, {size_bytes:,} or more came"
-    same = "it is another one of the same size"
-    return PreconditionError(
-        "object.changed",
-        same if size_bytes == part.size_bytes else sizes,
-        where=part.key,
-        hint="run again once nothing writes to the source",
-    )

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from larder.limits import ByteBudget
 from larder.shards.images import Validation
-from larder.store.base import Store
+from larder.store.base import Readable
 
 __all__ = ["Reads", "open_reads", "read_ahead", "suited_concurrency"]
 
@@ -43,7 +43,7 @@ class Reads:
         return self.budget.total_bytes // _WHOLE_SHARE
 
 
-def suited_concurrency(source: Store, validate: Validation, concurrency: int) -> int:
+def suited_concurrency(source: Readable, validate: Validation, concurrency: int) -> int:
     """How many reads at once suit a source, of ``concurrency`` allowed.
 
     ===========  ============  ==================

@@ -1,15 +1,14 @@
-"""One narrow interface over file systems, S3, GCS and memory.
+"""Two narrow interfaces over file systems, S3, GCS and memory.
 
-`open_store` is the way in; `larder.store.base` is the contract.
+`open_store` opens a store; `larder.store.base` is the contract.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
-from larder.config.urls import check_endpoint, check_region, check_url
+from larder.config.urls import check_endpoint, check_region, check_url, parse_url
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
 from larder.store.keys import check_path_key, object_url
 from larder.store.retry import RetryPolicy, RetryStore
@@ -28,7 +27,6 @@ __all__ = [
     "open_store",
 ]
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _DEFAULT_POLICY = RetryPolicy()
 
 
@@ -40,16 +38,16 @@ def open_store(
     profile: str | None = None,
     retry: RetryPolicy | None = _DEFAULT_POLICY,
 ) -> Store:
-    """Open the store at a URL. Nothing is looked up before the first call to the store.
+    """Open the store at a URL. Sends no request before the first call of the store.
 
     Args:
         url: ``s3://bucket/prefix``, ``file:///dir``, a path, or ``memory://name/prefix``; with or
-            without a slash at the end. It is taken literally: no percent-decoding.
-        endpoint: URL of an S3 server that is not AWS's own; else ``AWS_ENDPOINT_URL_S3`` or
-            ``AWS_ENDPOINT_URL``, or what the profile says. Other schemes ignore these three.
-        region: The bucket's region; else what the AWS chain says, or ``us-east-1``.
-        profile: Profile of the AWS configuration to take credentials from.
-        retry: When to repeat calls and when to give up; None leaves that to the caller.
+            without a slash at the end. It is taken literally, without percent-decoding.
+        endpoint: URL of an S3-compatible server other than AWS; by default ``AWS_ENDPOINT_URL_S3``,
+            ``AWS_ENDPOINT_URL`` or that of the profile. Other schemes ignore these three.
+        region: The bucket's region; by default from the AWS chain, or ``us-east-1``.
+        profile: Profile of the AWS configuration with the credentials.
+        retry: When to repeat calls and when to give up; None disables retries.
 
     Raises:
         ConfigError: ``config.unsupported_url``, ``config.secret``, ``config.path``,
@@ -60,8 +58,7 @@ def open_store(
         check_endpoint(endpoint, where="endpoint")
     if region:
         check_region(region, where="region")
-    match = _SCHEME.fullmatch(url)
-    scheme, rest = (match[1].lower(), match[2]) if match else ("", url)
+    scheme, rest = parse_url(url)
     store: Store
     if scheme == "memory":
         store = _open_memory(rest)
@@ -73,14 +70,14 @@ def open_store(
 
 
 def local_path(store: Store, key: str) -> Path:
-    """The file of an object, in a store whose features say ``local_path``.
+    """The file of an object, in a store with the feature ``local_path``.
 
     Raises:
-        ObjectError: ``object.bad_key``: no file can have this key.
+        ObjectError: ``object.bad_key``: a file cannot have this key.
     """
     assert store.features.local_path, f"{store.url} has no paths"
     check_path_key(key, store.url)
-    return Path(store.url.removeprefix("file://") + key)
+    return Path(parse_url(store.url).rest + key)
 
 
 def _open_local(path: str) -> Store:

@@ -1,4 +1,4 @@
-"""The one narrow interface over file systems, S3, GCS and memory.
+"""The two narrow interfaces over file systems, S3, GCS and memory: `Readable` and `Store`.
 
 A store is a bucket and a prefix, or a directory. Keys are relative to it, with ``/`` between
 their segments, and are ordered by their UTF-8 bytes, as S3 and GCS order them.
@@ -16,48 +16,64 @@ Every call raises the errors of `larder.errors` and no others:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
     from larder.store.etag_trust import EtagTrust
 
-__all__ = ["Buffer", "Features", "ObjectInfo", "Reader", "Store", "Writer"]
+__all__ = ["Buffer", "Features", "ObjectInfo", "Readable", "Reader", "Store", "Writer"]
 
 Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a listing or a HEAD tells of one object.
+    """The description of one object, from a listing or a HEAD request.
+
+    Stores set the optional fields if that takes no extra request: a listing has the storage class,
+    for example, but only `Readable.head` and `Readable.open` have metadata.
 
     Attributes:
         key: Relative to the store.
         size_bytes: Length in bytes.
-        etag: Opaque, without quotes; changes when the content does. The md5 of the content
-            only where the store says so (`Features.etag_is_md5`) and the text is 32 hex digits.
+        etag: Opaque, without quotes; changes when the content does. It is the MD5 of the content
+            only if the store says so (`Features.etag_is_md5`) and it has 32 hex digits.
         modified_us: Last modification, microseconds since 1970 UTC.
+        storage_class: The store's name of the class, such as ``GLACIER``; empty for the standard
+            class, or if the store has none.
+        checksum: ``ALGORITHM:HEX`` of the content, if the store keeps one; else None.
+        generation: The store's identifier of this state of the object (generation in GCS, version
+            ID in S3); None if it has none.
+        content_type: The media type; None if unknown.
+        metadata: User metadata, by lower-case name; None if unknown.
     """
 
     key: str
     size_bytes: int
     etag: str
     modified_us: int
+    storage_class: str = ""
+    checksum: str | None = None
+    generation: str | None = None
+    content_type: str | None = None
+    metadata: Mapping[str, str] | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a store can do, where stores differ.
+    """What a store supports, where stores differ.
 
     Attributes:
         create_if_absent: ``put(if_absent=True)`` is atomic.
         replace_if_match: ``put(if_match=...)`` is atomic.
-        etag_is_md5: An etag of 32 hex digits is the content's md5, unless KMS or the like is used.
+        etag_is_md5: An etag of 32 hex digits is the MD5 of the content, unless KMS or similar
+            encryption is used.
         local_path: Objects are files that can be opened by path.
-        etag_trust: What this process has learned of the etags, where ``etag_is_md5``; None learns
+        etag_trust: What this process has learned about the etags, if ``etag_is_md5``; None learns
             nothing.
     """
 
@@ -68,76 +84,84 @@ class Features:
     etag_trust: EtagTrust | None = field(default=None, compare=False, repr=False)
 
 
-class Reader(Protocol):
-    """An object being read: iterate over it once, from front to back."""
-
-    @property
-    def info(self) -> ObjectInfo:
-        """The object as the store described it when it was opened."""
-
-    def __iter__(self) -> Iterator[Buffer]:
-        """The bytes, in buffers of any size.
-
-        Raises:
-            PreconditionError: The object changed while it was read (where the store can tell).
-            ObjectError: ``object.truncated``: not as many bytes as announced.
-            RetryableError: The connection broke.
-        """
+class _Closing(Protocol):
+    """Closed at the end of a ``with`` block, however the block ends."""
 
     def close(self) -> None:
-        """Release the connection or file; calling it twice is fine."""
+        """Release all resources; may be called twice."""
 
-    def __enter__(self) -> Reader: ...
+    def __enter__(self) -> Self:
+        """Return the object itself."""
+        return self
 
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None: ...
+    ) -> None:
+        """Call `close`."""
+        self.close()
 
 
-class Writer(Protocol):
-    """An object being written in a stream. Nobody sees it before `commit` returns.
+class Reader(_Closing, Protocol):
+    """An object being read: iterate over it once, from front to back.
 
-    As a context manager it aborts unless `commit` was called.
+    Attributes:
+        info: The object as the store described it when it was opened.
+    """
+
+    info: ObjectInfo
+
+    def __iter__(self) -> Iterator[Buffer]:
+        """The bytes, in buffers of any size.
+
+        Raises:
+            PreconditionError: The object changed while it was read (if the store can detect that).
+            ObjectError: ``object.truncated``: fewer bytes than announced.
+            RetryableError: The connection broke.
+        """
+
+
+class Writer(_Closing, Protocol):
+    """An object being written as a stream. It is invisible until `commit` returns.
+
+    As a context manager, it aborts unless `commit` was called.
     """
 
     def write(self, data: Buffer) -> None:
         """Append bytes. The buffer may be reused once this returns."""
 
     def commit(self) -> ObjectInfo:
-        """Make the object visible, durable and whole, in one step."""
+        """Make the object visible, durable and complete, in one step."""
 
     def abort(self) -> None:
-        """Throw away what was written; calling it twice, or after commit, is fine."""
+        """Discard what was written; may be called twice, or after `commit`."""
 
-    def __enter__(self) -> Writer: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    def close(self) -> None:
+        """The same as `abort`."""
+        self.abort()
 
 
-class Store(Protocol):
-    """A bucket and prefix, or a directory. All methods may be called from many threads."""
+class Readable(Protocol):
+    """Objects that can be listed, described and read: what shards are made from.
+
+    All methods may be called from many threads.
+    """
 
     @property
     def url(self) -> str:
-        """``s3://bucket/prefix/``, ``file:///dir/`` or ``memory://name/``: without secrets."""
+        """``s3://bucket/prefix/``, ``file:///dir/`` or ``memory://name/``, without secrets."""
 
     @property
     def features(self) -> Features:
-        """What this store can do."""
+        """What this store supports."""
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """Pages of the objects whose keys begin with ``prefix``, in order of the keys' bytes.
+        """Pages of the objects whose keys begin with ``prefix``, in the order of the keys' bytes.
 
-        ``prefix`` is a string prefix, not a folder. A page is never empty. A page that cannot be
-        had raises: a listing either ends normally and is complete, or raises.
+        ``prefix`` is a string prefix, not a folder. A page is never empty. A listing either
+        ends normally and is complete, or raises an error.
         """
 
     def head(self, key: str) -> ObjectInfo:
@@ -151,21 +175,25 @@ class Store(Protocol):
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """The bytes of an object (or a range of it): for what fits in memory."""
+        """The bytes of an object (or of a range), which must fit in memory."""
+
+
+class Store(Readable, Protocol):
+    """A bucket and prefix, or a directory. All methods may be called from many threads.
+
+    A store does not have to be closed: connections belong to the process.
+    """
 
     def put(
         self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
     ) -> ObjectInfo:
-        """Write a whole object in one step: visible and durable when this returns."""
+        """Write a complete object in one step: visible and durable when this returns."""
 
     def writer(self, key: str) -> Writer:
-        """Begin to write an object in a stream (multipart where the store has it)."""
+        """Start writing an object as a stream (with multipart upload, if the store has it)."""
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
-        """Write a local file as an object, in parts where it is large."""
+        """Write a local file as an object, in upload parts if it is large."""
 
     def delete(self, key: str) -> None:
-        """Remove an object; nothing happens if it is not there."""
-
-    def close(self) -> None:
-        """Release connections; the store is not used again."""
+        """Remove an object, if it exists."""

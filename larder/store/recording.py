@@ -1,18 +1,19 @@
-"""A store that notes every call, for tests of what is not done: "no write happened"."""
+"""A store that records every call, for tests of what is not done: "no write happened"."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from typing import TypeVar
 
-from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
+from larder.store.base import Buffer, ObjectInfo, Reader, Store
+from larder.store.delegate import WRITES, DelegatingStore, DelegatingWriter
 
 __all__ = ["RecordedCall", "RecordingStore", "RecordingWriter"]
 
-_WRITES = frozenset({"put", "writer", "commit", "upload", "delete"})
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +21,10 @@ class RecordedCall:
     """One call of a store.
 
     Attributes:
-        method: Its name; ``commit`` is that of a writer.
-        key: The object's, or the prefix that is listed.
-        size_bytes: How many bytes it moved, or asked for; 0 where it moves none. An ``open`` counts
-            all it may bring, read or not.
+        method: Name of the method; ``commit`` is that of a writer.
+        key: Key of the object, or the prefix that is listed.
+        size_bytes: Number of bytes moved or requested; 0 if it moves none. An ``open`` counts the
+            whole range, even if it is not read.
     """
 
     method: str
@@ -31,15 +32,15 @@ class RecordedCall:
     size_bytes: int = 0
 
 
-class RecordingStore:
-    """Passes every call on and keeps a note of those that were made, whether they failed or not.
+class RecordingStore(DelegatingStore):
+    """Forwards every call and records it, whether it fails or not.
 
     Args:
-        inner: The store that is called.
+        inner: The wrapped store.
     """
 
     def __init__(self, inner: Store) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self._lock = threading.Lock()
         self._calls: list[RecordedCall] = []
 
@@ -52,50 +53,40 @@ class RecordingStore:
     @property
     def writes(self) -> tuple[RecordedCall, ...]:
         """The calls that could change the store."""
-        return tuple(call for call in self.calls if call.method in _WRITES)
+        return tuple(call for call in self.calls if call.method in WRITES)
 
     def count(self, method: str) -> int:
-        """How many calls there were of one method."""
+        """Number of calls of one method."""
         return sum(call.method == method for call in self.calls)
 
     def moved_bytes(self, method: str) -> int:
-        """How many bytes the calls of one method moved."""
+        """Number of bytes that the calls of one method moved."""
         return sum(call.size_bytes for call in self.calls if call.method == method)
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Forget all calls so far."""
         with self._lock:
             self._calls.clear()
 
     def note(self, method: str, key: str, size_bytes: int = 0) -> None:
-        """Add a call."""
+        """Record a call."""
         with self._lock:
             self._calls.append(RecordedCall(method, key, size_bytes))
 
-    @property
-    def url(self) -> str:
-        """The inner store's."""
-        return self.inner.url
-
-    @property
-    def features(self) -> Features:
-        """The inner store's."""
-        return self.inner.features
+    def around(self, method: str, key: str, call: Callable[[], T]) -> T:
+        """Record a call, and make it."""
+        self.note(method, key)
+        return call()
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Store.list`; noted when it is first asked for a page."""
+        """See `larder.store.base.Readable.list`; recorded when the first page is requested."""
         self.note("list", prefix)
         yield from self.inner.list(prefix, start_after=start_after)
-
-    def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Store.head`."""
-        self.note("head", key)
-        return self.inner.head(key)
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """See `larder.store.base.Store.open`."""
+        """See `larder.store.base.Readable.open`."""
         try:
             reader = self.inner.open(key, offset=offset, length=length, if_match=if_match)
         except BaseException:
@@ -108,7 +99,7 @@ class RecordingStore:
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Store.get`."""
+        """See `larder.store.base.Readable.get`."""
         try:
             data = self.inner.get(key, offset=offset, length=length, if_match=if_match)
         except BaseException:
@@ -127,53 +118,33 @@ class RecordingStore:
     def writer(self, key: str) -> RecordingWriter:
         """See `larder.store.base.Store.writer`."""
         self.note("writer", key)
-        return RecordingWriter(self, key, self.inner.writer(key))
+        return RecordingWriter(self, key)
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """See `larder.store.base.Store.upload`."""
         self.note("upload", key, path.stat().st_size if path.exists() else 0)
         return self.inner.upload(key, path)
 
-    def delete(self, key: str) -> None:
-        """See `larder.store.base.Store.delete`."""
-        self.note("delete", key)
-        self.inner.delete(key)
 
-    def close(self) -> None:
-        """Close the inner store."""
-        self.inner.close()
+class RecordingWriter(DelegatingWriter):
+    """Records a ``commit`` with the number of bytes written.
 
+    Args:
+        store: The store that records.
+        key: Key of the object.
+    """
 
-class RecordingWriter:
-    """Notes a ``commit`` with the bytes that were written."""
-
-    def __init__(self, store: RecordingStore, key: str, inner: Writer) -> None:
-        self._store = store
-        self._key = key
-        self._inner = inner
+    def __init__(self, store: RecordingStore, key: str) -> None:
+        super().__init__(store, key, store.inner.writer(key))
+        self._recording = store
         self._size_bytes = 0
 
     def write(self, data: Buffer) -> None:
         """Append bytes."""
         self._size_bytes += len(data)
-        self._inner.write(data)
+        self.inner.write(data)
 
     def commit(self) -> ObjectInfo:
         """Make the object visible."""
-        self._store.note("commit", self._key, self._size_bytes)
-        return self._inner.commit()
-
-    def abort(self) -> None:
-        """Throw away what was written."""
-        self._inner.abort()
-
-    def __enter__(self) -> RecordingWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.abort()
+        self._recording.note("commit", self.key, self._size_bytes)
+        return self.inner.commit()

@@ -1,8 +1,8 @@
 """The only place that repeats a call to a store.
 
-`RetryStore` repeats what fails with `RetryableError`, with a growing, random pause, until it
-succeeds or the policy says enough. A listing goes on after its last good page and a reader at
-the byte where it broke, if the object is still the same.
+`RetryStore` repeats calls that fail with `RetryableError`, with a growing, random pause, until they
+succeed or the policy gives up. A listing continues after its last good page, and a reader at the
+byte where it failed, if the object is still the same.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from larder.errors import (
@@ -20,7 +18,8 @@ from larder.errors import (
     PreconditionError,
     RetryableError,
 )
-from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
+from larder.store.base import Buffer, ObjectInfo, Reader, Store, Writer
+from larder.store.delegate import DelegatingStore
 
 __all__ = ["RetryPolicy", "RetryReader", "RetryStore"]
 
@@ -31,17 +30,17 @@ T = TypeVar("T")
 class RetryPolicy:
     """How long to keep trying.
 
-    The pause before try ``n + 1`` is random between nothing and ``first_delay_seconds * 2**(n-1)``,
-    but at most ``most_delay_seconds`` (full jitter: callers that failed together do not come back
-    together).
+    The pause before attempt ``n + 1`` is random between 0 and ``first_delay_seconds * 2**(n-1)``,
+    but at most ``most_delay_seconds`` (full jitter: callers that failed at the same time do not
+    retry at the same time).
 
     Attributes:
-        attempts: Tries in all, at least 1.
-        first_delay_seconds: Longest pause after the first failure.
-        most_delay_seconds: Longest pause of all.
-        deadline_seconds: No new try begins later than this after the first one began.
-        sleep: Pauses for so many seconds; for tests.
-        clock: Seconds from any fixed moment; for tests.
+        attempts: Maximum number of attempts, at least 1.
+        first_delay_seconds: Maximum pause after the first failure.
+        most_delay_seconds: Maximum pause.
+        deadline_seconds: No attempt starts later than this after the first one started.
+        sleep: Pauses for a number of seconds; for tests.
+        clock: Monotonic clock, in seconds; for tests.
         uniform: A random number between two; for tests.
     """
 
@@ -55,7 +54,7 @@ class RetryPolicy:
 
 
 class _Tries:
-    """The tries of one call, or of one stretch of a stream without progress."""
+    """The attempts of one call, or of a stream since its last progress."""
 
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
@@ -66,7 +65,7 @@ class _Tries:
         """Wait after a failure.
 
         Raises:
-            RetryableError: There was the last try; the message counts them.
+            RetryableError: That was the last attempt; the message has their number.
         """
         policy = self._policy
         self.failures += 1
@@ -84,33 +83,32 @@ class _Tries:
         policy.sleep(delay)
 
 
-class RetryStore:
-    """A store whose calls are repeated by a policy.
+class RetryStore(DelegatingStore):
+    """A store whose calls are repeated according to a policy.
 
-    ``writer()`` is passed through: bytes that went into a stream are gone, so that nobody could
-    send them again. The backend has to make a stream's parts reliable itself.
+    ``writer()`` is not: bytes that went into a stream are gone and cannot be sent again. The
+    backend itself has to make the upload parts of a stream reliable.
 
     Args:
-        inner: The store that is called.
+        inner: The wrapped store.
         policy: When to give up.
     """
 
     def __init__(self, inner: Store, policy: RetryPolicy) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.policy = policy
 
-    @property
-    def url(self) -> str:
-        """The inner store's."""
-        return self.inner.url
-
-    @property
-    def features(self) -> Features:
-        """The inner store's."""
-        return self.inner.features
+    def around(self, method: str, key: str, call: Callable[[], T]) -> T:
+        """Repeat a call until it succeeds or the policy gives up."""
+        tries = _Tries(self.policy)
+        while True:
+            try:
+                return call()
+            except RetryableError as error:
+                tries.pause(error)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Store.list`; goes on after the last page that came."""
+        """See `larder.store.base.Readable.list`; continues after the last good page."""
         tries = _Tries(self.policy)
         while True:
             try:
@@ -123,34 +121,20 @@ class RetryStore:
             else:
                 return
 
-    def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Store.head`."""
-        return self._repeat(lambda: self.inner.head(key))
-
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> RetryReader:
-        """See `larder.store.base.Store.open`; the reader goes on where the stream broke."""
-        first = self._repeat(
-            lambda: self.inner.open(key, offset=offset, length=length, if_match=if_match)
-        )
+        """See `larder.store.base.Readable.open`; the reader continues where the stream failed."""
+        first = super().open(key, offset=offset, length=length, if_match=if_match)
         return RetryReader(self.inner, self.policy, first, offset, length)
-
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
-        """See `larder.store.base.Store.get`."""
-        return self._repeat(
-            lambda: self.inner.get(key, offset=offset, length=length, if_match=if_match)
-        )
 
     def put(
         self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`.
 
-        The answer to a conditional put may get lost after the object was written; the repeated
-        call then meets its own object. If the bytes there are these, that counts as written.
+        The answer to a conditional put may be lost after the object was written; the repeated call
+        then finds its own object. If its bytes are the same, it counts as written.
         """
         tries = _Tries(self.policy)
         while True:
@@ -165,7 +149,7 @@ class RetryStore:
                 return ours
 
     def _ours(self, key: str, data: Buffer) -> ObjectInfo | None:
-        """The object there, if it holds just these bytes."""
+        """The existing object, if it has exactly these bytes."""
         try:
             info = self.head(key)
             same = info.size_bytes == len(data) and self.get(key, if_match=info.etag) == data
@@ -177,29 +161,9 @@ class RetryStore:
         """See `larder.store.base.Store.writer`; not repeated."""
         return self.inner.writer(key)
 
-    def upload(self, key: str, path: Path) -> ObjectInfo:
-        """See `larder.store.base.Store.upload`; repeated from the file's beginning."""
-        return self._repeat(lambda: self.inner.upload(key, path))
 
-    def delete(self, key: str) -> None:
-        """See `larder.store.base.Store.delete`."""
-        self._repeat(lambda: self.inner.delete(key))
-
-    def close(self) -> None:
-        """Close the inner store."""
-        self.inner.close()
-
-    def _repeat(self, call: Callable[[], T]) -> T:
-        tries = _Tries(self.policy)
-        while True:
-            try:
-                return call()
-            except RetryableError as error:
-                tries.pause(error)
-
-
-class RetryReader:
-    """See `larder.store.base.Reader`; opens the object again where its stream broke."""
+class RetryReader(Reader):
+    """See `larder.store.base.Reader`; opens the object again where its stream failed."""
 
     def __init__(
         self, store: Store, policy: RetryPolicy, first: Reader, offset: int, length: int | None
@@ -213,10 +177,10 @@ class RetryReader:
         self._left = rest if length is None else min(length, rest)
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes, as the store's buffers come.
+        """The bytes, in the store's buffers.
 
         Raises:
-            LarderError: As `larder.store.base.Reader` says; `RetryableError` when tries ran out.
+            LarderError: See `larder.store.base.Reader`; `RetryableError` when it gives up.
         """
         tries = _Tries(self._policy)
         broken = False
@@ -244,14 +208,3 @@ class RetryReader:
     def close(self) -> None:
         """Close the stream."""
         self._reader.close()
-
-    def __enter__(self) -> RetryReader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -1,4 +1,4 @@
-"""S3's objects through boto3: slower, but with keys of any kind and servers of many."""
+"""S3 objects through boto3: slower, but works with any key and with more servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from larder.errors import LarderError
 from larder.store.base import Buffer, ObjectInfo
 from larder.store.s3_access import S3Access
 from larder.store.s3_errors import Answer, Call, s3_error, unanswered
-from larder.store.s3_read import Found, Span
+from larder.store.s3_read import S3Body, Span, storage_class
 
 __all__ = ["BotoObjects", "boto_errors"]
 
@@ -21,7 +21,7 @@ class BotoObjects:
     """The four calls on one object.
 
     Args:
-        access: Gives the client.
+        access: Provides the client.
     """
 
     def __init__(self, access: S3Access) -> None:
@@ -34,8 +34,8 @@ class BotoObjects:
             answer = client.head_object(Bucket=self._access.bucket, Key=full_key)
         return _info(call.key, answer)
 
-    def open(self, full_key: str, call: Call, span: Span, if_match: str | None) -> Found:
-        """Begin to read a span of an object."""
+    def open(self, full_key: str, call: Call, span: Span, if_match: str | None) -> S3Body:
+        """Start reading a span of an object."""
         wanted: dict[str, Any] = {"Bucket": self._access.bucket, "Key": full_key}
         if if_match is not None:
             wanted["IfMatch"] = f'"{if_match}"'
@@ -47,16 +47,16 @@ class BotoObjects:
         with boto_errors(call):
             answer = client.get_object(**wanted)
         body = answer["Body"]
-        return Found(_info(call.key, answer), _chunks(body, call), body.close)
+        return S3Body(_info(call.key, answer), _chunks(body, call), body.close)
 
     def put(self, full_key: str, call: Call, data: Buffer, if_match: str | None) -> str:
         """Write an object in one request and return its etag.
 
         Args:
             full_key: Its key in the bucket.
-            call: For messages, and whether it has to be absent.
+            call: For messages, and whether the object must be absent.
             data: Its content.
-            if_match: The If-Match header, quotes and all.
+            if_match: The If-Match header, including quotes.
         """
         wanted: dict[str, Any] = {"Bucket": self._access.bucket, "Key": full_key}
         if call.if_absent:
@@ -94,7 +94,7 @@ def _meaning(response: dict[str, Any], call: Call) -> LarderError:
     region = said.get("Region") or meta.get("HTTPHeaders", {}).get("x-amz-bucket-region", "")
     status = int(meta.get("HTTPStatusCode", 0))
     code = str(said.get("Code", ""))
-    # Where an answer has no body, as to HEAD, botocore gives the status for the code.
+    # If an answer has no body, as for HEAD, botocore returns the status as the code.
     code = "" if code.isdigit() else code
     return s3_error(Answer(status, code, str(said.get("Message", "")), str(region)), call)
 
@@ -104,7 +104,16 @@ def _info(key: str, answer: dict[str, Any]) -> ObjectInfo:
     total = str(answer.get("ContentRange", "")).rpartition("/")[2]
     etag = str(answer.get("ETag", "")).strip('"')
     modified_us = round(answer["LastModified"].timestamp() * 1e6)
-    return ObjectInfo(key, int(total) if total.isdigit() else size_bytes, etag, modified_us)
+    return ObjectInfo(
+        key,
+        int(total) if total.isdigit() else size_bytes,
+        etag,
+        modified_us,
+        storage_class=storage_class(answer.get("StorageClass")),
+        generation=answer.get("VersionId"),
+        content_type=answer.get("ContentType"),
+        metadata=answer.get("Metadata", {}),
+    )
 
 
 def _chunks(body: Any, call: Call) -> Iterator[bytes]:

@@ -1,10 +1,9 @@
-"""S3's objects through obstore: the fast way, for keys that it takes as they are."""
+"""S3 objects through obstore: the fast way, for keys that it accepts unchanged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import obstore
@@ -14,25 +13,33 @@ from larder.errors import LarderError, ObjectError
 from larder.store.base import Buffer, ObjectInfo
 from larder.store.s3_access import S3Access
 from larder.store.s3_errors import Call, answer_of_text, s3_error, unanswered
-from larder.store.s3_read import Found, Span
+from larder.store.s3_read import S3Body, Span, storage_class
 
 if TYPE_CHECKING:
-    from obstore import GetOptions, PutMode
+    from obstore import GetOptions, GetResult, PutMode
 
 __all__ = ["NoRangesError", "ObstoreObjects"]
 
 _CHUNK_BYTES = 1 << 20
+_HEADERS = {
+    "Cache-Control",
+    "Content-Disposition",
+    "Content-Encoding",
+    "Content-Language",
+    "Content-Type",
+    "Storage-Class",
+}
 
 
 class NoRangesError(Exception):
-    """The server answers ranges with status 200, which obstore refuses (rclone does so)."""
+    """The server answers ranges with status 200, which obstore refuses (rclone, for example)."""
 
 
 class ObstoreObjects:
     """The four calls on one object.
 
     Args:
-        access: Gives the client.
+        access: Provides the client.
     """
 
     def __init__(self, access: S3Access) -> None:
@@ -41,11 +48,13 @@ class ObstoreObjects:
     def head(self, full_key: str, call: Call) -> ObjectInfo:
         """Describe an object."""
         with self._errors(call):
-            meta = obstore.head(self._access.obstore, full_key)
-        return _info(call.key, meta["size"], meta["e_tag"], meta["last_modified"])
+            # Not obstore.head(), which tells neither the storage class nor the metadata.
+            return _info(
+                call.key, obstore.get(self._access.obstore, full_key, options={"head": True})
+            )
 
-    def open(self, full_key: str, call: Call, span: Span, if_match: str | None) -> Found:
-        """Begin to read a span of an object.
+    def open(self, full_key: str, call: Call, span: Span, if_match: str | None) -> S3Body:
+        """Start reading a span of an object.
 
         Raises:
             NoRangesError: See there.
@@ -59,19 +68,18 @@ class ObstoreObjects:
             options["range"] = {"offset": span.offset}
         with self._errors(call):
             result = obstore.get(self._access.obstore, full_key, options=options)
-            meta = result.meta
+            info = _info(call.key, result)
             stream = result.stream(min_chunk_size=_CHUNK_BYTES)
-        info = _info(call.key, meta["size"], meta["e_tag"], meta["last_modified"])
-        return Found(info, self._chunks(stream, call), lambda: None)
+        return S3Body(info, self._chunks(stream, call), lambda: None)
 
     def put(self, full_key: str, call: Call, data: Buffer, if_match: str | None) -> str:
         """Write an object in one request and return its etag.
 
         Args:
             full_key: Its key in the bucket.
-            call: For messages, and whether it has to be absent.
+            call: For messages, and whether the object must be absent.
             data: Its content.
-            if_match: The If-Match header, quotes and all.
+            if_match: The If-Match header, including quotes.
         """
         mode: PutMode = "create" if call.if_absent else "overwrite"
         if if_match is not None:
@@ -93,7 +101,7 @@ class ObstoreObjects:
 
     @contextmanager
     def _errors(self, call: Call) -> Iterator[None]:
-        """Raise what obstore's errors mean, told apart by their text: it has the answer."""
+        """Raise what obstore's errors mean, by their text, which contains the answer."""
         try:
             yield
         except FileNotFoundError as error:
@@ -104,7 +112,9 @@ class ObstoreObjects:
                 raise NoRangesError from error
             raise self._meaning(text, call) from error
         except ValueError as error:
-            raise ObjectError("object.bad_key", "the key is refused", where=call.where) from error
+            raise ObjectError(
+                "object.bad_key", "the server refuses the key", where=call.where
+            ) from error
 
     def _meaning(self, text: str, call: Call) -> LarderError:
         chain = self._access.settings.chain
@@ -114,5 +124,15 @@ class ObstoreObjects:
         return s3_error(answer, call) if answer else unanswered(text, call)
 
 
-def _info(key: str, size_bytes: int, etag: str | None, modified: datetime) -> ObjectInfo:
-    return ObjectInfo(key, size_bytes, (etag or "").strip('"'), round(modified.timestamp() * 1e6))
+def _info(key: str, result: GetResult) -> ObjectInfo:
+    meta, attributes = result.meta, result.attributes
+    return ObjectInfo(
+        key,
+        meta["size"],
+        (meta["e_tag"] or "").strip('"'),
+        round(meta["last_modified"].timestamp() * 1e6),
+        storage_class=storage_class(attributes.get("Storage-Class")),
+        generation=meta["version"],
+        content_type=attributes.get("Content-Type"),
+        metadata={name: text for name, text in attributes.items() if name not in _HEADERS},
+    )

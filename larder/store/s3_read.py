@@ -1,62 +1,67 @@
-"""Reading one object of S3, whichever client brings the bytes."""
+"""Reads one S3 object, with any client."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
 
 from larder.errors import ObjectError
-from larder.store.base import Buffer, ObjectInfo
+from larder.store.base import Buffer, ObjectInfo, Reader
 
-__all__ = ["Found", "S3Reader", "Span"]
+__all__ = ["S3Body", "S3Reader", "Span", "storage_class"]
+
+
+def storage_class(named: str | None) -> str:
+    """A storage class as S3 names it; empty for ``STANDARD``, which a HEAD leaves out."""
+    return "" if named is None or named == "STANDARD" else sys.intern(named)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which bytes of an object: from an offset on, so many or all the rest."""
+    """A range of bytes of an object: an offset, and a length or everything that follows."""
 
     offset: int
     length: int | None
 
     def within(self, size_bytes: int) -> int:
-        """How many bytes that is of an object of so many."""
+        """The length of the range in an object of this size."""
         rest = max(0, size_bytes - self.offset)
         return rest if self.length is None else min(self.length, rest)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """An answer that has begun: the whole object's description, the span's bytes, how to end."""
+class S3Body:
+    """An answer being received: the description of the object, the bytes, and how to close it."""
 
     info: ObjectInfo
     chunks: Iterator[bytes]
     close: Callable[[], None]
 
 
-class S3Reader:
-    """See `larder.store.base.Reader`. S3 never changes the bytes of an answer that has begun.
+class S3Reader(Reader):
+    """See `larder.store.base.Reader`. S3 never changes the bytes of an answer in progress.
 
     Args:
-        found: The answer.
-        span: What was asked for.
+        body: The answer.
+        span: The range that was requested.
         where: The object's address, for messages.
     """
 
-    def __init__(self, found: Found, span: Span, where: str) -> None:
-        self.info = found.info
-        self._found = found
-        self._left = span.within(found.info.size_bytes)
+    def __init__(self, body: S3Body, span: Span, where: str) -> None:
+        self.info = body.info
+        self._body = body
+        self._left = span.within(body.info.size_bytes)
         self._where = where
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes as they come.
+        """The bytes as they arrive.
 
         Raises:
-            ObjectError: ``object.truncated``: more or fewer than announced.
+            ObjectError: ``object.truncated``: more or fewer bytes than announced.
             RetryableError: The connection broke.
         """
-        for data in self._found.chunks:
+        for data in self._body.chunks:
             self._left -= len(data)
             if self._left < 0:
                 raise self._wrong(f"{-self._left} bytes too many")
@@ -68,16 +73,5 @@ class S3Reader:
         return ObjectError("object.truncated", f"the answer has {what}", where=self._where)
 
     def close(self) -> None:
-        """Give up the connection."""
-        self._found.close()
-
-    def __enter__(self) -> S3Reader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+        """Close the connection."""
+        self._body.close()

@@ -1,1 +1,1 @@
-"""What tests of Larder, and of programs that use it, are made with."""
+"""Tools for tests of Larder, and of programs that use it."""

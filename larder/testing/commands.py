@@ -1,4 +1,4 @@
-"""The real command in a directory of its own, as a user has it.
+"""The real command in a directory of its own, as for a user.
 
 ::
 
@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,16 +65,16 @@ class Running:
         )
 
     def lines(self) -> Iterator[str]:
-        """The lines of stderr as they come."""
-        assert self.process.stderr is not None, "it is a pipe"
+        """The lines of stderr as they arrive."""
+        assert self.process.stderr is not None, "stderr is a pipe"
         for line in self.process.stderr:
             yield line.rstrip("\n")
 
     def read_until(self, beginning: str) -> str:
-        """Read stderr up to a line that begins so, and return that.
+        """Read stderr up to a line with this beginning, and return the line.
 
         Raises:
-            EOFError: There was none.
+            EOFError: There is no such line.
         """
         seen = []
         for line in self.lines():
@@ -84,18 +85,25 @@ class Running:
         raise EOFError(f"no line began with {beginning!r}; ended with {status}: {seen}")
 
     def send(self, number: int) -> None:
-        """Send a signal to the process group, as the terminal does at Ctrl-C."""
+        """Send a signal to the process group, as a terminal does on Ctrl-C."""
         os.killpg(self.process.pid, number)
 
     def wait(self) -> Finished:
-        """Wait for the end."""
-        try:
-            out, err = self.process.communicate(timeout=LIMIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.send(signal.SIGKILL)
-            out, err = self.process.communicate()
-            raise TimeoutError(f"the command did not end: {out}{err}") from None
-        return Finished(self.process.returncode, out, err)
+        """Wait until the command ends."""
+        # Not communicate(), which loses what `lines` has read ahead.
+        pipes = [pipe for pipe in (self.process.stdout, self.process.stderr) if pipe]
+        with ThreadPoolExecutor(len(pipes)) as pool:
+            texts = [pool.submit(pipe.read) for pipe in pipes]
+            try:
+                status = self.process.wait(timeout=LIMIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.send(signal.SIGKILL)
+                shown = "".join(text.result() for text in texts)
+                raise TimeoutError(f"the command did not end: {shown}") from None
+            out, err = (text.result() for text in texts)
+        for pipe in pipes:
+            pipe.close()
+        return Finished(status, out, err)
 
 
 class Workplace:
@@ -103,7 +111,7 @@ class Workplace:
 
     Args:
         folder: An empty directory.
-        environment: Variables of the commands, beside what they inherit.
+        environment: Variables for the commands, in addition to those they inherit.
     """
 
     def __init__(self, folder: Path, **environment: str) -> None:
@@ -141,11 +149,11 @@ class Workplace:
     def run(
         self, *arguments: str, python: tuple[str, ...] = ("-m", "flows.prepare"), **environment: str
     ) -> Finished:
-        """Start a command and wait for its end."""
+        """Start a command and wait until it ends."""
         return self.start(*arguments, python=python, **environment).wait()
 
     def files(self) -> dict[str, tuple[int, int]]:
-        """Every file and directory below the folder: size and time of change."""
+        """Every file and directory below the folder: size and modification time."""
         found = sorted(self.folder.rglob("*"))
         return {
             str(path.relative_to(self.folder)): (path.lstat().st_size, path.lstat().st_mtime_ns)

@@ -1,11 +1,11 @@
-"""Data to try Larder on without an account: real digits, and images laid out as ImageNet.
+"""Data to try Larder without an account: real digits, and images in the layout of ImageNet.
 
 ::
 
     python -m larder.testing.datasets digits data/source/digits
     python -m larder.testing.datasets imagenet --url s3://bucket/prefix --count 3000
 
-The digits lie beside this module, in digits.txt.gz; imagenet needs the extra ``prepare``.
+The digits are next to this module, in digits.txt.gz; imagenet needs the extra ``prepare``.
 
 E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning
 Repository, 1998, https://doi.org/10.24432/C50P49, licensed under CC BY 4.0.
@@ -41,7 +41,7 @@ DIGITS = 1797
 """Images in the digits dataset."""
 
 _SIDE = 8
-_WHITE = 16  # the digits count set pixels in blocks of 4 by 4
+_WHITE = 16  # the values are numbers of set pixels in blocks of 4 by 4
 _CANVAS_SIDE = 1536
 _UPLOADS = 16
 _BATCH = 64
@@ -51,14 +51,14 @@ def write_digits(directory: Path) -> int:
     """Write the 1,797 handwritten digits of UCI's test set as ``CLASS/digit-0000.png``.
 
     The files are 8 by 8 pixels, 8-bit greyscale (values 0..16 scaled to 0..255), and the same
-    bytes on every machine. What is there already is left alone, so that a second call does
-    nothing and one that was killed is completed.
+    bytes on every machine. Existing files are left alone, so a second call does nothing, or
+    completes a call that was killed.
 
     Args:
-        directory: The source directory to fill; made if it is missing.
+        directory: The source directory to fill; created if it does not exist.
 
     Returns:
-        How many files were written.
+        The number of files written.
 
     Raises:
         ConfigError: ``config.path``: the directory cannot be written.
@@ -96,7 +96,7 @@ def _write_digit(path: Path, content: bytes, directory: Path) -> bool:
     if path.exists() and path.stat().st_size == len(content):
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the source, not in it: whoever lists it never sees a half-written file.
+    # Next to the source, not in it: whoever lists it never sees a partly written file.
     partial = directory.parent / f".{directory.name}.{os.getpid()}.partial"
     partial.write_bytes(content)
     partial.replace(path)
@@ -104,7 +104,7 @@ def _write_digit(path: Path, content: bytes, directory: Path) -> bool:
 
 
 def _png(pixels: Sequence[int]) -> bytes:
-    """A PNG of 64 values 0..16, uncompressed: its bytes depend on no library's version.
+    """A PNG of 64 values 0..16, uncompressed: its bytes do not depend on the version of a library.
 
     Format: https://www.w3.org/TR/png-3/ and, for the stored block, RFC 1951 section 3.2.4.
     """
@@ -129,13 +129,13 @@ def imagenet_like(count: int, classes: int = 20, seed: int = 0) -> Iterator[tupl
     The same arguments give the same objects with the same versions of Pillow and NumPy.
 
     Args:
-        count: Images in all, at least 2.
-        classes: Folders in ``train/``.
-        seed: Of the pixels and sizes.
+        count: Total number of images, at least 2.
+        classes: Number of folders in ``train/``.
+        seed: Seed of the pixels and sizes.
 
     Yields:
         Key and content: ``train/n01440764/n01440764_1.JPEG``, then
-        ``val/ILSVRC2012_val_00000001.JPEG``, at last ``val.txt`` with a line
+        ``val/ILSVRC2012_val_00000001.JPEG``, finally ``val.txt`` with a line
         ``ILSVRC2012_val_00000001.JPEG n01440764`` for each image of ``val/``.
     """
     import numpy as np
@@ -156,7 +156,7 @@ def imagenet_like(count: int, classes: int = 20, seed: int = 0) -> Iterator[tupl
 
 
 def _canvas(random: np.random.Generator) -> Image.Image:
-    """Noise at several resolutions, to cut images from: it compresses about as photographs do."""
+    """Noise at several resolutions, to cut images from: compresses about as well as photographs."""
     import numpy as np
     from PIL import Image
 
@@ -185,7 +185,7 @@ def write_imagenet(store: Store, count: int, classes: int = 20, seed: int = 0) -
     """Write the objects of `imagenet_like` to a store, several at once.
 
     Returns:
-        How many objects, and how many bytes, were written.
+        The number of objects and bytes written.
 
     Raises:
         LarderError: What the store raises.
@@ -226,10 +226,10 @@ def _parser() -> argparse.ArgumentParser:
     digits.add_argument("directory", type=Path)
     imagenet = commands.add_parser("imagenet", help="generated JPEGs in the layout of ILSVRC 2012")
     imagenet.add_argument("--url", required=True, help="s3://bucket/prefix or a directory")
-    imagenet.add_argument("--endpoint", help="URL of an S3 server that is not AWS's own")
+    imagenet.add_argument("--endpoint", help="URL of an S3-compatible server other than AWS")
     imagenet.add_argument("--region")
     imagenet.add_argument(
-        "--count", type=_count, default=3000, help="images in all (default: 3000)"
+        "--count", type=_count, default=3000, help="number of images (default: 3000)"
     )
     imagenet.add_argument("--classes", type=_count, default=20)
     imagenet.add_argument("--seed", type=int, default=0)

@@ -1,8 +1,8 @@
 """The ImageNet demo: two local S3 servers as two regions, and the real command between them.
 
 ``python -m larder.testing.demo`` fills a bucket of one server with an ImageNet-like dataset of
-generated JPEGs in the official layout, and prepares it into a bucket of the other. What they serve
-stays in data/demo-imagenet; with ``--serve`` it starts the servers again and does nothing else.
+generated JPEGs in the official layout, and prepares it into a bucket of the other. The buckets
+remain in data/demo-imagenet; with ``--serve`` it only starts the servers again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["demo_environment", "main"]
 
 _FOLDER = Path("data/demo-imagenet")
 _PORTS = (28411, 28412)
-"""Preferred by the first demo; a later one prefers those that the one before it had."""
+"""Preferred ports of the first demo; later ones prefer the ports of the previous demo."""
 _OUTPUT = Path("out/aws-us-west-2/imagenet")
 _SOURCE = "s3://us-east-1-bucket/imagenet"
 _STORAGE = "s3://us-west-2-bucket/data"
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _servers() -> Iterator[tuple[S3Server, S3Server]]:
-    """Two servers, each with its bucket; on the ports that the last demo printed, if possible."""
+    """Two servers, each with its bucket; if possible, on the ports of the previous demo."""
     east, west = (_FOLDER / name for name in ("us-east-1", "us-west-2"))
     ports = _last_ports()
     with rclone_s3(east, ports[0]) as source, rclone_s3(west, ports[1]) as storage:
@@ -92,35 +92,32 @@ def _servers() -> Iterator[tuple[S3Server, S3Server]]:
 def _last_ports() -> tuple[int, int]:
     try:
         east, west = map(int, (_FOLDER / "ports").read_text().split())
-    except (OSError, ValueError):  # none, or nonsense
+    except (OSError, ValueError):  # missing or invalid
         return _PORTS
     return east, west
 
 
 def _fill(server: S3Server, count: int) -> None:
-    """Write the dataset, unless an earlier demo of the same size has."""
+    """Write the dataset, unless an earlier demo of the same size did."""
     mark = _FOLDER / "filled"
     if mark.exists() and mark.read_text() == str(count):
-        _say(f"the dataset lies in {_SOURCE} since an earlier demo")
+        _say(f"using the dataset of an earlier demo in {_SOURCE}")
         return
     mark.unlink(missing_ok=True)
     shutil.rmtree(_FOLDER / "us-east-1/us-east-1-bucket/imagenet", ignore_errors=True)
     started = time.monotonic()
     store = open_store(_SOURCE, endpoint=server.endpoint, region=server.region)
-    try:
-        objects, size_bytes = write_imagenet(store, count)
-    finally:
-        store.close()
+    objects, size_bytes = write_imagenet(store, count)
     mark.write_text(str(count))
     seconds = format_seconds(time.monotonic() - started)
     _say(f"wrote {objects:,} objects, {format_bytes(size_bytes)}, to {_SOURCE} in {seconds}")
 
 
 def _run(arguments: list[str]) -> int:
-    """Prepare it, and once more."""
+    """Prepare it twice."""
     status = _prepare(arguments)
     if status == 0:
-        _say("the same again: nothing changed")
+        _say("the same command again: nothing changed")
         status = _prepare(arguments)
     return status
 
@@ -128,19 +125,19 @@ def _run(arguments: list[str]) -> int:
 def _prepare(arguments: list[str]) -> int:
     _say(f"$ {shlex.join(['python', '-m', 'flows.prepare', *arguments])}")
     command = [sys.executable, "-m", "flows.prepare", *arguments]
-    return subprocess.run(command, check=False).returncode  # noqa: S603 - our own command
+    return subprocess.run(command, check=False).returncode  # noqa: S603 - Larder's own command
 
 
 def _show(variables: Mapping[str, str], further: Sequence[str]) -> None:
-    """The config, and what to type to go on."""
+    """Show the config, and what to type to continue."""
     config = _OUTPUT / "experiment.yaml"
     if config.exists():
         _say(f"\nthe config, {config}:\n")
         sys.stdout.write(config.read_text())
         sys.stdout.flush()
-    _say(f"\nThe two servers are gone; their buckets stay in {_FOLDER}. To start them again:\n")
+    _say(f"\nThe servers have stopped; their buckets remain in {_FOLDER}. To start them again:\n")
     _say(f"  {_python('-m', 'larder.testing.demo', '--serve')}")
-    _say("\nand to go on, in another terminal:\n")
+    _say("\nand to continue, in another terminal:\n")
     _say_exports(variables)
     _say(f"  {_python('-m', 'flows.prepare', *_COMMAND, *_SMALL, *further)}")
     url = f"{_STORAGE}/larder/imagenet@latest"
@@ -150,7 +147,7 @@ def _show(variables: Mapping[str, str], further: Sequence[str]) -> None:
 
 
 def _serve(variables: Mapping[str, str]) -> int:
-    """Say where they are, and wait for Ctrl-C or a SIGTERM."""
+    """Print where the servers are, and wait for Ctrl-C or SIGTERM."""
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
@@ -166,7 +163,7 @@ def _say_exports(variables: Mapping[str, str]) -> None:
 
 
 def _python(*arguments: str) -> str:
-    """A line for a shell in this directory."""
+    """A command line for a shell in this directory."""
     program = Path(sys.executable)
     here = Path.cwd()
     shown = program.relative_to(here) if program.is_relative_to(here) else program

@@ -1,25 +1,23 @@
-"""A store that fails as it is told to: for tests of whatever stands on a store.
+"""A store that fails on demand: for tests of code that uses a store.
 
 ::
 
     store = FaultyStore(MemoryStore("test"))
     store.add("get", unavailable(), nth=3)              # the third get answers 503, once
     store.add("put", LoseAnswer())                      # the put is done; its answer is lost
-    store.add("open", FlipBit(7), key="a.tar")          # reading a.tar brings one wrong bit
+    store.add("open", FlipBit(7), key="a.tar")          # reading a.tar returns one wrong bit
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from larder.errors import LarderError, ObjectError, RetryableError, StoreError
-from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
+from larder.store.base import Buffer, Reader, Store
+from larder.store.delegate import DelegatingReader, DelegatingStore
 
 __all__ = [
     "BreakStream",
@@ -28,7 +26,6 @@ __all__ = [
     "Fail",
     "FaultyReader",
     "FaultyStore",
-    "FaultyWriter",
     "FlipBit",
     "LoseAnswer",
     "Truncate",
@@ -43,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The call does nothing and raises."""
+    """The call does nothing and raises an error."""
 
     error: LarderError | OSError
 
@@ -55,28 +52,28 @@ class LoseAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FlipBit:
-    """A ``get`` or ``open`` brings one wrong bit (bit 0 is the lowest of the first byte)."""
+    """A ``get`` or ``open`` returns one wrong bit (bit 0 is the lowest of the first byte)."""
 
     bit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """A ``get`` or ``open`` ends after so many bytes as if that were all, without an error."""
+    """A ``get`` or ``open`` ends early, without an error."""
 
     keep_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class BreakStream:
-    """An ``open`` brings so many bytes; then the connection breaks."""
+    """An ``open`` returns some bytes; then the connection breaks."""
 
     after_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeObject:
-    """After an ``open``, before its first byte is read, the object gets another content."""
+    """After an ``open``, before its first byte is read, the content of the object changes."""
 
     data: bytes
 
@@ -113,15 +110,15 @@ class _Fault:
     times: int | None
 
 
-class FaultyStore:
-    """Passes calls on, but for the faults that were added.
+class FaultyStore(DelegatingStore):
+    """Forwards calls, except for the faults that were added.
 
     Args:
-        inner: The store that is called.
+        inner: The wrapped store.
     """
 
     def __init__(self, inner: Store) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self._lock = threading.Lock()
         self._faults: list[_Fault] = []
 
@@ -140,20 +137,20 @@ class FaultyStore:
             method: ``list`` (each page), ``head``, ``open``, ``get``, ``put``, ``writer``,
                 ``write``, ``commit``, ``upload`` or ``delete``.
             effect: What happens.
-            nth: To which call, counted from now and from 1.
-            times: To how many calls from then on; None is all.
-            key: Only to calls with this key (of a listing: this prefix).
+            nth: The first call that it happens to, counted from now and from 1.
+            times: The number of calls that it happens to; None for all.
+            key: Only for calls with this key (for a listing: this prefix).
         """
         with self._lock:
             self._faults.append(_Fault(method, effect, key, nth - 1, times))
 
     def clear(self) -> None:
-        """Forget the faults that have not happened."""
+        """Remove the faults that have not happened yet."""
         with self._lock:
             self._faults.clear()
 
     def due(self, method: str, key: str) -> Effect | None:
-        """Count a call, and tell what happens to it."""
+        """Count a call, and return what happens to it."""
         with self._lock:
             matching = [f for f in self._faults if f.method == method and f.key in (None, key)]
             for fault in matching:
@@ -164,33 +161,19 @@ class FaultyStore:
                     return fault.effect
         return None
 
-    @property
-    def url(self) -> str:
-        """The inner store's."""
-        return self.inner.url
-
-    @property
-    def features(self) -> Features:
-        """The inner store's."""
-        return self.inner.features
-
-    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Store.list`; a fault comes before a page."""
-        pages = self.inner.list(prefix, start_after=start_after)
-        while True:
-            page = self.call("list", prefix, lambda: next(pages, None))
-            if page is None:
-                return
-            yield page
-
-    def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Store.head`."""
-        return self.call("head", key, lambda: self.inner.head(key))
+    def around(self, method: str, key: str, call: Callable[[], T]) -> T:
+        """Make a call, with the fault that is due."""
+        effect = self.due(method, key)
+        _before(effect)
+        result = call()
+        if isinstance(effect, LoseAnswer):
+            raise RetryableError("store.unavailable", "connection reset")
+        return result
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """See `larder.store.base.Store.open`."""
+        """See `larder.store.base.Readable.open`."""
         effect = self.due("open", key)
         _before(effect)
         reader = self.inner.open(key, offset=offset, length=length, if_match=if_match)
@@ -201,98 +184,23 @@ class FaultyStore:
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Store.get`."""
+        """See `larder.store.base.Readable.get`."""
         effect = self.due("get", key)
         _before(effect)
         data = self.inner.get(key, offset=offset, length=length, if_match=if_match)
         return b"".join(_spoil(iter([data]), effect))
 
-    def put(
-        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
-    ) -> ObjectInfo:
-        """See `larder.store.base.Store.put`."""
-        return self.call(
-            "put", key, lambda: self.inner.put(key, data, if_absent=if_absent, if_match=if_match)
-        )
 
-    def writer(self, key: str) -> FaultyWriter:
-        """See `larder.store.base.Store.writer`."""
-        return FaultyWriter(self, key, self.call("writer", key, lambda: self.inner.writer(key)))
-
-    def upload(self, key: str, path: Path) -> ObjectInfo:
-        """See `larder.store.base.Store.upload`."""
-        return self.call("upload", key, lambda: self.inner.upload(key, path))
-
-    def delete(self, key: str) -> None:
-        """See `larder.store.base.Store.delete`."""
-        self.call("delete", key, lambda: self.inner.delete(key))
-
-    def close(self) -> None:
-        """Close the inner store."""
-        self.inner.close()
-
-    def call(self, method: str, key: str, call: Callable[[], T]) -> T:
-        """Make a call, with what is due to happen to it."""
-        effect = self.due(method, key)
-        _before(effect)
-        result = call()
-        if isinstance(effect, LoseAnswer):
-            raise RetryableError("store.unavailable", "connection reset")
-        return result
-
-
-class FaultyReader(AbstractContextManager["FaultyReader"]):
-    """A reader whose bytes are spoilt."""
+class FaultyReader(DelegatingReader):
+    """A reader whose bytes are corrupted."""
 
     def __init__(self, inner: Reader, effect: Effect | None) -> None:
-        self.info = inner.info
-        self._inner = inner
+        super().__init__(inner)
         self._effect = effect
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes, spoilt."""
-        return _spoil(iter(self._inner), self._effect)
-
-    def close(self) -> None:
-        """Close the inner reader."""
-        self._inner.close()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class FaultyWriter(AbstractContextManager["FaultyWriter"]):
-    """A writer whose ``write`` and ``commit`` may fail."""
-
-    def __init__(self, store: FaultyStore, key: str, inner: Writer) -> None:
-        self._store = store
-        self._key = key
-        self._inner = inner
-
-    def write(self, data: Buffer) -> None:
-        """Append bytes."""
-        self._store.call("write", self._key, lambda: self._inner.write(data))
-
-    def commit(self) -> ObjectInfo:
-        """Make the object visible."""
-        return self._store.call("commit", self._key, self._inner.commit)
-
-    def abort(self) -> None:
-        """Throw away what was written."""
-        self._inner.abort()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.abort()
+        """The bytes, corrupted."""
+        return _spoil(iter(self.inner), self._effect)
 
 
 def _before(effect: Effect | None) -> None:

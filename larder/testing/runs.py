@@ -1,4 +1,4 @@
-"""Runs of the pipeline for tests: settings without files, and stores that a test puts in between.
+"""Runs of the pipeline for tests: settings without files, and stores wrapped by a test.
 
 ::
 
@@ -46,8 +46,8 @@ def run_settings(
 
     Args:
         source: The URL of the source, or all of ``source:`` of a dataset file.
-        storage: The URL of the storage, or all of ``local:`` of a cluster file.
-        output: Where configs go.
+        storage: The URL of the storage, or all of ``storage:`` of a cluster file.
+        output: Where configs are written.
         cluster: Further fields of the cluster file.
         template: The experiment template.
         fields: Further fields of the dataset file.
@@ -64,7 +64,7 @@ def run_settings(
 
 
 def forget_manifests() -> None:
-    """Let the next run fetch every manifest, as a new process does."""
+    """Make the next run fetch every manifest, as in a new process."""
     manifests.forget()
 
 
@@ -74,13 +74,13 @@ def _location(where: str | Path | Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def between(wrap: Callable[[Store], Store] = lambda store: store, **options: Any) -> Iterator[None]:
-    """Let the pipeline use ``wrap(store)`` for every store that it opens, until the block ends.
+    """Make the pipeline use ``wrap(store)`` for every store that it opens, until the block ends.
 
-    A URL ``s3://memory-NAME/...`` leads to ``memory://NAME/...``: a storage in memory that the
-    rules of delivery take for a bucket.
+    A URL ``s3://memory-NAME/...`` is mapped to ``memory://NAME/...``: a storage in memory that the
+    delivery rules treat as a bucket.
 
     Args:
-        wrap: Called once for each store; called with the store that retries.
+        wrap: Called once for each store, with the retrying store.
         options: Further arguments of `larder.store.open_store`, such as ``retry``.
     """
     lock = threading.Lock()

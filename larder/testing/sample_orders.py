@@ -1,4 +1,4 @@
-"""Samples put into a store, and the sample order that names them."""
+"""Puts samples into a store, and makes the sample order that names them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Content(NamedTuple):
     """A sample and its bytes.
 
     Attributes:
-        key: What its objects' keys begin with.
+        key: The beginning of its objects' keys.
         parts: The bytes of each part, by extension.
         label: Number of its class.
-        split: The split it falls into.
+        split: Its split.
     """
 
     key: str
@@ -30,7 +30,7 @@ class Content(NamedTuple):
 
 
 def order_samples(store: Store, samples: Iterable[Content]) -> pa.RecordBatch:
-    """Put each part as the object ``KEY.EXT``; rows of `larder.manifest.schemas.SAMPLE_ORDER`."""
+    """Put each part as object ``KEY.EXT``; returns rows of the schema ``SAMPLE_ORDER``."""
     rows = []
     for sample in samples:
         parts = []

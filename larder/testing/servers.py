@@ -1,10 +1,10 @@
-"""S3 servers on this machine, each for the length of a ``with`` block.
+"""S3 servers on this machine, each for the duration of a ``with`` block.
 
 - `radosgw`: Ceph's gateway, the server most like S3. Debian packages (``.ci/install-radosgw``).
 - `rclone_s3`: fast, starts at once, a Python package; ignores conditions on writes.
-- `moto_s3`: answers what only AWS answers; checks no signatures.
+- `moto_s3`: imitates answers that only AWS gives; does not check signatures.
 
-All listen on 127.0.0.1 and take the same keys.
+All listen on 127.0.0.1 and accept the same access keys.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from larder.errors import ConfigError, FatalError
 __all__ = ["S3Server", "moto_s3", "radosgw", "radosgw_available", "rclone_s3"]
 
 _ACCESS_KEY = "LARDERTESTKEY1"
-_SECRET_KEY = "larder-test-secret-1"  # noqa: S105 - of servers that live for one test
+_SECRET_KEY = "larder-test-secret-1"  # noqa: S105 - for servers that exist for one test
 _REGION = "us-east-1"
 _START_SECONDS = 180.0
 _STOP_SECONDS = 20.0
@@ -39,14 +39,14 @@ _CEPH = ("ceph", "ceph-mgr", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "r
 
 @dataclass(frozen=True, slots=True)
 class S3Server:
-    """An S3 server that runs.
+    """A running S3 server.
 
     Attributes:
         name: ``radosgw``, ``rclone`` or ``moto``.
         endpoint: Its URL.
-        access_key: Of its one user.
-        secret_key: That user's.
-        region: What requests are signed for.
+        access_key: Access key of its only user.
+        secret_key: Secret key of that user.
+        region: The region that requests are signed for.
     """
 
     name: str
@@ -57,11 +57,11 @@ class S3Server:
 
     @property
     def port(self) -> int:
-        """Where it listens, on 127.0.0.1."""
+        """The port on 127.0.0.1."""
         return int(self.endpoint.rpartition(":")[2])
 
     def client(self) -> Any:
-        """A boto3 client of it."""
+        """A boto3 client for it."""
         import boto3
         from botocore.config import Config
 
@@ -74,7 +74,7 @@ class S3Server:
         return session.client("s3", endpoint_url=self.endpoint, config=config)
 
     def create_bucket(self, name: str) -> None:
-        """Make a bucket; nothing happens if it is there."""
+        """Create a bucket, unless it exists."""
         client = self.client()
         try:
             there = client.exceptions
@@ -85,7 +85,7 @@ class S3Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that lead AWS clients to it."""
+        """The environment variables with which AWS clients use it."""
         return {
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
@@ -98,11 +98,11 @@ class S3Server:
 
 @contextmanager
 def rclone_s3(folder: Path | None = None, port: int | None = None) -> Iterator[S3Server]:
-    """Serve a directory, or an empty temporary one, by ``rclone serve s3``.
+    """Serve a directory, or an empty temporary one, with ``rclone serve s3``.
 
     Args:
-        folder: Its subdirectories are the buckets; made if it is missing.
-        port: Taken if it is free; else, and by default, any.
+        folder: Its subdirectories are the buckets; created if it does not exist.
+        port: Used if it is free; otherwise, and by default, any free port.
 
     Raises:
         ConfigError: ``config.missing_package``.
@@ -120,7 +120,7 @@ def rclone_s3(folder: Path | None = None, port: int | None = None) -> Iterator[S
 
 @contextmanager
 def moto_s3() -> Iterator[S3Server]:
-    """Serve S3 from memory by moto.
+    """Serve S3 from memory with moto.
 
     Raises:
         ConfigError: ``config.missing_package``.
@@ -139,16 +139,16 @@ def radosgw_available() -> bool:
 
 @contextmanager
 def radosgw(memory_bytes: int = 4 << 30) -> Iterator[S3Server]:
-    """Serve S3 from memory by Ceph: one monitor, manager, object store and gateway.
+    """Serve S3 from memory with Ceph: one monitor, manager, object store and gateway.
 
-    Takes about ten seconds to start and 700 MB of memory.
+    Takes about ten seconds to start, and 700 MB of memory.
 
     Args:
-        memory_bytes: How much it may hold.
+        memory_bytes: Its capacity.
 
     Raises:
         ConfigError: ``config.missing_package``.
-        FatalError: ``run.timeout``: a daemon did not start; its last words.
+        FatalError: ``run.timeout``: a daemon did not start; with its last output.
     """
     for program in _CEPH:
         _program(program, "run .ci/install-radosgw")
@@ -173,8 +173,8 @@ class _Ceph:
         (folder / "ceph.conf").write_text(self._configuration(memory_bytes))
 
     def _configuration(self, memory_bytes: int) -> str:
-        # osd_crush_update_on_start is off, and `ceph osd crush add` called instead, as the two
-        # race: the object store then dies at start with "wrong fsid".
+        # osd_crush_update_on_start is off and `ceph osd crush add` is called instead: otherwise the
+        # two race, and the object store exits at start with "wrong fsid".
         # Without tcp_nodelay every small read takes 45 ms.
         folder = self._folder
         return f"""\
@@ -214,7 +214,7 @@ rgw_frontends = beast endpoint=127.0.0.1:{self.gateway_port} tcp_nodelay=1
 """
 
     def start(self) -> None:
-        """Start the daemons one after the other, and make the user."""
+        """Start the daemons one after the other, and create the user."""
         for name in ("mon", "mgr", "osd", "rgw"):
             (self._folder / name).mkdir()
         osd_id = str(uuid.uuid4())
@@ -236,7 +236,7 @@ rgw_frontends = beast endpoint=127.0.0.1:{self.gateway_port} tcp_nodelay=1
         _wait_for(lambda: _answers(self.gateway_port), "radosgw did not start", self._last_words)
 
     def stop(self) -> None:
-        """Kill the daemons and wait until they are gone: all they have is in memory anyway."""
+        """Kill the daemons and wait until they are gone; all their data is in memory."""
         names = ("client.rgw", "osd.0", "mgr.a", "mon.a")
         pids = [pid for name in names if (pid := self._pid(name))]
         for pid in pids:
@@ -275,7 +275,7 @@ rgw_frontends = beast endpoint=127.0.0.1:{self.gateway_port} tcp_nodelay=1
 
 @contextmanager
 def _folder(prefix: str) -> Iterator[Path]:
-    # Under /tmp whatever TMPDIR says: the path of a Unix socket has 107 bytes at most.
+    # Under /tmp whatever TMPDIR says: the path of a Unix socket may have at most 107 bytes.
     path = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
     try:
         yield path
@@ -285,8 +285,8 @@ def _folder(prefix: str) -> Iterator[Path]:
 
 @contextmanager
 def _process(command: list[str], log: Path, port: int) -> Iterator[None]:
-    """Run a server until the block ends; begin the block when it answers."""
-    # A server must not see the AWS variables and proxies of whoever starts it.
+    """Run a server until the block ends; the block starts when the server answers."""
+    # A server must not see the AWS variables and proxies of its caller.
     clean = {k: v for k, v in os.environ.items() if not k.upper().startswith(("AWS_", "RCLONE_"))}
     with open(log, "wb") as output:
         server = subprocess.Popen(  # noqa: S603 - programs named in this module
@@ -327,7 +327,7 @@ def _answers(port: int) -> bool:
 
 
 def _alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and waits for its parent does not."""
+    """Whether a process is running; a zombie is not."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -336,7 +336,7 @@ def _alive(pid: int) -> bool:
 
 
 def _is_known(pid: int) -> bool:
-    """Whether the system knows a process: all that can be asked for where there is no /proc."""
+    """Whether the system knows a process: all that can be found out without /proc."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -346,7 +346,7 @@ def _is_known(pid: int) -> bool:
 
 def _free_port(wanted: int | None = None) -> int:
     with socket.socket() as probe:
-        # As servers do, so that connections which have ended do not keep a port.
+        # As servers do, so that closed connections do not block a port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", wanted or 0))
@@ -357,7 +357,7 @@ def _free_port(wanted: int | None = None) -> int:
 
 
 def _program(name: str, hint: str) -> str:
-    """The path of a program: beside this Python, or on the PATH."""
+    """The path of a program: next to this Python, or on the PATH."""
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     if not found:

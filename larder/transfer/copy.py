@@ -11,7 +11,7 @@ import google_crc32c
 from larder.errors import ObjectError
 from larder.limits import STREAM_BYTES, ByteBudget
 from larder.store import object_url
-from larder.store.base import ObjectInfo, Store
+from larder.store.base import ObjectInfo, Readable, Store
 from larder.store.etags import ContentCheck, is_md5
 
 __all__ = ["Copy", "copy_object", "format_crc32c"]
@@ -60,7 +60,7 @@ def format_crc32c(value: int) -> str:
 
 
 def copy_object(
-    source: Store,
+    source: Readable,
     info: ObjectInfo,
     target: Store,
     key: str,
@@ -97,37 +97,28 @@ def copy_object(
         return _copy_stream(source, info, target, key)
 
 
-def _copy_whole(source: Store, info: ObjectInfo, target: Store, key: str) -> Copy:
+def _copy_whole(source: Readable, info: ObjectInfo, target: Store, key: str) -> Copy:
     data = bytes(source.get(info.key, if_match=info.etag))
-    content_check = ContentCheck(source, info.key, info.etag)
-    content_check.add(data)
-    proved = _check_content(source, info, content_check)
+    content = ContentCheck(source, info.key, info.etag, info.size_bytes)
+    content.add(data)
+    proved = content.check()
     written = target.put(key, data)
     check = "md5"
     if not _etag_proves(target, info.etag if proved else "", written, data):
-        written, check = _read_back(target, written, content_check.crc32c), "crc32c"
-    return Copy.of(info, written, content_check.crc32c, check)
+        written, check = _read_back(target, written, content.crc32c), "crc32c"
+    return Copy.of(info, written, content.crc32c, check)
 
 
-def _copy_stream(source: Store, info: ObjectInfo, target: Store, key: str) -> Copy:
-    content_check = ContentCheck(source, info.key, info.etag)
+def _copy_stream(source: Readable, info: ObjectInfo, target: Store, key: str) -> Copy:
+    content = ContentCheck(source, info.key, info.etag, info.size_bytes)
     with source.open(info.key, if_match=info.etag) as reader, target.writer(key) as writer:
         for buffer in reader:
-            content_check.add(bytes(buffer))
+            content.add(bytes(buffer))
             writer.write(buffer)
-        _check_content(source, info, content_check)
+        content.check()
         written = writer.commit()
-    written = _read_back(target, written, content_check.crc32c)
-    return Copy.of(info, written, content_check.crc32c, "crc32c")
-
-
-def _check_content(store: Store, info: ObjectInfo, content_check: ContentCheck) -> bool:
-    """Whether the object's etag proved what came."""
-    if content_check.size_bytes != info.size_bytes:
-        message = f"{content_check.size_bytes} bytes came, {info.size_bytes} were listed"
-        where = object_url(store.url, info.key)
-        raise ObjectError("object.changed", message, where=where, hint="run again")
-    return content_check.check()
+    written = _read_back(target, written, content.crc32c)
+    return Copy.of(info, written, content.crc32c, "crc32c")
 
 
 def _etag_proves(target: Store, md5: str, written: ObjectInfo, data: bytes) -> bool:

@@ -15,7 +15,7 @@ from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.progress import Progress
-from larder.store.base import ObjectInfo, Store
+from larder.store.base import ObjectInfo, Readable
 from larder.units import format_count
 
 __all__ = ["IDENTITY", "Inventory", "LeftOut", "object_batches", "take_inventory"]
@@ -66,7 +66,7 @@ class Inventory:
 
 
 def take_inventory(
-    store: Store, include: Sequence[str], exclude: Sequence[str], out: Path, progress: Progress
+    store: Readable, include: Sequence[str], exclude: Sequence[str], out: Path, progress: Progress
 ) -> Inventory:
     """List a source and keep what is included and not excluded.
 
@@ -136,7 +136,7 @@ class _Tally:
         self._progress.advance("inventory", objects=len(rows), bytes=size_bytes)
         return batch
 
-    def nothing(self, store: Store) -> ConfigError:
+    def nothing(self, store: Readable) -> ConfigError:
         """The error that no object is left: what was listed, matched and excluded."""
         include, exclude = self._globs
         listed = f"{format_count(self.listed, 'object')} listed"
@@ -169,6 +169,7 @@ def _batch(rows: Sequence[ObjectInfo]) -> pa.RecordBatch:
         pa.array([info.size_bytes for info in rows], pa.int64()),
         pa.array([info.etag for info in rows], pa.string()),
         pa.array([info.modified_us for info in rows], pa.timestamp("us", tz="UTC")),
+        pa.array([info.checksum for info in rows], pa.string()),
     ]
     unknown = [pa.nulls(len(rows), field.type) for field in list(OBJECTS)[len(columns) :]]
     return pa.record_batch([*columns, *unknown], schema=OBJECTS)

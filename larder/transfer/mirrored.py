@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from types import TracebackType
 
 import google_crc32c
 import pyarrow as pa
 
 from larder.errors import NotFoundError, ObjectError, PreconditionError
 from larder.store import object_url
-from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store
+from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader
+from larder.store.delegate import DelegatingReader
 from larder.transfer.copy import format_crc32c
 
 __all__ = ["Copies", "Mirror", "copies_by_key"]
@@ -45,7 +44,7 @@ def copies_by_key(rows: Iterable[pa.RecordBatch]) -> Copies:
     return found
 
 
-class Mirror:
+class Mirror(Readable):
     """Reads copies under the etags of their sources, and checks their content.
 
     Something else may write to the mirror at the same time: a run of another state of the source.
@@ -57,7 +56,7 @@ class Mirror:
         copies: What was copied.
     """
 
-    def __init__(self, store: Store, copies: Copies) -> None:
+    def __init__(self, store: Readable, copies: Copies) -> None:
         self._store = store
         self._copies = copies
 
@@ -71,6 +70,17 @@ class Mirror:
         """Those of the store, but that the etags are those of the sources."""
         return replace(self._store.features, etag_is_md5=False)
 
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
+        """The copies that are there, with the etags of their sources; nothing else."""
+        for page in self._store.list(prefix, start_after=start_after):
+            copies = [
+                replace(info, etag=self._copies[info.key][0])
+                for info in page
+                if info.key in self._copies
+            ]
+            if copies:
+                yield copies
+
     def head(self, key: str) -> ObjectInfo:
         """The copy, with the etag of its source.
 
@@ -82,7 +92,7 @@ class Mirror:
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Store.get`; ``if_match`` is the etag of the source."""
+        """See `larder.store.base.Readable.get`; ``if_match`` is the etag of the source."""
         _, etag, checksum = self._copy(key, if_match)
         condition = etag if checksum is None else None
         data = self._store.get(key, offset=offset, length=length, if_match=condition)
@@ -93,7 +103,7 @@ class Mirror:
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """See `larder.store.base.Store.open`; ``if_match`` is the etag of the source.
+        """See `larder.store.base.Readable.open`; ``if_match`` is the etag of the source.
 
         The reader of a whole object raises after its last byte if the content is not that copied.
         """
@@ -117,10 +127,6 @@ class Mirror:
                 hint="something else writes to it, or its disk fails; delete it and run again",
             )
 
-    def close(self) -> None:
-        """Close the store."""
-        self._store.close()
-
     def _copy(self, key: str, if_match: str | None) -> tuple[str, str, str | None]:
         found = self._copies.get(key)
         where = object_url(self._store.url, key)
@@ -132,28 +138,16 @@ class Mirror:
         return found
 
 
-class _CheckedReader(AbstractContextManager["_CheckedReader"]):
+class _CheckedReader(DelegatingReader):
     """A reader that sums what passes."""
 
     def __init__(self, mirror: Mirror, inner: Reader) -> None:
-        self.info = inner.info
+        super().__init__(inner)
         self._mirror = mirror
-        self._inner = inner
 
     def __iter__(self) -> Iterator[Buffer]:
         crc = 0
-        for buffer in self._inner:
+        for buffer in self.inner:
             crc = google_crc32c.extend(crc, bytes(buffer))
             yield buffer
         self._mirror.check(self.info.key, crc)
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

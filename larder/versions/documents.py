@@ -1,7 +1,7 @@
 """The JSON documents of a dataset: segment.json, version.json, tags and inputs.
 
 They are canonical JSON (sorted keys, no white space, UTF-8) with the sha256 of themselves under
-``self_sha256``, computed without that key. They hold no times and no absolute URLs, so that the
+``self_sha256``, computed without that key. They contain no times and no absolute URLs, so that the
 same inputs and history give the same bytes everywhere. Paths are relative to the dataset's root.
 """
 
@@ -34,7 +34,7 @@ SEGMENT_FORMAT = "larder-segment-1"
 VERSION_FORMAT = "larder-version-1"
 
 MAKE_ANEW = "restore it, or delete it and prepare the dataset again"
-"""The way out of damage to any file but an object: all can be made again from the source."""
+"""The hint for damage to any file except source objects: all can be made again from the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,13 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class CacheFile:
-    """The LMDB part of one split.
+    """The LMDB file of one split.
 
     Attributes:
-        path: Below the dataset's root.
+        path: Relative to the dataset's root.
         bytes: Length of the LMDB file.
-        sha256: Of the LMDB file; it depends on the page size of the machine that built it.
-        digest: Of the schema and the ordered records; it depends on the content alone.
+        sha256: Digest of the LMDB file; depends on the page size of the machine that built it.
+        digest: Digest of the schema and the ordered records; depends only on the content.
         records: Number of records.
     """
 
@@ -88,21 +88,25 @@ class CacheFacts:
 
     @property
     def records(self) -> int:
-        """Records of all splits."""
+        """Number of records in all splits."""
         return sum(file.records for files in self.splits.values() for file in files)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the files of all splits."""
+        """Total size of the files of all splits."""
         return sum(file.bytes for files in self.splits.values() for file in files)
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentDocument:
-    """segment.json: an immutable, complete set of shards, indexes and cache parts."""
+    """segment.json: an immutable, complete set of shards, indexes and cache files.
+
+    ``shards`` is the name of their format.
+    """
 
     dataset: str
     id: str
+    shards: str
     splits: Mapping[str, SplitFacts]
     classes: tuple[str, ...]
     files: tuple[FileFacts, ...]
@@ -121,13 +125,13 @@ class SegmentUse:
 
 @dataclass(frozen=True, slots=True)
 class VersionDocument:
-    """version.json: the published, immutable whole that training names.
+    """version.json: the published, immutable state of a dataset that training names.
 
     Attributes:
         id: 32 hex digits, a function of the segments.
         digest: The content digest.
         inputs: The inputs digest of the run that published it.
-        skipped: Keys and samples that were left out, as the dataset file allows.
+        skipped: Keys and samples that were left out because the dataset file says ``skip``.
     """
 
     dataset: str
@@ -146,7 +150,7 @@ class VersionDocument:
         """The file with that role.
 
         Raises:
-            DamageError: ``damage.manifest``: there is none.
+            DamageError: ``damage.manifest``: there is no such file.
         """
         for entry in self.files:
             if entry.role == role:
@@ -165,7 +169,7 @@ def _plain(value: Any) -> Any:
 
 
 def seal(document: Any) -> bytes:
-    """The bytes of a document (dataclass or mapping), with the digest of itself."""
+    """The bytes of a document (dataclass or mapping), including its own digest."""
     plain = _plain(document)
     digest = hashlib.sha256(canonical_json(plain)).hexdigest()
     return canonical_json({**plain, "self_sha256": digest}) + b"\n"
@@ -175,17 +179,17 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
     """The mapping that was sealed.
 
     Raises:
-        DamageError: ``damage.manifest`` if it is no such document, ``damage.digest`` if its
+        DamageError: ``damage.manifest`` if it is not such a document, ``damage.digest`` if its
             bytes are not those that were written.
     """
     try:
         plain = json.loads(data)
         digest = plain.pop("self_sha256")
     except (ValueError, KeyError, AttributeError, TypeError):
-        message = "not a document of Larder"
+        message = "not a Larder document"
         raise DamageError("damage.manifest", message, where=where, hint=MAKE_ANEW) from None
     if hashlib.sha256(canonical_json(plain)).hexdigest() != digest:
-        message = "the document is not the one that was written"
+        message = "the document does not match its digest"
         raise DamageError("damage.digest", message, where=where, hint=MAKE_ANEW)
     return dict(plain)
 
@@ -202,7 +206,8 @@ def parse_document(kind: type[Document], data: bytes, where: str) -> Document:
         where: Its URL, for errors.
 
     Raises:
-        DamageError: ``damage.digest``, or ``damage.manifest`` for an unknown format.
+        DamageError: ``damage.digest``, or ``damage.manifest`` for an unknown format or an invalid
+            field.
     """
     plain = unseal(data, where)
     expected = SEGMENT_FORMAT if kind is SegmentDocument else VERSION_FORMAT
@@ -221,7 +226,7 @@ def parse_document(kind: type[Document], data: bytes, where: str) -> Document:
             plain["segments"] = tuple(SegmentUse(**entry) for entry in plain["segments"])
         return kind(**plain)
     except (KeyError, TypeError, AttributeError) as error:
-        message = f"a field is amiss: {error}"
+        message = f"invalid field: {error}"
         raise DamageError("damage.manifest", message, where=where, hint=MAKE_ANEW) from None
 
 

@@ -1,4 +1,4 @@
-"""Where everything of a dataset stands, below ``LOCAL/larder/DATASET/``.
+"""Where everything of a dataset is, below ``STORAGE/larder/DATASET/``.
 
 ::
 
@@ -7,11 +7,11 @@
     segments/SEG/              immutable once segment.json is there
       segment.json             the last write
       shards/SPLIT/NAME        shards and nothing else
-      index/  cache/           manifests of samples and shards; one LMDB part per split
-      work/                    receipts of finished batches; a rerun carries on from them
+      index/  cache/           manifests of samples and shards; one LMDB file per split
+      work/                    receipts of finished batches, from which the next run continues
     versions/ID/
       version.json             the last write, created if absent
-      manifests/               the objects that it was made from
+      manifests/               the objects it was made from
     inputs/DIGEST.json         which version these inputs led to
     tags/NAME.json             movable names
 
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def dataset_prefix(dataset: str) -> str:
-    """The dataset's root below the local URL: ``larder/DATASET/``."""
+    """The dataset's root in the storage: ``larder/DATASET/``."""
     return f"larder/{dataset}/"
 
 
@@ -66,7 +66,7 @@ def segment_prefix(segment: str) -> str:
 
 
 def segment_key(segment: str) -> str:
-    """Key of the document whose presence makes the segment whole."""
+    """Key of the document whose presence makes the segment complete."""
     return f"{segment_prefix(segment)}segment.json"
 
 
@@ -86,17 +86,17 @@ def index_prefix(segment: str) -> str:
 
 
 def index_key(segment: str, role: str, sha256: str) -> str:
-    """Key of an index of the segment; its bytes may differ, so its name carries its digest."""
+    """Key of an index of the segment; its bytes may differ, so its name contains its digest."""
     return f"{index_prefix(segment)}{role}-{sha256[:16]}.parquet"
 
 
 def cache_prefix(segment: str) -> str:
-    """Prefix of the LMDB parts of a segment."""
+    """Prefix of the cache files of a segment."""
     return f"{segment_prefix(segment)}cache/"
 
 
 def cache_key(segment: str, split: str, sha256: str) -> str:
-    """Key of the LMDB part of one split."""
+    """Key of the cache file of one split."""
     return f"{cache_prefix(segment)}{split}-{sha256[:16]}.mdb"
 
 
@@ -147,10 +147,10 @@ def manifest_key(version: str, role: str, sha256: str) -> str:
 
 
 def inputs_key(digest: str) -> str:
-    """Key of the note that says which version these inputs led to."""
+    """Key of the document that says which version these inputs led to."""
     return f"inputs/{digest}.json"
 
 
 def tag_key(tag: str) -> str:
-    """Key of a movable name."""
+    """Key of a tag, a movable name."""
     return f"tags/{tag}.json"

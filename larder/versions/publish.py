@@ -1,8 +1,8 @@
-"""Publishing: the last writes, in the order that keeps readers safe.
+"""Publishing: the last writes, in the order that is safe for readers.
 
-Everything that a document names is written before it, and nothing is visible before its document:
-segment.json, then version.json, then inputs/ and the tag. Documents are created if absent, so of
-two runs that race the first one wins; both made the same thing.
+The files that a document names are written before it, and nothing is visible before its document:
+segment.json, then version.json, then inputs/ and the tag. Documents are created only if absent, so
+of two concurrent runs the first one wins; both made the same thing.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ TAG = "latest"
 """The tag that every run moves."""
 
 HISTORY = 100
-"""Moves of a tag that its document keeps."""
+"""Maximum length of a tag's history."""
 
 
 @contextmanager
 def own_file_errors() -> Iterator[None]:
-    """Take the refusal of a file of our own for one of the whole store: so it will go on.
+    """Treat a refusal of one of Larder's own files as a refusal of the whole store.
 
     Raises:
         StoreError: ``store.denied`` instead of an `ObjectError` ``object.unreadable``.
@@ -60,16 +60,16 @@ def own_file_errors() -> Iterator[None]:
     except ObjectError as error:
         if error.code != "object.unreadable":
             raise
-        hint = error.hint or "ask for the permission to list, read and write there"
+        hint = error.hint or "request permission to list, read and write there"
         raise StoreError("store.denied", error.message, where=error.where, hint=hint) from error
 
 
 def publish_segment(store: Store, segment: SegmentDocument) -> SegmentDocument:
-    """Write segment.json unless it is there; return the one that is there now.
+    """Write segment.json unless it exists; returns the one that exists now.
 
     Args:
         store: The dataset's root.
-        segment: Whole: every file it names has been written.
+        segment: A complete segment: every file it names has been written.
     """
     _create(store, layout.segment_key(segment.id), seal(segment))
     published = read_segment(store, segment.id)
@@ -77,7 +77,7 @@ def publish_segment(store: Store, segment: SegmentDocument) -> SegmentDocument:
 
 
 def publish_version(store: Store, version: VersionDocument) -> VersionDocument:
-    """Write version.json unless it is there; return the one that is there now."""
+    """Write version.json unless it exists; returns the one that exists now."""
     _create(store, layout.version_key(version.id), seal(version))
     published = read_version(store, version.id)
     return published or version
@@ -100,10 +100,10 @@ def _optional(store: Store, key: str) -> bytes | None:
 
 
 def read_segment(store: Store, segment: str) -> SegmentDocument | None:
-    """segment.json, or None while the segment is not whole.
+    """segment.json, or None while the segment is not complete.
 
     Raises:
-        DamageError: It is there and cannot be trusted.
+        DamageError: It exists but is damaged.
     """
     key = layout.segment_key(segment)
     data = _optional(store, key)
@@ -114,7 +114,7 @@ def read_version(store: Store, version: str) -> VersionDocument | None:
     """version.json, or None if there is no such version.
 
     Raises:
-        DamageError: It is there and cannot be trusted.
+        DamageError: It exists but is damaged.
     """
     key = layout.version_key(version)
     data = _optional(store, key)
@@ -122,7 +122,7 @@ def read_version(store: Store, version: str) -> VersionDocument | None:
 
 
 def find_prepared(store: Store, inputs: str) -> VersionDocument | None:
-    """The version that these inputs led to, if it is there."""
+    """The version that these inputs led to, if it exists."""
     key = layout.inputs_key(inputs)
     data = _optional(store, key)
     if data is None:
@@ -131,7 +131,7 @@ def find_prepared(store: Store, inputs: str) -> VersionDocument | None:
 
 
 def remember_inputs(store: Store, inputs: str, version: str) -> None:
-    """Note which version these inputs led to."""
+    """Record which version these inputs led to."""
     _create(store, layout.inputs_key(inputs), seal({"version": version}))
 
 
@@ -143,12 +143,12 @@ def read_tag(store: Store, tag: str) -> dict[str, Any] | None:
 
 
 def move_tag(store: Store, tag: str, version: str, inventory_us: int) -> bool:
-    """Let a tag name a version; returns whether it was moved.
+    """Make a tag name a version; returns whether it was moved.
 
-    It is not moved to an inventory older than its own. If it names the version already nothing is
-    written, so that a run with nothing changed writes nothing: its inventory is that of the run
-    that moved it. The document is replaced by compare-and-swap where the store has it; another's
-    move in between is looked at and the decision made again.
+    It is not moved to an older inventory than its own. If it already names the version, nothing is
+    written, so that a run with nothing changed writes nothing: its inventory remains that of the
+    run that moved it. The document is replaced by compare-and-swap if the store supports it; if
+    another run moved the tag in between, the decision is made again.
 
     Args:
         store: The dataset's root.
@@ -157,7 +157,7 @@ def move_tag(store: Store, tag: str, version: str, inventory_us: int) -> bool:
         inventory_us: When the inventory was taken, microseconds since 1970 UTC.
 
     Raises:
-        RetryableError: Others went on moving it at the same time.
+        RetryableError: Other runs kept moving it at the same time.
     """
     for _ in range(20):
         try:
@@ -165,7 +165,7 @@ def move_tag(store: Store, tag: str, version: str, inventory_us: int) -> bool:
                 return _try_to_move(store, layout.tag_key(tag), version, inventory_us)
         except PreconditionError:
             continue
-    raise RetryableError("store.unavailable", "the tag went on changing", where=store.url + tag)
+    raise RetryableError("store.unavailable", "the tag kept changing", where=store.url + tag)
 
 
 def _try_to_move(store: Store, key: str, version: str, inventory_us: int) -> bool:

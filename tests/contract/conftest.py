@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,5 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 @pytest.fixture
-def store(place: Place) -> Iterator[Store]:
-    store = place.open()
-    yield store
-    store.close()
+def store(place: Place) -> Store:
+    return place.open()

@@ -38,7 +38,6 @@ def variables(s3_server: S3Server) -> dict[str, str]:
         s3_server.create_bucket(bucket)
     store = opened(found["IMAGENET_SOURCE"], s3_server)
     assert write_imagenet(store, IMAGES, CLASSES)[0] == IMAGES + 1
-    store.close()
     return found
 
 
@@ -60,10 +59,8 @@ def built(
 
 
 @pytest.fixture(scope="module")
-def source(s3_server: S3Server, variables: dict[str, str]) -> Iterator[Store]:
-    store = opened(variables["IMAGENET_SOURCE"], s3_server)
-    yield store
-    store.close()
+def source(s3_server: S3Server, variables: dict[str, str]) -> Store:
+    return opened(variables["IMAGENET_SOURCE"], s3_server)
 
 
 def test_what_it_says(built: tuple[Workplace, Finished], source: Store) -> None:
@@ -122,7 +119,6 @@ def test_samples_and_labels_as_webdataset_reads_them(
                     assert sample["jpg"] == bytes(source.get(key))
                 seen += 1
         assert seen == count
-    storage.close()
 
 
 def test_everything_published_is_whole(
@@ -130,7 +126,6 @@ def test_everything_published_is_whole(
 ) -> None:
     store = opened(f"{variables['LARDER_STORAGE']}/larder/imagenet", s3_server)
     assert list(check_all(store)) == [built[1].document["version"]]
-    store.close()
 
 
 def test_the_config_leads_to_the_bucket(

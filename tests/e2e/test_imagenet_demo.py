@@ -41,7 +41,7 @@ def test_what_the_demo_prints_goes_on_where_it_ended(reporting: Workplace) -> No
             ["bash", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True, check=True
         ).stdout.splitlines()
         assert "shards.bytes=25 MB" in words
-    _, _, rest = done.err.partition("The two servers are gone")
+    _, _, rest = done.err.partition("The servers have stopped")
     serve, *lines = [line.strip() for line in rest.splitlines() if line.startswith("  ")]
     assert serve.endswith("-m larder.testing.demo --serve")
 

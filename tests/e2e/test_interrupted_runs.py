@@ -22,7 +22,7 @@ from larder.testing.commands import Workplace
 
 FEW = ("--dataset", "imagenet", "--set", "cluster.runner.workers=1", "--set", "shards.bytes=100 kB")
 FEW += ("--set", "cluster.runner.batch_bytes=200 kB")
-STOPPING = "stopping after the objects under way"
+STOPPING = "stopping after the objects in progress"
 HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
 
 
@@ -140,7 +140,7 @@ def test_a_run_interrupted_before_it_needs_prefect(place: Workplace, number: int
     done = running.wait()
     assert (done.status, done.document["error"]["code"]) == (130, "run.interrupted")
     assert done.err.splitlines() == [
-        "error[run.interrupted]: interrupted; run the same command again to carry on"
+        "error[run.interrupted]: interrupted; run the same command again to continue"
     ]
     assert wait_until(lambda: not processes(place))
 

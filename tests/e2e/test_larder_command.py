@@ -25,8 +25,8 @@ IMAGENET = ("--dataset", "imagenet")
 SMALL = ("--set", "shards.bytes=400 kB", "--set", "cluster.runner.batch_bytes=800 kB")
 FEW = (*IMAGENET, "--set", "cluster.runner.workers=1", "--set", "shards.bytes=100 kB")
 FEW += ("--set", "cluster.runner.batch_bytes=200 kB")
-LINE = "error[run.interrupted]: interrupted; run the same command again to carry on"
-STOPPING = "stopping after the objects under way"
+LINE = "error[run.interrupted]: interrupted; run the same command again to continue"
+STOPPING = "stopping after the objects in progress"
 SECONDS = re.compile(r"\bin (\d+ min )?[\d.]+ s\b|(?<=  time     about )[\d.]+ s")
 
 SAME = [
@@ -304,4 +304,4 @@ sys.exit(subprocess.call(["/bin/sh", "-c", f'"$@" {redirect}', "sh", sys.executa
         done = place.run(redirect, *way, *arguments, python=("-c", script))
         assert (done.status, done.out) == (1, "")
         (line,) = done.err.splitlines()
-        assert line.startswith("error[run.output]: stdout cannot be written: ")
+        assert line.startswith("error[run.output]: cannot write to stdout: ")

@@ -173,6 +173,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from larder.errors import ConfigError, ObjectError, RetryableError, StoreError
 from larder.pipeline import shard
 from larder.pipeline.results import BatchReport
+from larder.progress import StageTimes
 from tasks import runner
 from tasks import shard as shard_tasks
 from tasks.runner import TaskRunner
@@ -184,7 +185,7 @@ class Batch:
     def __init__(self, name):
         self.shards = [type("Shard", (), {"name": name})]
 
-def step(job, batch, *, progress, beside):
+def step(job, batch, *, progress, concurrent_batches):
     kind, failures = job
     calls.append(batch.shards[0].name)
     if len(calls) <= failures:
@@ -198,7 +199,7 @@ def all_of(cases: list):
         calls.clear()
         try:
             with ThreadPoolTaskRunner(max_workers=2) as pool:
-                tasks = TaskRunner(2, pool)
+                tasks = TaskRunner(2, pool, StageTimes())
                 done = tasks.map(shard.shard_batch, (kind, failures), [Batch("a.tar")])
             result = "worked" if done == [BatchReport()] else "did not"
         except Exception as error:
@@ -236,7 +237,8 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from larder.errors import FatalError, Failure, StoreError
 from unittest import mock
 from larder.pipeline import shard
-from larder.pipeline.results import BatchReport, Count
+from larder.pipeline.results import BatchReport, Totals
+from larder.progress import StageTimes
 from tasks import runner
 from tasks import shard as shard_tasks
 from tasks.runner import TaskRunner
@@ -249,12 +251,12 @@ lock, two = threading.Lock(), threading.Barrier(2)
 begun, besides, at_once, most = [], set(), 0, 0
 said = {"told": [], "stopped": []}
 
-def step(job, batch, *, progress, beside):
+def step(job, batch, *, progress, concurrent_batches):
     global at_once, most
     name = batch.shards[0].name
     with lock:
         begun.append(name)
-        besides.add(beside)
+        besides.add(concurrent_batches)
         at_once += 1
         most = max(most, at_once)
     try:
@@ -267,7 +269,7 @@ def act(name, progress):
     if job == "all":  # two at once, each time
         two.wait(60)
         failed = (Failure(name, "sample.empty", "empty"),) if name in "bd" else ()
-        return BatchReport(Count(1, 2), failed, len(failed))
+        return BatchReport(Totals(1, 2), failed, len(failed))
     two.wait(60) if name in "ab" else None
     if name == "b":
         raise StoreError("store.denied", "no")
@@ -282,7 +284,7 @@ def act(name, progress):
 def batches():
     with ThreadPoolTaskRunner() as pool:  # as wide as Prefect makes it
         names = [Batch(name) for name in "abcdef"]
-        return TaskRunner(2, pool).map(shard.shard_batch, None, names)
+        return TaskRunner(2, pool, StageTimes()).map(shard.shard_batch, None, names)
 
 job, error, reports = sys.argv[1], "", []
 with mock.patch.object(shard, "shard_batch", step), \\

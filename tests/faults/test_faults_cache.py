@@ -42,7 +42,7 @@ def test_a_file_cut_short_is_never_mapped(tmp_path: Path, left: int) -> None:
     path = tmp_path / "a.mdb"
     facts = build(path)
     os.truncate(path, left if left >= 0 else facts.bytes + left)
-    with pytest.raises(DamageError, match=f"{facts.bytes} were published") as caught:
+    with pytest.raises(DamageError, match=f"instead of {facts.bytes}") as caught:
         open_file(path, facts)
     assert caught.value.code == "damage.size"
 
@@ -89,7 +89,7 @@ def test_a_part_of_other_records_is_damage(tmp_path: Path) -> None:
     facts = build(tmp_path / "b.mdb", 100)
     size_bytes = (tmp_path / "a.mdb").stat().st_size
     claimed = CacheFileFacts(size_bytes, facts.sha256, facts.digest, 100)
-    with pytest.raises(DamageError, match="it holds 99 records; 100 were published"):
+    with pytest.raises(DamageError, match="the file has 99 records instead of 100"):
         open_file(tmp_path / "a.mdb", claimed)
 
 
@@ -99,7 +99,7 @@ def test_a_part_of_other_records_is_damage(tmp_path: Path) -> None:
 def test_another_kind_of_file_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "a.mdb"
     path.write_bytes(data)
-    with pytest.raises(FatalError, match="it is not a file of LMDB") as caught:
+    with pytest.raises(FatalError, match="not an LMDB 0\\.9 file") as caught:
         open_file(path, CacheFileFacts(len(data), "", "", 1))
     assert caught.value.code == "cache.format"
 

@@ -49,11 +49,7 @@ def write(url: str | Path, objects: Mapping[str, bytes], **options: Any) -> None
 
 @contextmanager
 def opened(url: str | Path, **options: Any) -> Iterator[Store]:
-    store = open_store(str(url), **options)
-    try:
-        yield store
-    finally:
-        store.close()
+    yield open_store(str(url), **options)
 
 
 Listing = dict[str, tuple[int, str, int]]

@@ -51,10 +51,7 @@ def publish_toy(url: str, folder: Path) -> str:
         cache=CacheFacts("encoded", {"train": (part,)}),
     )
     store = open_store(url)
-    try:
-        store.upload(part.path, path)
-        store.put(layout.version_key(ID), seal(version))
-        store.put(layout.tag_key("latest"), seal({"version": ID}))
-    finally:
-        store.close()
+    store.upload(part.path, path)
+    store.put(layout.version_key(ID), seal(version))
+    store.put(layout.tag_key("latest"), seal({"version": ID}))
     return facts.sha256

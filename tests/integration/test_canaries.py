@@ -260,7 +260,4 @@ def test_a_run_leaves_no_secret_of_a_profile(
 def stored(url: str, where: Mapping[str, str]) -> list[bytes]:
     with_keys = listing(url, **where)
     store = open_store(url, **where)
-    try:
-        return [bytes(store.get(key)) for key in with_keys]
-    finally:
-        store.close()
+    return [bytes(store.get(key)) for key in with_keys]

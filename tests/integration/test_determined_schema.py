@@ -23,6 +23,7 @@ from referencing.jsonschema import DRAFT7
 from larder.config.load import load_template
 from larder.config.models import Cluster
 from larder.errors import ConfigError
+from larder.experiments.delivery import choose
 from larder.experiments.emit import emit
 from larder.experiments.model import known_keys, validate
 from larder.experiments.version_info import SplitInfo, VersionInfo
@@ -168,6 +169,9 @@ def test_our_table_of_keys_is_determineds(
     assert known_keys(RELEASE) == keys - {"data_layer"}
 
 
+SHARDS = "segments/a/shards/train"
+
+
 def version_info(storage: str) -> VersionInfo:
     root = f"{storage}/larder/digits/"
     version = "0123456789abcdef0123456789abcdef"
@@ -178,7 +182,8 @@ def version_info(storage: str) -> VersionInfo:
         location=f"{root}versions/{version}",
         root=root,
         storage_url=f"{storage}/",
-        splits={"train": SplitInfo(9, 3, 900, "segments/a/shards/train/x-{000000..000002}.tar")},
+        delivery=choose("auto", storage),
+        splits={"train": SplitInfo(9, 3, 900, (f"{SHARDS}/x-{{000000..000002}}.tar",))},
         classes=10,
         cache={"train": ("segments/a/cache/train-0123.mdb",)},
     )

@@ -12,6 +12,7 @@ import webdataset as wds
 import yaml
 
 from larder.config.models import Cluster
+from larder.experiments.delivery import choose
 from larder.experiments.emit import emit, write_configs
 from larder.experiments.version_info import SplitInfo, VersionInfo
 
@@ -44,7 +45,8 @@ def test_the_patterns_are_read_from_the_config(tmp_path: Path, segments: list[st
         location=f"file://{root}/versions/{'0' * 32}",
         root=f"file://{root}/",
         storage_url=f"file://{storage}/",
-        splits={"train": SplitInfo(2, 2, 2, "::".join(patterns))},
+        delivery=choose("auto", str(storage)),
+        splits={"train": SplitInfo(2, 2, 2, tuple(patterns))},
     )
     cluster = Cluster.model_validate({"name": "local", "storage": {"url": str(storage)}})
     files = emit(version_info, cluster, yaml.safe_load(TEMPLATE.read_text()))

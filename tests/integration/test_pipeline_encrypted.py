@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from pipeline_lab import Lab, directory_lab, images, opened, write
@@ -35,7 +35,7 @@ def test_one_object_is_read_twice_and_no_more(tmp_path: Path, mirror: bool) -> N
     def wrap(store: Store) -> Store:
         if "kms-source" not in store.url:
             return store
-        sources.append(RecordingStore(cast("Store", EncryptedStore(store))))
+        sources.append(RecordingStore(EncryptedStore(store)))
         return sources[-1]
 
     with between(wrap):

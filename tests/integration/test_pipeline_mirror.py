@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -104,12 +103,10 @@ class Waiting(RecordingStore):
 
 
 @pytest.fixture
-def stores() -> Iterator[tuple[Store, Store]]:
+def stores() -> tuple[Store, Store]:
     name = uuid.uuid4().hex
     source, root = open_store(f"memory://{name}-source"), open_store(f"memory://{name}")
-    yield source, root
-    source.close()
-    root.close()
+    return source, root
 
 
 def test_a_receipt_falls_due_by_time_while_a_large_object_is_copied(

@@ -14,10 +14,10 @@ from larder.manifest import schemas
 from larder.pipeline import due
 from larder.pipeline.begin import begin
 from larder.pipeline.copied import batch_receipts
-from larder.pipeline.inline import checked_plan
 from larder.pipeline.job import Job, scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.mirror import mirror_batch, mirror_batches
+from larder.pipeline.refusals import checked_plan
 from larder.pipeline.shard import shard_batch, shard_batches
 from larder.pipeline.source import inspect_source
 from larder.progress import NullProgress
@@ -72,8 +72,8 @@ class Tries:
 def begun(lab: Lab) -> Job:
     asked = lab.settings()
     with scratch() as folder:
-        found = inspect_source(asked.dataset, asked.cluster, folder, QUIET)
-        return begin(checked_plan(asked, found, folder, QUIET))
+        found = inspect_source(asked, folder, progress=QUIET)
+        return begin(checked_plan(found, folder, progress=QUIET))
 
 
 def fail(step: Callable[[], Any]) -> None:

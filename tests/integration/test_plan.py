@@ -286,7 +286,7 @@ def test_the_dataset_files_leaves_out_what_is_no_sample(tmp_path: Path) -> None:
     document = prepare(settings)
     assert (document["shards"]["samples"], document["skipped"]) == (2, 4)
     assert any("skipped  4" in line for line in run_lines(document))
-    data = larder.open(str(tmp_path / "local/larder/files@latest"))
+    data = larder.open(str(tmp_path / "storage/larder/files@latest"))
     found = as_webdataset_reads(data.shards("train"))
     assert {key: set(parts) for key, parts in found.items()} == {
         "1": {"txt"},

@@ -1,4 +1,4 @@
-"""Wrong input ends with status 2 and one clear error, never as a defect of Larder."""
+"""Wrong input ends with status 2 and one clear error, never as a bug in Larder."""
 
 from __future__ import annotations
 

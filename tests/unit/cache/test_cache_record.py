@@ -94,7 +94,7 @@ def test_a_record_cut_short_is_damage(length: int) -> None:
 
 def test_a_record_that_is_longer_is_damage() -> None:
     record = CODEC.encode({"label": 1, "flag": True, "key": b"k"})
-    with pytest.raises(DamageError, match="no record of the schema"):
+    with pytest.raises(DamageError, match="not a record of the schema"):
         CODEC.decode(record + b"\0")
 
 

@@ -50,14 +50,14 @@ def test_other_shapes_are_refused(shape: Any) -> None:
 
 @pytest.mark.parametrize("name", ["", "\udc80", 3])
 def test_other_names_are_refused(name: Any) -> None:
-    with pytest.raises(FatalError, match="no name of a field"):
+    with pytest.raises(FatalError, match="not a valid field name"):
         Field(name, "int8")
 
 
 def test_names_are_unique_and_there_is_one() -> None:
-    with pytest.raises(FatalError, match="two fields are called 'x'"):
+    with pytest.raises(FatalError, match="duplicate field 'x'"):
         Schema((Field("x", "int8"), Field("x", "int8", (1,))))
-    with pytest.raises(FatalError, match="one field or more"):
+    with pytest.raises(FatalError, match="at least one field"):
         Schema(())
 
 
@@ -71,14 +71,14 @@ def test_select_gives_fields_in_the_order_asked_for() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "larder-cache-2"}, "it is larder-cache-2 of LMDB 0.9; this reads"),
+        ({"format": "larder-cache-2"}, "the format is larder-cache-2 of LMDB 0.9, not"),
         (
             {"lmdb": "1.0"},
-            "it is larder-cache-1 of LMDB 1.0; this reads larder-cache-1 of LMDB 0.9",
+            "the format is larder-cache-1 of LMDB 1.0, not larder-cache-1 of LMDB 0.9",
         ),
-        ({"fields": []}, "its schema is amiss"),
-        ({"fields": [{"name": "x"}]}, "its schema is amiss"),
-        ({"fields": 3}, "its schema is amiss"),
+        ({"fields": []}, "invalid schema"),
+        ({"fields": [{"name": "x"}]}, "invalid schema"),
+        ({"fields": 3}, "invalid schema"),
     ],
 )
 def test_what_cannot_be_read_is_refused(change: dict[str, Any], message: str) -> None:
@@ -91,5 +91,5 @@ def test_what_cannot_be_read_is_refused(change: dict[str, Any], message: str) ->
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"3", b"{}", b"\xff"])
 def test_no_schema_at_all(data: bytes) -> None:
-    with pytest.raises(FatalError, match="cannot be understood"):
+    with pytest.raises(FatalError, match="cannot be parsed"):
         Schema.parse(data, "here.mdb")

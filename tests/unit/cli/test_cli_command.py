@@ -182,13 +182,13 @@ def test_every_problem_of_the_configuration_is_a_line_and_in_the_document(
         ConfigError(
             "config.unknown_key", "unknown key a", where="x.yaml:1", hint="did you mean b?"
         ),
-        ConfigError("config.invalid_value", "b: expected a text", where="y.yaml:2"),
+        ConfigError("config.invalid_value", "b: expected a string", where="y.yaml:2"),
     ]
     assert run(raising(ProblemsError(problems)), json=True) == 2
     told = capsys.readouterr()
     assert told.err.splitlines() == [
         "error[config.unknown_key]: x.yaml:1: unknown key a; did you mean b?",
-        "error[config.invalid_value]: y.yaml:2: b: expected a text",
+        "error[config.invalid_value]: y.yaml:2: b: expected a string",
     ]
     document = json.loads(told.out)
     assert document["error"]["message"] == "unknown key a (and 1 more)"
@@ -201,7 +201,7 @@ def test_every_problem_of_the_configuration_is_a_line_and_in_the_document(
         },
         {
             "code": "config.invalid_value",
-            "message": "b: expected a text",
+            "message": "b: expected a string",
             "where": "y.yaml:2",
             "hint": "",
         },

@@ -62,7 +62,7 @@ def test_stdout_that_cannot_be_written_is_one_line(what: str, redirect: str, rea
     done = shell(redirect, PRINTS[what], "--json")
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error[run.output]: stdout cannot be written: {reason}")
+    assert line.startswith(f"error[run.output]: cannot write to stdout: {reason}")
 
 
 @pytest.mark.parametrize("redirect", [">/dev/full", ">&-"])
@@ -141,5 +141,5 @@ def test_a_plan_that_cannot_be_written_claims_no_deed(
     )
     assert full.returncode == 1
     assert full.stderr.endswith(
-        "stdout cannot be written: No space left on device; make room, or send it elsewhere\n"
+        "cannot write to stdout: No space left on device; make room, or redirect the output\n"
     )

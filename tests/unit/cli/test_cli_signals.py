@@ -80,7 +80,7 @@ def test_the_line_and_the_document_are_those_of_the_error(
     assert f"error[{error.code}]: {error}\n" == signals._LINE
 
 
-LINE = "error[run.interrupted]: interrupted; run the same command again to carry on"
+LINE = "error[run.interrupted]: interrupted; run the same command again to continue"
 STEPS = """
 import os, signal, sys, threading
 from larder.cli.signals import arm, conclude, interruptible, loading, restoring

@@ -100,7 +100,7 @@ def test_the_name_is_that_of_the_file(load: Callable[..., Dataset], refused: Ref
             SOURCE + "shards: {bytes: 1 QB}\n",
             "config.invalid_value",
             "configs/datasets/x.yaml:3: shards.bytes: "
-            "expected bytes such as 150 MB or 128 MiB, not '1 QB'",
+            "expected a size such as 150 MB or 128 MiB, not '1 QB'",
         ),
         (
             SOURCE + "cache: {records: encodd}\n",
@@ -112,12 +112,12 @@ def test_the_name_is_that_of_the_file(load: Callable[..., Dataset], refused: Ref
             SOURCE + "cache: none\n",
             "config.invalid_value",
             "configs/datasets/x.yaml:3: cache: expected a mapping, not 'none'; "
-            "leave the key out, or write null, for none",
+            "omit the key, or write null",
         ),
         (
             SOURCE + "description: 7\n",
             "config.invalid_value",
-            "configs/datasets/x.yaml:3: description: expected a text, not 7; put it in quotes",
+            "configs/datasets/x.yaml:3: description: expected a string, not 7; put it in quotes",
         ),
         (
             SOURCE + "mirror: [true]\n",
@@ -127,12 +127,12 @@ def test_the_name_is_that_of_the_file(load: Callable[..., Dataset], refused: Ref
         (
             "source: {url: ''}\n",
             "config.invalid_value",
-            "configs/datasets/x.yaml:1: source.url: expected a text that is not empty",
+            "configs/datasets/x.yaml:1: source.url: expected a non-empty string",
         ),
         (
             "source: {url: s3://key:secret@bucket}\n",
             "config.secret",
-            "configs/datasets/x.yaml:1: source.url: a URL must not hold credentials; "
+            "configs/datasets/x.yaml:1: source.url: a URL must not contain credentials; "
             "use the AWS chain or a profile",
         ),
         (
@@ -176,13 +176,13 @@ def test_the_name_is_that_of_the_file(load: Callable[..., Dataset], refused: Ref
             "",
             "config.invalid_value",
             "configs/datasets/x.yaml:1: the file is empty; "
-            "it has to be a dataset: lines of key: value",
+            "describe a dataset in lines of key: value",
         ),
         (
             "- a\n",
             "config.invalid_value",
             "configs/datasets/x.yaml:1: the file is not a mapping; "
-            "it has to be a dataset: lines of key: value",
+            "describe a dataset in lines of key: value",
         ),
     ],
 )
@@ -229,7 +229,7 @@ def test_what_came_from_a_variable_is_not_repeated(refused: Refuse, text: str) -
 
 def test_a_variable_is_named_where_its_value_is_refused(refused: Refuse) -> None:
     error = refused("source: {url: a}\nshards: {shuffle_seed: '${A}'}", A="hunter2")
-    assert error.message == "shards.shuffle_seed: expected a whole number, not what A holds"
+    assert error.message == "shards.shuffle_seed: expected a whole number, not the value of A"
 
 
 def test_unknown_names_get_the_nearest(config_dir: Path) -> None:
@@ -332,7 +332,7 @@ def test_all_mistakes_of_a_file_are_listed(refused: Refuse) -> None:
     assert problems_of(error) == [
         f"{where}:2: environment variables MISSING and ALSO are not set; "
         "export them, or pass --set source.url=VALUE",
-        f"{where}:8: cache.records: '${{' begins no variable such as ${{NAME}} or "
+        f"{where}:8: cache.records: '${{' needs a variable, as in ${{NAME}} or "
         "${NAME:-default}; write $$ for a dollar sign",
         f"{where}:3: unknown key mirrr; did you mean mirror?",
         f"{where}:7: unknown key shards.size; "
@@ -340,10 +340,10 @@ def test_all_mistakes_of_a_file_are_listed(refused: Refuse) -> None:
         "--set source.region: expected a region such as us-west-2",
         "--set validate.x.y: validate: expected none, header or decode, not a mapping",
         f"{where}:1: name: expected x, the name of the file, not 'y'; "
-        "rename one of the two, or leave name out",
+        "rename one of the two, or omit name",
         f"{where}:2: source.endpoint: the endpoint has no http:// or https:// in front; "
         "write http://HOST:PORT or https://HOST",
-        f"{where}:5: shards.bytes: expected bytes such as 150 MB or 128 MiB, not 'many'",
+        f"{where}:5: shards.bytes: expected a size such as 150 MB or 128 MiB, not 'many'",
         f"{where}:6: shards.shuffle_seed: expected a whole number, not true",
     ]
     assert str(error).startswith(f"{where}:2: environment variables MISSING and ALSO are not set ")
@@ -356,32 +356,32 @@ def test_all_mistakes_of_a_file_are_listed(refused: Refuse) -> None:
     [
         (
             "source:\n  url: ./here\n  include: '**/*.{jpg'\n",
-            "3: source.include: the glob is wrong: a { is not closed; write [{] for the character",
+            "3: source.include: invalid glob: unclosed {; write [{] for the character",
         ),
         (
             "source:\n  url: ./here\n  exclude: ['*.tmp', '[z-a]']\n",
-            "3: source.exclude[1]: the glob is wrong: a range in [] is backward",
+            "3: source.exclude[1]: invalid glob: a range in [] is reversed",
         ),
         (
             SOURCE + "splits:\n  train: 'a/**'\n  test: ['b/[*']\n",
-            "5: splits.test[0]: the glob is wrong: a [ is not closed; write [[] for the character",
+            "5: splits.test[0]: invalid glob: unclosed [; write [[] for the character",
         ),
         (
             SOURCE + f"splits: {{train: '{'{' * 5000}'}}\n",
-            "3: splits.train: the glob is wrong: it nests too deeply",
+            "3: splits.train: invalid glob: nested too deeply",
         ),
         (
             SOURCE + "labels: {classes: [cat, dog, cat]}\n",
-            "3: labels.classes: a class is named twice: 'cat'",
+            "3: labels.classes: duplicate class: 'cat'",
         ),
         (
             "source:\n  url: s3://x\n",
-            "2: source.url: 'x' is no bucket name; "
-            "write s3://BUCKET/PREFIX, BUCKET of 3 to 63 letters, digits, . - and _",
+            "2: source.url: invalid bucket name 'x'; "
+            "write s3://BUCKET/PREFIX, where BUCKET has 3 to 63 letters, digits, . - and _",
         ),
         (
             SOURCE + "description: see https://user:pw@host/x\n",
-            "3: description: it must not hold credentials; leave them out",
+            "3: description: must not contain credentials; remove them",
         ),
     ],
 )
@@ -394,18 +394,17 @@ def test_what_only_a_run_would_trip_over_is_told_by_its_line(
 def test_a_setting_is_named_once_and_as_it_was_given(config_dir: Path, refused: Refuse) -> None:
     error = refused(SOURCE, "source.include=**/*.{jpg", "labels.classes=[a, a]", "name=z")
     assert problems_of(error) == [
-        "--set source.include: the glob is wrong: a { is not closed; write [{] for the character",
-        "--set labels.classes: a class is named twice",
-        "--set name: expected x, the name of the file; rename one of the two, or leave name out",
+        "--set source.include: invalid glob: unclosed {; write [{] for the character",
+        "--set labels.classes: duplicate class",
+        "--set name: expected x, the name of the file; rename one of the two, or omit name",
     ]
     (config_dir / "clusters/c.yaml").write_text("storage: {url: ./there}")
     with pytest.raises(ConfigError) as caught:
         load_cluster(config_dir, "c", ["cluster.name=z", "cluster.storage.url=s3://x"])
     assert problems_of(caught.value) == [
-        "--set cluster.storage.url: 'x' is no bucket name; "
-        "write s3://BUCKET/PREFIX, BUCKET of 3 to 63 letters, digits, . - and _",
-        "--set cluster.name: expected c, the name of the file; "
-        "rename one of the two, or leave name out",
+        "--set cluster.storage.url: invalid bucket name 'x'; "
+        "write s3://BUCKET/PREFIX, where BUCKET has 3 to 63 letters, digits, . - and _",
+        "--set cluster.name: expected c, the name of the file; rename one of the two, or omit name",
     ]
 
 
@@ -414,7 +413,8 @@ def test_all_wrong_settings_are_listed(refused: Refuse) -> None:
     assert [problem.code for problem in ProblemsError.of(error)] == ["config.invalid_setting"] * 2
     error = refused(SOURCE, "source.url.x=1", "mirror.y=1", "shards.bytes=-1")
     assert problems_of(error) == [
-        "--set source.url.x: source.url is one value: it has no keys; set source.url as a whole",
+        "--set source.url.x: source.url is a single value and has no keys; "
+        "set source.url as a whole",
         "--set mirror.y: mirror: expected true or false, not a mapping",
         "--set shards.bytes: expected 1 or more, not -1",
     ]
@@ -476,7 +476,7 @@ def test_splits_may_be_called_by_seed_and_fractions(load: Callable[..., Dataset]
         ("shards: {bites: 1}", (), "unknown key shards.bites; did you mean shards.bytes?"),
         ("bytes: 1 MB", (), "unknown key bytes; did you mean shards.bytes?"),
         ("records: decoded", (), "unknown key records; did you mean cache.records?"),
-        ("consumer: {kind: x}", (), "consumer; consumer belongs in the file of the cluster"),
+        ("consumer: {kind: x}", (), "consumer; consumer belongs in the cluster file"),
         ("", ["consumer.kind=x"], "key consumer.kind; did you mean cluster.consumer.kind?"),
         ("", ["shards.size=1"], "--set shards.size: unknown key shards.size; the known keys are"),
         ("", ["concurrency=1"], "concurrency; did you mean cluster.copy.concurrency?"),
@@ -520,7 +520,7 @@ def test_what_was_given_by_set_is_not_repeated(refused: Refuse) -> None:
 
 def test_quotes_for_a_text_by_set_survive_the_shell(refused: Refuse) -> None:
     error = refused(SOURCE, "description=7")
-    assert error.hint == "put it in quotes of its own: --set 'description=\"7\"'"
+    assert error.hint == "add quotes: --set 'description=\"7\"'"
 
 
 def test_errors_with_problems_can_be_pickled(refused: Refuse) -> None:

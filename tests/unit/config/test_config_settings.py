@@ -67,7 +67,7 @@ def test_apply_replaces_makes_mappings_and_notes_the_place() -> None:
     assert applied.place(("new",)).where == "--set new.deep.key"
 
 
-@pytest.mark.parametrize(("key", "part"), [("a.b", "one value"), ("l.0", "a list")])
+@pytest.mark.parametrize(("key", "part"), [("a.b", "single value"), ("l.0", "a list")])
 def test_a_path_through_what_has_no_keys(key: str, part: str) -> None:
     settings, _ = parse_settings([f"{key}=1"])
     with pytest.raises(ConfigError, match=part) as caught:

@@ -137,7 +137,7 @@ def test_a_variable_may_hold_what_the_file_could(
     if key == "splits.fractions.train":
         text = f"{text}, test: 0.5"
     if key == "copy.memory_bytes":
-        with pytest.raises(ConfigError, match="or more, not what SEVEN holds"):
+        with pytest.raises(ConfigError, match="or more, not the value of SEVEN"):
             load(tmp_path, model, key, text)
         return
     found: Any = load(tmp_path, model, key, text).model_dump(by_alias=True)

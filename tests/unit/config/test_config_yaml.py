@@ -70,10 +70,10 @@ def test_anchors_and_merges() -> None:
         ("a: 1\nb: [1,\n", "x.yaml:3", "expected"),
         ("a:\n\tb: 1", "x.yaml:2", "\\t"),
         ("a: *b", "x.yaml:1", "alias"),
-        ("a: &b [*b]", "x.yaml:1", "inside what it refers to"),
+        ("a: &b [*b]", "x.yaml:1", "refers to a value that contains it"),
         ("a: 1\nb: !!python/object/apply:os.system [x]", "x.yaml:2", "tag !!python"),
         ("a: !mine x", "x.yaml:1", "the tag that begins with ! is not"),
-        ("a: !!int x", "x.yaml:1", "not of its tag"),
+        ("a: !!int x", "x.yaml:1", "does not fit its tag"),
         ("? [a]\n: b", "x.yaml:1", "key"),
         ("a: 1\n---\nb: 2\n", "x.yaml:2", "another document"),
         ("<<: 1", "x.yaml:1", "<<"),
@@ -91,7 +91,7 @@ def test_what_is_not_such_yaml_is_refused(text: str, where: str, part: str) -> N
 def test_a_duplicate_key_names_both_lines() -> None:
     error = refused("a:\n  b: 1\n  c: 2\n  b: 3\n")
     assert error.code == "config.duplicate_key"
-    assert str(error) == "x.yaml:4: a.b stands twice; it stands at line 2 already"
+    assert str(error) == "x.yaml:4: duplicate key 'a.b' (first on line 2); keep one of the two"
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

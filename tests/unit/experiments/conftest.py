@@ -6,24 +6,27 @@ from typing import Any
 import pytest
 
 from larder.config.models import Cluster
+from larder.experiments.delivery import choose
 from larder.experiments.version_info import SplitInfo, VersionInfo
 
 VERSION = "0123456789abcdef0123456789abcdef"
 SHARDS = "segments/5eed/shards"
 
 
-def make_handover(storage_url: str, *, cache: bool = True, dataset: str = "digits") -> VersionInfo:
-    local = storage_url if storage_url.endswith("/") else f"{storage_url}/"
-    root = f"{local}larder/{dataset}/"
+def make_version_info(
+    storage_url: str, *, cache: bool = True, dataset: str = "digits", delivery: str = "auto"
+) -> VersionInfo:
+    storage = storage_url if storage_url.endswith("/") else f"{storage_url}/"
+    root = f"{storage}larder/{dataset}/"
     splits = {
         "validation": SplitInfo(
-            360, 1, 1_000, f"{SHARDS}/validation/{dataset}-validation-{{000000..000000}}.tar"
+            360, 1, 1_000, (f"{SHARDS}/validation/{dataset}-validation-{{000000..000000}}.tar",)
         ),
         "train": SplitInfo(
-            1437, 4, 4_000, f"{SHARDS}/train/{dataset}-train-{{000000..000003}}.tar"
+            1437, 4, 4_000, (f"{SHARDS}/train/{dataset}-train-{{000000..000003}}.tar",)
         ),
     }
-    parts = {name: (f"segments/5eed/cache/{name}-0123456789abcdef.mdb",) for name in splits}
+    files = {name: (f"segments/5eed/cache/{name}-0123456789abcdef.mdb",) for name in splits}
     return VersionInfo(
         dataset=dataset,
         version=VERSION,
@@ -31,9 +34,10 @@ def make_handover(storage_url: str, *, cache: bool = True, dataset: str = "digit
         location=f"{root}versions/{VERSION}",
         root=root,
         storage_url=storage_url,
+        delivery=choose(delivery, storage_url),
         splits=splits,
         classes=10,
-        cache=parts if cache else None,
+        cache=files if cache else None,
     )
 
 
@@ -42,7 +46,7 @@ def make_cluster(url: str, *mounts: tuple[str, str], **more: Any) -> Cluster:
     return Cluster.model_validate(
         {
             "name": "here",
-            "storage": {"url": url, **more.pop("local", {})},
+            "storage": {"url": url, **more.pop("storage", {})},
             "nodes": {"mounts": found},
             **more,
         }
@@ -51,7 +55,7 @@ def make_cluster(url: str, *mounts: tuple[str, str], **more: Any) -> Cluster:
 
 @pytest.fixture
 def version_info() -> Callable[..., VersionInfo]:
-    return make_handover
+    return make_version_info
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from larder.config.models import Cluster
 from larder.config.yaml import scalar
 from larder.errors import ConfigError
 from larder.experiments.determined import render, to_yaml
-from larder.experiments.version_info import SplitInfo, VersionInfo
+from larder.experiments.version_info import SplitInfo
 
 VERSION = "0123456789abcdef0123456789abcdef"
 Make = Callable[..., Any]
@@ -67,9 +67,7 @@ def test_a_version_without_labels_and_cache(
     version_info: Make, cluster: Make, template: dict[str, Any]
 ) -> None:
     given = version_info("/srv", cache=False)
-    bare = VersionInfo(
-        given.dataset, VERSION, given.digest, given.location, given.root, "/srv", given.splits
-    )
+    bare = replace(given, classes=None)
     data = render(template, bare, cluster("/srv"))["data"]
     assert "cache" not in data
     assert "classes" not in data
@@ -130,7 +128,7 @@ def test_a_template_in_the_way_is_refused(
 def bucket_variables(version_info: Make, cluster: Make, environment: Any) -> Any:
     local = {"region": "us-west-2", "endpoint": "http://127.0.0.1:9000"}
     config = render(
-        {"environment": environment}, version_info("s3://bkt/"), cluster("s3://bkt/", local=local)
+        {"environment": environment}, version_info("s3://bkt/"), cluster("s3://bkt/", storage=local)
     )
     return config["environment"]["environment_variables"]
 
@@ -173,15 +171,8 @@ def test_several_patterns_of_a_grown_version(
 ) -> None:
     given = version_info("/srv", cache=False)
     root = given.root
-    grown = VersionInfo(
-        given.dataset,
-        VERSION,
-        given.digest,
-        given.location,
-        root,
-        "/srv",
-        {"train": SplitInfo(2, 2, 2, f"a/x-{{0..0}}.tar::{root}b/x-{{0..0}}.tar")},
-    )
+    patterns = ("a/x-{0..0}.tar", f"{root}b/x-{{0..0}}.tar")
+    grown = replace(given, splits={"train": SplitInfo(2, 2, 2, patterns)}, classes=None)
     found = render(template, grown, cluster("/srv", ("/srv", "/data")))
     assert found["data"]["splits"]["train"]["pattern"] == (
         "/data/larder/digits/a/x-{0..0}.tar::/data/larder/digits/b/x-{0..0}.tar"
@@ -194,7 +185,7 @@ def test_a_split_without_samples_has_no_pattern(
 ) -> None:
     """The dataset's root in its place would be read as a shard."""
     given = version_info(url)
-    given = replace(given, splits={**given.splits, "test": SplitInfo(0, 0, 0, "")})
+    given = replace(given, splits={**given.splits, "test": SplitInfo(0, 0, 0, ())})
     found = render(template, given, cluster(url, ("/srv", "/data")))
     assert found["data"]["splits"]["test"] == {
         "pattern": "",

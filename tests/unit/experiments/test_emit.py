@@ -34,7 +34,7 @@ def situations(version_info: Make, cluster: Make) -> dict[str, tuple[VersionInfo
         "digits-mount": (version_info("/srv/team/larder-data"), mounted, "digits.yaml"),
         "imagenet-bucket": (
             version_info("s3://team-us-west-2/", dataset="imagenet", cache=False),
-            cluster("s3://team-us-west-2/", local=west),
+            cluster("s3://team-us-west-2/", storage=west),
             "resnet50.yaml",
         ),
         "files-bucket": (
@@ -71,11 +71,9 @@ def test_a_result_that_breaks_a_rule_is_not_emitted(version_info: Make, cluster:
     assert caught.value.code == "config.invalid_experiment"
 
 
-def test_an_impossible_delivery_is_refused(
-    version_info: Make, cluster: Make, template: dict[str, Any]
-) -> None:
+def test_an_impossible_delivery_is_refused(version_info: Make) -> None:
     with pytest.raises(ConfigError, match="needs an object store"):
-        emit(version_info("/srv"), cluster("/srv"), template, delivery="bucket")
+        version_info("/srv", delivery="bucket")
 
 
 def test_only_what_changed_is_written(tmp_path: Path) -> None:

@@ -72,16 +72,19 @@ def test_all_problems_are_named_at_once() -> None:
     ("more", "words"),
     [
         ({"zzz": 1}, "zzz: unknown key"),
-        ({"entrypoint": 3}, "entrypoint: must be text or a list of text"),
-        ({"entrypoint": [1]}, "entrypoint: must be text or a list of text"),
-        ({"entrypoint": "model_def:Trial"}, "entrypoint: Determined 0.38 takes a command"),
+        ({"entrypoint": 3}, "entrypoint: must be a string or a list of strings"),
+        ({"entrypoint": [1]}, "entrypoint: must be a string or a list of strings"),
+        ({"entrypoint": "model_def:Trial"}, "entrypoint: Determined 0.38 requires a command"),
         ({"name": ""}, "name: "),
         ({"hyperparameters": []}, "hyperparameters: "),
         ({"data": []}, "data: "),
         ({"searcher": {"name": "singel", "metric": "x"}}, "searcher.name: "),
         ({"searcher": {"name": "custom", "metric": "x"}}, "searcher.name: custom searchers"),
-        ({"searcher": {"name": "random", "metric": "x"}}, "searcher.max_trials: needed by random"),
-        ({"workspace": "w"}, "workspace: workspace and project"),
+        (
+            {"searcher": {"name": "random", "metric": "x"}},
+            "searcher.max_trials: required by random",
+        ),
+        ({"workspace": "w"}, "workspace: give both workspace and project"),
         ({"resources": {"slots_per_trial": -1}}, "resources.slots_per_trial: "),
         ({"resources": {"shm_size": "4 gigs"}}, "resources.shm_size: must be a number of bytes"),
         ({"resources": {"shm_size": True}}, "resources.shm_size: must be a number of bytes"),
@@ -92,7 +95,7 @@ def test_all_problems_are_named_at_once() -> None:
         ),
         (
             {"environment": {"environment_variables": ["=b"]}},
-            "environment.environment_variables: must hold NAME=VALUE texts only",
+            "environment.environment_variables: must contain only strings NAME=VALUE",
         ),
         (
             {"environment": {"environment_variables": "A=b"}},
@@ -108,13 +111,16 @@ def test_a_broken_rule_is_named_with_its_field(more: dict[str, Any], words: str)
     ("mounts", "words"),
     [
         ([("mnt", "/b")], "bind_mounts.0.host_path: must be an absolute path"),
-        ([("/a/../b", "/b")], "bind_mounts.0.host_path: must not hold .."),
+        ([("/a/../b", "/b")], "bind_mounts.0.host_path: must not contain .."),
         ([("/a", ".")], "bind_mounts.0.container_path: must not be '.'"),
         ([("/a", "./")], "bind_mounts.0.container_path: must not be './'"),
         ([("/a", "")], "bind_mounts.0.container_path: must not be ''"),
         ([("/a", "/run/determined/workdir/")], "bind_mounts.0.container_path: must not be"),
-        ([("/a", "b/../..")], "bind_mounts.0.container_path: must not hold .."),
-        ([("/a", "/b"), ("/c", "/b/")], "bind_mounts.1.container_path: is the container_path of"),
+        ([("/a", "b/../..")], "bind_mounts.0.container_path: must not contain .."),
+        (
+            [("/a", "/b"), ("/c", "/b/")],
+            "bind_mounts.1.container_path: is also the container_path of",
+        ),
     ],
 )
 def test_mounts_that_the_schema_lets_through(mounts: list[tuple[str, str]], words: str) -> None:
@@ -137,8 +143,8 @@ ASHA = {"name": "adaptive_asha", "metric": "x", "max_trials": 4}
 
 def test_asha_of_0_38_needs_a_time() -> None:
     text = problems(searcher={**ASHA, "max_length": {"epochs": 3}})
-    assert "searcher.max_time: needed by adaptive_asha" in text
-    assert "searcher.time_metric: needed by adaptive_asha" in text
+    assert "searcher.max_time: required by adaptive_asha" in text
+    assert "searcher.time_metric: required by adaptive_asha" in text
     assert "searcher.max_length: replaced by max_time" in text
     validate(experiment(searcher={**ASHA, "max_time": 9, "time_metric": "epochs"}), "0.38.1")
     validate(experiment(searcher={**ASHA, "max_length": {"epochs": 3}}), "0.37.0")

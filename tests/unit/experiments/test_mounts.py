@@ -29,7 +29,7 @@ def test_a_directory_that_is_the_mount_itself() -> None:
 
 
 def test_a_sibling_with_the_same_beginning_does_not_hold_it() -> None:
-    with pytest.raises(ConfigError, match="exactly one mount's host_path, not none of them"):
+    with pytest.raises(ConfigError, match="host_path of exactly one mount, not none of them"):
         bind("/mnt/database", (mount("/mnt/data", "/data"),))
 
 
@@ -64,8 +64,8 @@ def test_a_mount_that_hides_the_model_code_is_refused(container_path: str) -> No
     ("host_path", "container_path", "words"),
     [
         ("mnt", "/data", "0.host_path must be an absolute path, not 'mnt'"),
-        ("/mnt/../etc", "/data", r"0.host_path must not hold \.\."),
-        ("/mnt", "/data/../x", r"0.container_path must not hold \.\."),
+        ("/mnt/../etc", "/data", r"0.host_path must not contain \.\."),
+        ("/mnt", "/data/../x", r"0.container_path must not contain \.\."),
         ("/mnt", "data", "0.container_path must be absolute"),
     ],
 )
@@ -80,7 +80,7 @@ def test_a_path_that_does_not_serve_is_refused(
 
 @pytest.mark.parametrize("other", ["/data", "/data/", "//data", "/./data"])
 def test_the_same_container_path_twice_is_refused(other: str) -> None:
-    with pytest.raises(ConfigError, match="is the container_path of mount 0 too"):
+    with pytest.raises(ConfigError, match="is also the container_path of mount 0"):
         bind("/mnt/x", (mount("/mnt", "/data"), mount("/srv", other)))
 
 

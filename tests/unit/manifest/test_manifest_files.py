@@ -54,6 +54,26 @@ def manifest(tmp_path: Path) -> ManifestFile:
     return write_manifest(tmp_path / "m.parquet", SAMPLE_ORDER, batches(rows, 9), row_group_rows=16)
 
 
+def test_a_row_group_is_held_at_a_time(tmp_path: Path) -> None:
+    def shards() -> Iterator[pa.RecordBatch]:
+        for at in range(40):
+            digests = [hashlib.sha256(b"%d %d" % (at, row)).hexdigest() for row in range(2_000)]
+            columns = [["s"] * 2_000, ["t"] * 2_000, digests, [at] * 2_000, [1] * 2_000, digests]
+            arrays = [
+                pa.array(column, field.type) for column, field in zip(columns, SHARDS, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=SHARDS)
+
+    file = write_manifest(tmp_path / "m.parquet", SHARDS, shards(), row_group_rows=2_000)
+    before = pa.total_allocated_bytes()
+    held = [
+        pa.total_allocated_bytes() - before
+        for _ in read_manifest(file.path, SHARDS, batch_rows=2_000)
+    ]
+    assert len(held) == 40
+    assert max(held) < file.bytes / 4
+
+
 def test_describes_the_file(manifest: ManifestFile) -> None:
     data = manifest.path.read_bytes()
     assert manifest.rows == 100

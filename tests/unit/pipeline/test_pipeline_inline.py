@@ -12,7 +12,7 @@ from larder.config.models import Cluster
 from larder.errors import FatalError
 from larder.pipeline.inline import InlineRunner, workers
 from larder.pipeline.job import Job
-from larder.progress import NullProgress, Progress
+from larder.progress import Progress, StageTimes
 
 JOB = cast(Job, None)
 """The runner hands it on, and looks at nothing in it."""
@@ -29,8 +29,8 @@ def test_results_come_in_the_order_of_the_batches() -> None:
     ) -> tuple[int, int]:
         return batch, concurrent_batches
 
-    assert InlineRunner(3, NullProgress()).map(step, JOB, range(5)) == [(n, 3) for n in range(5)]
-    assert InlineRunner(3, NullProgress()).map(step, JOB, []) == []
+    assert InlineRunner(3, StageTimes()).map(step, JOB, range(5)) == [(n, 3) for n in range(5)]
+    assert InlineRunner(3, StageTimes()).map(step, JOB, []) == []
 
 
 @pytest.mark.parametrize("error", [FatalError("run.internal", "x"), KeyboardInterrupt()])
@@ -52,7 +52,7 @@ def test_an_error_or_an_interrupt_stops_the_batches_beside(
             raise
 
     with pytest.raises(type(error)) as caught:
-        InlineRunner(2, NullProgress()).map(step, JOB, range(9))
+        InlineRunner(2, StageTimes()).map(step, JOB, range(9))
     assert caught.value is error
     assert sorted(ran) == [0, 1]
     assert ended == ["run.interrupted"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,11 +22,9 @@ SCHEMA = pa.schema([("row", pa.int64())])
 
 
 @pytest.fixture(params=["memory", "directory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordingStore]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> RecordingStore:
     url = f"memory://{uuid.uuid4().hex}/" if request.param == "memory" else str(tmp_path / "store")
-    opened = RecordingStore(open_store(url))
-    yield opened
-    opened.close()
+    return RecordingStore(open_store(url))
 
 
 def put(store: Store, folder: Path, number: int) -> ManifestRef:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from larder.pipeline.copies import CopyReceipts
 from larder.pipeline.receipts import ShardReceipts, read_receipts
 from larder.pipeline.standing import standing_shards
 from larder.progress import NullProgress
-from larder.shards.model import NO_ROWS, ShardResult
+from larder.shards.model import NO_ROWS, ShardFile, ShardResult
 from larder.store import open_store
 from larder.store.base import Reader, Store
 from larder.store.recording import RecordingStore
@@ -28,12 +28,10 @@ FIRST, SECOND = "000000000000-3", "000000000003-3"
 
 
 @pytest.fixture
-def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingStore]:
+def root(monkeypatch: pytest.MonkeyPatch) -> RecordingStore:
     """Every shard and copy makes a receipt fall due."""
     monkeypatch.setattr(due, "RECEIPT_BYTES", 1)
-    store = RecordingStore(open_store(f"memory://{uuid.uuid4().hex}/"))
-    yield store
-    store.close()
+    return RecordingStore(open_store(f"memory://{uuid.uuid4().hex}/"))
 
 
 def keys(root: Store, prefix: str) -> list[str]:
@@ -46,7 +44,8 @@ def shards(root: Store, batch: str, numbers: Iterable[int], count: int = 3) -> N
         for number in numbers:
             name = f"d-train-{number:06d}.tar"
             etag = root.put(layout.shard_key("s", "train", name), b"shard").etag
-            receipts.add(ShardResult("train", name, 5, "0" * 64, NO_ROWS, etag=etag))
+            file = ShardFile(name, 5, "0" * 64, etag)
+            receipts.add(ShardResult("train", name, (file,), NO_ROWS))
 
 
 def copies(root: Store, folder: Path, batch: str, names: str, count: int = 3) -> None:

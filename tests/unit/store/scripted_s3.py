@@ -36,11 +36,13 @@ class Say:
 
 @dataclass
 class Script:
-    """What is said, in turn (the last answer again and again), and what was asked."""
+    """What is said, in turn (the last answer again and again), what was asked, and by which key."""
 
     answers: list[Say]
     endpoint: str = ""
     asked: list[str] = field(default_factory=list)
+    signed_by: list[str] = field(default_factory=list)
+    connections: int = 0
 
     def next(self, request: str) -> Say:
         self.asked.append(request)
@@ -54,9 +56,15 @@ def scripted_s3(*answers: Say) -> Iterator[Script]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
+        def setup(self) -> None:
+            script.connections += 1
+            super().setup()
+
         def answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             say = script.next(f"{self.command} {self.path}")
+            _, _, signature = self.headers.get("Authorization", "").partition("Credential=")
+            script.signed_by.append(signature.partition("/")[0])
             if say.ranged and "Range" in self.headers:
                 say = say.part(self.headers["Range"])
             body = say.body.encode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
 
 import pytest
 
@@ -28,13 +27,13 @@ def filled(count: int) -> Store:
 
 
 def encrypted(inner: Store) -> RecordingStore:
-    return RecordingStore(cast("Store", EncryptedStore(inner)))
+    return RecordingStore(EncryptedStore(inner))
 
 
 def arrive(store: Store, key: str) -> bool:
     """Read an object, as whoever reads one does; whether its etag proved it."""
     info = store.head(key)
-    content_check = ContentCheck(store, key, info.etag)
+    content_check = ContentCheck(store, key, info.etag, info.size_bytes)
     content_check.add(store.get(key, if_match=info.etag))
     return content_check.check()
 
@@ -77,7 +76,7 @@ def test_a_damaged_transfer_teaches_nothing_and_is_found() -> None:
 
 
 def test_the_first_of_an_encrypted_store_is_found_if_it_is_damaged() -> None:
-    faulty = FaultyStore(cast("Store", EncryptedStore(filled(2))))
+    faulty = FaultyStore(EncryptedStore(filled(2)))
     faulty.add("get", FlipBit())
     with pytest.raises(ObjectError):
         arrive(faulty, "00")
@@ -87,18 +86,14 @@ def test_the_first_of_an_encrypted_store_is_found_if_it_is_damaged() -> None:
 
 
 def test_etags_that_agree_go_on_proving_where_others_do_not() -> None:
-    store = RecordingStore(
-        cast("Store", EncryptedStore(filled(6), encrypted=lambda key: key in ("01", "03")))
-    )
+    store = RecordingStore(EncryptedStore(filled(6), encrypted=lambda key: key in ("01", "03")))
     proved = [arrive(store, f"{number:02}") for number in range(6)]
     assert proved == [True, False, True, False, True, True]
     assert store.count("open") == 2
 
 
 def test_one_odd_object_does_not_let_a_damaged_transfer_pass() -> None:
-    faulty = FaultyStore(
-        cast("Store", EncryptedStore(filled(4), encrypted=lambda key: key == "01"))
-    )
+    faulty = FaultyStore(EncryptedStore(filled(4), encrypted=lambda key: key == "01"))
     assert arrive(faulty, "00")
     assert not arrive(faulty, "01"), "rotten on the server's disk, say"
     faulty.add("get", FlipBit(), key="02")
@@ -108,9 +103,7 @@ def test_one_odd_object_does_not_let_a_damaged_transfer_pass() -> None:
 
 
 def test_of_a_mixed_bucket_no_more_than_some_objects_are_read_twice() -> None:
-    store = RecordingStore(
-        cast("Store", EncryptedStore(filled(60), encrypted=lambda key: key != "00"))
-    )
+    store = RecordingStore(EncryptedStore(filled(60), encrypted=lambda key: key != "00"))
     assert arrive(store, "00")
     assert not any(arrive(store, f"{number:02}") for number in range(1, 60))
     assert store.count("open") == 16

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,17 +24,13 @@ BUDGET = ByteBudget(256 * 1024**2)
 
 
 @pytest.fixture
-def source() -> Iterator[Store]:
-    store = open_store(f"memory://{uuid.uuid4().hex}/")
-    yield store
-    store.close()
+def source() -> Store:
+    return open_store(f"memory://{uuid.uuid4().hex}/")
 
 
 @pytest.fixture
-def target() -> Iterator[Store]:
-    store = open_store(f"memory://{uuid.uuid4().hex}/")
-    yield store
-    store.close()
+def target() -> Store:
+    return open_store(f"memory://{uuid.uuid4().hex}/")
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, 1000, WHOLE_BYTES, WHOLE_BYTES + 1, 20_000_000])

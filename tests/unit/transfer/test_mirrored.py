@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -21,10 +21,8 @@ DATA = bytes(range(256)) * 5
 
 
 @pytest.fixture
-def store() -> Iterator[Store]:
-    opened = open_store(f"memory://{uuid.uuid4().hex}/")
-    yield opened
-    opened.close()
+def store() -> Store:
+    return open_store(f"memory://{uuid.uuid4().hex}/")
 
 
 def rows_of(copies: list[Copy]) -> pa.RecordBatch:
@@ -74,6 +72,14 @@ def test_another_state_of_the_source_is_a_change(mirror: Mirror) -> None:
 def test_what_was_not_copied_is_not_there(mirror: Mirror) -> None:
     for call in (mirror.head, mirror.get, mirror.open):
         assert code_of(lambda call=call: call("other")) == "object.missing"
+
+
+def test_a_listing_shows_the_copies_alone(mirror: Mirror, store: Store) -> None:
+    store.put("other", b"of another run")
+    listed = [info for page in mirror.list() for info in page]
+    assert listed == [mirror.head("e"), mirror.head("k")]
+    assert [info.key for page in mirror.list("k") for info in page] == ["k"]
+    assert list(mirror.list(start_after="k")) == []
 
 
 def test_the_same_bytes_written_again_are_the_same_copy(mirror: Mirror, store: Store) -> None:

@@ -106,7 +106,6 @@ def test_in_a_bucket_the_prefix_counts(url: str) -> None:
     result = unfit(store, found, "mirror/")
     assert [failure.key for failure in result.failures] == [found[1]]
     assert "1,025 bytes in the storage; 1,024 is the most" in result.failures[0].message
-    store.close()
 
 
 def test_the_first_thousand_are_named_and_all_are_counted(tmp_path: Path) -> None:

@@ -1,0 +1,150 @@
+"""The base of the stores that wrap another store: every call is forwarded.
+
+A new method of `larder.store.base.Store` is added to `DelegatingStore`, and all wrappers have it.
+What a wrapper does around every call (repeat, record, fail, stop) is in its `around`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
+
+__all__ = ["WRITES", "DelegatingReader", "DelegatingStore", "DelegatingWriter"]
+
+T = TypeVar("T")
+
+WRITES = frozenset({"put", "writer", "write", "commit", "upload", "delete"})
+"""The methods of stores and writers that may change what is stored."""
+
+
+class DelegatingStore(Store):
+    """Forwards every call.
+
+    Args:
+        inner: The wrapped store.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+
+    def around(self, method: str, key: str, call: Callable[[], T]) -> T:
+        """Make one call of the inner store.
+
+        Args:
+            method: Name of the method: of `Store`, or ``write`` or ``commit`` of a `Writer`;
+                ``list`` for each page.
+            key: Key of the object, or the prefix that is listed.
+            call: Makes the call.
+        """
+        del method, key
+        return call()
+
+    @property
+    def url(self) -> str:
+        """As in the wrapped store."""
+        return self.inner.url
+
+    @property
+    def features(self) -> Features:
+        """As in the wrapped store."""
+        return self.inner.features
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
+        """See `larder.store.base.Readable.list`."""
+        pages = self.inner.list(prefix, start_after=start_after)
+        while page := self.around("list", prefix, lambda: next(pages, None)):
+            yield page
+
+    def head(self, key: str) -> ObjectInfo:
+        """See `larder.store.base.Readable.head`."""
+        return self.around("head", key, lambda: self.inner.head(key))
+
+    def open(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> Reader:
+        """See `larder.store.base.Readable.open`."""
+        return self.around(
+            "open",
+            key,
+            lambda: self.inner.open(key, offset=offset, length=length, if_match=if_match),
+        )
+
+    def get(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> bytes:
+        """See `larder.store.base.Readable.get`."""
+        return self.around(
+            "get", key, lambda: self.inner.get(key, offset=offset, length=length, if_match=if_match)
+        )
+
+    def put(
+        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
+    ) -> ObjectInfo:
+        """See `larder.store.base.Store.put`."""
+        return self.around(
+            "put", key, lambda: self.inner.put(key, data, if_absent=if_absent, if_match=if_match)
+        )
+
+    def writer(self, key: str) -> Writer:
+        """See `larder.store.base.Store.writer`."""
+        inner = self.around("writer", key, lambda: self.inner.writer(key))
+        return DelegatingWriter(self, key, inner)
+
+    def upload(self, key: str, path: Path) -> ObjectInfo:
+        """See `larder.store.base.Store.upload`."""
+        return self.around("upload", key, lambda: self.inner.upload(key, path))
+
+    def delete(self, key: str) -> None:
+        """See `larder.store.base.Store.delete`."""
+        self.around("delete", key, lambda: self.inner.delete(key))
+
+
+class DelegatingReader(Reader):
+    """Forwards the bytes of another reader.
+
+    Args:
+        inner: The reader.
+        info: The description of the object, if it differs from the other reader's.
+    """
+
+    def __init__(self, inner: Reader, info: ObjectInfo | None = None) -> None:
+        self.inner = inner
+        self.info = info or inner.info
+
+    def __iter__(self) -> Iterator[Buffer]:
+        """The bytes."""
+        return iter(self.inner)
+
+    def close(self) -> None:
+        """Close the other reader."""
+        self.inner.close()
+
+
+class DelegatingWriter(Writer):
+    """Forwards to another writer, through the `around` of a store.
+
+    Args:
+        store: The store of this writer.
+        key: Key of the object.
+        inner: The other writer.
+    """
+
+    def __init__(self, store: DelegatingStore, key: str, inner: Writer) -> None:
+        self.store = store
+        self.key = key
+        self.inner = inner
+
+    def write(self, data: Buffer) -> None:
+        """Append bytes."""
+        self.store.around("write", self.key, lambda: self.inner.write(data))
+
+    def commit(self) -> ObjectInfo:
+        """Make the object visible."""
+        return self.store.around("commit", self.key, self.inner.commit)
+
+    def abort(self) -> None:
+        """Discard what was written."""
+        self.inner.abort()

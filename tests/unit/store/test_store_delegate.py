@@ -1,0 +1,140 @@
+"""What a store can do, every store in front of another can."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+import larder.store
+import larder.testing
+from larder.store.base import ObjectInfo, Readable, Reader, Store, Writer
+from larder.store.delegate import WRITES, DelegatingReader, DelegatingStore, DelegatingWriter
+from larder.store.memory import MemoryStore
+from larder.testing.encrypted import EncryptedStore
+from larder.testing.stops import Stop, Stopped, StoppingStore
+
+T = TypeVar("T")
+
+BASES = [
+    (Store, DelegatingStore),
+    (Reader, DelegatingReader),
+    (Writer, DelegatingWriter),
+]
+CALLS: dict[str, Callable[[Store, Path], object]] = {
+    "list": lambda store, path: list(store.list("a")),
+    "head": lambda store, path: store.head("a"),
+    "open": lambda store, path: store.open("a").close(),
+    "get": lambda store, path: store.get("a"),
+    "put": lambda store, path: store.put("a", b"2"),
+    "writer": lambda store, path: store.writer("a").abort(),
+    "write": lambda store, path: store.writer("a").write(b"3"),
+    "commit": lambda store, path: store.writer("a").commit(),
+    "upload": lambda store, path: store.upload("a", path),
+    "delete": lambda store, path: store.delete("a"),
+}
+
+
+def methods(protocol: type) -> set[str]:
+    """What a protocol asks for: methods and properties, none that are Python's own."""
+    return {
+        name
+        for base in protocol.__mro__
+        for name, value in vars(base).items()
+        if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
+    }
+
+
+def wrappers() -> list[type[DelegatingStore]]:
+    """All that the library has."""
+    for package in (larder.store, larder.testing):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    found = DelegatingStore.__subclasses__()
+    return [wrapper for wrapper in found if wrapper.__module__.startswith("larder.")]
+
+
+@pytest.mark.parametrize(("protocol", "base"), BASES)
+def test_the_base_delegates_every_method_of_its_protocol(protocol: type, base: type) -> None:
+    left = {"close"} if protocol is Writer else set()  # the same as abort
+    assert methods(protocol) - left <= vars(base).keys()
+    assert methods(Store) == methods(Readable) | {"put", "writer", "upload", "delete"}
+
+
+def test_every_wrapper_is_one_and_keeps_the_signatures() -> None:
+    names = {found.__name__ for found in wrappers()}
+    assert names == {
+        "EncryptedStore",
+        "FaultyStore",
+        "RecordingStore",
+        "RetryStore",
+        "StoppingStore",
+    }
+    for wrapper in wrappers():
+        for name in methods(Store) & vars(wrapper).keys() - {"url", "features"}:
+            ours = inspect.signature(getattr(wrapper, name)).parameters
+            assert ours == inspect.signature(getattr(Store, name)).parameters, (wrapper, name)
+
+
+class Noting(DelegatingStore):
+    noted: set[str]
+
+    def around(self, method: str, key: str, call: Callable[[], T]) -> T:
+        assert key == "a"
+        self.noted.add(method)
+        return call()
+
+
+def test_what_a_wrapper_does_about_all_calls_it_does_about_each(tmp_path: Path) -> None:
+    assert CALLS.keys() == methods(Store) - {"url", "features"} | {"write", "commit"}
+    (tmp_path / "file").write_bytes(b"1")
+    for name, call in CALLS.items():
+        inner = MemoryStore(uuid.uuid4().hex)
+        inner.put("a", b"1")
+        store = Noting(inner)
+        store.noted = set()
+        call(store, tmp_path / "file")
+        assert store.noted - {"writer"} == {name} - {"writer"}
+        assert (store.url, store.features) == (inner.url, inner.features)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_write_and_nothing_else_stops(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"1")
+    inner = MemoryStore(uuid.uuid4().hex)
+    inner.put("a", b"1")
+    store = StoppingStore(inner, Stop(after=1 if name in ("write", "commit") else 0))
+    if name in WRITES:
+        with pytest.raises(Stopped):
+            CALLS[name](store, tmp_path / "file")
+    else:
+        CALLS[name](store, tmp_path / "file")
+    assert inner.get("a") == b"1"
+    assert CALLS.keys() - methods(Readable) == WRITES
+
+
+def test_an_encrypted_store_tells_one_etag_of_what_is_written_and_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12")
+    inner = MemoryStore(uuid.uuid4().hex)
+    store = EncryptedStore(inner)
+
+    def told() -> set[str]:
+        (listed,) = (info for page in store.list() for info in page)
+        return {listed.etag, store.head("k").etag, store.open("k").info.etag}
+
+    written: list[ObjectInfo] = [store.put("k", b"1")]
+    assert told() == {written[0].etag} != {inner.head("k").etag}
+    assert store.get("k", if_match=written[0].etag) == b"1"
+    written.append(store.put("k", b"123", if_match=written[0].etag))
+    assert told() == {written[1].etag}
+    written.append(store.upload("k", tmp_path / "file"))
+    assert told() == {written[2].etag}
+    with store.writer("k") as writer:
+        writer.write(b"1234")
+        assert writer.commit().etag in told()

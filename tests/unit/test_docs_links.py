@@ -1,0 +1,39 @@
+"""Links and paths in the documentation lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PATHS = ["CONTRIBUTING.md", "docs/promises.md"]
+"""Pages that name files of the repository."""
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as forges make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_have_a_target(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if not re.match(r"https?:", link):
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            assert target.is_file(), link
+            assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PATHS)
+def test_files_that_are_named_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
+    named = re.findall(r"\b(?:larder|tasks|flows|tests|configs|docs)/[\w./-]*\w", text)
+    assert named
+    for path in named:
+        if "NAME" not in path:
+            assert (ROOT / path).exists(), path

@@ -1,0 +1,15 @@
+"""What a command that is watched wrote, all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from larder.testing.commands import Workplace
+
+
+def test_what_was_written_together_with_an_awaited_line_is_not_lost(tmp_path: Path) -> None:
+    text = "import sys; sys.stderr.write('one\\ntwo\\nthree\\n'); print('out')"
+    running = Workplace(tmp_path).start(python=("-c", text))
+    assert running.read_until("one") == "one"
+    done = running.wait()
+    assert (done.status, done.out, done.err) == (0, "out\n", "two\nthree\n")
