@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from larder.disk import disk_errors
 from larder.errors import (
-    ConfigError,
     LarderError,
     NotFoundError,
     ObjectError,
@@ -191,18 +191,15 @@ class S3Store(Store):
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """See `larder.store.base.Store.upload`. Needs boto3 for files above 16 MiB."""
-        try:
-            with open(path, "rb") as source:
-                first = source.read(self._part_bytes)
-                if len(first) < self._part_bytes:
-                    return self.put(key, first)
-                with self._writer(key, _UPLOAD_PARTS) as writer:
-                    while first:
-                        writer.write(first)
-                        first = source.read(self._part_bytes)
-                    return writer.commit()
-        except OSError as error:
-            raise ConfigError("config.path", str(error.strerror), where=str(path)) from error
+        with disk_errors(path, reading=True), open(path, "rb") as source:
+            first = source.read(self._part_bytes)
+            if len(first) < self._part_bytes:
+                return self.put(key, first)
+            with self._writer(key, _UPLOAD_PARTS) as writer:
+                while first:
+                    writer.write(first)
+                    first = source.read(self._part_bytes)
+                return writer.commit()
 
     def delete(self, key: str) -> None:
         """See `larder.store.base.Store.delete`."""
