@@ -45,8 +45,8 @@ from benchmarks.harness import (
 from larder.manifest.files import read_manifest, write_manifest
 from larder.manifest.query import Rows, query
 from larder.pipeline.inline import plan
-from larder.progress import StageTimes
 from larder.store import ObjectInfo, Store
+from larder.store.delegate import DelegatingStore
 from larder.testing.runs import between, run_settings
 
 ROWS = 5_000_000
@@ -149,7 +149,7 @@ def turn(folder: Path, task: str, name: str, count: int) -> Measured:
     return {"seconds": seconds, "peak_bytes": peak_bytes()}
 
 
-class InventingStore:
+class InventingStore(DelegatingStore):
     """A store that makes up the objects below a prefix, a page at a time; else as another one.
 
     Args:
@@ -159,17 +159,14 @@ class InventingStore:
     """
 
     def __init__(self, inner: Store, prefix: str, count: int) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._prefix = prefix
         self._count = count
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Store.list`."""
+        """See `larder.store.base.Readable.list`."""
         if prefix != self._prefix:
-            yield from self._inner.list(prefix, start_after=start_after)
+            yield from super().list(prefix, start_after=start_after)
             return
         folder_objects = max(1, self._count // CLASSES)
         for first in range(0, self._count, 1_000):
@@ -198,13 +195,13 @@ def plan_once(folder: Path, name: str, count: int) -> Measured:
         made_up = "" if store.url.startswith("memory://source/") else "mirror/"
         if made_up and not PLANS[name]["mirror"]:
             return store
-        return InventingStore(store, made_up, count)  # type: ignore[return-value]
+        return InventingStore(store, made_up, count)
 
     fields = {"labels": {"from": "folder"}, "cache": {"records": "encoded"}, **PLANS[name]}
     settings = run_settings("memory://source", "s3://memory-storage/data", folder, **fields)
     start = perf_counter()
     with between(invent):
-        planned = plan(settings, StageTimes())
+        planned = plan(settings)
     seconds = perf_counter() - start
     assert planned["objects"]["count"] == count, planned["objects"]
     assert planned["copied"]["count"] == 0, planned["copied"]

@@ -14,6 +14,7 @@ from larder.config.models import Cluster, Dataset, Location, Model
 from larder.config.urls import ENDPOINT_VARIABLES, check_endpoint, parse_url
 from larder.errors import ConfigError, ProblemsError
 from larder.experiments.delivery import Advice, choose
+from larder.shards.formats import FORMATS
 
 __all__ = ["Settings", "load_settings"]
 
@@ -99,7 +100,7 @@ def _load_both(
 ) -> tuple[Dataset, Cluster]:
     """Both files; whatever is wrong with either is named at once."""
     try:
-        described = load_dataset(config_dir, dataset, settings, environ)
+        described = load_dataset(config_dir, dataset, settings, environ, formats=FORMATS)
     except ConfigError as error:
         try:
             load_cluster(config_dir, cluster, settings, environ)
