@@ -111,12 +111,6 @@ class MemoryStore(Store):
         end = None if length is None else offset + length
         return MemoryReader(info, memoryview(found.data)[offset:end])
 
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
-        """See `larder.store.base.Readable.get`."""
-        return b"".join(self.open(key, offset=offset, length=length, if_match=if_match))
-
     def put(
         self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
     ) -> ObjectInfo:

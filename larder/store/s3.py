@@ -36,6 +36,8 @@ from larder.store.s3_write import S3Writer
 
 __all__ = ["S3Store"]
 
+# Of the first parts of a multipart upload: a stream that is being written holds three of them in
+# memory, an upload five.
 _PART_BYTES = 16 << 20
 _STREAM_PARTS = 2
 _UPLOAD_PARTS = 4
@@ -50,8 +52,6 @@ class S3Store(Store):
         endpoint: As for `larder.store.open_store`, as are the next two.
         region: See there.
         profile: See there.
-        part_bytes: Size of the first parts of a multipart upload, 5 MiB at least. A stream
-            being written holds three parts in memory, an upload five.
     """
 
     def __init__(
@@ -62,7 +62,6 @@ class S3Store(Store):
         endpoint: str | None = None,
         region: str | None = None,
         profile: str | None = None,
-        part_bytes: int = _PART_BYTES,
     ) -> None:
         self._prefix = folder_prefix(prefix)
         self._url = f"s3://{bucket}/{self._prefix}"
@@ -72,7 +71,6 @@ class S3Store(Store):
         self._listing = S3Listing(self._access)
         self._plain = ObstoreObjects(self._access)
         self._odd = BotoObjects(self._access)
-        self._part_bytes = part_bytes
         self._features = Features(
             create_if_absent=True,
             replace_if_match=True,
@@ -139,13 +137,6 @@ class S3Store(Store):
             raise PreconditionError("object.changed", message, where=call.where)
         return S3Reader(body, span, call.where)
 
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
-        """See `larder.store.base.Readable.get`."""
-        with self.open(key, offset=offset, length=length, if_match=if_match) as reader:
-            return b"".join(reader)
-
     def put(
         self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
     ) -> ObjectInfo:
@@ -192,13 +183,13 @@ class S3Store(Store):
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """See `larder.store.base.Store.upload`. Needs boto3 for files above 16 MiB."""
         with disk_errors(path, reading=True), open(path, "rb") as source:
-            first = source.read(self._part_bytes)
-            if len(first) < self._part_bytes:
+            first = source.read(_PART_BYTES)
+            if len(first) < _PART_BYTES:
                 return self.put(key, first)
             with self._writer(key, _UPLOAD_PARTS) as writer:
                 while first:
                     writer.write(first)
-                    first = source.read(self._part_bytes)
+                    first = source.read(_PART_BYTES)
                 return writer.commit()
 
     def delete(self, key: str) -> None:
@@ -218,7 +209,7 @@ class S3Store(Store):
 
     def _writer(self, key: str, parts_in_flight: int) -> S3Writer:
         _, full, call = self._find(key, writing=True)
-        return S3Writer(self._access, full, call, self._part_bytes, parts_in_flight)
+        return S3Writer(self._access, full, call, _PART_BYTES, parts_in_flight)
 
     def _begin(
         self,

@@ -77,6 +77,12 @@ def test_what_tells_clients_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         with monkeypatch.context() as patch:
             patch.setenv(name, "other")
             assert clients() is not ours, name
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):  # the order does not count
+        value = os.environ[name]
+        monkeypatch.delenv(name)
+        assert clients() is not ours, name
+        monkeypatch.setenv(name, value)
+    assert clients() is ours
     config.write_text("[profile a]\n")  # keys that somebody renews there
     assert clients() is not ours
     config.unlink()
