@@ -19,21 +19,21 @@ def batch_name(parameters: dict[str, Any]) -> str:
     """The name of a batch's task run, ``mirror objects 2,001 to 2,411``, counted from 1.
 
     Args:
-        parameters: Of the task.
+        parameters: The parameters of the task.
     """
     batch: RowRange = parameters["batch"]
     first, last = batch.first_row + 1, batch.first_row + batch.rows
     return f"mirror object {first:,}" if first == last else f"mirror objects {first:,} to {last:,}"
 
 
-# Prefect's protocol of such a function has a class method that no function has.
+# Prefect's protocol for such a function has a class method that functions do not have.
 @task(name="mirror", task_run_name=batch_name, **RETRIED)  # type: ignore[arg-type]
 @cancelled_when_stopped
 def mirror_batch(job: Job, batch: RowRange, concurrent_batches: int) -> BatchReport:
     """Copy and verify the objects of one batch.
 
     Raises:
-        RunError: Some could not be copied; the others were.
+        RunError: Some objects could not be copied; the others were.
     """
     report = mirror.mirror_batch(
         job, batch, progress=current_progress(), concurrent_batches=concurrent_batches

@@ -20,7 +20,7 @@ def shard_batch(job: Job, batch: ShardBatch, concurrent_batches: int) -> BatchRe
     """Pack and write the shards of one batch.
 
     Raises:
-        RunError: Samples failed, and so did their shards; the others were written.
+        RunError: Some samples and so their shards failed; the others were written.
     """
     report = shard.shard_batch(
         job, batch, progress=current_progress(), concurrent_batches=concurrent_batches
