@@ -25,13 +25,14 @@ from larder.errors import (
 from larder.store.base import Buffer, Features, ObjectInfo, Store
 from larder.store.etag_trust import etag_trust
 from larder.store.keys import check_key, folder_prefix
-from larder.store.s3_access import S3Access, has_boto3, is_plain
+from larder.store.s3_access import S3Access, is_plain
 from larder.store.s3_boto import BotoObjects
 from larder.store.s3_clients import lost_obstore
 from larder.store.s3_errors import REGION_UNTOLD, Answer, Call, s3_error
 from larder.store.s3_list import S3Listing
 from larder.store.s3_obstore import NoRangesError, ObstoreObjects
 from larder.store.s3_read import S3Body, S3Reader, Span
+from larder.store.s3_settings import has_boto3
 from larder.store.s3_write import S3Writer
 
 __all__ = ["S3Store"]
