@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from larder.atomic import draft
 from larder.cache.build import build_file
 from larder.cache.fetch import VARIABLE, cache_directory, fetch_file
 from larder.cache.file import open_file
 from larder.cache.layout import CacheFileFacts
 from larder.cache.schema import Field, Schema
-from larder.cache.scratch import draft
 from larder.errors import ConfigError, DamageError, NotFoundError, StoreError
 from larder.store.local import LocalStore
 from larder.store.memory import MemoryStore, forget

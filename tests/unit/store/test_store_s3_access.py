@@ -14,7 +14,8 @@ import pytest
 
 from larder.errors import ConfigError, LarderError, StoreError
 from larder.store import ObjectInfo, open_store
-from larder.store.s3_access import is_loopback, is_plain
+from larder.store.s3_access import is_plain
+from larder.store.s3_settings import is_loopback
 from larder.store.s3_write import part_size_bytes
 from larder.testing.servers import S3Server
 
