@@ -31,7 +31,7 @@ from larder.versions.publish import own_file_errors
 __all__ = ["KEPT", "Manifests", "fetched", "forget", "read_ref"]
 
 KEPT = 8
-"""Manifests that nobody reads at the moment and that stay on the disk: a job has seven."""
+"""Manifests that nobody reads at the moment and that stay on the disk."""
 
 
 class _Entry:

@@ -1,4 +1,4 @@
-"""S3 and what speaks like it: ``s3://bucket/prefix``.
+"""S3 and compatible servers: ``s3://bucket/prefix``.
 
 Credentials, region and endpoint follow the standard AWS chain. Bytes go through obstore, keys
 that it would alter through boto3 (`larder.store.s3_access`), listings through
@@ -45,13 +45,13 @@ class S3Store(Store):
     """The objects of a bucket whose keys begin with a prefix.
 
     Args:
-        bucket: Its name.
-        prefix: Folder within it, with or without a slash at the end.
-        endpoint: As for `larder.store.open_store`, as are the next two.
+        bucket: Name of the bucket.
+        prefix: Folder in it, with or without a slash at the end.
+        endpoint: See `larder.store.open_store`, also for the next two.
         region: See there.
         profile: See there.
-        part_bytes: Size of the first parts of a multipart upload, 5 MiB at least. A stream
-            being written holds three parts in memory, an upload five.
+        part_bytes: Size of the first upload parts of a multipart upload, at least 5 MiB. A stream
+            being written holds three of them in memory, an upload five.
     """
 
     def __init__(
@@ -83,19 +83,19 @@ class S3Store(Store):
 
     @property
     def url(self) -> str:
-        """``s3://bucket/prefix/``, taken literally: nothing in it is percent-encoded."""
+        """``s3://bucket/prefix/``, literally: nothing is percent-encoded."""
         return self._url
 
     @property
     def features(self) -> Features:
-        """S3's own. Some servers that speak like it ignore conditions (rclone does)."""
+        """The features of S3. Some compatible servers ignore conditions (such as rclone)."""
         return self._features
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """See `larder.store.base.Readable.list`. Needs boto3.
 
-        The object that some tools put for the folder itself, whose key is just this store's
-        prefix, is left out.
+        Leaves out the object that some tools create for the folder itself, whose key is exactly
+        this store's prefix.
         """
         after = self._prefix + start_after if start_after else ""
         cut = len(self._prefix)
@@ -107,9 +107,9 @@ class S3Store(Store):
                     yield page
 
     def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Readable.head`. Where the bucket is missing, so is the object.
+        """See `larder.store.base.Readable.head`. If the bucket is missing, so is the object.
 
-        The storage class is told where boto3 is installed: obstore does not give it.
+        The storage class is known only if boto3 is installed: obstore does not give it.
         """
         objects, full, call = self._find(key)
         if has_boto3():
@@ -120,7 +120,8 @@ class S3Store(Store):
         except NotFoundError:
             raise
         except ObjectError as error:
-            # An answer to HEAD has no body that says whether the key or the secret was refused.
+            # The answer to a HEAD request has no body, which would say if the key or secret is
+            # wrong.
             with suppress(ObjectError):
                 self.open(key, length=1).close()
             raise error
@@ -133,9 +134,9 @@ class S3Store(Store):
         span = Span(offset, length)
         with self._told_region():
             body = self._begin(objects, full, call, span, if_match)
-        if if_match is not None and body.info.etag != if_match:  # servers that ignore it
+        if if_match is not None and body.info.etag != if_match:  # for servers that ignore it
             body.close()
-            message = "it is another one now"
+            message = "it changed since it was listed"
             raise PreconditionError("object.changed", message, where=call.where)
         return S3Reader(body, span, call.where)
 
@@ -149,9 +150,9 @@ class S3Store(Store):
     def put(
         self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
     ) -> ObjectInfo:
-        """See `larder.store.base.Store.put`: one PUT, its payload signed.
+        """See `larder.store.base.Store.put`: a single PUT with a signed payload.
 
-        ``modified_us`` of the result is this machine's clock; `head` tells the store's.
+        ``modified_us`` of the result is from this machine's clock; `head` has the store's.
         """
         objects, full, call = self._find(key, writing=True)
         call = replace(call, if_absent=if_absent)
@@ -170,14 +171,15 @@ class S3Store(Store):
         data: Buffer,
         if_match: str,
     ) -> str:
-        """Write over the object with this etag.
+        """Replace the object with this etag.
 
-        Ceph 16 compares the header with the etag's bare digits and so refuses every etag in the
-        quotes that HTTP asks for. If it refuses one that is there, it gets it without.
+        Ceph 16 compares the header with the bare digits of the etag, and so refuses every etag in
+        the quotes that HTTP requires. If it refuses an etag that is correct, the request is
+        repeated without quotes.
         """
         try:
             return objects.put(full, call, data, f'"{if_match}"')
-        except NotFoundError:  # S3's word for it where nothing is there
+        except NotFoundError:  # the answer of S3 if the object does not exist
             raise s3_error(Answer(412), call) from None
         except PreconditionError:
             with suppress(NotFoundError):
@@ -213,7 +215,7 @@ class S3Store(Store):
     def _find(
         self, key: str, *, writing: bool = False
     ) -> tuple[ObstoreObjects | BotoObjects, str, Call]:
-        """Who serves a key, the key in the bucket, and the call for messages."""
+        """The client for a key, the key in the bucket, and the call for messages."""
         full = self._prefix + key
         check_key(key, self._url, prefix=self._prefix)
         plain = is_plain(full) and not lost_obstore()
@@ -231,7 +233,7 @@ class S3Store(Store):
         span: Span,
         if_match: str | None,
     ) -> S3Body:
-        """Begin to read; S3 itself has no answer to a span without bytes."""
+        """Start reading; S3 itself cannot read an empty span."""
         if span.length == 0:
             return _nothing(objects.head(full, call), call, span)
         ranged = bool(span.offset) or span.length is not None
@@ -249,7 +251,7 @@ class S3Store(Store):
 
     @contextmanager
     def _told_region(self) -> Iterator[None]:
-        """Look up the right region where an error says only that it is another."""
+        """Look up the region of the bucket if an error only says that the region is wrong."""
         try:
             yield
         except StoreError as error:
@@ -265,8 +267,8 @@ class S3Store(Store):
 
 
 def _nothing(info: ObjectInfo, call: Call, span: Span) -> S3Body:
-    """No bytes of an object, if it reaches as far as the span's beginning."""
+    """An empty span of an object, if the object is long enough."""
     if span.offset > info.size_bytes:
-        message = f"it has {info.size_bytes} bytes, and none at {span.offset}"
+        message = f"it has only {info.size_bytes} bytes, none at {span.offset}"
         raise ObjectError("object.truncated", message, where=call.where)
     return S3Body(info, iter(()), lambda: None)

@@ -26,7 +26,7 @@ SMALL = ("--set", "shards.bytes=400 kB", "--set", "cluster.runner.batch_bytes=80
 FEW = (*IMAGENET, "--set", "cluster.runner.workers=1", "--set", "shards.bytes=100 kB")
 FEW += ("--set", "cluster.runner.batch_bytes=200 kB")
 LINE = "error[run.interrupted]: interrupted; run the same command again to continue"
-STOPPING = "stopping after the objects under way"
+STOPPING = "stopping after the objects in progress"
 SECONDS = re.compile(r"\bin (\d+ min )?[\d.]+ s\b|(?<=  time     about )[\d.]+ s")
 
 SAME = [

@@ -346,8 +346,8 @@ class TestFailures:
         [
             (404, "", "end PREFECT_API_URL with /api"),
             (404, "/api", "check PREFECT_API_URL and that its server runs"),
-            (401, "/api", "give USER:PASSWORD in PREFECT_API_URL, or set PREFECT_API_AUTH_STRING"),
-            (403, "", "give USER:PASSWORD in PREFECT_API_URL, or set PREFECT_API_AUTH_STRING"),
+            (401, "/api", "put USER:PASSWORD into PREFECT_API_URL, or set PREFECT_API_AUTH_STRING"),
+            (403, "", "put USER:PASSWORD into PREFECT_API_URL, or set PREFECT_API_AUTH_STRING"),
         ],
     )
     def test_a_prefect_server_that_refuses(

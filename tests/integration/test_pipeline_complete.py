@@ -57,7 +57,6 @@ def do_as_it_says(lab: Lab, error: DamageError) -> None:
         "index/samples-*",
         "index/shards-*",
         "manifests/objects-*",
-        "manifests/mirror-*",
     ],
 )
 def test_what_is_not_there_in_full_length_is_named_and_the_way_out_works(

@@ -121,10 +121,10 @@ def test_a_receipt_falls_due_by_time_while_a_large_object_is_copied(
         nonlocal now
         now += 3.0
         receipts.leave_if_due()
-        if any(root.list("segments/s/work/mirror/partial/")):
+        if any(root.list("work/mirror/partial/")):
             source.go_on.set()
 
-    with CopyReceipts(root, "s", "0", tmp_path, count=3, clock=lambda: now) as receipts:
+    with CopyReceipts(root, "0", tmp_path, count=3, clock=lambda: now) as receipts:
         copy_batch(
             source,
             root,
@@ -137,7 +137,7 @@ def test_a_receipt_falls_due_by_time_while_a_large_object_is_copied(
             awake=awake,
             wake_seconds=0.001,
         )
-    keys = [info.key for page in root.list("segments/s/work/mirror/") for info in page]
+    keys = [info.key for page in root.list("work/mirror/") for info in page]
     assert len(keys) == 2, "one of the two small objects, one of the whole batch"
 
 
@@ -151,7 +151,7 @@ def test_a_receipt_that_could_not_be_left_is_left_at_the_end(
     root.add("upload", unavailable())
     with (
         pytest.raises(RetryableError),
-        CopyReceipts(root, "s", "0", tmp_path, count=2) as receipts,
+        CopyReceipts(root, "0", tmp_path, count=2) as receipts,
     ):
         copy_batch(
             source,
@@ -164,5 +164,5 @@ def test_a_receipt_that_could_not_be_left_is_left_at_the_end(
             copied=receipts.add,
             awake=receipts.leave_if_due,
         )
-    (page,) = inner.list("segments/s/work/mirror/partial/")
+    (page,) = inner.list("work/mirror/partial/")
     assert len(page) == 1

@@ -10,11 +10,13 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images
 
 from larder.errors import RetryableError
+from larder.manifest import schemas
 from larder.pipeline import due
 from larder.pipeline.begin import begin
+from larder.pipeline.copied import batch_receipts
 from larder.pipeline.job import Job, scratch
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.mirror import mirror_batch, mirror_batches, seal_mirror
+from larder.pipeline.mirror import mirror_batch, mirror_batches
 from larder.pipeline.refusals import checked_plan
 from larder.pipeline.shard import shard_batch, shard_batches
 from larder.pipeline.source import inspect_source
@@ -23,7 +25,6 @@ from larder.store.base import Store
 from larder.store.recording import RecordingStore
 from larder.testing.faults import FaultyStore, unavailable
 from larder.testing.runs import between
-from larder.transfer.receipts import COPIED
 from larder.versions import layout
 
 OBJECTS = images("abc", 20)
@@ -102,9 +103,10 @@ def test_a_batch_of_copies_copies_only_the_rest(lab: Lab) -> None:
         left = OBJECTS.keys() - there | {"a/02.png", "a/03.png"}
         assert tries.keys("put", "mirror/") == sorted(f"mirror/{key}" for key in left)
         assert report.done.count == len(OBJECTS)
-        refs = seal_mirror(job, progress=QUIET)
-        assert refs is not None
-        rows = [row for batch in read_ref(root, refs.copies, COPIED) for row in batch.to_pylist()]
+        ((_, receipt),) = batch_receipts(root, job.sample_order)
+        rows = [
+            row for batch in read_ref(root, receipt, schemas.OBJECTS) for row in batch.to_pylist()
+        ]
         assert {row["key"] for row in rows} == set(OBJECTS)
         assert all(row["checksum"] for row in rows)
         assert lab.prepare()["copied"]["count"] == 0

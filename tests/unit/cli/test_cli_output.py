@@ -141,5 +141,5 @@ def test_a_plan_that_cannot_be_written_claims_no_deed(
     )
     assert full.returncode == 1
     assert full.stderr.endswith(
-        "cannot write to stdout: No space left on device; make room, or send it elsewhere\n"
+        "cannot write to stdout: No space left on device; make room, or redirect the output\n"
     )

@@ -89,7 +89,7 @@ def test_profiles_that_are_not_toml_are_named(tmp_path: Path) -> None:
     (tmp_path / "profiles.toml").write_text(f"broken = [{CANARY}")
     (line,), err = load(tmp_path)
     path = tmp_path / "profiles.toml"
-    assert line == f"config.invalid_value {path}: Prefect cannot read it; it is not TOML"
+    assert line == f"config.invalid_value {path}: Prefect cannot read it; not valid TOML"
     assert CANARY not in err
 
 

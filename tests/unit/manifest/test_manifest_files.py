@@ -29,6 +29,7 @@ Row = tuple[str, str, int | None, list[dict[str, Any]]]
 
 def row(at: int) -> Row:
     part = {"ext": "jpg", "key": f"a/{at}.JPG", "size_bytes": at, "etag": "e" * 32}
+    part |= {"mirror_etag": None, "checksum": None}
     return ("train", f"a/{at}", at % 3 or None, [part] * (at % 3 + 1))
 
 

@@ -121,7 +121,7 @@ def test_another_region(name: str) -> None:
         error = error_of(lambda: CALLS[name](opened(script)))
     assert error.code == "store.region"
     assert str(error).count("eu-west-9") == 2
-    assert str(error).startswith("s3://bucket/p/: the bucket lives in eu-west-9")
+    assert str(error).startswith("s3://bucket/p/: the bucket is in eu-west-9")
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
 
 from larder.errors import LarderError
 from larder.limits import ByteBudget
-from larder.manifest.schemas import SAMPLE_ORDER
+from larder.manifest.schemas import OBJECTS
 from larder.store import open_store
 from larder.store.base import Store
-from larder.transfer.align import align_copies
-from larder.transfer.copy import Copied, copy_object
-from larder.transfer.mirrored import Mirror, mirrored_objects
-from larder.transfer.receipts import copied_batch
+from larder.transfer.copy import Copy, copy_object
+from larder.transfer.mirrored import Mirror, copies_by_key
 
 DATA = bytes(range(256)) * 5
 
@@ -29,27 +25,27 @@ def store() -> Store:
     return open_store(f"memory://{uuid.uuid4().hex}/")
 
 
-def aligned(keys: list[str], rows: list[Copied]) -> Iterator[pa.RecordBatch]:
-    """Rows of MIRRORED: one sample of one part for each key."""
-    parts = [{"ext": "bin", "key": key, "size_bytes": len(DATA), "etag": ""} for key in keys]
-    samples = [{"split": "", "key": part["key"], "label": None, "parts": [part]} for part in parts]
-    batch = pa.RecordBatch.from_pylist(samples, schema=SAMPLE_ORDER)
-    with TemporaryDirectory() as name:
-        yield from align_copies(lambda: [batch], [copied_batch(rows)], work_dir=Path(name))
+def rows_of(copies: list[Copy]) -> pa.RecordBatch:
+    columns = zip(*copies, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, OBJECTS, strict=True)]
+    return pa.record_batch(arrays, schema=OBJECTS)
 
 
 @pytest.fixture
 def mirror(store: Store) -> Mirror:
     """Of one object ``k`` with a checksum, and one ``e`` that is known by its etag alone."""
     source = open_store(f"memory://{uuid.uuid4().hex}/")
-    rows = [
+    etag_only, summed, other = (
         copy_object(source, source.put(key, DATA), store, key, ByteBudget(2**20))
         for key in ("e", "k", "other")
+    )
+    rows = [
+        etag_only._replace(checksum=None),
+        summed._replace(etag="as listed"),
+        other._replace(mirror_etag=None),
     ]
-    found = mirrored_objects(aligned(["k", "e"], rows))
+    found = copies_by_key([rows_of(rows[:2]), rows_of(rows[2:])])
     assert set(found) == {"e", "k"}
-    found["e"] = found["e"]._replace(checksum=None)
-    found["k"] = found["k"]._replace(source_etag="as listed")
     return Mirror(store, found)
 
 
