@@ -26,7 +26,7 @@ OBJECTS = pa.schema(
 
 ``etag`` is the source's. ``checksum``, where it is known, is ``crc32c:`` and eight hex digits, or
 what the source's listing says. The last two are of the copy in the mirror, and null in an
-inventory: its etag, and how it was verified (``md5``, ``crc32c``). In a receipt ``modified`` is that
+inventory: its etag, and how it was verified (``md5``, ``crc32c``). A receipt's ``modified`` is that
 of the copy.
 """
 
