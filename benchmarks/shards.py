@@ -52,6 +52,7 @@ from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
 from larder.shards import tar
 from larder.shards.build import build_shard
+from larder.shards.formats import FORMATS
 from larder.shards.index import sample_rows
 from larder.shards.model import read_samples
 from larder.shards.output import HashedOutput
@@ -166,14 +167,23 @@ class Setting:
 def pack_ours(setting: Setting) -> None:
     """Larder's way, with the limits of a local source."""
     source, target = open_store(str(setting.files)), open_store(str(setting.out))
-    plans = list(plan_shards(split_sizes(setting.batches()), SHARD_BYTES, "bench"))
+    shard_format = FORMATS["webdataset"]
+    plans = list(
+        plan_shards(
+            split_sizes(setting.batches(), shard_format.sample_sizes),
+            SHARD_BYTES,
+            "bench",
+            shard_format,
+        )
+    )
     samples = read_samples(setting.batches())
     index = setting.out / "index.parquet"
     concurrency = suited_concurrency(source, "none", 32)
     with open_reads(concurrency, 128 << 20) as reads, ManifestWriter(index, SAMPLES) as rows:
         for plan in plans:
-            writer = target.writer(plan.name)
-            result = build_shard(plan, samples, source, writer, reads, validate="none")
+            result = build_shard(
+                plan, samples, source, target.writer, reads, shard_format, validate="none"
+            )
             assert result.written, result.failures
             rows.append_batch(sample_rows(result, "segment", plan.first_row))
 

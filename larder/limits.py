@@ -1,4 +1,4 @@
-"""Bounds on memory and on concurrent work, for stages that read ahead."""
+"""Bounds on memory, on work under way for stages that read ahead, and on keys."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 __all__ = [
+    "MAX_KEY_BYTES",
+    "MAX_NAME_BYTES",
+    "MAX_PATH_BYTES",
     "STREAM_BYTES",
     "WRITER_BYTES",
     "ByteBudget",
@@ -19,6 +22,15 @@ __all__ = [
     "map_done",
     "read_ahead_bytes",
 ]
+
+MAX_KEY_BYTES = 1024
+"""The longest key of S3 and GCS, bytes of UTF-8."""
+
+MAX_NAME_BYTES = 255
+"""The longest file name: Linux' NAME_MAX."""
+
+MAX_PATH_BYTES = 4095
+"""The longest path: Linux' PATH_MAX, less the zero at the end."""
 
 WRITER_BYTES = 48 * 1024**2
 """Memory of a stream to an object store: an upload part of 16 MiB being filled, two being sent."""

@@ -21,10 +21,9 @@ it differs. If the split has any colour image, grey values are repeated as red, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from larder.cache.images import Form
 from larder.cache.schema import Field, Schema
@@ -38,11 +37,8 @@ __all__ = [
     "KEY",
     "LABEL",
     "Kind",
-    "Part",
-    "Sample",
     "field_name",
     "fits",
-    "read_rows",
     "sample_schema",
     "widened",
 ]
@@ -59,41 +55,6 @@ _IMAGE_PREFIX = "image."
 
 # The shape before any image was seen; no image has this shape.
 _UNSEEN = (0, 0, 1)
-
-
-class Part(NamedTuple):
-    """One part of a sample: its extension, and the position of its data in the shard."""
-
-    ext: str
-    offset: int
-    length: int
-    crc32c: int
-
-
-class Sample(NamedTuple):
-    """The columns of one row of `larder.manifest.schemas.SAMPLES` that a record needs."""
-
-    key: str
-    shard: str
-    label: int | None
-    parts: tuple[Part, ...]
-
-
-def read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Sample]:
-    """The samples of record batches of `larder.manifest.schemas.SAMPLES`, in their order."""
-    for batch in batches:
-        lists = batch.column("parts")
-        entries = lists.flatten()
-        # Through numpy, because to_pylist() creates an Arrow scalar for every value.
-        columns = (
-            entries.field(name).to_numpy(zero_copy_only=False).tolist() for name in Part._fields
-        )
-        parts = tuple(map(Part, *columns))
-        offsets = lists.offsets.to_numpy()
-        ranges = pairwise((offsets - offsets[0]).tolist())
-        heads = (batch.column(name).to_pylist() for name in ("key", "shard", "label"))
-        for key, shard, label, (start, stop) in zip(*heads, ranges, strict=True):
-            yield Sample(key, shard, label, parts[start:stop])
 
 
 def field_name(ext: str, kind: Kind) -> str:

@@ -17,18 +17,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import google_crc32c
-
 from larder.cache.build import build_file
 from larder.cache.fields import (
     KEY,
     LABEL,
     Kind,
-    Part,
-    Sample,
     field_name,
     fits,
-    read_rows,
     sample_schema,
     widened,
 )
@@ -36,12 +31,11 @@ from larder.cache.images import Picture, open_picture
 from larder.cache.layout import CacheFileFacts
 from larder.cache.record import Value
 from larder.cache.schema import Field, Schema
-from larder.cache.shard import ShardReader
 from larder.cache.window import Making, in_order
-from larder.errors import DamageError, FatalError
+from larder.errors import FatalError
 from larder.progress import NullProgress, Progress
 from larder.samples.images import is_image
-from larder.store.base import Store
+from larder.samples.indexed import IndexedSample, SampleReader, read_index
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,13 +55,11 @@ class Samples:
     Attributes:
         rows: Gives the record batches of `larder.manifest.schemas.SAMPLES`, in the order of their
             ids, from the first one at every call.
-        store: Holds the shards.
-        shard_key: The key of the shard of that name.
+        open_shard: Opens the shard of that name, in whatever format it is.
     """
 
     rows: Callable[[], Iterable[pa.RecordBatch]]
-    store: Store
-    shard_key: Callable[[str], str]
+    open_shard: Callable[[str], SampleReader]
 
 
 class Misfit(Exception):  # noqa: N818 - not an error: the build begins again
@@ -155,42 +147,37 @@ def sample_records(
 
 def _records(samples: Samples, schema: Schema, kind: Kind) -> Generator[Making]:
     fields = {field.name: field for field in schema.fields}
-    for shard, group in groupby(read_rows(samples.rows()), key=lambda sample: sample.shard):
-        with ShardReader(samples.store, samples.shard_key(shard)) as reader:
+    for shard, group in groupby(read_index(samples.rows()), key=lambda sample: sample.shard):
+        with samples.open_shard(shard) as reader:
             for sample in group:
                 yield _record(sample, reader, schema, fields, kind)
 
 
 def _record(
-    sample: Sample, shard: ShardReader, schema: Schema, fields: Mapping[str, Field], kind: Kind
+    sample: IndexedSample,
+    shard: SampleReader,
+    schema: Schema,
+    fields: Mapping[str, Field],
+    kind: Kind,
 ) -> Making:
     record = Making()
     record.values[KEY] = sample.key.encode()
     if LABEL in fields:
         record.values[LABEL] = sample.label
-    for part in sorted(sample.parts, key=lambda part: part.offset):
-        name = field_name(part.ext, kind)
-        if name not in fields:
-            continue
-        where = f"{shard.url}: {sample.key}.{part.ext}"
+    wanted = tuple(part for part in sample.parts if field_name(part.ext, kind) in fields)
+    for ext, data in shard.read(sample._replace(parts=wanted)).items():
+        name = field_name(ext, kind)
+        where = f"{shard.url}: {sample.key}.{ext}"
         if name in record.values or name in record.pictures:
             message = f"another part of the sample fills the field {name!r} too"
             hint = "keep a cache of encoded records"
             raise FatalError("cache.schema", message, where=where, hint=hint)
-        data = _part(shard, part, where)
         record.source_bytes += len(data)
-        if kind == "decoded" and is_image(part.ext):
+        if kind == "decoded" and is_image(ext):
             record.pictures[name] = _picture(data, schema, fields[name], where)
         else:
             record.values[name] = data
     return record
-
-
-def _part(shard: ShardReader, part: Part, where: str) -> bytes:
-    data = shard.read(part.offset, part.length)
-    if google_crc32c.value(data) != part.crc32c:
-        raise DamageError("damage.record", "its CRC-32C is not that of the index", where=where)
-    return data
 
 
 def _picture(data: bytes, schema: Schema, field: Field, where: str) -> tuple[Picture, int]:

@@ -16,7 +16,14 @@ from pydantic_core import PydanticCustomError
 from larder.config.globs import compile_globs
 from larder.config.interpolate import FilledText
 from larder.config.secrets import holds_url_with_credentials
-from larder.config.urls import CREDENTIALS_HINT, NO_CREDENTIALS, Fault, endpoint_fault, url_fault
+from larder.config.urls import (
+    CREDENTIALS_HINT,
+    NO_CREDENTIALS,
+    Fault,
+    endpoint_fault,
+    parse_url,
+    url_fault,
+)
 from larder.config.yaml import scalar
 from larder.errors import ConfigError
 from larder.units import parse_bytes
@@ -122,8 +129,8 @@ def _url(value: str) -> str:
     if holds_url_with_credentials(value):
         _refuse(Fault("config.secret", NO_CREDENTIALS, CREDENTIALS_HINT))
     _refuse(url_fault(value))
-    scheme, separator, rest = value.partition("://")
-    return f"{scheme.lower()}{separator}{rest}" if separator and "/" not in scheme else value
+    scheme, rest = parse_url(value)
+    return f"{scheme}://{rest}" if scheme else value
 
 
 def _endpoint(value: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -60,6 +60,8 @@ def load_dataset(
     name: str,
     settings: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
+    *,
+    formats: Collection[str] | None = None,
 ) -> Dataset:
     """Load ``config_dir/datasets/NAME.yaml``.
 
@@ -68,12 +70,13 @@ def load_dataset(
         name: Name of the dataset: the file's name without ``.yaml``.
         settings: All ``--set`` arguments; those that begin with ``cluster.`` are ignored.
         environ: For ``${VARIABLE}``; the process's environment if None.
+        formats: What ``shards.format`` may be; any string if None.
 
     Raises:
         ConfigError: Any ``config.*`` code, with what is wrong and where.
     """
     dataset, _ = parse_settings(settings)
-    return _load(_DATASET, config_dir, name, dataset, environ)
+    return _load(_DATASET, config_dir, name, dataset, environ, {"formats": formats})
 
 
 def load_cluster(
@@ -132,6 +135,7 @@ def _load(
     name: str,
     settings: Sequence[Setting],
     environ: Mapping[str, str] | None,
+    context: Mapping[str, Any] | None = None,
 ) -> M:
     path = _find(kind, config_dir, name)
     document = yaml.read(path)
@@ -155,7 +159,7 @@ def _load(
             document = apply(document, [setting])
         except ConfigError as error:
             problems.append(error)
-    model, wrong = _validated(kind, _named(document, name), name)
+    model, wrong = _validated(kind, _named(document, name), name, context)
     problems += refusal(wrong, document, expanded.unfilled)
     if problems:
         raise ProblemsError(problems)
@@ -189,11 +193,15 @@ def _named(document: Document, name: str) -> Document:
     return replace(document, value={"name": name, **document.value})
 
 
-def _validated(kind: _Kind[M], document: Document, name: str) -> tuple[M | None, list[Problem]]:
+def _validated(
+    kind: _Kind[M], document: Document, name: str, context: Mapping[str, Any] | None
+) -> tuple[M | None, list[Problem]]:
     """The model, or None if the document is invalid, and all problems."""
     model, problems = None, []
     try:
-        model = kind.model.model_validate(document.value, by_alias=True, by_name=False)
+        model = kind.model.model_validate(
+            document.value, by_alias=True, by_name=False, context=dict(context or {})
+        )
     except ValidationError as error:
         problems = translate(error, kind.schema, document)
     found = document.value["name"]

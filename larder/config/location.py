@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from larder.config.secrets import holds_url_with_credentials
-from larder.config.urls import NO_CREDENTIALS
+from larder.config.urls import NO_CREDENTIALS, parse_url
 from larder.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,16 +16,10 @@ if TYPE_CHECKING:
         Location,
     )  # imports pydantic, which a light install does not have
 
-__all__ = ["check_overlap", "directory", "is_path", "resolve_url"]
+__all__ = ["check_overlap", "directory", "resolve_url"]
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _STORE = re.compile(r"(?:s3|gs|gcs|file|memory|https?|ftp):/", re.IGNORECASE)
 """The beginning of a URL that has lost a slash."""
-
-
-def is_path(url: str) -> bool:
-    """Whether ``url`` is a plain path: it has no ``scheme://``."""
-    return not _URL.fullmatch(url)
 
 
 def resolve_url(url: str, base: Path) -> str:
@@ -43,7 +37,7 @@ def resolve_url(url: str, base: Path) -> str:
     Raises:
         ConfigError: ``config.path``: no such home directory.
     """
-    if not is_path(url):
+    if parse_url(url).scheme:
         return url
     return os.path.abspath(base / _at_home(Path(url)))
 
@@ -120,8 +114,9 @@ def _segments(url: str, endpoint: str | None) -> tuple[str, ...]:
 
     URLs are taken literally, without percent-decoding, as in `larder.store.open_store`.
     """
-    match = _URL.fullmatch(url)
-    scheme, rest = (match[1].lower(), match[2]) if match else ("file", os.path.expanduser(url))
+    scheme, rest = parse_url(url)
+    if not scheme:
+        return _directory(os.path.expanduser(rest))
     if scheme == "file":
         return _directory(rest)
     segments = (segment for segment in rest.split("/") if segment)

@@ -12,9 +12,11 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticKnownError
 
 from larder.config.fields import (
     Bytes,
@@ -148,7 +150,9 @@ class Labels(Model):
 class Shards(Model):
     """The container files that training reads."""
 
-    format: Literal["webdataset"] = Field("webdataset", description="format of the shards")
+    format: Text = Field(
+        "webdataset", description="format of the shards: one of those in the reference"
+    )
     bytes: Bytes = Field(
         150_000_000, ge=1, description="target size of a shard: bytes, or a string such as 150 MB"
     )
@@ -161,6 +165,16 @@ class Shards(Model):
     shuffle_seed: Annotated[Whole | None, OrNull] = Field(
         None, description="seed of a global shuffle, a whole number; null keeps key order"
     )
+
+    @field_validator("format", mode="before")
+    @classmethod
+    def _known(cls, value: Any, info: ValidationInfo) -> Any:
+        formats = (info.context or {}).get("formats")
+        known = sorted(formats) if formats else [value]
+        if value not in known:
+            expected = " or ".join(map(repr, known))
+            raise PydanticKnownError("literal_error", {"expected": expected})
+        return value
 
 
 class Cache(Model):

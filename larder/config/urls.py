@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from larder.config.secrets import holds_credentials, is_signed, shown, signs
@@ -16,17 +17,20 @@ from larder.errors import ConfigError
 
 __all__ = [
     "CREDENTIALS_HINT",
+    "ENDPOINT_VARIABLES",
     "NO_CREDENTIALS",
     "Fault",
+    "StoreUrl",
     "check_endpoint",
     "check_region",
     "check_url",
     "endpoint_fault",
+    "parse_url",
     "text_fault",
     "url_fault",
 ]
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _ONE_SLASH = re.compile(r"(?:s3|gs|gcs|file|memory|https?|ftp):", re.IGNORECASE)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", re.IGNORECASE)
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -39,6 +43,33 @@ NO_CREDENTIALS = "a URL must not contain credentials"
 CREDENTIALS_HINT = "use the AWS chain or a profile"
 _STORES = "use s3://, file:// or a path"
 _SERVERS = "write http://HOST:PORT or https://HOST"
+
+
+ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+"""Where the AWS chain looks for the URL of a server that is not AWS's own, in this order."""
+
+
+class StoreUrl(NamedTuple):
+    """A URL taken apart.
+
+    Attributes:
+        scheme: In lower case; empty for a plain path.
+        rest: What follows ``scheme://``, literally; a plain path as it is.
+    """
+
+    scheme: str
+    rest: str
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it is a path, plain or as ``file://``."""
+        return self.scheme in ("", "file")
+
+
+def parse_url(url: str) -> StoreUrl:
+    """Take a URL apart; whatever has no ``scheme://`` is a path. Nothing is percent-decoded."""
+    match = _SCHEME.fullmatch(url)
+    return StoreUrl(match[1].lower(), match[2]) if match else StoreUrl("", url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +138,10 @@ def url_fault(url: str) -> Fault | None:
     """
     if not url.strip():
         return Fault("config.path", "the directory is missing", _STORES)
-    match = _URL.fullmatch(url.lstrip())
-    scheme, rest = (match[1].lower(), match[2]) if match else ("", url)
-    if is_signed(url) or (match and holds_credentials(scheme, rest)):
+    scheme, rest = parse_url(url.lstrip())
+    if is_signed(url) or (scheme and holds_credentials(scheme, rest)):
         return Fault("config.secret", NO_CREDENTIALS, CREDENTIALS_HINT)
-    return text_fault(url) or (_url_fault(scheme, rest, url) if match else _path_fault(url))
+    return text_fault(url) or (_url_fault(scheme, rest, url) if scheme else _path_fault(url))
 
 
 def _path_fault(path: str) -> Fault | None:
@@ -169,15 +199,14 @@ def endpoint_fault(endpoint: str) -> Fault | None:
     Args:
         endpoint: ``http`` or ``https``, a host, optionally a port and a path; nothing else.
     """
-    match = _URL.fullmatch(endpoint.strip())
-    scheme, rest = (match[1].lower(), match[2]) if match else ("", endpoint)
+    scheme, rest = parse_url(endpoint.strip())
     if "@" in rest or is_signed(rest) or signs(rest):
         return Fault("config.secret", NO_CREDENTIALS, CREDENTIALS_HINT)
     if text_fault(endpoint):
         return text_fault(endpoint)
-    if match and scheme not in ("http", "https"):
+    if scheme and scheme not in ("http", "https"):
         return _unsupported(f"unsupported scheme {scheme}:// for an S3 server", _SERVERS)
-    reason = _address_reason(f"{scheme}://{rest}") if match else "no http:// or https:// in front"
+    reason = _address_reason(f"{scheme}://{rest}") if scheme else "no http:// or https:// in front"
     if endpoint != endpoint.strip():
         reason = "a leading or trailing space"
     return Fault("config.invalid_value", f"the endpoint has {reason}", _SERVERS) if reason else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from larder.config.urls import parse_url
 from larder.errors import ConfigError
 
 __all__ = ["RULES", "Advice", "Rule", "Situation", "choose"]
@@ -138,7 +139,7 @@ def choose(requested: str, storage_url: str) -> Advice:
     Raises:
         ConfigError: ``config.invalid_value``: the storage does not allow the requested delivery.
     """
-    scheme = storage_url.partition("://")[0].lower() if "://" in storage_url else "file"
+    scheme = parse_url(storage_url).scheme or "file"
     situation = Situation(requested, scheme)
     rule = next((rule for rule in RULES if rule.condition(situation)), None)
     if rule is None or rule.delivery is None:

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from larder.config.models import Cluster
+from larder.config.urls import parse_url
 from larder.config.yaml import scalar
 from larder.errors import ConfigError
 from larder.experiments.mounts import bind, container_target, under
@@ -105,7 +106,7 @@ def _bucket(
     config: dict[str, Any], version_info: VersionInfo, cluster: Cluster, where: str
 ) -> tuple[str, dict[str, str]]:
     """Add how to reach the bucket; returns the dataset's root, ``data.bucket``, ``data.prefix``."""
-    scheme, _, address = version_info.root.partition("://")
+    scheme, address = parse_url(version_info.root)
     bucket, _, prefix = address.rstrip("/").partition("/")
     variables = {
         "AWS_DEFAULT_REGION": cluster.storage.region,

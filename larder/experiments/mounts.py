@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from larder.config.models import Mount
+from larder.config.urls import parse_url
 from larder.errors import ConfigError
 
 __all__ = ["WORK_DIR", "Binding", "bind", "container_target", "mount_problems", "under"]
@@ -77,7 +78,7 @@ def _chosen(directory: str, mounts: Sequence[Mount], where: str) -> Binding:
 
 
 def _directory(storage_url: str) -> str:
-    path = storage_url.removeprefix("file://")
+    path = parse_url(storage_url).rest
     if not path.startswith("/") or ".." in path.split("/"):
         message = "a bind mount needs the absolute path of the storage directory, without .."
         raise _refused(message, storage_url, "write storage.url in full")

@@ -76,7 +76,7 @@ SAMPLES = pa.schema(
                     pa.struct(
                         [
                             pa.field("ext", pa.string(), nullable=False),
-                            pa.field("offset", pa.int64(), nullable=False),
+                            pa.field("offset", pa.int64()),
                             pa.field("length", pa.int64(), nullable=False),
                             pa.field("crc32c", pa.uint32(), nullable=False),
                         ]
@@ -90,8 +90,11 @@ SAMPLES = pa.schema(
 )
 """One row per sample of a segment. ``id`` counts from 0 within a split.
 
-``offset`` and ``length`` cover all of the sample's members in the shard, headers and padding
-included; those of a part cover its data alone.
+``offset`` and ``length`` of a sample are its place in the shard's first file: in bytes, with all
+that belongs to it, such as headers and padding; in a columnar format the number of its row, and 1.
+Those of a part are the place of its content, of which ``crc32c`` is the checksum; the offset is
+null if the format stores the content in another form. A label is the part ``cls``, in ASCII decimal
+digits, in whatever form the format stores it.
 """
 
 SHARDS = pa.schema(
@@ -104,7 +107,11 @@ SHARDS = pa.schema(
         pa.field("sha256", pa.string(), nullable=False),
     ]
 )
-"""One row per shard, in the order of the dataset file's splits, then by name."""
+"""One row per file of a shard, in the order of the dataset file's splits, then of the shards.
+
+A shard has the name of its first file, whose row counts its ``samples``. The rows of its other
+files follow, with 0 samples.
+"""
 
 RECORDS = pa.schema(
     [

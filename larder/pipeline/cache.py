@@ -20,6 +20,8 @@ from larder.pipeline.job import Job, ManifestRef, opened_root
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.standing import has_sha256
 from larder.progress import Progress
+from larder.samples.indexed import SampleReader
+from larder.shards.formats import shard_format
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.temporary import workshop
@@ -152,7 +154,8 @@ def _samples(job: Job, root: Store, batch: CacheBatch) -> Samples:
         first_row, rows = batch.first_row, batch.rows
         return read_ref(root, batch.samples, SAMPLES, first_row=first_row, rows=rows)
 
-    def shard_key(name: str) -> str:
-        return layout.shard_key(job.segment, batch.split, name)
+    def open_shard(name: str) -> SampleReader:
+        key = layout.shard_key(job.segment, batch.split, name)
+        return shard_format(job.dataset.shards.format).open(root, key)
 
-    return Samples(rows=rows, store=root, shard_key=shard_key)
+    return Samples(rows=rows, open_shard=open_shard)

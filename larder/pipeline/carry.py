@@ -110,8 +110,10 @@ def shards_before(
 
 
 def _stands(root: Store, segment: str, shard: Shard) -> bool:
-    try:
-        info = root.head(layout.shard_key(segment, shard.split, shard.name))
-    except NotFoundError:
-        info = None
-    return is_noted(shard, info)
+    def find(path: str) -> ObjectInfo | None:
+        try:
+            return root.head(layout.shards_prefix(segment) + path)
+        except NotFoundError:
+            return None
+
+    return is_noted(shard, find)

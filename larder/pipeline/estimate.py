@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from larder.config.location import is_path
 from larder.config.models import Cluster, Dataset
+from larder.config.urls import parse_url
 from larder.pipeline.results import Totals
 
 __all__ = ["estimate_seconds"]
@@ -50,7 +50,9 @@ def estimate_seconds(
         copied: What is copied to the mirror.
         shards: What is written.
     """
-    directories = all(map(_is_directory, (dataset.source.url, cluster.storage.url)))
+    directories = all(
+        parse_url(url).is_directory for url in (dataset.source.url, cluster.storage.url)
+    )
     pace = DIRECTORIES if directories else BUCKETS
     cache = dataset.cache
     seconds = (copied.bytes + shards.bytes * (2 if cache else 1)) / pace.bytes
@@ -60,7 +62,3 @@ def estimate_seconds(
     if cache and cache.records == "decoded":
         seconds += images.bytes / DECODED_BYTES
     return seconds
-
-
-def _is_directory(url: str) -> bool:
-    return is_path(url) or url.startswith("file://")

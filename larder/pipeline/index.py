@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -113,7 +113,7 @@ def _planned(root: Store, job: Job) -> list[_Entry]:
             name = (shard.split, shard.name)
             if name in unsure:  # of several receipts, that of the object that stands there
                 entries[name] = _Entry(shard, receipt, first_row)
-                if is_noted(shard, infos.get("/".join(name))):
+                if is_noted(shard, infos.get):
                     unsure.remove(name)
             first_row += shard.samples
     missing = [plan.name for plan in plans if (plan.split, plan.name) not in entries]
@@ -140,22 +140,22 @@ def _samples(root: Store, job: Job, standing: Iterable[_Entry]) -> Iterator[pa.R
         for batch in _rows_of(root, entry):
             first = next_id[shard.split]
             next_id[shard.split] += batch.num_rows
-            rows = ShardResult(shard.split, shard.name, shard.bytes, shard.sha256, batch)
+            rows = ShardResult(shard.split, shard.name, shard.files, batch)
             yield sample_rows(rows, job.segment, first)
 
 
 def _shards(job: Job, shards: Sequence[Shard]) -> Iterator[pa.RecordBatch]:
-    if shards:
-        columns = [
-            [job.segment] * len(shards),
-            [shard.split for shard in shards],
-            [shard.name for shard in shards],
-            [shard.bytes for shard in shards],
-            [shard.samples for shard in shards],
-            [shard.sha256 for shard in shards],
-        ]
+    rows = [
+        (job.segment, shard.split, file.name, file.bytes, samples, file.sha256)
+        for shard in shards
+        for file, samples in zip(shard.files, chain([shard.samples], repeat(0)), strict=False)
+    ]
+    if rows:
         yield pa.record_batch(
-            [pa.array(column, field.type) for column, field in zip(columns, SHARDS, strict=True)],
+            [
+                pa.array(column, field.type)
+                for column, field in zip(zip(*rows, strict=True), SHARDS, strict=True)
+            ],
             schema=SHARDS,
         )
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from larder.config.location import is_path
 from larder.config.models import Cluster, Dataset, Location
+from larder.config.urls import parse_url
 from larder.errors import StoreError
 from larder.manifest.files import ManifestFile
 from larder.store import object_url, open_store
@@ -119,7 +119,7 @@ class Job:
 def root_url(dataset: Dataset, cluster: Cluster) -> str:
     """URL of ``LOCAL/larder/DATASET/``; of a directory, ``file:///...``."""
     url = object_url(cluster.storage.url, layout.dataset_prefix(dataset.name))
-    return f"file://{url}" if is_path(url) else url
+    return url if parse_url(url).scheme else f"file://{url}"
 
 
 @contextmanager

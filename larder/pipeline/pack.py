@@ -12,6 +12,7 @@ from larder.config.models import Dataset
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.results import Totals
+from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
 from larder.shards.packing import plan_shards
 from larder.shards.sizes import split_sizes
@@ -59,12 +60,13 @@ def pack(dataset: Dataset, sample_order: Path, folder: Path) -> Packed:
         folder: A private directory, for the manifest.
     """
     shards = dataset.shards
-    sizes = split_sizes(read_manifest(sample_order, SAMPLE_ORDER))
+    format_ = shard_format(shards.format)
+    sizes = split_sizes(read_manifest(sample_order, SAMPLE_ORDER), format_.sample_sizes)
     targets: dict[str, int] = {}
     if shards.count_min is not None:
         totals = RunningTotals(sizes, folder / "totals")
         for split, ends in totals.of_split.items():
-            target = target_for(ends, shards.bytes, shards.count_min)
+            target = target_for(ends, shards.bytes, shards.count_min, format_.empty_bytes)
             if target != shards.bytes:
                 targets[split] = target
         sizes = totals.sizes()
@@ -73,7 +75,7 @@ def pack(dataset: Dataset, sample_order: Path, folder: Path) -> Packed:
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal oversized
-        for plan in plan_shards(sizes, shards.bytes, dataset.name, targets=targets):
+        for plan in plan_shards(sizes, shards.bytes, dataset.name, format_, targets=targets):
             oversized += plan.bytes > shards.bytes
             counts[plan.split] += Totals(1, plan.bytes)
             row = [plan.split, plan.index, plan.name, plan.first_row, plan.rows, plan.bytes]

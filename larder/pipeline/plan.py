@@ -21,7 +21,7 @@ from larder.progress import Progress
 from larder.samples.grouping import may_be_part
 from larder.samples.images import is_image
 from larder.samples.order import SampleOrder, order_samples
-from larder.shards.packing import shard_name
+from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.transfer.cost import Cost, estimate_cost
 from larder.transfer.plan import CopyPlan, plan_copies
@@ -94,7 +94,13 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     sample_order = _arrange(found, folder)
     packed = pack(dataset, sample_order.file.path, folder)
     shards = sum(packed.splits.values(), Totals())
-    segment = segment_id(dataset, sample_order.digest, sample_order.classes, packed.targets)
+    segment = segment_id(
+        dataset,
+        sample_order.digest,
+        sample_order.classes,
+        packed.targets,
+        shards_version=shard_format(dataset.shards.format).version,
+    )
     version = version_id(dataset.name, [SegmentUse(segment)])
     with opened(cluster.storage, root_url(dataset, cluster)) as root:
         complete = read_segment(root, segment) is not None
@@ -158,7 +164,9 @@ def _unfit(found: SourceState, root: Store, segment: str) -> Unfit:
 def _own_keys(dataset: Dataset, segment: str) -> Iterator[tuple[str, str]]:
     """The longest keys that a run writes beside the mirror: what, and its key."""
     longest = max(dataset.split_names, key=len)
-    yield "a shard", layout.shard_key(segment, longest, shard_name(dataset.name, longest, 0))
+    format_ = shard_format(dataset.shards.format)
+    for name in format_.file_names(format_.shard_name(f"{dataset.name}-{longest}", 0, 1)):
+        yield "a shard", layout.shard_key(segment, longest, name)
     if dataset.cache:
         yield "the cache", layout.cache_key(segment, longest, _SHA256)
     if dataset.mirror:

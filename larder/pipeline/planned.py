@@ -12,6 +12,7 @@ from larder.pipeline.cautions import cautions
 from larder.pipeline.emit import location
 from larder.pipeline.plan import Plan
 from larder.pipeline.results import Totals
+from larder.shards.formats import shard_format
 from larder.transfer.inventory import LeftOut
 from larder.units import format_bytes, format_count, format_seconds
 
@@ -107,14 +108,15 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
         lines = _wrapped(f"{name}: version {version} is current, the config would be written")
         return [*lines, *_row("config", configs)]
     shards, delivery = document["shards"], document["delivery"]
+    about = "" if shard_format(shards["format"]).sizes_known else "about "
     rows = {
         "source": [amount(document["objects"], "object"), *_excluded_lines(document["excluded"])],
         "parts": _part_lines(document["parts"]),
         "classes": _class_lines(document["classes"]),
         "mirror": [f"{amount(document['copied'], 'object')} to copy"],
         "shards": [
-            _shard_line(shards),
-            *(f"{name}: {_shard_line(split)}" for name, split in shards["splits"].items()),
+            _shard_line(shards, about),
+            *(f"{name}: {_shard_line(split, about)}" for name, split in shards["splits"].items()),
         ],
         "cache": [document["cache"] or "none"],
         "delivery": [f"{delivery['kind']}: {delivery['reason']}"],
@@ -204,8 +206,9 @@ def _class_line(end: str, found: Mapping[str, Any]) -> str:
     return f"{end} {found['name']} with {format_count(found['samples'], 'sample')}"
 
 
-def _shard_line(shards: Mapping[str, Any]) -> str:
-    return f"{amount(shards, 'shard')}, {format_count(shards['samples'], 'sample')}"
+def _shard_line(shards: Mapping[str, Any], about: str) -> str:
+    count, samples = format_count(shards["count"], "shard"), shards["samples"]
+    return f"{count}, {about}{format_bytes(shards['bytes'])}, {format_count(samples, 'sample')}"
 
 
 def _skipped_lines(document: Mapping[str, Any]) -> list[str]:

@@ -91,6 +91,7 @@ def _segment(job: Job, index: Index, cache: Mapping[str, CacheFile]) -> SegmentD
     return SegmentDocument(
         dataset=job.dataset.name,
         id=job.segment,
+        shards=job.dataset.shards.format,
         splits=index.splits,
         classes=job.classes,
         files=(_file(index.samples, "samples"), _file(index.shards, "shards")),

@@ -18,7 +18,7 @@ from larder.manifest.files import ManifestWriter
 from larder.pipeline.due import BatchReceipts
 from larder.pipeline.job import ManifestRef, listed, put_named, scratch
 from larder.pipeline.results import SHOWN_FAILURES, Totals
-from larder.shards.model import ROWS, ShardResult
+from larder.shards.model import ROWS, ShardFile, ShardResult
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
@@ -29,20 +29,22 @@ __all__ = ["Receipt", "Shard", "ShardReceipts", "partial_receipts", "put_receipt
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A shard that stands: ``bytes`` is 0 for one that no sample was left for.
+    """A shard that is finished: it has no ``files`` if all of its samples were left out.
 
     ``omitted`` are the first samples that were left out of it, ``omitted_count`` is all of them.
-    ``etag`` is that of the object with these bytes; empty if it is not known.
     """
 
     split: str
     name: str
-    bytes: int
+    files: tuple[ShardFile, ...]
     samples: int
-    sha256: str
     omitted: tuple[Failure, ...]
     omitted_count: int
-    etag: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all its files."""
+        return sum(file.bytes for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +109,14 @@ def _receipt(key: str, plain: dict[str, Any]) -> Receipt | None:
         return None
 
 
-def _shard(*, omitted: Iterable[dict[str, str]], **fields: Any) -> Shard:
-    return Shard(omitted=tuple(Failure(**failure) for failure in omitted), **fields)
+def _shard(
+    *, files: Iterable[dict[str, Any]], omitted: Iterable[dict[str, str]], **fields: Any
+) -> Shard:
+    return Shard(
+        files=tuple(ShardFile(**file) for file in files),
+        omitted=tuple(Failure(**failure) for failure in omitted),
+        **fields,
+    )
 
 
 def put_receipt(root: Store, receipt: Receipt) -> None:
@@ -173,10 +181,8 @@ def _finished(result: ShardResult) -> Shard:
     return Shard(
         split=result.split,
         name=result.name,
-        bytes=result.bytes,
+        files=result.files,
         samples=result.samples.num_rows,
-        sha256=result.sha256,
         omitted=result.omitted[:SHOWN_FAILURES],
         omitted_count=len(result.omitted),
-        etag=result.etag,
     )

@@ -11,15 +11,14 @@ from typing import Any, TypeVar
 from larder.config.load import load_cluster, load_dataset, load_template
 from larder.config.location import directory, resolve_url
 from larder.config.models import Cluster, Dataset, Location, Model
-from larder.config.urls import check_endpoint
+from larder.config.urls import ENDPOINT_VARIABLES, check_endpoint, parse_url
 from larder.errors import ConfigError, ProblemsError
 from larder.experiments.delivery import Advice, choose
+from larder.shards.formats import FORMATS
 
 __all__ = ["Settings", "load_settings"]
 
 DEFAULT_TEMPLATE = "default.yaml"
-ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-"""Where the AWS chain looks for the URL of a server that is not AWS's own, in this order."""
 
 M = TypeVar("M", bound=Model)
 L = TypeVar("L", bound=Location)
@@ -101,7 +100,7 @@ def _load_both(
 ) -> tuple[Dataset, Cluster]:
     """Both files; whatever is wrong with either is named at once."""
     try:
-        described = load_dataset(config_dir, dataset, settings, environ)
+        described = load_dataset(config_dir, dataset, settings, environ, formats=FORMATS)
     except ConfigError as error:
         try:
             load_cluster(config_dir, cluster, settings, environ)
@@ -139,7 +138,7 @@ def _located(location: L, environ: Mapping[str, str], key: str) -> L:
     except ConfigError as error:
         raise ConfigError(error.code, error.message, where=key, hint=error.hint) from None
     endpoint = location.endpoint
-    if location.url.startswith("s3://") and not endpoint and not location.profile:
+    if parse_url(location.url).scheme == "s3" and not endpoint and not location.profile:
         name = next(filter(environ.get, ENDPOINT_VARIABLES), "")
         if name:
             endpoint = environ[name]

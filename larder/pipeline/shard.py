@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import islice
 
 from larder.errors import Failure
@@ -21,11 +22,12 @@ from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Totals
 from larder.pipeline.standing import standing_shards
 from larder.progress import Progress
 from larder.shards.build import build_shard
+from larder.shards.formats import shard_format
 from larder.shards.model import Sample, ShardBatch, read_samples
 from larder.shards.packing import batch_shards
 from larder.shards.readahead import open_reads, suited_concurrency
 from larder.store import object_url
-from larder.store.base import Readable, Store
+from larder.store.base import Readable, Store, Writer
 from larder.transfer.align import MIRRORED
 from larder.transfer.mirrored import Mirror, mirrored_objects
 from larder.versions import layout
@@ -100,8 +102,9 @@ def shard_batch(
                 plan,
                 own,
                 source,
-                root.writer(layout.shard_key(job.segment, plan.split, plan.name)),
+                partial(_writer, root, job.segment, plan.split),
                 reads,
+                shard_format(job.dataset.shards.format),
                 validate=job.dataset.validation,
                 on_bad_sample=job.dataset.on_bad_sample,
                 progress=progress,
@@ -123,6 +126,10 @@ def _reading(job: Job, root: Store, batch: ShardBatch) -> Iterator[Readable]:
     parts = read_ref(root, job.mirror.parts, MIRRORED, first_row=batch.first_row, rows=batch.rows)
     with opened(job.cluster.storage, object_url(job.root, layout.mirror_prefix())) as store:
         yield Mirror(store, mirrored_objects(parts))
+
+
+def _writer(root: Store, segment: str, split: str, name: str) -> Writer:
+    return root.writer(layout.shard_key(segment, split, name))
 
 
 def _samples(job: Job, root: Store, batch: ShardBatch) -> Generator[Sample]:

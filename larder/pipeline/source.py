@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from larder.config.location import check_overlap
@@ -16,6 +17,7 @@ from larder.pipeline.job import opened, root_url
 from larder.pipeline.settings import Settings
 from larder.pipeline.unchanged import unchanged_version
 from larder.progress import Progress
+from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
 from larder.transfer.inventory import Inventory, take_inventory
@@ -97,7 +99,7 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
             progress,
         )
         label_files = _read_label_files(dataset, source)
-        inputs = inputs_digest(dataset, inventory.digest, _digests(label_files))
+        inputs = _inputs(dataset, label_files, inventory.digest)
         with opened(cluster.storage, root_url(dataset, cluster)) as root:
             published = find_prepared(root, inputs)
             noted = published is not None
@@ -106,7 +108,7 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
                     source,
                     root,
                     inventory,
-                    lambda digest: inputs_digest(dataset, digest, _digests(label_files)),
+                    partial(_inputs, dataset, label_files),
                     label_files={file.key for file in label_files.values()},
                     progress=progress,
                 )
@@ -140,8 +142,13 @@ def note_inputs(found: SourceState, *, progress: Progress) -> None:
         move_tag(root, TAG, version.id, found.inventory_us)
 
 
-def _digests(label_files: Mapping[str, LabelFile]) -> dict[str, str]:
-    return {split: file.sha256 for split, file in label_files.items()}
+def _inputs(dataset: Dataset, label_files: Mapping[str, LabelFile], inventory_digest: str) -> str:
+    return inputs_digest(
+        dataset,
+        inventory_digest,
+        {split: file.sha256 for split, file in label_files.items()},
+        shards_version=shard_format(dataset.shards.format).version,
+    )
 
 
 def _read_label_files(dataset: Dataset, source: Store) -> dict[str, LabelFile]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -28,6 +28,9 @@ READERS = 8
 
 _Name = tuple[str, str]
 """Split and name of a shard."""
+
+_Doubtful = tuple[Receipt, Shard, Sequence[ObjectInfo]]
+"""A shard of a receipt, and the objects with the names of its files."""
 
 
 def standing_shards(
@@ -51,17 +54,16 @@ def standing_shards(
     prefix = layout.shards_prefix(segment)
     infos = {info.key.removeprefix(prefix): info for info in listed(root, prefix)}
     standing: dict[_Name, int] = {}
-    doubtful: dict[_Name, tuple[Receipt, Shard, ObjectInfo]] = {}
+    doubtful: dict[_Name, _Doubtful] = {}
     left = set(wanted)
     for receipt in read_receipts(root, segment):
         for shard in receipt.shards:
             name = (shard.split, shard.name)
-            info = infos.get("/".join(name))
-            if is_noted(shard, info):
+            if is_noted(shard, infos.get):
                 standing[name] = shard.bytes
                 left.discard(name)
-            elif info and shard.bytes == info.size_bytes:
-                doubtful[name] = (receipt, shard, info)
+            elif found := _of_the_same_size(shard, infos):
+                doubtful[name] = (receipt, shard, found)
         if not left:
             break
     unsure = [entry for name, entry in doubtful.items() if name not in standing]
@@ -70,26 +72,45 @@ def standing_shards(
     return standing
 
 
-def is_noted(shard: Shard, info: ObjectInfo | None) -> bool:
-    """Whether a receipt's shard is the object that stands there, or rightly has none."""
-    if info is None or not shard.bytes:
-        return info is None and not shard.bytes
-    return (shard.bytes, shard.etag) == (info.size_bytes, info.etag)
+def is_noted(shard: Shard, find: Callable[[str], ObjectInfo | None]) -> bool:
+    """Whether the objects of a shard are those of its receipt; none if it has no files.
+
+    Args:
+        shard: A shard of a receipt.
+        find: Looks up the object ``SPLIT/NAME`` below the prefix of the segment's shards.
+    """
+    if not shard.files:
+        return find(f"{shard.split}/{shard.name}") is None
+    infos = (find(f"{shard.split}/{file.name}") for file in shard.files)
+    return all(
+        info is not None and (info.size_bytes, info.etag) == (file.bytes, file.etag)
+        for file, info in zip(shard.files, infos, strict=True)
+    )
 
 
-def _verified(
-    root: Store, unsure: Sequence[tuple[Receipt, Shard, ObjectInfo]], progress: Progress
-) -> list[tuple[Receipt, Shard, ObjectInfo]]:
+def _of_the_same_size(shard: Shard, infos: Mapping[str, ObjectInfo]) -> list[ObjectInfo]:
+    """The objects of a shard's files, if all have the right length; otherwise none."""
+    found = (infos.get(f"{shard.split}/{file.name}") for file in shard.files)
+    right = [
+        info
+        for file, info in zip(shard.files, found, strict=True)
+        if info and info.size_bytes == file.bytes
+    ]
+    return right if len(right) == len(shard.files) else []
+
+
+def _verified(root: Store, unsure: Sequence[_Doubtful], progress: Progress) -> list[_Doubtful]:
     if not unsure:
         return []
 
-    def verified(entry: tuple[Receipt, Shard, ObjectInfo]) -> bool:
-        _, shard, info = entry
-        right = has_sha256(root, info, shard.sha256)
-        progress.advance("compare", objects=1, bytes=info.size_bytes)
+    def verified(entry: _Doubtful) -> bool:
+        _, shard, infos = entry
+        pairs = zip(shard.files, infos, strict=True)
+        right = all(has_sha256(root, info, file.sha256) for file, info in pairs)
+        progress.advance("compare", objects=1, bytes=shard.bytes)
         return right
 
-    size_bytes = sum(info.size_bytes for _, _, info in unsure)
+    size_bytes = sum(shard.bytes for _, shard, _ in unsure)
     progress.start("compare", objects=len(unsure), bytes=size_bytes)
     with ThreadPoolExecutor(READERS, thread_name_prefix="check") as pool:
         verdicts = list(map_ahead(pool, verified, unsure, window=2 * READERS))
@@ -111,11 +132,13 @@ def has_sha256(store: Store, info: ObjectInfo, sha256: str) -> bool:
     return hasher.hexdigest() == sha256
 
 
-def _note(root: Store, right: Sequence[tuple[Receipt, Shard, ObjectInfo]]) -> None:
+def _note(root: Store, right: Sequence[_Doubtful]) -> None:
     receipts = {receipt.key: receipt for receipt, _, _ in right}
-    etags: dict[str, dict[Shard, str]] = defaultdict(dict)
-    for receipt, shard, info in right:
-        etags[receipt.key][shard] = info.etag
+    now: dict[str, dict[Shard, Shard]] = defaultdict(dict)
+    for receipt, shard, infos in right:
+        pairs = zip(shard.files, infos, strict=True)
+        files = tuple(replace(file, etag=info.etag) for file, info in pairs)
+        now[receipt.key][shard] = replace(shard, files=files)
     for key, receipt in receipts.items():
-        shards = (replace(one, etag=etags[key].get(one, one.etag)) for one in receipt.shards)
+        shards = (now[key].get(shard, shard) for shard in receipt.shards)
         put_receipt(root, replace(receipt, shards=tuple(shards)))

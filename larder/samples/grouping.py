@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from larder.limits import MAX_KEY_BYTES
+
 __all__ = [
-    "MAX_KEY_BYTES",
     "SampleName",
     "bad_key_reason",
     "is_directory_marker",
@@ -20,9 +21,6 @@ __all__ = [
     "normalise_ext",
     "split_key",
 ]
-
-MAX_KEY_BYTES = 1024
-"""The longest key of S3 and GCS, bytes of UTF-8."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _META = re.compile(r"__[^/]*__(?:/|$)")

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ConfigError, Failure
-from larder.samples.grouping import MAX_KEY_BYTES, bad_key_reason, normalise_ext
+from larder.limits import MAX_KEY_BYTES
+from larder.samples.grouping import bad_key_reason, normalise_ext
 from larder.samples.splits import NO_SPLIT, GlobRule
 from larder.units import format_count
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
 from itertools import islice
 from typing import Literal
 
 from larder.errors import Failure
 from larder.progress import NullProgress, Progress
 from larder.shards.fetch import UNDECODABLE, Fetched, check_streamed, fetch, sample_bytes
+from larder.shards.formats.base import ShardFormat
 from larder.shards.images import Validation
-from larder.shards.model import NO_ROWS, Sample, ShardPlan, ShardResult
+from larder.shards.model import NO_ROWS, Sample, ShardFile, ShardPlan, ShardResult
 from larder.shards.output import HashedOutput
 from larder.shards.readahead import Reads, read_ahead
-from larder.shards.webdataset import TarShard
 from larder.store.base import Readable, Writer
 
 __all__ = ["STAGE", "OnBadSample", "build_shard"]
@@ -32,8 +32,9 @@ def build_shard(
     plan: ShardPlan,
     samples: Iterable[Sample],
     source: Readable,
-    writer: Writer,
+    open_writer: Callable[[str], Writer],
     reads: Reads,
+    shard_format: ShardFormat,
     *,
     validate: Validation = "header",
     on_bad_sample: OnBadSample = "fail",
@@ -43,18 +44,20 @@ def build_shard(
 
     The bytes depend on the samples alone, not on the limits. Each object's etag and size are
     checked against the plan. Every object of the shard is tried, so that all failures are
-    reported at once; after the first nothing more is written, and the writer is aborted, as it is
-    if every sample was left out.
+    reported at once; after the first nothing more is written, and the writers are aborted, as they
+    are if every sample was left out.
 
     Memory: the budget of ``reads`` (without threads: one sample of an eighth of it), three blocks
-    of 1 MiB, the index of some 100 bytes per part, and what ``writer`` holds.
+    of 1 MiB for each file, the index of some 100 bytes per part, and what the format and the
+    writers hold.
 
     Args:
         plan: What to write.
         samples: The next samples of the sample order; ``plan.rows`` of them are taken.
         source: Where their objects are.
-        writer: Where the shard goes; used up when this returns or raises.
+        open_writer: Opens a writer for one of the shard's files, by its name.
         reads: How far to read ahead.
+        shard_format: The format to write.
         validate: How images are checked.
         on_bad_sample: Whether a sample with an undecodable image fails the shard or is left out.
             An object that is missing, changed or unreadable fails it in any case.
@@ -63,22 +66,25 @@ def build_shard(
     Raises:
         LarderError: Not `ObjectError`: the store itself failed.
     """
-    with writer, HashedOutput(writer) as output:
-        building = _Building(source, output, validate, on_bad_sample, progress or NullProgress())
+    names = shard_format.file_names(plan.name)
+    with ExitStack() as stack:
+        writers = [stack.enter_context(open_writer(name)) for name in names]
+        outputs = [stack.enter_context(HashedOutput(writer)) for writer in writers]
+        told = progress or NullProgress()
+        building = _Building(plan, shard_format, source, outputs, validate, on_bad_sample, told)
         building.add(islice(samples, plan.rows), reads)
-        return _finish(plan, building, output, writer)
-
-
-def _finish(
-    plan: ShardPlan, building: _Building, output: HashedOutput, writer: Writer
-) -> ShardResult:
-    omitted, failures = tuple(building.omitted), tuple(building.failures)
-    if failures or not output.bytes:
-        return ShardResult(plan.split, plan.name, 0, "", NO_ROWS, omitted, failures)
-    rows, sha256 = building.shard.finish()
-    assert omitted or output.bytes == plan.bytes, "a shard is as long as planned"
-    info = writer.commit()
-    return ShardResult(plan.split, plan.name, output.bytes, sha256, rows, omitted, etag=info.etag)
+        omitted, failures = tuple(building.omitted), tuple(building.failures)
+        if failures or not building.samples:
+            return ShardResult(plan.split, plan.name, (), NO_ROWS, omitted, failures)
+        rows = building.shard.finish()
+        sums = [output.finish() for output in outputs]
+        sizes = [output.bytes for output in outputs]
+        as_planned = omitted or sum(sizes) == plan.bytes
+        assert as_planned or not shard_format.sizes_known, "a shard is as long as planned"
+        # The first file last, so that the others are there if it is.
+        etags = [writer.commit().etag for writer in reversed(writers)][::-1]
+    files = tuple(map(ShardFile, names, sizes, sums, etags))
+    return ShardResult(plan.split, plan.name, files, rows, omitted)
 
 
 class _Building:
@@ -86,21 +92,26 @@ class _Building:
 
     def __init__(
         self,
+        plan: ShardPlan,
+        shard_format: ShardFormat,
         source: Readable,
-        output: HashedOutput,
+        outputs: Sequence[HashedOutput],
         validate: Validation,
         on_bad_sample: OnBadSample,
         progress: Progress,
     ) -> None:
-        self.shard = TarShard(output)
+        self.shard = shard_format.writer(outputs)
+        self.samples = 0
         self.omitted: list[Failure] = []
         self.failures: list[Failure] = []
+        self._plan = plan
+        self._sizes_known = shard_format.sizes_known
         self._source = source
-        self._output = output
+        self._outputs = outputs
         self._validate = validate
         self._skip = on_bad_sample == "skip"
         self._progress = progress
-        self._told_bytes = 0
+        self._written = self._told_samples = self._told_bytes = 0
 
     def add(self, samples: Iterable[Sample], reads: Reads) -> None:
         whole_bytes = reads.whole_bytes
@@ -114,31 +125,35 @@ class _Building:
             size_bytes = sample_bytes(sample)
             return 0 if size_bytes > whole_bytes else size_bytes
 
-        untold = 0
+        tried = 0
         with closing(read_ahead(samples, read, held_bytes, reads)) as readings:
             for sample, fetched in readings:
                 if fetched is None:
                     self._add_streamed(sample)
                 else:
                     self._add_fetched(sample, fetched)
-                untold += 1
-                if untold == _TELL_SAMPLES or self._output.bytes - self._told_bytes > _TELL_BYTES:
-                    self._tell(untold)
-                    untold = 0
-        self._tell(untold)
+                tried += 1
+                written = self._outputs[0].bytes
+                if tried % _TELL_SAMPLES == 0 or written - self._written > _TELL_BYTES:
+                    self._written = written
+                    self._tell(tried)
+        self._tell(tried)
 
     def _add_fetched(self, sample: Sample, fetched: Fetched) -> None:
         if fetched.failures:
             self._note(fetched.failures)
         elif not self.failures:
             self.shard.append(sample, fetched.bodies)
+            self.samples += 1
 
     def _add_streamed(self, sample: Sample) -> None:
         failures = check_streamed(self._source, sample, self._validate, skip=self._skip)
         if failures:
             self._note(failures)
-        elif not self.failures and (failure := self.shard.append_streamed(sample, self._source)):
-            self.failures.append(failure)
+        elif not self.failures:
+            if failure := self.shard.append_streamed(sample, self._source):
+                self.failures.append(failure)
+            self.samples += 1
 
     def _note(self, failures: list[Failure]) -> None:
         if self._skip and all(failure.code == UNDECODABLE for failure in failures):
@@ -146,6 +161,12 @@ class _Building:
         else:
             self.failures += failures
 
-    def _tell(self, samples: int) -> None:
-        self._progress.advance(STAGE, objects=samples, bytes=self._output.bytes - self._told_bytes)
-        self._told_bytes = self._output.bytes
+    def _tell(self, tried: int) -> None:
+        # Where sizes are estimates, progress adds up to what was planned.
+        size_bytes = self._plan.bytes * tried // self._plan.rows
+        if self._sizes_known:
+            size_bytes = sum(output.bytes for output in self._outputs)
+        self._progress.advance(
+            STAGE, objects=tried - self._told_samples, bytes=size_bytes - self._told_bytes
+        )
+        self._told_samples, self._told_bytes = tried, size_bytes

@@ -19,6 +19,7 @@ __all__ = [
     "Part",
     "Sample",
     "ShardBatch",
+    "ShardFile",
     "ShardPlan",
     "ShardResult",
     "label_bytes",
@@ -43,7 +44,7 @@ ROWS = pa.schema(
                         [
                             pa.field("ext", pa.string(), nullable=False),
                             pa.field("source", pa.string()),
-                            pa.field("offset", pa.int64(), nullable=False),
+                            pa.field("offset", pa.int64()),
                             pa.field("length", pa.int64(), nullable=False),
                             pa.field("crc32c", pa.uint32(), nullable=False),
                         ]
@@ -55,10 +56,9 @@ ROWS = pa.schema(
         ),
     ]
 )
-"""One row per sample of one shard, in its order.
+"""One row per sample of one shard, in its order; see `larder.manifest.schemas.SAMPLES`.
 
-``offset`` and ``length`` of a sample cover its members' headers and padding too, those of a part
-its data alone. ``source`` is the key of the object that the part was read from, null for a label.
+``source`` is the key of the object that the part was read from, null for a label.
 """
 
 
@@ -106,10 +106,11 @@ class ShardPlan:
     Attributes:
         split: The split of all its samples.
         index: Its number within the split, from 0.
-        name: Its file name, such as ``imagenet-train-000000.tar``.
+        name: Its file name, such as ``imagenet-train-000000.tar``; of several files, the first's.
         first_row: Row of its first sample in the sample order, counted over all splits.
         rows: Number of its samples, one at least.
-        bytes: Length of the file if no sample is left out, bytes.
+        bytes: Length of its files if no sample is left out, bytes; an estimate if the format
+            does not know sizes in advance.
     """
 
     split: str
@@ -149,34 +150,52 @@ class ShardBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardFile:
+    """A file of a shard. In most formats a shard has one.
+
+    Attributes:
+        name: Its name.
+        bytes: Its length, bytes.
+        sha256: Its hex digest.
+        etag: The etag of the object, empty if unknown. It is not compared: it depends on the store,
+            not on the content.
+    """
+
+    name: str
+    bytes: int
+    sha256: str
+    etag: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ShardResult:
     """What came of one `ShardPlan`.
 
     Attributes:
         split: As planned.
         name: As planned.
-        bytes: Length of the shard, bytes; 0 if it was not written.
-        sha256: Hex digest of the shard; empty if it was not written.
+        files: The files that were written; none if the shard was not.
         samples: The samples in it, by `ROWS`; none if it was not written.
         omitted: Samples left out because ``on_bad_sample`` is ``skip``.
         failures: What kept the shard from being written.
-        etag: Of the object that it was written to; empty if it was not written. It says where the
-            shard stands, not what it is: two results are equal without it.
     """
 
     split: str
     name: str
-    bytes: int
-    sha256: str
+    files: tuple[ShardFile, ...]
     samples: pa.RecordBatch
     omitted: tuple[Failure, ...] = ()
     failures: tuple[Failure, ...] = ()
-    etag: str = field(default="", compare=False)
+
+    @property
+    def bytes(self) -> int:
+        """Length of its files; 0 if it was not written."""
+        return sum(file.bytes for file in self.files)
 
     @property
     def written(self) -> bool:
         """Whether there is such a shard now."""
-        return self.bytes > 0
+        return bool(self.files)
 
 
 def label_bytes(label: int) -> bytes:

@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from larder.shards import tar
+from larder.shards.formats.base import ShardFormat
 from larder.shards.model import ShardBatch, ShardPlan
 
-__all__ = ["batch_shards", "brace_pattern", "plan_shards", "shard_name"]
+__all__ = ["batch_shards", "brace_pattern", "plan_shards"]
 
-_DIGITS = 6
+_DIGITS = "0123456789"
 
 
 def plan_shards(
     sizes: Iterable[tuple[str, Iterable[int]]],
     target_bytes: int,
     dataset: str,
+    shard_format: ShardFormat,
     *,
     targets: Mapping[str, int] | None = None,
 ) -> Iterator[ShardPlan]:
@@ -32,27 +33,29 @@ def plan_shards(
     Args:
         sizes: Pairs of a split and the bytes that its samples take in a shard, one split after
             the other; a split may come in several pairs. `larder.shards.sizes` makes them.
-        target_bytes: Length that a shard should not pass, bytes, the archive's end included.
+        target_bytes: Length that a shard should not pass, bytes, with all of its files.
         dataset: What the shards' names begin with.
+        shard_format: Their format.
         targets: Instead of ``target_bytes``, for splits with a target of their own; see
             `larder.shards.totals.target_for`.
 
     Yields:
-        The shards, each as soon as it is full, so that no size is held for longer.
+        The shards, each as soon as it is full, so that no size is held for longer; if names
+        contain the number of shards, as soon as all shards of the split are.
     """
     row = 0
     for split, group in groupby(sizes, key=lambda pair: pair[0]):
         all_sizes = (size for _, part in group for size in part)
         target = (targets or {}).get(split, target_bytes)
-        for index, (rows, total_bytes) in enumerate(_fill(all_sizes, target)):
-            name = shard_name(dataset, split, index)
+        filled: Iterable[tuple[int, int]] = _fill(all_sizes, target, shard_format.empty_bytes)
+        count = 0
+        if shard_format.counted:
+            filled = list(filled)
+            count = len(filled)
+        for index, (rows, total_bytes) in enumerate(filled):
+            name = shard_format.shard_name(f"{dataset}-{split}", index, count)
             yield ShardPlan(split, index, name, row, rows, total_bytes)
             row += rows
-
-
-def shard_name(dataset: str, split: str, index: int) -> str:
-    """``imagenet-train-000000.tar``."""
-    return f"{dataset}-{split}-{index:0{_DIGITS}d}.tar"
 
 
 def batch_shards(
@@ -93,17 +96,21 @@ def brace_pattern(names: Sequence[str]) -> str:
     """
     if len(names) == 1:
         return names[0]
-    stem = names[0].rpartition("-")[0]
-    numbers = [int(name.rpartition("-")[2].removesuffix(".tar")) for name in names]
+    # Two names differ in the digits of their numbers and nowhere else.
+    pairs = zip(names[0], names[-1], strict=False)
+    differs = next(place for place, (one, other) in enumerate(pairs) if one != other)
+    head = names[0][:differs].rstrip(_DIGITS)
+    tail = names[0].removeprefix(head).lstrip(_DIGITS)
+    numbers = [name.removeprefix(head).removesuffix(tail) for name in names]
     runs = [_braced(first, last) for first, last in _runs(numbers)]
     body = runs[0] if len(runs) == 1 else "{" + ",".join(runs) + "}"
-    return f"{stem}-{body}.tar"
+    return f"{head}{body}{tail}"
 
 
-def _fill(sizes: Iterable[int], target_bytes: int) -> Iterator[tuple[int, int]]:
+def _fill(sizes: Iterable[int], target_bytes: int, empty_bytes: int) -> Iterator[tuple[int, int]]:
     """Samples and bytes of each shard."""
     rows = 0
-    total_bytes = empty_bytes = len(tar.END)
+    total_bytes = empty_bytes
     for size in sizes:
         if rows and total_bytes + size > target_bytes:
             yield rows, total_bytes
@@ -114,13 +121,14 @@ def _fill(sizes: Iterable[int], target_bytes: int) -> Iterator[tuple[int, int]]:
         yield rows, total_bytes
 
 
-def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """First and last of every run of consecutive numbers."""
-    for _, pairs in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+def _runs(numbers: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """First and last of every run of consecutive numbers with the same number of digits."""
+    for _, pairs in groupby(
+        enumerate(numbers), key=lambda pair: (int(pair[1]) - pair[0], len(pair[1]))
+    ):
         run = [number for _, number in pairs]
         yield run[0], run[-1]
 
 
-def _braced(first: int, last: int) -> str:
-    one = f"{first:0{_DIGITS}d}"
-    return one if first == last else f"{{{one}..{last:0{_DIGITS}d}}}"
+def _braced(first: str, last: str) -> str:
+    return first if first == last else f"{{{first}..{last}}}"

@@ -11,7 +11,7 @@ from larder.shards.model import ROWS
 
 __all__ = ["IndexRows", "PartRow", "SampleRow"]
 
-PartRow = tuple[str, str | None, int, int, int]
+PartRow = tuple[str, str | None, int | None, int, int]
 """Extension, source, offset, length and crc32c of a part, as in `larder.shards.model.ROWS`."""
 
 SampleRow = tuple[str, int, int, int | None]

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from larder.disk import disk_errors
-from larder.shards import tar
 
 __all__ = ["RunningTotals", "count_shards", "target_for"]
 
@@ -62,7 +61,7 @@ class RunningTotals:
                 yield split, np.diff(ends[start : start + _CHUNK], prepend=before).tolist()
 
 
-def target_for(ends: _Totals, target_bytes: int, count_min: int) -> int:
+def target_for(ends: _Totals, target_bytes: int, count_min: int, empty_bytes: int) -> int:
     """The target, of ``target_bytes`` at most, that gives a split enough shards of like sizes.
 
     Enough are ``count_min``, or one for each sample where there are fewer samples. Where
@@ -77,14 +76,19 @@ def target_for(ends: _Totals, target_bytes: int, count_min: int) -> int:
         ends: Running totals of the samples' sizes in the order of the samples.
         target_bytes: As for `larder.shards.packing.plan_shards`.
         count_min: Shards that there should be.
+        empty_bytes: Bytes of a shard without samples.
     """
     wanted = min(count_min, len(ends))
-    if count_shards(ends, target_bytes, wanted) >= wanted:
+
+    def count(tried_bytes: int, most: int) -> int:
+        return count_shards(ends, tried_bytes, most, empty_bytes)
+
+    if count(target_bytes, wanted) >= wanted:
         return target_bytes
     # The smallest target with too few shards, less a byte.
-    largest = _smallest(target_bytes, lambda tried: count_shards(ends, tried, wanted) < wanted) - 1
-    count = count_shards(ends, largest, len(ends))
-    return _smallest(largest, lambda tried: count_shards(ends, tried, count + 1) <= count)
+    largest = _smallest(target_bytes, lambda tried: count(tried, wanted) < wanted) - 1
+    shards = count(largest, len(ends))
+    return _smallest(largest, lambda tried: count(tried, shards + 1) <= shards)
 
 
 def _smallest(most: int, holds: Callable[[int], bool]) -> int:
@@ -92,9 +96,9 @@ def _smallest(most: int, holds: Callable[[int], bool]) -> int:
     return bisect_left(range(1, most), True, key=holds) + 1
 
 
-def count_shards(ends: _Totals, target_bytes: int, most: int) -> int:
+def count_shards(ends: _Totals, target_bytes: int, most: int, empty_bytes: int) -> int:
     """How many shards `larder.shards.packing.plan_shards` fills; counted up to ``most``."""
-    room = target_bytes - len(tar.END)
+    room = target_bytes - empty_bytes
     row = count = filled = 0
     while row < len(ends) and count < most:
         fitting = int(np.searchsorted(ends, filled + room, side="right"))

@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
-from larder.config.urls import check_endpoint, check_region, check_url
+from larder.config.urls import check_endpoint, check_region, check_url, parse_url
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
 from larder.store.keys import check_path_key, object_url
 from larder.store.retry import RetryPolicy, RetryStore
@@ -28,7 +27,6 @@ __all__ = [
     "open_store",
 ]
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _DEFAULT_POLICY = RetryPolicy()
 
 
@@ -60,8 +58,7 @@ def open_store(
         check_endpoint(endpoint, where="endpoint")
     if region:
         check_region(region, where="region")
-    match = _SCHEME.fullmatch(url)
-    scheme, rest = (match[1].lower(), match[2]) if match else ("", url)
+    scheme, rest = parse_url(url)
     store: Store
     if scheme == "memory":
         store = _open_memory(rest)
@@ -80,7 +77,7 @@ def local_path(store: Store, key: str) -> Path:
     """
     assert store.features.local_path, f"{store.url} has no paths"
     check_path_key(key, store.url)
-    return Path(store.url.removeprefix("file://") + key)
+    return Path(parse_url(store.url).rest + key)
 
 
 def _open_local(path: str) -> Store:

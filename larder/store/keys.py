@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from larder.errors import ObjectError
+from larder.limits import MAX_KEY_BYTES, MAX_NAME_BYTES
 from larder.temporary import TEMPORARY_PREFIX
 
 __all__ = ["TEMPORARY_PREFIX", "check_key", "check_path_key", "folder_prefix", "object_url"]
-
-_MOST_KEY_BYTES = 1024  # S3 and GCS alike
-_MOST_NAME_BYTES = 255  # Linux' NAME_MAX
 
 
 def object_url(store_url: str, key: str) -> str:
@@ -40,9 +38,9 @@ def check_key(key: str, store_url: str, *, prefix: str = "") -> bytes:
         raise _bad(key, store_url, "the key is not valid Unicode") from None
     if not raw:
         raise _bad(key, store_url, "the key is empty")
-    if size_bytes > _MOST_KEY_BYTES:
+    if size_bytes > MAX_KEY_BYTES:
         counted = f" with the prefix {prefix}" if prefix else ""
-        reason = f"the key has {size_bytes:,} bytes{counted}, more than 1,024"
+        reason = f"the key has {size_bytes:,} bytes{counted}, more than {MAX_KEY_BYTES:,}"
         raise _bad(key, store_url, reason)
     return raw
 
@@ -71,8 +69,8 @@ def _why_no_name(segment: bytes) -> str:
         return "a path cannot have an empty segment, or begin or end with /"
     if segment in (b".", b".."):
         return f"the segment {segment.decode()!r} means another directory in a path"
-    if len(segment) > _MOST_NAME_BYTES:
-        return f"a segment has {len(segment)} bytes, more than the 255 of a file name"
+    if len(segment) > MAX_NAME_BYTES:
+        return f"a segment has {len(segment)} bytes, more than the {MAX_NAME_BYTES} of a file name"
     if segment.startswith(TEMPORARY_PREFIX.encode()):
         return f"names that begin with {TEMPORARY_PREFIX} are reserved"
     return ""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from larder.config.urls import parse_url
 from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError, StoreError
 from larder.store.keys import object_url
 
@@ -58,7 +59,7 @@ def local_error(error: OSError, store_url: str, key: str, *, writing: bool) -> L
 
 def _denied(store_url: str, key: str, text: str) -> LarderError:
     hint = "give this user permission"
-    if key and os.access(store_url.removeprefix("file://"), os.R_OK | os.X_OK):
+    if key and os.access(parse_url(store_url).rest, os.R_OK | os.X_OK):
         where = object_url(store_url, key)
         return ObjectError("object.unreadable", text, where=where, hint=hint)
     return StoreError("store.denied", text, where=store_url, hint=hint)

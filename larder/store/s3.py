@@ -25,7 +25,7 @@ from larder.errors import (
 from larder.store.base import Buffer, Features, ObjectInfo, Store
 from larder.store.etag_trust import etag_trust
 from larder.store.keys import check_key, folder_prefix
-from larder.store.s3_access import S3Access, is_plain
+from larder.store.s3_access import S3Access, has_boto3, is_plain
 from larder.store.s3_boto import BotoObjects
 from larder.store.s3_clients import lost_obstore
 from larder.store.s3_errors import REGION_UNTOLD, Answer, Call, s3_error
@@ -107,8 +107,13 @@ class S3Store(Store):
                     yield page
 
     def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Readable.head`. If the bucket is missing, so is the object."""
+        """See `larder.store.base.Readable.head`. If the bucket is missing, so is the object.
+
+        The storage class is set if boto3 is installed: obstore does not return it.
+        """
         objects, full, call = self._find(key)
+        if has_boto3():
+            objects = self._odd
         try:
             with self._told_region():
                 return objects.head(full, call)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from larder.config.urls import check_endpoint, check_region
+from larder.config.urls import ENDPOINT_VARIABLES, check_endpoint, check_region
 from larder.errors import ConfigError, StoreError
 from larder.store.s3_chain import Chain, asks_metadata, find_chain, no_credentials, without_boto3
 from larder.store.s3_clients import S3Clients, shared_clients
@@ -26,7 +26,7 @@ from larder.store.s3_errors import CREDENTIALS_HINT
 if TYPE_CHECKING:
     from obstore.store import S3Credential, S3Store
 
-__all__ = ["S3Access", "import_boto3", "is_loopback", "is_plain"]
+__all__ = ["S3Access", "has_boto3", "import_boto3", "is_loopback", "is_plain"]
 
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _CONNECT_SECONDS = 10
@@ -291,6 +291,11 @@ def import_boto3(purpose: str) -> Any:
     return boto3
 
 
+def has_boto3() -> bool:
+    """Whether boto3 is installed."""
+    return _boto3() is not None
+
+
 def is_loopback(endpoint: str) -> bool:
     """Whether the host of a URL is this machine."""
     host = urlsplit(endpoint).hostname or ""
@@ -315,7 +320,7 @@ def _environment_endpoint() -> str:
     Raises:
         ConfigError: It is not the URL of a server, or contains credentials.
     """
-    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+    for name in ENDPOINT_VARIABLES:
         if endpoint := os.environ.get(name, ""):
             check_endpoint(endpoint, where=f"environment variable {name}")
             return endpoint
@@ -368,7 +373,7 @@ def _has_configuration() -> bool:
     """Whether there are AWS profiles, and botocore to read them."""
     path = os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config"
     there = bool(os.environ.get("AWS_PROFILE")) or Path(path).expanduser().exists()
-    return there and _boto3() is not None
+    return there and has_boto3()
 
 
 def _aws_endpoint(region: str) -> str:

@@ -10,7 +10,7 @@ from larder.errors import LarderError
 from larder.store.base import Buffer, ObjectInfo
 from larder.store.s3_access import S3Access
 from larder.store.s3_errors import Answer, Call, s3_error, unanswered
-from larder.store.s3_read import S3Body, Span
+from larder.store.s3_read import S3Body, Span, storage_class
 
 __all__ = ["BotoObjects", "boto_errors"]
 
@@ -104,7 +104,16 @@ def _info(key: str, answer: dict[str, Any]) -> ObjectInfo:
     total = str(answer.get("ContentRange", "")).rpartition("/")[2]
     etag = str(answer.get("ETag", "")).strip('"')
     modified_us = round(answer["LastModified"].timestamp() * 1e6)
-    return ObjectInfo(key, int(total) if total.isdigit() else size_bytes, etag, modified_us)
+    return ObjectInfo(
+        key,
+        int(total) if total.isdigit() else size_bytes,
+        etag,
+        modified_us,
+        storage_class=storage_class(answer.get("StorageClass")),
+        generation=answer.get("VersionId"),
+        content_type=answer.get("ContentType"),
+        metadata=answer.get("Metadata", {}),
+    )
 
 
 def _chunks(body: Any, call: Call) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote, unquote_plus
 from xml.etree import ElementTree
@@ -20,10 +20,13 @@ from larder.errors import StoreError
 from larder.store.base import ObjectInfo
 from larder.store.s3_access import S3Access, import_boto3
 from larder.store.s3_errors import Answer, Call, answer_of_body, s3_error, unanswered
+from larder.store.s3_read import storage_class
 
 __all__ = ["S3Listing", "read_page"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_ENTRY = ("Key", "Size", "ETag", "LastModified", "StorageClass")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,30 +133,34 @@ def read_page(body: bytes, store_url: str) -> _Page:
         # expansion of entities.
         root = ElementTree.fromstring(body)  # noqa: S314
         space = root.tag.rpartition("ListBucketResult")[0]
+        tags = [space + name for name in _ENTRY]  # joined once per page
         token = ""
-        if _text(root, space, "IsTruncated") == "true":
-            token = _text(root, space, "NextContinuationToken")
-        return _Page([_object(item, space) for item in root.iter(f"{space}Contents")], token)
+        if _text(root, f"{space}IsTruncated") == "true":
+            token = _text(root, f"{space}NextContinuationToken")
+        return _Page([_object(item, tags) for item in root.iter(f"{space}Contents")], token)
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise StoreError(
             "store.refused", "the answer to a listing cannot be parsed", where=store_url
         ) from error
 
 
-def _object(item: ElementTree.Element, space: str) -> ObjectInfo:
-    modified = datetime.fromisoformat(_text(item, space, "LastModified"))
-    age = modified - _EPOCH
+def _object(item: ElementTree.Element, tags: list[str]) -> ObjectInfo:
+    # A listing has millions of these.
+    key, size, etag, modified, named = map(item.findtext, tags)
+    if key is None or size is None or modified is None:
+        raise LookupError
     return ObjectInfo(
         # "+" is a space: S3 itself uses form encoding.
-        key=unquote_plus(_text(item, space, "Key")),
-        size_bytes=int(_text(item, space, "Size")),
-        etag=(item.findtext(f"{space}ETag") or "").strip('"'),
-        modified_us=(age.days * 86_400 + age.seconds) * 1_000_000 + age.microseconds,
+        unquote_plus(key) if "%" in key or "+" in key else key,
+        int(size),
+        (etag or "").strip('"'),
+        (datetime.fromisoformat(modified) - _EPOCH) // _MICROSECOND,
+        "" if named == "STANDARD" else storage_class(named),
     )
 
 
-def _text(item: ElementTree.Element, space: str, name: str) -> str:
-    found = item.findtext(space + name)
+def _text(item: ElementTree.Element, tag: str) -> str:
+    found = item.findtext(tag)
     if found is None:
-        raise LookupError(name)
+        raise LookupError(tag)
     return found

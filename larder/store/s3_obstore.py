@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import obstore
@@ -14,14 +13,22 @@ from larder.errors import LarderError, ObjectError
 from larder.store.base import Buffer, ObjectInfo
 from larder.store.s3_access import S3Access
 from larder.store.s3_errors import Call, answer_of_text, s3_error, unanswered
-from larder.store.s3_read import S3Body, Span
+from larder.store.s3_read import S3Body, Span, storage_class
 
 if TYPE_CHECKING:
-    from obstore import GetOptions, PutMode
+    from obstore import GetOptions, GetResult, PutMode
 
 __all__ = ["NoRangesError", "ObstoreObjects"]
 
 _CHUNK_BYTES = 1 << 20
+_HEADERS = {
+    "Cache-Control",
+    "Content-Disposition",
+    "Content-Encoding",
+    "Content-Language",
+    "Content-Type",
+    "Storage-Class",
+}
 
 
 class NoRangesError(Exception):
@@ -41,8 +48,10 @@ class ObstoreObjects:
     def head(self, full_key: str, call: Call) -> ObjectInfo:
         """Describe an object."""
         with self._errors(call):
-            meta = obstore.head(self._access.obstore, full_key)
-        return _info(call.key, meta["size"], meta["e_tag"], meta["last_modified"])
+            # Not obstore.head(), which tells neither the storage class nor the metadata.
+            return _info(
+                call.key, obstore.get(self._access.obstore, full_key, options={"head": True})
+            )
 
     def open(self, full_key: str, call: Call, span: Span, if_match: str | None) -> S3Body:
         """Start reading a span of an object.
@@ -59,9 +68,8 @@ class ObstoreObjects:
             options["range"] = {"offset": span.offset}
         with self._errors(call):
             result = obstore.get(self._access.obstore, full_key, options=options)
-            meta = result.meta
+            info = _info(call.key, result)
             stream = result.stream(min_chunk_size=_CHUNK_BYTES)
-        info = _info(call.key, meta["size"], meta["e_tag"], meta["last_modified"])
         return S3Body(info, self._chunks(stream, call), lambda: None)
 
     def put(self, full_key: str, call: Call, data: Buffer, if_match: str | None) -> str:
@@ -116,5 +124,15 @@ class ObstoreObjects:
         return s3_error(answer, call) if answer else unanswered(text, call)
 
 
-def _info(key: str, size_bytes: int, etag: str | None, modified: datetime) -> ObjectInfo:
-    return ObjectInfo(key, size_bytes, (etag or "").strip('"'), round(modified.timestamp() * 1e6))
+def _info(key: str, result: GetResult) -> ObjectInfo:
+    meta, attributes = result.meta, result.attributes
+    return ObjectInfo(
+        key,
+        meta["size"],
+        (meta["e_tag"] or "").strip('"'),
+        round(meta["last_modified"].timestamp() * 1e6),
+        storage_class=storage_class(attributes.get("Storage-Class")),
+        generation=meta["version"],
+        content_type=attributes.get("Content-Type"),
+        metadata={name: text for name, text in attributes.items() if name not in _HEADERS},
+    )

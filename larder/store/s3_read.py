@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from larder.errors import ObjectError
 from larder.store.base import Buffer, ObjectInfo, Reader
 
-__all__ = ["S3Body", "S3Reader", "Span"]
+__all__ = ["S3Body", "S3Reader", "Span", "storage_class"]
+
+
+def storage_class(named: str | None) -> str:
+    """A storage class as S3 names it; empty for ``STANDARD``, which a HEAD leaves out."""
+    return "" if named is None or named == "STANDARD" else sys.intern(named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Checks that everything published is complete and correct: the final check of many tests.
 
 It reads what a reader would read and relies only on the files themselves: every document is checked
-by its own digest, every file by its length and sha256, every shard with `tarfile`, every part by
-the index and its CRC32C, every cache by its records.
+by its own digest, every file by its length and sha256, every part by the index and its CRC-32C as
+the format of its shard reads it back, every tar archive also with `tarfile`, every cache by its
+records.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ import hashlib
 import io
 import tarfile
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
-
-import google_crc32c
 
 from larder.cache.fields import KEY
 from larder.cache.file import open_file
@@ -27,6 +27,8 @@ from larder.errors import StoreError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SAMPLES, SHARDS
 from larder.readers.braces import expand
+from larder.samples.indexed import IndexedSample, read_index
+from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import CacheFile, VersionDocument, unseal
@@ -100,15 +102,19 @@ def check_version(root: Store, version: str) -> Published:
     document = read_version(root, version)
     assert document is not None, f"there is no version {version}"
     assert document.id == version
+    formats = {}
     for use in document.segments:
         segment = read_segment(root, use.id)
         assert segment is not None, f"there is no segment {use.id}"
         assert (segment.splits, segment.cache) == (document.splits, document.cache)
+        formats[use.id] = segment.shards
     with tempfile.TemporaryDirectory() as name:
-        return _check(root, document, Path(name))
+        return _check(root, document, formats, Path(name))
 
 
-def _check(root: Store, document: VersionDocument, folder: Path) -> Published:
+def _check(
+    root: Store, document: VersionDocument, formats: Mapping[str, str], folder: Path
+) -> Published:
     files = {}
     for file in document.files:
         data = bytes(root.get(file.path))
@@ -116,7 +122,7 @@ def _check(root: Store, document: VersionDocument, folder: Path) -> Published:
         files[file.role] = folder / f"{file.role}.parquet"
         files[file.role].write_bytes(data)
     shards = [row for batch in read_manifest(files["shards"], SHARDS) for row in batch.to_pylist()]
-    index = [row for batch in read_manifest(files["samples"], SAMPLES) for row in batch.to_pylist()]
+    index = _index(files["samples"])
     samples: dict[str, list[SampleContent]] = {split: [] for split in document.splits}
     sums = {}
     for shard in shards:
@@ -124,10 +130,15 @@ def _check(root: Store, document: VersionDocument, folder: Path) -> Published:
         data = bytes(root.get(key))
         _same(key, data, shard["bytes"], shard["sha256"])
         sums[key] = shard["sha256"]
-        names = (shard["segment"], shard["split"], shard["name"])
-        rows = [row for row in index if (row["segment"], row["split"], row["shard"]) == names]
-        assert len(rows) == shard["samples"], f"{key}: the index has {len(rows)} samples"
-        samples[shard["split"]] += _check_shard(key, data, rows)
+        indexed = index.pop((shard["segment"], shard["split"], shard["name"]), [])
+        assert len(indexed) == shard["samples"], f"{key}: the index has {len(indexed)} samples"
+        if indexed:  # not one of a shard's other files
+            format_name = formats[shard["segment"]]
+            samples[shard["split"]] += _check_shard(root, key, format_name, indexed)
+            if format_name == "webdataset":
+                _check_archive(key, data, indexed)
+    assert not index, f"the shards {sorted(index)} are not listed"
+    _check_files(shards, formats)
     _check_splits(document, shards, samples)
     _check_listing(root, document, sums)
     _check_caches(root, document, samples, folder)
@@ -141,25 +152,47 @@ def _same(key: str, data: bytes, size_bytes: int, sha256: str) -> None:
     assert hashlib.sha256(data).hexdigest() == sha256, f"{key} is not what was published"
 
 
-def _check_shard(key: str, data: bytes, rows: list[dict[str, Any]]) -> list[SampleContent]:
+def _index(path: Path) -> dict[tuple[str, str, str], list[IndexedSample]]:
+    """The samples of each shard, by its segment, split and name."""
+    found = defaultdict(list)
+    for batch in read_manifest(path, SAMPLES):
+        places = (batch.column(name).to_pylist() for name in ("segment", "split", "shard"))
+        for *place, sample in zip(*places, read_index([batch]), strict=True):
+            found[tuple(place)].append(sample)
+    return found
+
+
+def _check_shard(
+    root: Store, key: str, format_name: str, samples: list[IndexedSample]
+) -> list[SampleContent]:
+    found = []
+    with shard_format(format_name).open(root, key) as reader:
+        for sample in samples:
+            content = SampleContent(sample.key, reader.read(sample))
+            assert content.label == sample.label, f"{key}: {sample.key} has another label"
+            found.append(content)
+    return found
+
+
+def _check_archive(key: str, data: bytes, samples: list[IndexedSample]) -> None:
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         members = {member.name: member.offset_data for member in archive}
-    found = []
-    for row in rows:
-        parts = {}
-        for part in row["parts"]:
-            name = f"{row['key']}.{part['ext']}"
-            assert members.pop(name) == part["offset"], f"{key}: {name} is at another offset"
-            body = data[part["offset"] : part["offset"] + part["length"]]
-            assert google_crc32c.value(body) == part["crc32c"], (
-                f"{key}: {name} has another checksum"
-            )
-            parts[part["ext"]] = body
-        sample = SampleContent(row["key"], parts)
-        assert sample.label == row["label"]
-        found.append(sample)
+    for sample in samples:
+        for part in sample.parts:
+            name = f"{sample.key}.{part.ext}"
+            assert members.pop(name) == part.offset, f"{key}: {name} is at another offset"
     assert not members, f"{key}: not in the index: {sorted(members)}"
-    return found
+
+
+def _check_files(files: list[dict[str, Any]], formats: Mapping[str, str]) -> None:
+    """Every shard has the files of its format, in their order."""
+    wanted = [
+        (file["segment"], file["split"], name)
+        for file in files
+        if file["samples"]
+        for name in shard_format(formats[file["segment"]]).file_names(file["name"])
+    ]
+    assert [(file["segment"], file["split"], file["name"]) for file in files] == wanted
 
 
 def _check_splits(
@@ -169,9 +202,10 @@ def _check_splits(
 ) -> None:
     for split, facts in document.splits.items():
         own = [shard for shard in shards if shard["split"] == split]
-        paths = [layout.shard_key(shard["segment"], split, shard["name"]) for shard in own]
+        firsts = [shard for shard in own if shard["samples"]]
+        paths = [layout.shard_key(shard["segment"], split, shard["name"]) for shard in firsts]
         assert list(chain.from_iterable(map(expand, facts.patterns))) == paths
-        assert facts.shards == len(own)
+        assert facts.shards == len(firsts)
         assert facts.bytes == sum(shard["bytes"] for shard in own)
         assert facts.samples == len(samples[split])
     assert {shard["split"] for shard in shards} <= set(document.splits)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from larder.config.models import Location
+from larder.config.urls import parse_url
 
 __all__ = ["Cost", "estimate_cost"]
 
@@ -33,7 +34,7 @@ class Cost:
 
 
 def _is_aws(location: Location) -> bool:
-    return location.url.startswith("s3://") and not location.endpoint
+    return parse_url(location.url).scheme == "s3" and not location.endpoint
 
 
 def estimate_cost(

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.config.urls import parse_url
 from larder.errors import Failure, ObjectError
+from larder.limits import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES
 from larder.samples.columns import column_texts
 from larder.samples.grouping import may_be_part
 from larder.store.base import Store
@@ -22,10 +24,6 @@ from larder.store.keys import TEMPORARY_PREFIX, check_path_key
 __all__ = ["Storage", "Unfit", "unfit_keys"]
 
 _MOST_SHOWN = 1_000
-_MOST_KEY_BYTES = 1024
-_MOST_PATH_BYTES = 4095
-"""Linux' PATH_MAX, less the zero at the end."""
-_MOST_NAME_BYTES = 255
 _DRAFT_BYTES = 64
 """More than the name under which a file is written until it is whole."""
 
@@ -58,7 +56,7 @@ class Storage:
     def of(store: Store) -> Storage:
         """That of a store."""
         path = store.features.local_path
-        _, _, rest = store.url.partition("://")
+        rest = parse_url(store.url).rest
         prefix = rest if path else rest.partition("/")[2]
         return Storage(store.url, len(prefix.encode(errors="surrogateescape")), path)
 
@@ -66,21 +64,21 @@ class Storage:
         """Why this store cannot have a key, as a clause; None if it can."""
         size_bytes = self.prefix_bytes + len(key.encode())
         if not self.path:
-            return _too_long("the key", size_bytes, _MOST_KEY_BYTES)
+            return _too_long("the key", size_bytes, MAX_KEY_BYTES)
         try:
             check_path_key(key, self.url)
         except ObjectError as error:
             return error.message
         name_bytes = len(key.rpartition("/")[2].encode())
         longest = max(size_bytes, size_bytes - name_bytes + _DRAFT_BYTES)
-        return _too_long("the path", longest, _MOST_PATH_BYTES)
+        return _too_long("the path", longest, MAX_PATH_BYTES)
 
     def suspicious(self, keys: pa.Array, prefix: str) -> pa.Array:
         """Which keys may be too long, or otherwise unfit, once ``prefix`` is before them."""
         before = self.prefix_bytes + len(prefix.encode())
         if not self.path:
-            return pc.greater(pc.binary_length(keys), _MOST_KEY_BYTES - before)
-        room = min(_MOST_NAME_BYTES, _MOST_PATH_BYTES - before - _DRAFT_BYTES)
+            return pc.greater(pc.binary_length(keys), MAX_KEY_BYTES - before)
+        room = min(MAX_NAME_BYTES, MAX_PATH_BYTES - before - _DRAFT_BYTES)
         ours = pc.match_substring(keys, TEMPORARY_PREFIX)
         return pc.or_(pc.greater(pc.binary_length(keys), room), ours)
 

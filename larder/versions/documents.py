@@ -99,10 +99,14 @@ class CacheFacts:
 
 @dataclass(frozen=True, slots=True)
 class SegmentDocument:
-    """segment.json: an immutable, complete set of shards, indexes and cache files."""
+    """segment.json: an immutable, complete set of shards, indexes and cache files.
+
+    ``shards`` is the name of their format.
+    """
 
     dataset: str
     id: str
+    shards: str
     splits: Mapping[str, SplitFacts]
     classes: tuple[str, ...]
     files: tuple[FileFacts, ...]

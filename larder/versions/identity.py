@@ -21,15 +21,18 @@ from larder.versions.documents import CacheFacts, SegmentUse
 
 __all__ = ["FORMATS", "content_digest", "inputs_digest", "segment_id", "version_id"]
 
-FORMATS = {"grouping": 1, "webdataset": 1, "cache": 1, "manifest": 1}
-"""Versions of the formats whose bytes follow from the inputs: a new one causes a rebuild."""
+FORMATS = {"grouping": 1, "cache": 1, "manifest": 1}
+"""Versions of the formats whose bytes follow from the inputs: a new one causes a rebuild.
+
+The version of the shards' format is an argument.
+"""
 
 
 def _digest(kind: str, value: Any) -> str:
     return hashlib.sha256(f"larder-{kind}-1\n".encode() + canonical_json(value)).hexdigest()
 
 
-def _shape(dataset: Dataset) -> dict[str, Any]:
+def _shape(dataset: Dataset, shards_version: int) -> dict[str, Any]:
     shape = dataset.model_dump(
         mode="json", include={"name", "splits", "labels", "shards", "on_bad_key", "on_bad_sample"}
     )
@@ -41,10 +44,17 @@ def _shape(dataset: Dataset) -> dict[str, Any]:
     else:
         shape["splits"] = ["globs", *splits.items()]
     cache = dataset.cache.model_dump(mode="json") if dataset.cache else None
-    return {**shape, "validate": dataset.validation, "cache": cache, "formats": FORMATS}
+    formats = {**FORMATS, dataset.shards.format: shards_version}
+    return {**shape, "validate": dataset.validation, "cache": cache, "formats": formats}
 
 
-def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[str, str]) -> str:
+def inputs_digest(
+    dataset: Dataset,
+    inventory_digest: str,
+    label_files: Mapping[str, str],
+    *,
+    shards_version: int,
+) -> str:
     """The inputs digest, 64 hex digits.
 
     Fields that do not shape samples are left out: URLs, regions, mirror, description, experiment.
@@ -53,8 +63,9 @@ def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[
         dataset: The dataset as configured.
         inventory_digest: Digest of the ordered keys, sizes and etags.
         label_files: By split, the sha256 of its label file.
+        shards_version: Version of the format of its shards.
     """
-    return _digest("inputs", [_shape(dataset), inventory_digest, dict(label_files)])
+    return _digest("inputs", [_shape(dataset, shards_version), inventory_digest, dict(label_files)])
 
 
 def segment_id(
@@ -62,6 +73,8 @@ def segment_id(
     arrangement_digest: str,
     classes: Sequence[str],
     targets: Mapping[str, int] | None = None,
+    *,
+    shards_version: int,
 ) -> str:
     """The segment ID, 32 hex digits.
 
@@ -72,8 +85,9 @@ def segment_id(
         targets: By split, the size of shards if it is not ``shards.bytes``: the effect of
             ``shards.count_min``, which is not covered itself, so that setting it without effect
             rebuilds nothing.
+        shards_version: Version of the format of its shards.
     """
-    shape = _shape(dataset)
+    shape = _shape(dataset, shards_version)
     shape["shards"].pop("count_min", None)
     value = [shape, arrangement_digest, list(classes)]
     return _digest("segment", [*value, sorted(targets.items())] if targets else value)[:32]

@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.shards import tar
+from larder.shards.formats import FORMATS
 from larder.shards.model import Sample, ShardPlan, label_bytes, read_samples
 from larder.shards.packing import batch_shards, brace_pattern, plan_shards
-from larder.shards.sizes import sample_sizes, split_sizes
+from larder.shards.sizes import content_sizes, split_sizes
 from larder.shards.totals import RunningTotals, target_for
+
+WEBDATASET = FORMATS["webdataset"]
 
 sizes = st.lists(st.integers(512, 5000), max_size=40)
 split_names = st.sampled_from(["train", "validation", "test"])
@@ -50,7 +53,7 @@ sample_orders = st.lists(rows, max_size=20).map(lambda each: sorted(each, key=la
 def test_every_row_is_in_one_shard_in_order(
     content: list[tuple[str, list[int]]], target_bytes: int
 ) -> None:
-    plans = list(plan_shards(content, target_bytes, "digits"))
+    plans = list(plan_shards(content, target_bytes, "digits", WEBDATASET))
     all_rows = [(split, size) for split, group in content for size in group]
     row = 0
     for plan in plans:
@@ -68,7 +71,7 @@ def test_every_row_is_in_one_shard_in_order(
 def test_shards_are_filled_before_the_next_begins(
     content: list[tuple[str, list[int]]], target_bytes: int
 ) -> None:
-    plans = list(plan_shards(content, target_bytes, "digits"))
+    plans = list(plan_shards(content, target_bytes, "digits", WEBDATASET))
     all_sizes = [size for _, group in content for size in group]
     for plan, following in pairwise(plans):
         if plan.split == following.split:
@@ -87,12 +90,12 @@ def test_plans_do_not_depend_on_how_the_sizes_arrive(
         for split, group in content
         for start in range(0, len(group), step)
     ]
-    plans = list(plan_shards(content, target_bytes, "digits"))
-    assert list(plan_shards(iter(pieces), target_bytes, "digits")) == plans
+    plans = list(plan_shards(content, target_bytes, "digits", WEBDATASET))
+    assert list(plan_shards(iter(pieces), target_bytes, "digits", WEBDATASET)) == plans
 
 
 def _filled(group: list[int], target_bytes: int) -> list[ShardPlan]:
-    return list(plan_shards([("train", group)], target_bytes, "d"))
+    return list(plan_shards([("train", group)], target_bytes, "d", WEBDATASET))
 
 
 def _fitted(content: list[tuple[str, list[int]]], target_bytes: int, least: int) -> dict[str, int]:
@@ -100,7 +103,8 @@ def _fitted(content: list[tuple[str, list[int]]], target_bytes: int, least: int)
         totals = RunningTotals(content, Path(folder) / "totals")
         assert list(totals.sizes()) == [(split, group) for split, group in content if group]
         return {
-            split: target_for(ends, target_bytes, least) for split, ends in totals.of_split.items()
+            split: target_for(ends, target_bytes, least, WEBDATASET.empty_bytes)
+            for split, ends in totals.of_split.items()
         }
 
 
@@ -111,7 +115,7 @@ def test_every_split_gets_as_many_shards_as_it_should(
     content: list[tuple[str, list[int]]], target_bytes: int, least: int
 ) -> None:
     targets = _fitted(content, target_bytes, least)
-    plans = list(plan_shards(content, target_bytes, "d", targets=targets))
+    plans = list(plan_shards(content, target_bytes, "d", WEBDATASET, targets=targets))
     row = 0
     for split, group in content:
         own = [plan for plan in plans if plan.split == split]
@@ -150,7 +154,10 @@ def test_no_shard_is_left_with_a_few_samples(samples: int, least: int, target_by
     random = Random(samples)
     group = [512 * (2 + random.randrange(9)) for _ in range(samples)]
     targets = _fitted([("train", group)], target_bytes, least)
-    rows = [plan.rows for plan in plan_shards([("train", group)], 10**9, "d", targets=targets)]
+    rows = [
+        plan.rows
+        for plan in plan_shards([("train", group)], 10**9, "d", WEBDATASET, targets=targets)
+    ]
     assert len(rows) >= least
     assert min(rows) > 0.8 * max(rows)
 
@@ -168,7 +175,8 @@ def test_the_size_does_not_depend_on_how_the_sizes_arrive(
     with tempfile.TemporaryDirectory() as folder:
         totals = RunningTotals(pieces, Path(folder) / "totals")
         found = {
-            split: target_for(ends, target_bytes, least) for split, ends in totals.of_split.items()
+            split: target_for(ends, target_bytes, least, WEBDATASET.empty_bytes)
+            for split, ends in totals.of_split.items()
         }
     assert found == _fitted(content, target_bytes, least)
 
@@ -177,7 +185,7 @@ def test_the_size_does_not_depend_on_how_the_sizes_arrive(
 def test_batches_hold_all_shards_in_order(
     content: list[tuple[str, list[int]]], target_bytes: int, batch_bytes: int
 ) -> None:
-    plans = list(plan_shards(content, target_bytes, "digits"))
+    plans = list(plan_shards(content, target_bytes, "digits", WEBDATASET))
     batches = batch_shards(plans, batch_bytes)
     assert [plan for batch in batches for plan in batch.shards] == plans
     assert [batch.index for batch in batches] == list(range(len(batches)))
@@ -193,7 +201,7 @@ def test_batches_hold_all_shards_in_order(
 def test_rows_of_a_batch_are_contiguous_whatever_stands_already(
     found: list[tuple[str, list[int]]], target: int, batch_bytes: int, data: st.DataObject
 ) -> None:
-    plans = list(plan_shards(found, target, "d"))
+    plans = list(plan_shards(found, target, "d", WEBDATASET))
     missing = [plan for plan in plans if data.draw(st.booleans())]
     batches = batch_shards(missing, batch_bytes)
     assert [plan for batch in batches for plan in batch.shards] == missing
@@ -217,8 +225,12 @@ def test_sizes_by_column_are_those_of_the_members(content: list[dict], start: in
     batch = pa.RecordBatch.from_pylist(content, schema=SAMPLE_ORDER).slice(start)
     samples = list(read_samples([batch]))
     expected = [_size(sample) for sample in samples]
-    assert sample_sizes(batch).tolist() == expected
-    by_split = [(split, size) for split, group in split_sizes([batch]) for size in group]
+    assert WEBDATASET.sample_sizes(batch).tolist() == expected
+    by_split = [
+        (split, size)
+        for split, group in split_sizes([batch], WEBDATASET.sample_sizes)
+        for size in group
+    ]
     assert by_split == [(s.split, size) for s, size in zip(samples, expected, strict=True)]
 
 
@@ -237,3 +249,15 @@ def _size(sample: Sample) -> int:
     if sample.label is not None:
         sizes.append(tar.member_size(f"{sample.key}.cls", len(label_bytes(sample.label))))
     return sum(sizes)
+
+
+@given(sample_orders, st.integers(0, 5))
+def test_estimates_are_the_sums_of_contents(content: list[dict], start: int) -> None:  # type: ignore[type-arg]
+    batch = pa.RecordBatch.from_pylist(content, schema=SAMPLE_ORDER).slice(start)
+    expected = [
+        sum(part.size_bytes for part in sample.parts)
+        + (0 if sample.label is None else len(label_bytes(sample.label)))
+        or 1
+        for sample in read_samples([batch])
+    ]
+    assert content_sizes(batch).tolist() == expected

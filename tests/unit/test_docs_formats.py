@@ -63,9 +63,9 @@ def test_columns_are_those_of_the_manifests(name: str, schema: pa.Schema) -> Non
 
 def test_parts_are_those_of_the_samples() -> None:
     (text,) = re.findall(r"`parts` holds structs of (.*): where", PAGE.replace("\n  ", " "))
-    stated = re.findall(r"`(\w+)` (\w+)", text)
+    stated = re.findall(r"`(\w+)` (\w+\??)", text)
     struct = SAMPLES.field("parts").type.value_type
-    assert stated == [(field.name, str(field.type)) for field in struct]
+    assert stated == [(field.name, str(field.type) + "?" * field.nullable) for field in struct]
 
 
 @pytest.mark.parametrize(

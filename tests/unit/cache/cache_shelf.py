@@ -13,6 +13,7 @@ from PIL import Image
 
 from larder.cache.records import Samples
 from larder.manifest.schemas import SAMPLES
+from larder.shards.ranges import PartReader
 from larder.store.memory import MemoryStore
 
 GAP = b"a header"
@@ -55,7 +56,10 @@ class Shelf:
 
     @property
     def samples(self) -> Samples:
-        return Samples(self.batches, self.store, "shards/{}".format)
+        return Samples(self.batches, self.open_shard)
+
+    def open_shard(self, name: str, store: Any = None) -> PartReader:
+        return PartReader(store or self.store, f"shards/{name}")
 
     def batches(self) -> list[pa.RecordBatch]:
         table = pa.Table.from_pylist(self.rows, SAMPLES)

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from cache_shelf import Shelf, encoded_image
 
-from larder.cache.fields import field_name, read_rows, sample_schema
+from larder.cache.fields import field_name, sample_schema
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.records import Samples, build_samples, sample_records
 from larder.cache.schema import Field
 from larder.cache.window import Making, in_order
 from larder.errors import FatalError, LarderError, ObjectError
+from larder.samples.indexed import read_index
 from larder.store.memory import forget
 
 AMPLE_BYTES = 1 << 30
@@ -91,11 +92,11 @@ def test_every_shard_is_read_once_in_one_pass(labelled: Shelf, tmp_path: Path) -
     class Spy:
         url = labelled.store.url
 
-        def open(self, key: str) -> Any:
+        def open(self, key: str, **options: Any) -> Any:
             opened.append(key)
-            return labelled.store.open(key)
+            return labelled.store.open(key, **options)
 
-    samples = Samples(labelled.batches, Spy(), "shards/{}".format)  # type: ignore[arg-type]
+    samples = Samples(labelled.batches, lambda name: labelled.open_shard(name, Spy()))
     build_samples(samples, "encoded", tmp_path / "a.mdb", limit_bytes=AMPLE_BYTES)
     assert opened == ["shards/0.tar", "shards/1.tar", "shards/2.tar"]
     opened.clear()
@@ -309,13 +310,13 @@ def test_progress_is_told_once_for_every_record(shelf: Shelf, tmp_path: Path) ->
 
 
 def test_rows_are_read_whatever_the_batches(labelled: Shelf) -> None:
-    samples = list(read_rows(labelled.batches()))
+    samples = list(read_index(labelled.batches()))
     assert [sample.key for sample in samples] == [row["key"] for row in labelled.rows]
     assert [[part._asdict() for part in sample.parts] for sample in samples] == [
         row["parts"] for row in labelled.rows
     ]
     sliced = [batch.slice(1) for batch in labelled.batches()]
-    assert next(read_rows(sliced)).parts == samples[1].parts
+    assert next(read_index(sliced)).parts == samples[1].parts
 
 
 def test_records_can_be_had_without_a_file(labelled: Shelf) -> None:

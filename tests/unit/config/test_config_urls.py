@@ -3,7 +3,7 @@
 import pytest
 
 from larder.config.secrets import shown
-from larder.config.urls import check_endpoint, check_url, endpoint_fault, url_fault
+from larder.config.urls import check_endpoint, check_url, endpoint_fault, parse_url, url_fault
 from larder.errors import CODES, ConfigError
 
 SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
@@ -176,3 +176,22 @@ def test_what_messages_repeat() -> None:
         "",
     ):
         assert shown(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "scheme", "rest", "is_directory"),
+    [
+        ("S3://bucket/a b/%20?x#y", "s3", "bucket/a b/%20?x#y", False),
+        ("memory://name", "memory", "name", False),
+        ("file:///dir/", "file", "/dir/", True),
+        ("/dir/a://b", "", "/dir/a://b", True),
+        ("C:/data", "", "C:/data", True),
+        ("s3:/bucket", "", "s3:/bucket", True),
+        ("line\nbreak", "", "line\nbreak", True),
+        ("s3://b/line\nbreak", "s3", "b/line\nbreak", False),
+        ("", "", "", True),
+    ],
+)
+def test_a_url_is_taken_apart(url: str, scheme: str, rest: str, is_directory: bool) -> None:
+    assert parse_url(url) == (scheme, rest)
+    assert parse_url(url).is_directory == is_directory

@@ -17,7 +17,7 @@ from larder.pipeline.copies import CopyReceipts
 from larder.pipeline.receipts import ShardReceipts, read_receipts
 from larder.pipeline.standing import standing_shards
 from larder.progress import NullProgress
-from larder.shards.model import NO_ROWS, ShardResult
+from larder.shards.model import NO_ROWS, ShardFile, ShardResult
 from larder.store import open_store
 from larder.store.base import Reader, Store
 from larder.store.recording import RecordingStore
@@ -44,7 +44,8 @@ def shards(root: Store, batch: str, numbers: Iterable[int], count: int = 3) -> N
         for number in numbers:
             name = f"d-train-{number:06d}.tar"
             etag = root.put(layout.shard_key("s", "train", name), b"shard").etag
-            receipts.add(ShardResult("train", name, 5, "0" * 64, NO_ROWS, etag=etag))
+            file = ShardFile(name, 5, "0" * 64, etag)
+            receipts.add(ShardResult("train", name, (file,), NO_ROWS))
 
 
 def copies(root: Store, folder: Path, batch: str, names: str, count: int = 3) -> None:

@@ -10,6 +10,7 @@ import pytest
 from larder.config.location import check_overlap
 from larder.errors import ConfigError, ProblemsError
 from larder.pipeline.settings import load_settings
+from larder.shards.formats import FORMATS
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -147,3 +148,23 @@ def test_a_bucket_is_no_directory(flag: str, url: str) -> None:
     assert str(caught.value) == (
         f"--{flag.replace('_', '-')}: a URL is not allowed here; name a directory of this machine"
     )
+
+
+def test_a_format_of_shards_is_one_of_the_registry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(CONFIGS, tmp_path / "configs")
+    file = tmp_path / "configs/datasets/files.yaml"
+    file.write_text("source: {url: data}\nshards:\n  format: webdatset\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        load_settings("files", config_dir=Path("configs"), environ={})
+    assert str(caught.value) == (
+        "configs/datasets/files.yaml:3: shards.format: expected webdataset, not 'webdatset'; "
+        "did you mean webdataset?"
+    )
+    monkeypatch.setitem(FORMATS, "other", FORMATS["webdataset"])
+    with pytest.raises(ConfigError, match="expected other or webdataset"):
+        load_settings("files", config_dir=Path("configs"), environ={})
+    chosen = load_settings("files", config_dir=Path("configs"), settings=["shards.format=other"])
+    assert chosen.dataset.shards.format == "other"

@@ -18,6 +18,7 @@ from PIL import Image
 from larder.errors import RetryableError
 from larder.limits import ByteBudget
 from larder.shards.build import STAGE, build_shard
+from larder.shards.formats import FORMATS
 from larder.shards.model import Part, Sample, ShardPlan, ShardResult, read_samples
 from larder.shards.packing import plan_shards
 from larder.shards.readahead import Reads, open_reads
@@ -25,6 +26,8 @@ from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.memory import forget
 from larder.testing.sample_orders import Content, order_samples
+
+WEBDATASET = FORMATS["webdataset"]
 
 
 def jpeg(shade: int, side: int = 32) -> bytes:
@@ -56,7 +59,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 def plan(store: Store, contents: list[Content]) -> tuple[ShardPlan, list[Sample]]:
     """One shard of all the contents."""
     batch = order_samples(store, contents)
-    (one,) = plan_shards(split_sizes([batch]), 10**9, "pets")
+    (one,) = plan_shards(split_sizes([batch], WEBDATASET.sample_sizes), 10**9, "pets", WEBDATASET)
     return one, list(read_samples([batch]))
 
 
@@ -70,8 +73,9 @@ def build(
     **options: Any,
 ) -> ShardResult:
     with open_reads(concurrency, memory_bytes) as reads:
-        writer = target.writer(planned[0].name)
-        return build_shard(planned[0], iter(planned[1]), source, writer, reads, **options)
+        return build_shard(
+            planned[0], iter(planned[1]), source, target.writer, reads, WEBDATASET, **options
+        )
 
 
 def names(store: Store) -> list[str]:
@@ -84,7 +88,10 @@ def test_the_result_tells_what_is_in_the_file(source: Store, target: Store) -> N
     data = target.get("pets-train-000000.tar")
     assert (result.name, result.split) == ("pets-train-000000.tar", "train")
     assert result.bytes == planned[0].bytes == len(data)
-    assert result.sha256 == hashlib.sha256(data).hexdigest()
+    (file,) = result.files
+    assert (file.name, file.bytes) == (result.name, len(data))
+    assert file.sha256 == hashlib.sha256(data).hexdigest()
+    assert file.etag == target.head(file.name).etag
     rows = result.samples.to_pylist()
     assert [row["key"] for row in rows] == [content.key for content in IMAGES]
     end = 0
@@ -115,7 +122,7 @@ def test_any_way_of_reading_gives_the_same_bytes(source: Store, target: Store) -
         for concurrency in (1, 2, 7)
         for memory_bytes in (1000, 100_000, 1 << 24)
     ]
-    assert {result.sha256 for result in results} == {results[0].sha256}
+    assert {result.files for result in results} == {results[0].files}
     assert all(result.samples == results[0].samples for result in results)
     assert results[0].written
 
@@ -142,13 +149,15 @@ def test_samples_are_taken_from_where_the_shard_before_stopped(
     source: Store, target: Store
 ) -> None:
     batch = order_samples(source, IMAGES)
-    plans = list(plan_shards(split_sizes([batch]), 20_000, "pets"))
+    plans = list(
+        plan_shards(split_sizes([batch], WEBDATASET.sample_sizes), 20_000, "pets", WEBDATASET)
+    )
     assert len(plans) > 2
     samples = read_samples([batch])
     keys: list[str] = []
     with open_reads(1, 1 << 20) as reads:
         for each in plans:
-            result = build_shard(each, samples, source, target.writer(each.name), reads)
+            result = build_shard(each, samples, source, target.writer, reads, WEBDATASET)
             assert result.bytes == each.bytes <= 20_000
             keys += result.samples.column("key").to_pylist()
     assert keys == [content.key for content in IMAGES]
@@ -178,7 +187,7 @@ def test_all_failures_are_reported_and_nothing_is_written(
         ("train/cat/007.jpg", "object.changed"),
         ("train/cat/007.json", "object.missing"),
     ]
-    assert (result.bytes, result.sha256, result.samples.num_rows) == (0, "", 0)
+    assert (result.bytes, result.files, result.samples.num_rows) == (0, (), 0)
     assert not result.written
     assert names(target) == []
 
@@ -231,7 +240,7 @@ def test_undecodable_images_fail_or_are_left_out(
     assert not any("on_bad_sample" in failure.message for failure in skipped.omitted)
     assert all(failure.key in failure.message for failure in skipped.omitted)
     undisturbed = build(plan(source, IMAGES), source, target, **limits)
-    assert skipped.sha256 == undisturbed.sha256
+    assert skipped.files == undisturbed.files
     assert skipped.samples == undisturbed.samples
 
 
@@ -342,6 +351,7 @@ def test_the_budget_is_whole_again_after_every_end(source: Store, target: Store)
     with open_reads(3, 1) as threads:
         reads = Reads(threads.executor, 6, budget)
         for _ in range(3):
-            writer = target.writer(shard.name)
-            assert build_shard(shard, iter(samples), source, writer, reads).failures
+            assert build_shard(
+                shard, iter(samples), source, target.writer, reads, WEBDATASET
+            ).failures
     assert budget.try_acquire(5000) == 5000

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from column_format import Columns
 
+from larder.shards.formats import FORMATS
 from larder.shards.model import ShardPlan
 from larder.shards.packing import batch_shards, brace_pattern, plan_shards
+
+WEBDATASET = FORMATS["webdataset"]
 
 
 def test_shards_are_named_and_counted_by_split_and_rows_over_all() -> None:
     sizes = [("train", [1024, 1024, 1024]), ("test", []), ("validation", [9000, 1024])]
-    assert list(plan_shards(sizes, 3072, "imagenet")) == [
+    assert list(plan_shards(sizes, 3072, "imagenet", WEBDATASET)) == [
         ShardPlan("train", 0, "imagenet-train-000000.tar", 0, 2, 3072),
         ShardPlan("train", 1, "imagenet-train-000001.tar", 2, 1, 2048),
         ShardPlan("validation", 0, "imagenet-validation-000000.tar", 3, 1, 10024),
@@ -28,13 +32,22 @@ def test_plans_come_as_soon_as_a_shard_is_full() -> None:
             asked.append(number)
             yield 1024
 
-    plans = plan_shards([("train", sizes())], 2048, "x")
+    plans = plan_shards([("train", sizes())], 2048, "x", WEBDATASET)
     next(plans)
     assert len(asked) == 2
 
 
+def test_names_say_how_many_shards_a_split_has_where_the_format_wants_that() -> None:
+    sizes = [("train", [400, 400]), ("train", [400]), ("test", []), ("validation", [9000])]
+    assert [plan.name for plan in plan_shards(sizes, 800, "d", Columns())] == [
+        "d-train-00000-of-00002.cols",
+        "d-train-00001-of-00002.cols",
+        "d-validation-00000-of-00001.cols",
+    ]
+
+
 def test_no_shards_make_no_batches() -> None:
-    assert list(plan_shards([("train", [])], 1000, "x")) == []
+    assert list(plan_shards([("train", [])], 1000, "x", WEBDATASET)) == []
     assert batch_shards([], 1000) == []
 
 
@@ -42,7 +55,7 @@ def test_no_shards_make_no_batches() -> None:
     ("batch_rows", "shards"), [(None, [6]), (20, [2, 2, 2]), (29, [2, 2, 2]), (9, [1] * 6)]
 )
 def test_a_batch_ends_at_its_rows_too(batch_rows: int | None, shards: list[int]) -> None:
-    plans = list(plan_shards([("train", [1024] * 60)], 11 * 1024, "x"))
+    plans = list(plan_shards([("train", [1024] * 60)], 11 * 1024, "x", WEBDATASET))
     assert [plan.rows for plan in plans] == [10] * 6
     batches = batch_shards(plans, 10**9, batch_rows=batch_rows)
     assert [len(batch.shards) for batch in batches] == shards
@@ -58,7 +71,14 @@ def test_a_batch_ends_at_its_rows_too(batch_rows: int | None, shards: list[int])
         ([0, 1, 2, 3], "d-train-{000000..000003}.tar"),
         ([0, 2], "d-train-{000000,000002}.tar"),
         ([0, 1, 3], "d-train-{{000000..000001},000003}.tar"),
+        ([10, 20], "d-train-{000010,000020}.tar"),
+        ([999_999, 1_000_000, 1_000_001], "d-train-{999999,{1000000..1000001}}.tar"),
     ],
 )
 def test_patterns(numbers: list[int], pattern: str) -> None:
     assert brace_pattern([f"d-train-{number:06d}.tar" for number in numbers]) == pattern
+
+
+def test_a_pattern_of_names_with_their_number() -> None:
+    names = [f"d-2-train-{number:05d}-of-00012.rec" for number in (0, 1, 2, 10)]
+    assert brace_pattern(names) == "d-2-train-{{00000..00002},00010}-of-00012.rec"

@@ -9,10 +9,11 @@ import time
 import uuid
 from pathlib import Path
 
+import boto3
 import pytest
 
 from larder.errors import ConfigError, LarderError, StoreError
-from larder.store import open_store
+from larder.store import ObjectInfo, open_store
 from larder.store.s3_access import is_loopback, is_plain
 from larder.store.s3_write import part_size_bytes
 from larder.testing.servers import S3Server
@@ -119,7 +120,7 @@ def test_reading_with_keys_of_the_environment_needs_obstore_alone(
 import sys
 sys.modules["boto3"] = sys.modules["botocore"] = sys.modules["urllib3"] = None
 from larder.errors import ConfigError
-from larder.store import open_store
+from larder.store import ObjectInfo, open_store
 store = open_store({url!r})
 store.put("b", b"1")
 with store.open("a") as reader:
@@ -141,7 +142,7 @@ assert not heavy, heavy
 def test_a_process_ends_well(rclone_server: S3Server, url: str) -> None:
     script = f"""
 from concurrent.futures import ThreadPoolExecutor
-from larder.store import open_store
+from larder.store import ObjectInfo, open_store
 store = open_store({url!r})
 with ThreadPoolExecutor(8) as pool:
     list(pool.map(lambda n: store.put(str(n), bytes(100_000)), range(50)))
@@ -247,3 +248,38 @@ def test_a_credential_with_a_line_break_is_named(
         open_store("s3://bucket/x", endpoint="http://127.0.0.1:9", retry=None).get("a")
     assert caught.value.where == f"environment variable {name}"
     assert "hunt" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["a", "a//b"])
+def test_an_object_is_told_of_with_its_storage_class_and_metadata(
+    moto_server: S3Server, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    moto_server.create_bucket(BUCKET)
+    prefix = uuid.uuid4().hex
+    client = boto3.client("s3", endpoint_url=moto_server.endpoint)
+    for name, storage_class in ((key, "GLACIER_IR"), ("z", "STANDARD")):
+        client.put_object(
+            Bucket=BUCKET,
+            Key=f"{prefix}/{name}",
+            Body=b"1",
+            StorageClass=storage_class,
+            ContentType="image/jpeg",
+            Metadata={"Camera": "one", "lens": "two"},
+        )
+    client.close()
+    store = open_store(f"s3://{BUCKET}/{prefix}", endpoint=moto_server.endpoint, retry=None)
+    listed = next(store.list())
+    assert [info.storage_class for info in listed] == ["GLACIER_IR", ""]
+    assert [info.metadata for info in listed] == [None, None]
+    assert [store.head(name).storage_class for name in (key, "z")] == ["GLACIER_IR", ""]
+
+    def check(info: ObjectInfo) -> None:
+        assert info.content_type == "image/jpeg"
+        assert info.metadata == {"camera": "one", "lens": "two"}
+        assert (info.key, info.checksum) == (key, None)
+
+    check(store.head(key))
+    check(store.open(key).info)
+    if key == "a":
+        monkeypatch.setitem(sys.modules, "boto3", None)
+        check(store.head(key))

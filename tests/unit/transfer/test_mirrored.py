@@ -78,6 +78,14 @@ def test_what_was_not_copied_is_not_there(mirror: Mirror) -> None:
         assert code_of(lambda call=call: call("other")) == "object.missing"
 
 
+def test_a_listing_shows_the_copies_alone(mirror: Mirror, store: Store) -> None:
+    store.put("other", b"of another run")
+    listed = [info for page in mirror.list() for info in page]
+    assert listed == [mirror.head("e"), mirror.head("k")]
+    assert [info.key for page in mirror.list("k") for info in page] == ["k"]
+    assert list(mirror.list(start_after="k")) == []
+
+
 def test_the_same_bytes_written_again_are_the_same_copy(mirror: Mirror, store: Store) -> None:
     store.put("k", DATA)
     assert mirror.get("k") == DATA

@@ -6,6 +6,7 @@ import json
 import threading
 import uuid
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -13,7 +14,7 @@ from larder.config.models import Dataset
 from larder.errors import DamageError
 from larder.store import open_store
 from larder.store.base import Store
-from larder.versions import layout
+from larder.versions import identity, layout
 from larder.versions.documents import (
     CacheFacts,
     CacheFile,
@@ -23,7 +24,7 @@ from larder.versions.documents import (
     parse_document,
     seal,
 )
-from larder.versions.identity import content_digest, inputs_digest, segment_id, version_id
+from larder.versions.identity import content_digest, version_id
 from larder.versions.publish import (
     find_prepared,
     move_tag,
@@ -32,6 +33,9 @@ from larder.versions.publish import (
     read_version,
     remember_inputs,
 )
+
+inputs_digest = partial(identity.inputs_digest, shards_version=1)
+segment_id = partial(identity.segment_id, shards_version=1)
 
 VERSION = VersionDocument(
     dataset="d",
@@ -146,6 +150,14 @@ def test_only_fields_that_shape_samples_count(field: str, value: object, counts:
     changed = dataset(**{field: value})
     assert (inputs_digest(dataset(), "d", {}) != inputs_digest(changed, "d", {})) is counts
     assert (segment_id(dataset(), "d", []) != segment_id(changed, "d", [])) is counts
+
+
+def test_the_version_of_the_shards_format_counts() -> None:
+    other = identity.inputs_digest(dataset(), "d", {}, shards_version=2)
+    assert other != inputs_digest(dataset(), "d", {})
+    assert identity.segment_id(dataset(), "d", [], shards_version=2) != segment_id(
+        dataset(), "d", []
+    )
 
 
 def test_a_least_number_of_shards_counts_by_the_sizes_it_leads_to() -> None:

@@ -7,32 +7,58 @@ library's documentation; the tar bytes are those of `larder.shards.tar`.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from operator import attrgetter
 
 import google_crc32c
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from larder.errors import Failure, ObjectError
 from larder.shards import tar
-from larder.shards.fetch import Body, stream
-from larder.shards.model import LABEL_EXT, Sample, label_bytes
+from larder.shards.fetch import Body
+from larder.shards.members import members, streamed_members
+from larder.shards.model import Sample
 from larder.shards.output import HashedOutput
+from larder.shards.ranges import PartReader
 from larder.shards.rows import IndexRows, PartRow
+from larder.shards.sizes import Sizes, sum_members
 from larder.store.base import Readable
 
-__all__ = ["TarShard"]
-
-_Member = tuple[str, str | None, Body]
-_StreamedMember = tuple[str, str | None, int, Iterable[bytes]]
-
-_ext_of = attrgetter("ext")
+__all__ = ["WebDataset"]
 
 
-class TarShard:
-    """A shard in the making.
+class WebDataset:
+    """``shards.format: webdataset``; see `larder.shards.formats.base.ShardFormat`."""
+
+    version = 1
+    sizes_known = True
+    empty_bytes = len(tar.END)
+    counted = False
+
+    def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
+        """Bytes of the samples' members: headers, data and padding, those of labels too."""
+        return sum_members(batch, _member_sizes)
+
+    def shard_name(self, stem: str, index: int, count: int) -> str:
+        """``imagenet-train-000000.tar``."""
+        return f"{stem}-{index:06d}.tar"
+
+    def file_names(self, name: str) -> Sequence[str]:
+        """The archive alone."""
+        return (name,)
+
+    def writer(self, outputs: Sequence[HashedOutput]) -> TarWriter:
+        """Begin an archive."""
+        return TarWriter(*outputs)
+
+    def open(self, store: Readable, key: str) -> PartReader:
+        """Open an archive."""
+        return PartReader(store, key)
+
+
+class TarWriter:
+    """A shard in the making; see `larder.shards.formats.base.ShardWriter`.
 
     Args:
         output: Where its bytes go.
@@ -43,12 +69,12 @@ class TarShard:
         self._rows = IndexRows()
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
-        """Append a sample whose parts were read; ``bodies`` stand in the order of its parts."""
+        """Append a sample whose parts were read."""
         start = offset = self._output.bytes
         key, label = sample.key, sample.label
         pieces: list[bytes] = []
         rows: list[PartRow] = []
-        for ext, source, (data, crc32c) in _members(sample, bodies):
+        for ext, source, (data, crc32c) in members(sample, bodies):
             size = len(data)
             header = tar.member_header(f"{key}.{ext}", size)
             offset += len(header)
@@ -60,15 +86,10 @@ class TarShard:
         self._rows.add((key, start, offset - start, label), rows)
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
-        """Read and append a sample a buffer at a time: one that memory should not hold.
-
-        Returns:
-            What failed, if an object is not as planned or cannot be read. The shard is then of no
-            use, as what was written of the sample cannot be taken back.
-        """
+        """Read and append a sample a buffer at a time."""
         start = self._output.bytes
         rows: list[PartRow] = []
-        for ext, key, size_bytes, buffers in _streamed_members(sample, source):
+        for ext, key, size_bytes, buffers in streamed_members(sample, source):
             try:
                 offset, crc32c = self._append_stream(f"{sample.key}.{ext}", size_bytes, buffers)
             except ObjectError as error:
@@ -77,10 +98,10 @@ class TarShard:
         self._rows.add((sample.key, start, self._output.bytes - start, sample.label), rows)
         return None
 
-    def finish(self) -> tuple[pa.RecordBatch, str]:
-        """End the archive: its rows by `larder.shards.model.ROWS`, and its hex SHA-256."""
+    def finish(self) -> pa.RecordBatch:
+        """End the archive; its rows."""
         self._output.append([tar.END], len(tar.END))
-        return self._rows.finish(), self._output.finish()
+        return self._rows.finish()
 
     def _append_stream(
         self, name: str, size_bytes: int, buffers: Iterable[bytes]
@@ -98,32 +119,14 @@ class TarShard:
         return offset, crc32c
 
 
-def _members(sample: Sample, bodies: Sequence[Body]) -> list[_Member]:
-    """Extension, source and content of every member, sorted by extension."""
-    members: list[_Member] = [
-        (part.ext, part.key, body) for part, body in zip(sample.parts, bodies, strict=True)
-    ]
-    if sample.label is not None:
-        members.insert(_label_place(sample), (LABEL_EXT, None, _label_body(sample.label)))
-    return members
-
-
-def _streamed_members(sample: Sample, source: Readable) -> list[_StreamedMember]:
-    """As `_members`; nothing is read before the buffers are iterated over."""
-    members: list[_StreamedMember] = [
-        (part.ext, part.key, part.size_bytes, stream(source, part)) for part in sample.parts
-    ]
-    if sample.label is not None:
-        data = _label_body(sample.label).data
-        members.insert(_label_place(sample), (LABEL_EXT, None, len(data), (data,)))
-    return members
-
-
-def _label_place(sample: Sample) -> int:
-    return bisect_left(sample.parts, LABEL_EXT, key=_ext_of)
-
-
-@lru_cache(4096)
-def _label_body(label: int) -> Body:
-    data = label_bytes(label)
-    return Body(data, google_crc32c.value(data))
+def _member_sizes(keys: pa.Array, exts: pa.Array, sizes: Sizes) -> Sizes:
+    """`larder.shards.tar.member_size` of many members; ``sizes`` are those of their data."""
+    names = pc.binary_join_element_wise(keys, exts, ".")
+    plain = pc.and_(
+        pc.and_(pc.string_is_ascii(names), pc.less_equal(pc.binary_length(names), tar.NAME_BYTES)),
+        pc.invert(pc.or_(pc.match_substring(names, "\0"), pc.ends_with(names, "/"))),
+    ).to_numpy(zero_copy_only=False)
+    found = tar.BLOCK_BYTES + sizes + -sizes % tar.BLOCK_BYTES
+    for row in np.flatnonzero(~(plain & (sizes < tar.OCTAL_LIMIT))).tolist():
+        found[row] = tar.member_size(names[row].as_py(), int(sizes[row]))
+    return found

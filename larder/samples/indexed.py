@@ -1,0 +1,117 @@
+"""Samples as the index of a version describes them, and the protocol for reading them back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import google_crc32c
+
+from larder.errors import DamageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["IndexedPart", "IndexedSample", "SampleReader", "check_part", "read_index"]
+
+
+class IndexedPart(NamedTuple):
+    """One part of a sample in a shard: an entry of ``parts`` in `larder.manifest.schemas.SAMPLES`.
+
+    Attributes:
+        ext: Its extension.
+        offset: Where its content is in the shard's first file, bytes; None if the format stores it
+            in another form.
+        length: Length of its content, bytes.
+        crc32c: Checksum of its content.
+    """
+
+    ext: str
+    offset: int | None
+    length: int
+    crc32c: int
+
+
+class IndexedSample(NamedTuple):
+    """The columns of `larder.manifest.schemas.SAMPLES` that are needed to read a sample."""
+
+    key: str
+    shard: str
+    offset: int
+    length: int
+    label: int | None
+    parts: tuple[IndexedPart, ...]
+
+
+class SampleReader(Protocol):
+    """Reads samples back from one shard, in any format; a context manager."""
+
+    @property
+    def url(self) -> str:
+        """The shard's URL, for errors."""
+
+    def read(self, sample: IndexedSample) -> Mapping[str, bytes]:
+        """Read the parts that ``sample`` lists, the label's part ``cls`` included.
+
+        Samples have to be read in the order of the shard; any of them may be skipped.
+
+        Returns:
+            The content of each part, by extension.
+
+        Raises:
+            DamageError: ``damage.record``: a part's CRC-32C differs from that of the index;
+                ``damage.size``: the shard ends too early; ``damage.manifest``: the samples are not
+                in order, or the index lists a part that the shard does not have.
+            LarderError: An error of the store.
+        """
+
+    def __enter__(self) -> SampleReader:
+        """Return the reader itself."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the shard."""
+
+
+def check_part(part: IndexedPart, data: bytes, where: str) -> bytes:
+    """Return the content of a part after comparing its checksum with that of the index.
+
+    Args:
+        part: Its entry in the index.
+        data: The content that was read.
+        where: Shard and part, for the error.
+
+    Raises:
+        DamageError: ``damage.record``.
+    """
+    if google_crc32c.value(data) != part.crc32c:
+        raise DamageError("damage.record", "its CRC-32C is not that of the index", where=where)
+    return data
+
+
+def read_index(batches: Iterable[pa.RecordBatch]) -> Iterator[IndexedSample]:
+    """The samples of record batches of `larder.manifest.schemas.SAMPLES`, in their order."""
+    for batch in batches:
+        lists = batch.column("parts")
+        entries = lists.flatten()
+        columns = (_values(entries.field(name)) for name in IndexedPart._fields)
+        parts = tuple(map(IndexedPart, *columns))
+        offsets = lists.offsets.to_numpy()
+        ranges = pairwise((offsets - offsets[0]).tolist())
+        heads = [_values(batch.column(name)) for name in IndexedSample._fields[:-1]]
+        slices = (parts[start:stop] for start, stop in ranges)
+        yield from map(IndexedSample, *heads, slices)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    # By way of numpy, as to_pylist() makes an Arrow scalar of every value: ten times as slow.
+    if column.null_count:
+        return list(column.to_pylist())
+    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return values

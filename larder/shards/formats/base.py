@@ -1,0 +1,119 @@
+"""The protocol of shard formats: one class in a module of its own, and one line in the registry.
+
+A format names shards and their files, says how large samples are in them, writes samples, and reads
+them back by their index entries. It does not deal with splits, packing, receipts or manifests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from larder.errors import Failure
+from larder.samples.indexed import SampleReader
+from larder.shards.fetch import Body
+from larder.shards.model import Sample
+from larder.shards.output import HashedOutput
+from larder.shards.sizes import Sizes
+from larder.store.base import Readable
+
+__all__ = ["ShardFormat", "ShardWriter"]
+
+
+class ShardWriter(Protocol):
+    """Writes one shard. Its bytes and index rows must depend on nothing but the samples."""
+
+    def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
+        """Append a sample whose parts are in memory.
+
+        Args:
+            sample: As planned.
+            bodies: The contents of ``sample.parts``, in the same order.
+        """
+
+    def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+        """Read and append a sample that is too large to be kept in memory.
+
+        `larder.shards.fetch.stream` reads a part in buffers. A format that cannot write a value in
+        pieces has to join them; it holds one such sample at a time.
+
+        Returns:
+            The failure, if an object differs from the plan or cannot be read. The shard is then
+            discarded, as a part of the sample has been written.
+        """
+
+    def finish(self) -> pa.RecordBatch:
+        """Write the end of the shard.
+
+        Returns:
+            Its index rows, of schema `larder.shards.model.ROWS`. `larder.shards.rows.IndexRows`
+            collects them.
+        """
+
+
+class ShardFormat(Protocol):
+    """A format of shards. Instances have no state and are used by many threads."""
+
+    @property
+    def version(self) -> int:
+        """Has to be increased when the same samples give other bytes; it is part of segment IDs."""
+
+    @property
+    def sizes_known(self) -> bool:
+        """Whether `sample_sizes` and `empty_bytes` are exact.
+
+        Otherwise they are estimates, which decide how many samples a shard gets. They are never
+        compared with what was written.
+        """
+
+    @property
+    def empty_bytes(self) -> int:
+        """Bytes of all files of a shard without samples."""
+
+    @property
+    def counted(self) -> bool:
+        """Whether names contain the number of shards, as in ``-00000-of-00950``."""
+
+    def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
+        """Bytes that each sample takes in all files of a shard.
+
+        Has to work on columns, not row by row: a million samples are planned in seconds. A format
+        that cannot know sizes in advance uses `larder.shards.sizes.content_sizes`.
+
+        Args:
+            batch: Rows of `larder.manifest.schemas.SAMPLE_ORDER`.
+
+        Raises:
+            ObjectError: ``object.bad_key``: a name that the format cannot store.
+        """
+
+    def shard_name(self, stem: str, index: int, count: int) -> str:
+        """The name of a shard, which is also the name of its first file.
+
+        The names of a split's shards may differ in one number only: ``index``, padded with zeros.
+
+        Args:
+            stem: Dataset and split, such as ``imagenet-train``.
+            index: Number of the shard within the split, from 0.
+            count: Number of shards of the split if the format is `counted`, otherwise 0.
+        """
+
+    def file_names(self, name: str) -> Sequence[str]:
+        """The names of all files of a shard, beginning with its own."""
+
+    def writer(self, outputs: Sequence[HashedOutput]) -> ShardWriter:
+        """Begin a shard. ``outputs`` are for its files, in the order of `file_names`."""
+
+    def open(self, store: Readable, key: str) -> SampleReader:
+        """Open a shard to read samples back, using only ``get`` and ``open`` of the store.
+
+        Args:
+            store: The store of the shard.
+            key: The key of its first file; the other files are next to it.
+
+        Raises:
+            DamageError: The shard is damaged.
+            LarderError: An error of the store.
+        """

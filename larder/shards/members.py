@@ -1,0 +1,55 @@
+"""A sample's members: its parts, and its label as one more part, sorted by extension."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from operator import attrgetter
+
+import google_crc32c
+
+from larder.shards.fetch import Body, stream
+from larder.shards.model import LABEL_EXT, Sample, label_bytes
+from larder.store.base import Readable
+
+__all__ = ["Member", "StreamedMember", "members", "streamed_members"]
+
+Member = tuple[str, str | None, Body]
+"""Extension, key of the source object (None for a label) and content."""
+
+StreamedMember = tuple[str, str | None, int, Iterable[bytes]]
+"""Extension, key of the source object, length in bytes, and an iterable that reads the content."""
+
+_ext_of = attrgetter("ext")
+
+
+def members(sample: Sample, bodies: Sequence[Body]) -> list[Member]:
+    """The members of a sample; ``bodies`` are the contents of its parts, in the same order."""
+    found: list[Member] = [
+        (part.ext, part.key, body) for part, body in zip(sample.parts, bodies, strict=True)
+    ]
+    if sample.label is not None:
+        found.insert(_label_place(sample), (LABEL_EXT, None, _label_body(sample.label)))
+    return found
+
+
+def streamed_members(sample: Sample, source: Readable) -> list[StreamedMember]:
+    """The members of a sample; nothing is read before their contents are iterated over."""
+    found: list[StreamedMember] = [
+        (part.ext, part.key, part.size_bytes, stream(source, part)) for part in sample.parts
+    ]
+    if sample.label is not None:
+        data = _label_body(sample.label).data
+        found.insert(_label_place(sample), (LABEL_EXT, None, len(data), (data,)))
+    return found
+
+
+def _label_place(sample: Sample) -> int:
+    return bisect_left(sample.parts, LABEL_EXT, key=_ext_of)
+
+
+@lru_cache(4096)
+def _label_body(label: int) -> Body:
+    data = label_bytes(label)
+    return Body(data, google_crc32c.value(data))

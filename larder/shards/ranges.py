@@ -1,0 +1,118 @@
+"""Reads ranges of an object, and parts of samples that are ranges of a shard, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from larder.errors import DamageError, ObjectError
+from larder.samples.indexed import IndexedSample, check_part
+from larder.store import object_url
+from larder.store.base import Readable, Reader
+
+__all__ = ["PartReader", "RangeReader"]
+
+_SKIP_BYTES = 8 << 20
+"""A gap up to this long is read and discarded; for a longer one the object is opened again."""
+
+
+class RangeReader:
+    """Reads ranges of an object from front to back; a context manager.
+
+    The object is opened where the first range begins.
+
+    Args:
+        store: The store of the object.
+        key: The key of the object.
+
+    Attributes:
+        url: The object's URL, for errors.
+    """
+
+    def __init__(self, store: Readable, key: str) -> None:
+        self.url = object_url(store.url, key)
+        self._store = store
+        self._key = key
+        self._reader: Reader | None = None
+        self._buffers: Iterator[bytes | bytearray | memoryview] = iter(())
+        self._buffer = memoryview(b"")
+        self._position = 0
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        """Read a range that begins at or after the end of the previous one.
+
+        Raises:
+            DamageError: ``damage.manifest``: it begins earlier; ``damage.size``: the object ends
+                too early.
+        """
+        if offset < self._position:
+            message = f"the index goes back from byte {self._position} to {offset}"
+            raise DamageError("damage.manifest", message, where=self.url)
+        if self._reader is None or offset - self._position > _SKIP_BYTES:
+            self._open(offset)
+        for _ in self._take(offset - self._position):
+            pass
+        return b"".join(self._take(length))
+
+    def _open(self, offset: int) -> None:
+        self.close()
+        try:
+            self._reader = self._store.open(self._key, offset=offset)
+        except ObjectError as error:
+            if error.code != "object.truncated":
+                raise
+            message = f"the shard ends before byte {offset}, although the index refers to more"
+            raise DamageError("damage.size", message, where=self.url) from None
+        self._buffers, self._buffer, self._position = iter(self._reader), memoryview(b""), offset
+
+    def _take(self, length: int) -> Iterator[memoryview]:
+        while length:
+            if not self._buffer:
+                self._buffer = self._next(length)
+            piece, self._buffer = self._buffer[:length], self._buffer[length:]
+            length -= len(piece)
+            self._position += len(piece)
+            yield piece
+
+    def _next(self, missing: int) -> memoryview:
+        for buffer in self._buffers:
+            return memoryview(buffer).cast("B")
+        message = f"the shard ends at byte {self._position}, {missing} bytes too early"
+        raise DamageError("damage.size", message, where=self.url)
+
+    def close(self) -> None:
+        """Release the connection or file. May be called twice."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def __enter__(self) -> Self:
+        """Return the reader itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+
+class PartReader(RangeReader):
+    """Reads samples from a shard that stores parts as they are.
+
+    See `larder.samples.indexed.SampleReader`.
+    """
+
+    def read(self, sample: IndexedSample) -> dict[str, bytes]:
+        """Read its parts, which have to be in the order of their offsets."""
+        found = {}
+        for part in sample.parts:
+            where = f"{self.url}: {sample.key}.{part.ext}"
+            if part.offset is None:
+                message = "the index has no offset for it"
+                raise DamageError("damage.manifest", message, where=where)
+            found[part.ext] = check_part(part, self.read_range(part.offset, part.length), where)
+        return found

@@ -1,0 +1,148 @@
+"""A format of shards that is unlike tar in every way that formats may differ, for tests.
+
+Two files a shard, whose names say how many shards there are: ``NAME.cols`` has one compressed
+column for each extension, ``NAME.rows`` says what is where. So sizes are not known before, no part
+stands anywhere as it is, a label is a number of a column, and the index counts rows.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate, pairwise
+from types import TracebackType
+from typing import Any
+from unittest import mock
+
+import google_crc32c
+import pyarrow as pa
+
+from larder.errors import DamageError, Failure, ObjectError
+from larder.samples.indexed import IndexedSample, check_part
+from larder.shards.fetch import Body, stream
+from larder.shards.formats import FORMATS
+from larder.shards.members import members
+from larder.shards.model import LABEL_EXT, Sample, label_bytes
+from larder.shards.output import HashedOutput
+from larder.shards.rows import IndexRows
+from larder.shards.sizes import Sizes, content_sizes
+from larder.store import object_url
+from larder.store.base import Store
+
+NAME = "columns"
+
+
+class Columns:
+    """``shards.format: columns``, inside `registered`."""
+
+    version = 1
+    sizes_known = False
+    empty_bytes = 0
+    counted = True
+
+    def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
+        return content_sizes(batch)
+
+    def shard_name(self, stem: str, index: int, count: int) -> str:
+        return f"{stem}-{index:05d}-of-{count:05d}.cols"
+
+    def file_names(self, name: str) -> Sequence[str]:
+        return name, name.removesuffix(".cols") + ".rows"
+
+    def writer(self, outputs: Sequence[HashedOutput]) -> ColumnsWriter:
+        return ColumnsWriter(*outputs)
+
+    def open(self, store: Store, key: str) -> ColumnsReader:
+        return ColumnsReader(store, *self.file_names(key))
+
+
+class ColumnsWriter:
+    def __init__(self, columns: HashedOutput, rows: HashedOutput) -> None:
+        self._outputs = columns, rows
+        self._columns: dict[str, list[bytes | None]] = defaultdict(list)
+        self._labels: list[int | None] = []
+        self._rows = IndexRows()
+
+    def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
+        row = len(self._labels)
+        parts = [
+            (ext, source, None, len(body.data), body.crc32c)
+            for ext, source, body in members(sample, bodies)
+        ]
+        self._rows.add((sample.key, row, 1, sample.label), parts)
+        self._labels.append(sample.label)
+        for part, body in zip(sample.parts, bodies, strict=True):
+            column = self._columns[part.ext]
+            column += [None] * (row - len(column))
+            column.append(body.data)
+
+    def append_streamed(self, sample: Sample, source: Store) -> Failure | None:
+        bodies = []
+        for part in sample.parts:
+            try:
+                data = b"".join(stream(source, part))
+            except ObjectError as error:
+                return Failure.of(part.key, error)
+            bodies.append(Body(data, google_crc32c.value(data)))
+        self.append(sample, bodies)
+        return None
+
+    def finish(self) -> pa.RecordBatch:
+        lengths = {}
+        for ext, column in sorted(self._columns.items()):
+            packed = zlib.compress(b"".join(filter(None, column)))
+            self._outputs[0].append([packed], len(packed))
+            lengths[ext] = len(packed), [len(value) if value else 0 for value in column]
+        rows = json.dumps({"columns": lengths, "labels": self._labels}).encode()
+        self._outputs[1].append([rows], len(rows))
+        return self._rows.finish()
+
+
+class ColumnsReader:
+    def __init__(self, store: Store, columns_key: str, rows_key: str) -> None:
+        self.url = object_url(store.url, columns_key)
+        self._columns: dict[str, list[bytes]] = {}
+        data = store.get(columns_key)
+        try:
+            found: dict[str, Any] = json.loads(store.get(rows_key))
+            self._labels = found["labels"]
+            for ext, (size_bytes, lengths) in found["columns"].items():
+                column, data = zlib.decompress(data[:size_bytes]), data[size_bytes:]
+                ends = pairwise(accumulate(lengths, initial=0))
+                self._columns[ext] = [column[start:stop] for start, stop in ends]
+        except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DamageError("damage.record", f"no columns: {error}", where=self.url) from None
+
+    def read(self, sample: IndexedSample) -> dict[str, bytes]:
+        found = {}
+        for part in sample.parts:
+            where = f"{self.url}: {sample.key}.{part.ext}"
+            try:
+                label = self._labels[sample.offset] if part.ext == LABEL_EXT else None
+                value = label_bytes(label) if label is not None else None
+                data = value or self._columns[part.ext][sample.offset]
+            except (KeyError, IndexError, TypeError):
+                message = "the index names what is not there"
+                raise DamageError("damage.manifest", message, where=where) from None
+            found[part.ext] = check_part(part, data, where)
+        return found
+
+    def __enter__(self) -> ColumnsReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+@contextmanager
+def registered() -> Iterator[None]:
+    """Within, it is one of the formats."""
+    with mock.patch.dict(FORMATS, {NAME: Columns()}):
+        yield

@@ -1,0 +1,182 @@
+"""What every format of shards promises; a new one is tested here once it is in the registry."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from column_format import Columns
+
+from larder.errors import DamageError
+from larder.readers.braces import expand
+from larder.samples.indexed import IndexedSample, read_index
+from larder.shards.build import build_shard
+from larder.shards.formats import FORMATS
+from larder.shards.formats.base import ShardFormat
+from larder.shards.index import sample_rows
+from larder.shards.model import ROWS, ShardPlan, ShardResult, read_samples
+from larder.shards.packing import brace_pattern, plan_shards
+from larder.shards.readahead import open_reads
+from larder.shards.sizes import split_sizes
+from larder.store import Store, open_store
+from larder.store.base import Reader
+from larder.store.memory import forget
+from larder.testing.sample_orders import Content, order_samples
+
+Parts = dict[str, bytes]
+
+CONTENTS = [
+    *(Content(f"a/{n:02}", {"bin": bytes([n]) * (200 * n), "txt": b"%d" % n}, n) for n in range(9)),
+    Content("b/empty", {"bin": b""}, 0),
+    Content("b/nothing", {"bin": b""}),
+    Content("b/many", {"bin": b"1", "seg.png": b"22", "json": b"{}"}, -(2**31)),
+    Content("höhe/漢字 " + "long" * 60, {"é": b"\0\xff\xce\xd7\x23\x0a"}, 2**31 - 1),
+    Content("c/unlabelled", {"bin": b"no label", "cls": b"own"}),
+    Content("d", {"bin": b"last" * 1000}, 7),
+]
+
+
+@pytest.fixture(params=[*FORMATS.values(), Columns()], ids=lambda each: type(each).__name__)
+def format_(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    name = uuid.uuid4().hex
+    yield open_store(f"memory://{name}")
+    forget(name)
+
+
+def planned(store: Store, format_: ShardFormat, contents: list[Content]) -> ShardPlan:
+    sizes = split_sizes([order_samples(store, contents)], format_.sample_sizes)
+    (plan,) = plan_shards(sizes, 10**9, "d", format_)
+    return plan
+
+
+def build(
+    store: Store,
+    format_: ShardFormat,
+    contents: list[Content] = CONTENTS,
+    *,
+    concurrency: int = 1,
+    memory_bytes: int = 1 << 24,
+) -> ShardResult:
+    plan = planned(store, format_, contents)
+    samples = read_samples([order_samples(store, contents)])
+    with open_reads(concurrency, memory_bytes) as reads:
+        return build_shard(plan, samples, store, store.writer, reads, format_, validate="none")
+
+
+def expected(content: Content) -> Parts:
+    label = {} if content.label is None else {"cls": b"%d" % content.label}
+    return {**content.parts, **label}
+
+
+class GetAndOpen:
+    """All that a format may use of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self.url = store.url
+        self._store = store
+
+    def get(self, key: str, **options: Any) -> bytes:
+        return self._store.get(key, **options)
+
+    def open(self, key: str, **options: Any) -> Reader:
+        return self._store.open(key, **options)
+
+
+def read(store: Store, format_: ShardFormat, samples: list[IndexedSample]) -> list[Parts]:
+    limited: Any = GetAndOpen(store)
+    with format_.open(limited, samples[0].shard) as reader:
+        return [dict(reader.read(sample)) for sample in samples]
+
+
+def indexed(result: ShardResult) -> list[IndexedSample]:
+    return list(read_index([sample_rows(result, "s", 0)]))
+
+
+def test_samples_are_read_back_by_the_index(store: Store, format_: ShardFormat) -> None:
+    result = build(store, format_)
+    assert result.samples.schema == ROWS
+    result.samples.validate(full=True)
+    samples = indexed(result)
+    assert [(s.key, s.label) for s in samples] == [(c.key, c.label) for c in CONTENTS]
+    assert read(store, format_, samples) == [expected(content) for content in CONTENTS]
+    sources = [part["source"] for row in result.samples.to_pylist() for part in row["parts"]]
+    assert sources.count(None) == sum(content.label is not None for content in CONTENTS)
+    for step in (2, 5):
+        some = [expected(content) for content in CONTENTS[1::step]]
+        assert read(store, format_, samples[1::step]) == some
+    for sample, content in zip(samples, CONTENTS, strict=True):
+        assert read(store, format_, [sample]) == [expected(content)]
+    some_parts = samples[-1]._replace(parts=samples[-1].parts[:1])
+    assert read(store, format_, [some_parts]) == [{"bin": b"last" * 1000}]
+
+
+def test_a_part_stands_where_the_index_says(store: Store, format_: ShardFormat) -> None:
+    result = build(store, format_)
+    data = store.get(result.name)
+    for sample, content in zip(indexed(result), CONTENTS, strict=True):
+        for part in sample.parts:
+            if part.offset is not None:
+                body = data[part.offset : part.offset + part.length]
+                assert body == expected(content)[part.ext]
+
+
+@pytest.mark.parametrize(("concurrency", "memory_bytes"), [(1, 800), (4, 800), (4, 1 << 24)])
+def test_the_bytes_follow_from_the_samples_alone(
+    store: Store, format_: ShardFormat, concurrency: int, memory_bytes: int
+) -> None:
+    result = build(store, format_)
+    again = build(store, format_, concurrency=concurrency, memory_bytes=memory_bytes)
+    assert again == result
+
+
+def test_sizes_are_those_that_are_written_where_they_are_known(
+    store: Store, format_: ShardFormat
+) -> None:
+    plan, result = planned(store, format_, CONTENTS), build(store, format_)
+    sizes = format_.sample_sizes(order_samples(store, CONTENTS))
+    assert len(sizes) == len(CONTENTS)
+    assert min(sizes) > 0
+    assert plan.bytes == sum(sizes) + format_.empty_bytes
+    assert result.bytes == plan.bytes or not format_.sizes_known
+    assert result.bytes == sum(len(store.get(file.name)) for file in result.files)
+
+
+def test_all_files_have_names_of_their_own(store: Store, format_: ShardFormat) -> None:
+    count = 12 if format_.counted else 0
+    names = [format_.shard_name("data-7-train", index, count) for index in range(12)]
+    files = [list(format_.file_names(name)) for name in names]
+    assert [first for first, *_ in files] == names == sorted(names)
+    assert len({name for each in files for name in each}) == sum(map(len, files))
+    for some in (names[:1], names[:2], names[1:11:10], names, [*names[:3], names[9], names[11]]):
+        assert expand(brace_pattern(some)) == some
+    result = build(store, format_)
+    assert [file.name for file in result.files] == list(format_.file_names(result.name))
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
+
+
+def test_damage_is_found_or_does_no_harm(store: Store, format_: ShardFormat) -> None:
+    result = build(store, format_)
+    samples, contents = indexed(result), [expected(content) for content in CONTENTS]
+    found: list[str] = []
+    for file in result.files:
+        data = store.get(file.name)
+        cuts = [data[:-1], data[: len(data) // 2], b""]
+        for damaged in [*cuts, *(flipped(data, at) for at in range(0, len(data), 97))]:
+            store.put(file.name, damaged)
+            try:
+                assert read(store, format_, samples) == contents
+            except DamageError as error:
+                found.append(error.where)
+        store.put(file.name, data)
+    assert len(found) > 10
+    assert all(where.startswith(store.url) for where in found)

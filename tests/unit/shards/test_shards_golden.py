@@ -1,0 +1,65 @@
+"""The bytes of shards, pinned: a change of them is a new version of their format."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from larder.shards.build import build_shard
+from larder.shards.formats import FORMATS
+from larder.shards.model import read_samples
+from larder.shards.packing import plan_shards
+from larder.shards.readahead import open_reads
+from larder.shards.sizes import split_sizes
+from larder.store import Store, open_store
+from larder.store.memory import forget
+from larder.testing.sample_orders import Content, order_samples
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "shards.json"
+
+SAMPLES = [
+    *(
+        Content(f"a/{size:05}", {"bin": bytes(n % 251 for n in range(size))}, size % 7)
+        for size in (0, 1, 511, 512, 513, 1024, 70_000)
+    ),
+    Content("a/parts", {"jpg": b"image", "json": b"{}", "seg.png": b"mask"}, 123_456),
+    Content("a/unlabelled", {"txt": b"text"}),
+    Content("b/" + "name-of-exactly-100-bytes-".ljust(94, "x"), {"bin": b"1"}, 1),
+    Content("directory/" * 12 + "prefix-field", {"bin": b"2"}, 2),
+    Content("c/" + "name-too-long-for-any-field-" * 9, {"bin": b"3"}, 3),
+    Content("höhe/漢字", {"é": b"4"}, -4),
+    Content("z", {"bin": b"5" * 3000, "cls": b"its own"}, None, "validation"),
+]
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    yield open_store("memory://shards-golden")
+    forget("shards-golden")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("memory_bytes", [4_000, 1 << 24])  # streamed, and read ahead
+def test_the_bytes_of_every_format(store: Store, name: str, memory_bytes: int) -> None:
+    batch, format_ = order_samples(store, SAMPLES), FORMATS[name]
+    found = {}
+    samples = read_samples([batch])
+    for plan in plan_shards(split_sizes([batch], format_.sample_sizes), 9_000, "d", format_):
+        with open_reads(1, memory_bytes) as reads:
+            result = build_shard(
+                plan, samples, store, store.writer, reads, format_, validate="none"
+            )
+        for file in result.files:
+            found[file.name] = hashlib.sha256(store.get(file.name)).hexdigest()
+            assert found[file.name] == file.sha256
+    golden = json.loads(GOLDEN.read_text())
+    if os.environ.get("LARDER_WRITE_GOLDEN"):
+        golden = {each: golden.get(each) for each in FORMATS} | {name: found}
+        GOLDEN.write_text(json.dumps(golden, indent=2) + "\n")
+    assert golden.keys() == FORMATS.keys()
+    assert found == golden[name]

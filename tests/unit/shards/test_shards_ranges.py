@@ -1,0 +1,65 @@
+"""Ranges of an object, read in one pass."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from larder.errors import DamageError
+from larder.samples.indexed import IndexedPart, IndexedSample
+from larder.shards import ranges
+from larder.shards.ranges import PartReader, RangeReader
+from larder.store import open_store
+from larder.store.recording import RecordingStore
+
+DATA = bytes(range(200)) * 5
+
+
+@pytest.fixture
+def store() -> RecordingStore:
+    found = RecordingStore(open_store(f"memory://{uuid.uuid4().hex}"))
+    found.put("s", DATA)
+    found.forget()
+    return found
+
+
+def opened(store: RecordingStore) -> int:
+    return sum(call.method == "open" for call in store.calls)
+
+
+def test_ranges_come_in_one_pass_from_the_first_of_them(store: RecordingStore) -> None:
+    with RangeReader(store, "s") as reader:
+        assert opened(store) == 0
+        assert reader.read_range(100, 10) == DATA[100:110]
+        assert reader.read_range(110, 0) == b""
+        assert reader.read_range(400, 600) == DATA[400:]
+    assert opened(store) == 1
+
+
+def test_what_is_far_ahead_is_not_read_up_to(
+    store: RecordingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "_SKIP_BYTES", 300)
+    with RangeReader(store, "s") as reader:
+        assert reader.read_range(700, 10) == DATA[700:710]
+        assert reader.read_range(800, 10) == DATA[800:810]
+    with RangeReader(store, "s") as reader:
+        assert reader.read_range(0, 10) == DATA[:10]
+        assert reader.read_range(311, 10) == DATA[311:321]
+    assert opened(store) == 3
+
+
+@pytest.mark.parametrize("offset", [995, 1000, 1001, 5000])
+def test_an_object_that_ends_too_early_is_damage(store: RecordingStore, offset: int) -> None:
+    with RangeReader(store, "s") as reader, pytest.raises(DamageError) as caught:
+        reader.read_range(offset, 10)
+    assert (caught.value.code, caught.value.where) == ("damage.size", reader.url)
+
+
+def test_a_part_that_stands_nowhere_as_it_is_cannot_be_read_so(store: RecordingStore) -> None:
+    sample = IndexedSample("k", "s", 0, 1, None, (IndexedPart("jpg", None, 10, 0),))
+    with PartReader(store, "s") as reader, pytest.raises(DamageError) as caught:
+        reader.read(sample)
+    assert caught.value.code == "damage.manifest"
+    assert caught.value.where.endswith("/s: k.jpg")
