@@ -21,6 +21,7 @@ class Totals:
     bytes: int = 0
 
     def __add__(self, other: Totals) -> Totals:
+        """The sum of both counts and both numbers of bytes."""
         return Totals(self.count + other.count, self.bytes + other.bytes)
 
 
@@ -61,6 +62,7 @@ class RefusedError(ConfigError):
         self.report = report
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Pickle all fields, which a task run may send to another process."""
         return (RefusedError, (self.code, self.message, self.hint, self.report))
 
 
@@ -80,6 +82,7 @@ class RunError(FatalError):
         self.report = report
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the stage and the report."""
         return (RunError, (self.stage, self.report))
 
     @staticmethod

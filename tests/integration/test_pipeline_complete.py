@@ -101,7 +101,7 @@ def test_the_first_is_named_and_the_others_are_counted(tmp_path: Path) -> None:
         path.unlink()
     error = damage(lab)
     assert error.where.endswith("shards/train/d-train-000000.tar")
-    assert error.message == "it is missing; 5 more files of this version likewise"
+    assert error.message == "the file is missing; 5 more files of this version likewise"
 
 
 def test_other_inputs_of_the_same_version_hand_over_no_damage_either(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_splits_and_classes_that_nothing_falls_into(tmp_path: Path) -> None:
         labels={"classes": ["b", "x", "a", "c", "y"]},
     )
     found = warnings(lab.plan())
-    assert found["empty_split"] == "no sample falls into validation: check splits"
+    assert found["empty_split"] == "there are no samples in validation: check splits"
     assert found["unseen_classes"] == "2 of 5 classes in labels.classes have no sample: x, y"
     assert lab.prepare()["shards"]["samples"] == 12
 

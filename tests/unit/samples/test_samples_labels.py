@@ -44,10 +44,10 @@ def test_label_files(text: str, labels: dict[str, str]) -> None:
     ("data", "message"),
     [
         (b"a cat\n\xff dog", "val.txt: the label file is not UTF-8 at byte 6"),
-        (b"a cat\nb\n", "val.txt, line 2: a name and a class are needed"),
-        (b"a,cat\nb,\n", "val.txt, line 2: a name and a class are needed"),
+        (b"a cat\nb\n", "val.txt, line 2: expected a name and a class"),
+        (b"a,cat\nb,\n", "val.txt, line 2: expected a name and a class"),
         (b"a,cat,3\n", "val.txt, line 1: 3 columns"),
-        (b"a cat\n\na dog\n", "val.txt, line 3: 'a' is of class 'dog' here and 'cat' above"),
+        (b"a cat\n\na dog\n", "val.txt, line 3: 'a' has class 'dog' here and 'cat' above"),
         (b'a,"cat\n', "val.txt, line 1: not a line of CSV"),
     ],
 )
@@ -142,7 +142,7 @@ def test_unknown_classes_are_named(
 
 
 def test_a_class_pinned_twice_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"labels\.classes: 'a' is named twice"):
+    with pytest.raises(ConfigError, match=r"labels\.classes: duplicate class 'a'"):
         ClassTable(("a", "b", "a"))
 
 

@@ -60,7 +60,7 @@ def test_a_header_does_not_tell_that_the_end_of_a_jpeg_is_missing() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "it is empty"),
+        (b"", "the file is empty"),
         (b"<html>503</html>", "no image format is recognised"),
         (b"\xff\xd8\xff", "no image format is recognised"),
         (b"\x89PNG\r\n\x1a\n", "cannot be decoded"),
