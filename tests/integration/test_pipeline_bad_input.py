@@ -634,7 +634,7 @@ def test_two_images_of_a_sample_that_would_be_one_field_of_the_cache(tmp_path: P
     assert status(error) == ("cache.schema", 2)
     assert isinstance(error, RefusedError)
     assert [failure.key for failure in error.report.failures] == ["a/00", "b/01"]
-    assert "a/00: its parts jpg and png would be one image" in error.report.failures[0].line
+    assert "a/00: its parts jpg and png would become one image" in error.report.failures[0].line
     assert not (tmp_path / "local").exists(), "it was refused before anything was copied"
     with pytest.raises(RefusedError):
         lab.plan()

@@ -194,7 +194,9 @@ def test_two_images_for_one_field_are_refused(shelf: Shelf, tmp_path: Path) -> N
     shelf.add_shard("a", [("x", None, {"jpg": png(2, 2), "png": png(2, 2)})])
     error = refused(shelf, "decoded", tmp_path)
     assert error.code == "cache.schema"
-    assert "shards/a: x.png: another part of the sample also becomes the field 'image'" in str(error)
+    assert "shards/a: x.png: another part of the sample also becomes the field 'image'" in str(
+        error
+    )
 
 
 def test_images_of_two_dtypes_are_refused(shelf: Shelf, tmp_path: Path) -> None:

@@ -22,5 +22,5 @@ def test_the_error_of_a_run_says_once_what_to_do(key: str, hint: str, told: str)
     report = BatchReport(failed=1, failures=(Failure.of(key, error),))
     assert str(RunError("shard", report)) == (
         f"1 failed in shard, the first: {told}; "
-        "nothing was published; fix or exclude them and run again to carry on"
+        "nothing was published; fix or exclude them then run again to continue"
     )
