@@ -1,4 +1,4 @@
-"""The real command, killed from outside at any stage, or run twice at once: one right version."""
+"""The real command, killed at any stage, or run twice concurrently: one correct version."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_readers_keep_their_version_while_the_next_is_made_and_killed(
     assert opened(reporting) == second["version"] != first["version"]
 
 
-def test_two_commands_at_once_each_with_a_server_of_its_own(
+def test_two_concurrent_commands_have_separate_servers(
     place: Workplace, undisturbed: tuple[dict[str, Any], dict[str, str]]
 ) -> None:
     both = [place.start(*MANY), place.start(*MANY)]

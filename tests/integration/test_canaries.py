@@ -1,4 +1,4 @@
-"""A secret that is planted through each way in comes out nowhere: refused, and not repeated."""
+"""A secret that is passed in through every input appears nowhere: refused, and not repeated."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ def certified(folder: Path) -> ssl.SSLContext:
     return context
 
 
-def test_metadata_that_knows_no_role_is_not_a_missing_version(
+def test_metadata_without_a_role_is_not_a_missing_version(
     published: str, environment: dict[str, str]
 ) -> None:
     with serving(lambda *_: (404, "<Code>NoSuchKey</Code>")) as url:
@@ -256,7 +256,7 @@ def test_metadata_that_knows_no_role_is_not_a_missing_version(
     assert "metadata service does not answer" in said
 
 
-def test_nobody_gives_credentials(published: str, environment: dict[str, str]) -> None:
+def test_there_are_no_credentials(published: str, environment: dict[str, str]) -> None:
     said = read(published, environment)  # the metadata is not asked for a server of this machine
     assert said.startswith("store.denied: no AWS credentials in the environment")
 

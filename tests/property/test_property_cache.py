@@ -1,4 +1,4 @@
-"""Records of every schema come back, and every flipped bit is found."""
+"""Records of every schema are read back unchanged, and every flipped bit is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links and paths in the documentation lead somewhere."""
+"""Links and paths in the documentation have a target."""
 
 from __future__ import annotations
 

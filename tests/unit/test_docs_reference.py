@@ -1,4 +1,4 @@
-"""docs/reference says what the code says."""
+"""docs/reference matches the code."""
 
 import ast
 import re

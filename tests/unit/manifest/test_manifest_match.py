@@ -36,14 +36,14 @@ def test_each_batch_gets_all_rows_of_its_keys(
         assert matches.schema == SCHEMA
 
 
-def test_found_rows_are_read_no_further_than_needed() -> None:
+def test_rows_are_read_no_further_than_needed() -> None:
     found = cut(["a", "b", "c", "d"], 1)
     pairs = match_rows(cut(["a", "a"], 1), found, SCHEMA)
     assert len(list(pairs)) == 2
     assert next(found).column("key").to_pylist() == ["c"]
 
 
-def test_rows_are_taken_by_key() -> None:
+def test_rows_are_matched_by_key() -> None:
     table = pa.table([["a", "b"], [1, 2]], schema=SCHEMA)
     taken = take_rows(pa.array(["b", "x", "a", "b"]), table)
     assert taken.column("row").to_pylist() == [2, None, 1, 2]

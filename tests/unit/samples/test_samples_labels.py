@@ -51,7 +51,7 @@ def test_label_files(text: str, labels: dict[str, str]) -> None:
         (b'a,"cat\n', "val.txt, line 1: not a line of CSV"),
     ],
 )
-def test_label_files_that_make_no_sense(data: bytes, message: str) -> None:
+def test_invalid_label_files(data: bytes, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_label_file(data, "val.txt")
     assert caught.value.code == "config.label"
@@ -190,7 +190,7 @@ VAL = Labels(files={"val": "val.txt"})
 @pytest.mark.parametrize(
     "name", ["val/1.seg.PNG", "val/1.JPEG", "1.JPEG", "1.seg.PNG", "val/1", "1"]
 )
-def test_a_file_may_name_a_sample_in_any_of_its_ways(name: str) -> None:
+def test_a_label_file_may_name_a_sample_in_several_ways(name: str) -> None:
     samples = {"val/1": ["val/1.JPEG", "val/1.seg.PNG"]}
     assert label(VAL, samples, f"{name} cat\n".encode()) == ["cat"]
 

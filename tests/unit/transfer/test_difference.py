@@ -45,7 +45,7 @@ def test_the_table(
     assert judge(source, mirrored, known, md5=md5) == verdict
 
 
-def test_a_multipart_etag_is_no_md5() -> None:
+def test_a_multipart_etag_is_not_an_md5() -> None:
     assert is_md5(MD5)
     assert not is_md5(MD5 + "-3")
     assert not is_md5(MD5.upper())
