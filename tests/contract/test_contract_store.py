@@ -271,7 +271,7 @@ def test_one_of_eight_wins(place: Place, store: Store) -> None:
 
 
 def _race(store: Store, key: str) -> list[bytes]:
-    """The contents of those who were told that theirs was written."""
+    """The contents of the writers whose write succeeded."""
     start = threading.Barrier(8)
 
     def put(data: bytes) -> bytes:
@@ -350,7 +350,7 @@ def test_deleting_twice_is_fine(store: Store) -> None:
     assert listed(store) == ["a"]
 
 
-# The store as a whole
+# The complete store
 
 
 # A memory store is made when it is named.

@@ -36,7 +36,7 @@ def test_the_commands_that_the_demo_prints_continue_it(reporting: Workplace) -> 
     assert done.out.endswith(config.read_text())
     asked = [line[2:] for line in done.err.splitlines() if line.startswith("$ ")]
     assert len(asked) == 2
-    for line in asked:  # a shell takes it as it stands
+    for line in asked:  # a shell accepts it unchanged
         words = subprocess.run(
             ["bash", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True, check=True
         ).stdout.splitlines()

@@ -119,14 +119,14 @@ def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place: Workpl
     assert not list(place.storage.glob("larder/imagenet/versions/*/version.json"))
     copied = len(mirrored(place))
 
-    # With a server of its own, as nobody named one.
+    # With a temporary server, because none is configured.
     done = place.run(*FEW, "--json")
     assert done.status == 0, done.err
     assert done.document["status"] == "built"
     assert done.document["copied"]["count"] == len(mirrored(place)) - copied
     assert wait_until(lambda: not processes(place))
     assert list(place.temporary.iterdir()) == []
-    # Nobody waited for the server, and still it wrote down all that it was told.
+    # The run did not wait for the server, which still saved all events.
     *_, interrupted, (state, tasks) = history(place)
     assert interrupted == before
     assert (state, set(tasks)) == ("COMPLETED", {"COMPLETED"})

@@ -59,7 +59,7 @@ def receipted(place: Workplace) -> int:
 
 
 def checked(place: Workplace) -> list[str]:
-    """The versions that are published, each of them whole."""
+    """The published versions, each of them complete."""
     return list(check_all(open_store(str(place.storage / ROOT))))
 
 
@@ -72,7 +72,7 @@ def opened(place: Workplace) -> str:
 def undisturbed(
     tmp_path_factory: pytest.TempPathFactory, source: Path, prefect_server: Any
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The document of a run that nobody disturbed, and its shards."""
+    """The document of an undisturbed run, and its shards."""
     folder = tmp_path_factory.mktemp("undisturbed")
     place = Workplace(folder, IMAGENET_SOURCE=str(source), PREFECT_API_URL=prefect_server.url)
     return finished(place), shards(place)

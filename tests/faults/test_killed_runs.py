@@ -94,7 +94,7 @@ def shards(found: Published) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, str]]:
-    """The document of a run that nobody disturbed, and the sha256 of its shards."""
+    """The document of an undisturbed run, and the sha256 of its shards."""
     folder = tmp_path_factory.mktemp("undisturbed")
     fill(folder)
     document = finished(start(folder))
@@ -166,7 +166,7 @@ def test_the_next_run_sweeps_what_a_killed_run_left(
 def test_files_of_a_living_run_are_not_swept(
     tmp_path: Path, undisturbed: tuple[dict[str, Any], dict[str, str]]
 ) -> None:
-    """Many at once, each of which looks for what others left."""
+    """Many concurrent processes, each of which looks for what others left."""
     document, expected = undisturbed
     fill(tmp_path)
     for each in [start(tmp_path) for _ in range(4)]:

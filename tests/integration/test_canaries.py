@@ -31,7 +31,7 @@ TYPED = ("bool", "int", "float", "Literal")
 
 
 def keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, bool]]:
-    """The dotted keys of a file, and whether any text may stand there."""
+    """The dotted keys of a file, and whether any string is allowed there."""
     for name, field in model.model_fields.items():
         key = f"{prefix}{field.alias or name}"
         inner = field.annotation

@@ -285,7 +285,7 @@ def test_a_copy_that_was_tampered_with_is_made_again(tmp_path: Path) -> None:
 
 
 def test_a_fixed_image_costs_one_copy(tmp_path: Path) -> None:
-    """A run that failed has copied what it could; the next one goes on from there."""
+    """A run that failed has copied what it could; the next one continues from there."""
     lab = directory_lab(tmp_path, images() | {"b/02.png": b"no image"})
     with pytest.raises(RunError):
         lab.prepare()

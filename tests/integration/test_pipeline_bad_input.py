@@ -340,7 +340,7 @@ def test_images_without_bytes_are_refused_before_anything_is_copied(
 
 @pytest.mark.parametrize("batch_bytes", [1, 10**9])
 def test_images_that_are_left_out(tmp_path: Path, batch_bytes: int) -> None:
-    """The others stand in the shards that were planned for them, and the cache agrees."""
+    """The others are in the shards that were planned for them, and the cache agrees."""
     fields = {
         "splits": {"train": ["a/**", "b/**"], "validation": "c/**"},
         "cluster": {"runner": {"batch_bytes": batch_bytes}},

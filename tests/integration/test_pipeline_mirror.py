@@ -83,13 +83,13 @@ def test_a_killed_mirror_repeats_no_more_than_one_receipt_covers(
         there = len(mirrored(lab.root))
         document = lab.prepare()
         repeated = document["copied"]["count"] - (len(OBJECTS) - there)
-        # Five and a little, two under way, and eight that were done while a receipt was left.
+        # Five and a bit, two in progress, and eight that were done while a receipt was written.
         assert 0 <= repeated <= 6 + 2 + 8
         lab.check()
 
 
 class Waiting(RecordingStore):
-    """A source that keeps the reader of one object waiting until it is told to go on."""
+    """A source that keeps the reader of one object waiting until it may continue."""
 
     def __init__(self, inner: Store, key: str) -> None:
         super().__init__(inner)

@@ -41,7 +41,7 @@ def lab(tmp_path: Path) -> Lab:
 
 
 class Tries:
-    """Stores that note what is asked of them, and of which one call fails in the first try."""
+    """Stores that record calls, and of which one call fails in the first attempt."""
 
     def __init__(self, method: str, key: str) -> None:
         self.stores: list[RecordingStore] = []

@@ -119,7 +119,7 @@ def test_a_run_stopped_at_any_write_can_be_continued(
 def test_a_new_version_stopped_at_any_write_leaves_the_old_one(
     tmp_path: Path, undisturbed: tuple[Bucket, DOCUMENT, list[int]]
 ) -> None:
-    """At every moment `latest` names the old version or the new one, and either is whole."""
+    """At every moment `latest` names the old or the new version, and both are complete."""
     old, first, stops = undisturbed
     changed = {"a/00.png": png(91), "d/00.png": png(92)}
     second = None
@@ -217,7 +217,7 @@ def test_any_history_leads_to_the_same_content(tmp_path: Path) -> None:
         bucket.close()
 
 
-# Two at once
+# Two concurrent runs
 
 
 @pytest.mark.parametrize("mirror", [True, False])

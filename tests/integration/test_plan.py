@@ -268,7 +268,7 @@ def test_every_loader_worker_of_webdataset_finds_a_shard(
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
 def test_the_dataset_files_leaves_out_what_is_not_a_sample(tmp_path: Path) -> None:
-    """A folder as it lies about: the shipped file takes it, and says what it left out."""
+    """An arbitrary folder: the bundled file accepts it, and lists what it left out."""
     source = tmp_path / "source"
     odd = {".DS_Store": b"\0", "README": b"read", "b/.DS_Store": b"\0", "b/Makefile": b"all:"}
     write(source, {"1.txt": b"one", "b/2.jpg": b"any bytes", "b/2.json": b"{}"} | odd)

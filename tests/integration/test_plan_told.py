@@ -43,7 +43,7 @@ def test_a_run_has_the_warnings_of_its_plan(tmp_path: Path) -> None:
 
 
 def test_a_version_found_by_planning_is_not_warned_of_again(tmp_path: Path) -> None:
-    """Other inputs, the same samples: a file came that is none."""
+    """Other inputs, the same samples: a file was added that is not a sample."""
     lab = directory_lab(tmp_path, images() | DOTS, on_bad_key="skip")
     assert lab.prepare()["warnings"]
     write(lab.source, {"README": b"read"})

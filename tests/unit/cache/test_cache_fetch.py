@@ -29,7 +29,7 @@ SCHEMA = Schema((Field("x", "int64"),))
 
 
 class Remote(MemoryStore):
-    """A store that counts what is opened, and can hold back the bytes."""
+    """A store that counts what is opened, and can delay the bytes."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

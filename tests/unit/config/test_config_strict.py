@@ -112,7 +112,7 @@ def test_no_value_is_accepted_as_another_type(
 ) -> None:
     for value in WRONG[kind]:
         if key in BYTES and value == "'7'":
-            continue  # bytes may be texts
+            continue  # bytes may be strings
         if key in LISTS and value == "[a]":
             continue
         with pytest.raises(ConfigError) as caught:

@@ -263,7 +263,7 @@ def test_a_shard_whose_samples_were_all_left_out_is_not_written(
 
 def test_a_sample_larger_than_memory_is_streamed(source: Store, target: Store) -> None:
     class NoGets:
-        """The source, of which no object may be held whole."""
+        """The source, of which no object may be held in memory completely."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(source, name)

@@ -31,7 +31,7 @@ def encrypted(inner: Store) -> RecordingStore:
 
 
 def arrive(store: Store, key: str) -> bool:
-    """Read an object, as whoever reads one does; whether its etag proved it."""
+    """Read an object like any reader; returns whether its etag proved it."""
     info = store.head(key)
     content_check = ContentCheck(store, key, info.etag, info.size_bytes)
     content_check.add(store.get(key, if_match=info.etag))

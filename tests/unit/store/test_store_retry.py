@@ -101,7 +101,7 @@ def test_a_listing_continues_after_its_last_page(layers: Layers) -> None:
     layers.faults.add("list", unavailable(), nth=2)
     layers.faults.add("list", unavailable(), nth=3, times=2)
     assert [info.key for page in layers.store.list() for info in page] == keys
-    assert layers.calls.count("list") == 3  # each of them goes on at its first ask for a page
+    assert layers.calls.count("list") == 3  # each of them continues at its first request for a page
 
 
 def test_a_listing_that_stays_broken_raises(layers: Layers) -> None:

@@ -76,7 +76,9 @@ def test_no_credentials_at_all(no_keys: None, url: str, monkeypatch: pytest.Monk
         open_store(url, endpoint="http://127.0.0.1:9", retry=None).get("a")
     assert caught.value.code == "store.denied"
     assert "AWS_ACCESS_KEY_ID" in caught.value.hint
-    assert time.monotonic() - start < 30  # nobody waited for an instance's metadata to the end
+    assert (
+        time.monotonic() - start < 30
+    )  # nothing waited for an instance's metadata until the timeout
 
 
 def test_the_argument_beats_the_environment(

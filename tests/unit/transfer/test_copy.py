@@ -171,7 +171,7 @@ def test_an_etag_that_is_not_an_md5_proves_nothing(source: Store, target: Store)
     info = source.put("k", b"encrypted at rest")
 
     class Encrypted:
-        """As S3 with KMS: etags of the form of an md5 that are none."""
+        """Like S3 with KMS: etags that look like an MD5 but are not."""
 
         url, features = source.url, source.features
 
