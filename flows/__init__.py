@@ -1,1 +1,1 @@
-"""Where the application lives that orders the stages: one flow per file."""
+"""The Prefect flows of Larder: one per file."""

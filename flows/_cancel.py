@@ -1,6 +1,7 @@
-"""A run that is cancelled in Prefect's UI stops as one that is interrupted does.
+"""A run that is cancelled in Prefect's UI stops in the same way as an interrupted one.
 
-A worker ends the runs that it started itself; nobody would end one that a command started.
+A worker ends the runs that it started itself, but nothing else would end a run started by a
+command.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ def cancellable(
     """Set ``stop`` once the flow run is Cancelling or Cancelled, within a ``with`` block.
 
     Args:
-        flow_run: Its ID.
+        flow_run: ID of the flow run.
         stop: Asks the steps to stop.
-        say: Is told of it in a line.
+        say: Shows a line.
     """
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(POLL_SECONDS):
-            # A server that is away for a while must not end the run.
+            # A server that is temporarily unavailable must not end the run.
             with suppress(Exception), get_client(sync_client=True) as client:
                 state = client.read_flow_run(flow_run).state
                 if state and (state.is_cancelling() or state.is_cancelled()):
-                    say("cancelled in Prefect: stopping after the objects under way")
+                    say("cancelled in Prefect: stopping after the objects in progress")
                     stop.set()
                     return
 

@@ -1,4 +1,4 @@
-"""How Prefect is set up for Larder. What the user has set stays.
+"""Configures Prefect for Larder, without overriding the user's settings.
 
 This module does not import Prefect, because that alone takes seconds.
 """
@@ -26,20 +26,20 @@ __all__ = [
 ]
 
 SHOWN = "larder_shown"
-"""Attribute of a log record that the user sees in another way."""
+"""Attribute of a log record that is shown to the user in another way."""
 
 DEFAULTS = {
-    # A server takes half a minute to start on two slow cores; Prefect allows it 20 s.
+    # A server takes half a minute to start on two slow cores; Prefect's default timeout is 20 s.
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
-    # Progress is shown by the display; what goes wrong still comes through.
+    # The display shows progress; warnings and errors are still logged.
     "PREFECT_LOGGING_LEVEL": "WARNING",
     "PREFECT_SERVER_LOGGING_LEVEL": "ERROR",
 }
 _LOGGING_LEVEL = "PREFECT_LOGGING_LEVEL"
-# Of the runs' own loggers: a run's page shows what it did, whatever the terminal shows.
+# For the loggers of runs: the page of a run shows what it did, whatever the terminal shows.
 _RUN_LEVELS = {
     "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "INFO",
     "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "INFO",
@@ -48,21 +48,21 @@ _API_URL = "PREFECT_API_URL"
 _AUTH = "PREFECT_API_AUTH_STRING"
 _SECRET = ("PREFECT_API_KEY", _AUTH)
 _LONGEST = 500
-"""Characters of a line that is shown: Prefect logs whole events."""
+"""Maximum length of a line that is shown: Prefect logs complete events."""
 _OF_RUNS = ("prefect.flow_runs", "prefect.task_runs")
 
 
 def has_server() -> bool:
-    """Whether a Prefect server is named that wants to see every run.
+    """Whether a Prefect server is configured, which then gets every run.
 
-    In the environment, or in Prefect's active profile: `prefect config set` and
-    `prefect cloud login` write there.
+    In the environment, or in Prefect's active profile, where `prefect config set` and `prefect
+    cloud login` write.
     """
     return bool(_setting(_API_URL))
 
 
 def _setting(name: str) -> str:
-    """A setting as the environment or else Prefect's active profile has it; empty if neither."""
+    """A setting from the environment, else from Prefect's active profile; empty if in neither."""
     return os.environ.get(name) or str(_profile().get(name) or "")
 
 
@@ -71,80 +71,85 @@ def _profile() -> Mapping[str, Any]:
         profiles = tomllib.loads(profiles_path().read_text(encoding="utf-8"))
         name = os.environ.get("PREFECT_PROFILE", profiles.get("active"))
         return dict(profiles.get("profiles", {}).get(name, {}))
-    except (OSError, ValueError, AttributeError, TypeError):  # none, or nonsense: Prefect complains
+    except (
+        OSError,
+        ValueError,
+        AttributeError,
+        TypeError,
+    ):  # missing or invalid: Prefect reports it
         return {}
 
 
 def configure_prefect() -> Hidden:
-    """Set Prefect's environment variables where the user has not. Call it before the import.
+    """Set Prefect's environment variables that the user has not set. Call it before the import.
 
-    A password in the server's URL moves to where Prefect keeps it to itself: it would stand in
-    every message that names the URL.
+    A password in the server's URL is moved to a setting that Prefect does not show: otherwise every
+    message that names the URL would contain it.
 
     Returns:
-        What hides the secrets of Prefect's configuration.
+        Hides the secrets of Prefect's configuration.
 
     Raises:
-        ConfigError: ``config.invalid_value``: the server's URL is none.
+        ConfigError: ``config.invalid_value``: the server's URL is invalid.
     """
     url, auth = auth_of(_setting(_API_URL), where=_API_URL)
     hidden = Hidden([auth, *map(_setting, _SECRET)])
     if auth:
         os.environ[_API_URL], os.environ[_AUTH] = url, auth
-    levels = {} if _setting(_LOGGING_LEVEL).upper() == "DEBUG" else _RUN_LEVELS  # which is more
+    levels = {} if _setting(_LOGGING_LEVEL).upper() == "DEBUG" else _RUN_LEVELS  # DEBUG shows more
     profile = _profile()
     for name, value in {**DEFAULTS, **levels}.items():
         if name not in profile:
             os.environ.setdefault(name, value)
-    # The last collection of garbage would visit all that Prefect imported: most of a second.
+    # The final garbage collection would visit everything that Prefect imported: almost a second.
     atexit.register(gc.freeze)
     return hidden
 
 
 def start_server() -> Callable[[], None]:
-    """Start a temporary server that Prefect, imported after this, reports to.
+    """Start a temporary server for Prefect, which must be imported after this.
 
     Returns:
-        A function that waits until the server answers, to be called once Prefect is imported; see
-        `flows._server.TemporaryServer.wait`.
+        A function that waits until the server answers, to be called after Prefect was imported;
+        see `flows._server.TemporaryServer.wait`.
     """
     from flows._server import TemporaryServer
 
     server = TemporaryServer()
-    # At exit, and registered before Prefect's own: it sends its last logs and events at exit too.
+    # At exit, but registered before Prefect's own handler, which sends its last logs and events.
     atexit.register(server.close)
     os.environ[_API_URL] = server.url
-    for name in ("no_proxy", "NO_PROXY"):  # Prefect's client would ask a proxy for it
+    for name in ("no_proxy", "NO_PROXY"):  # otherwise Prefect's client would use a proxy for it
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1")))
     return lambda: server.wait(startup_seconds())
 
 
 def show_logs(say: Callable[[str], None], hidden: Hidden) -> None:
-    """Let ``say`` show what Prefect logs, instead of the console. Call it after the import.
+    """Show Prefect's log with ``say`` instead of on the console. Call it after the import.
 
-    An error of a run is left out: it is raised as well, and the command tells it once. The runs'
-    loggers keep the handler that sends to the server.
+    Errors of a run are left out: they are also raised, and the command reports them once. The
+    loggers of runs keep the handler that sends to the server.
 
     Args:
         say: Shows a line.
-        hidden: Takes secrets out of it.
+        hidden: Removes secrets from it.
     """
     handler = _Lines(lambda line: say(hidden(line)))
     handler.setLevel(logging.getLogger("prefect").level)
-    # Or Prefect writes to stderr, past the rows, each time that a log cannot be sent. A server that
-    # is gone ends the run, which is told once.
+    # Otherwise Prefect writes to stderr, into the rows, each time that a log cannot be sent. A
+    # server that is gone ends the run, which is reported once.
     logging.raiseExceptions = False
     for name in (None, "prefect._internal"):
         logging.getLogger(name).handlers[:] = [handler]
 
 
 PREFECT_SECONDS = {True: 3.0, False: 10.0}
-"""What Prefect adds to a run, with a server that is named and with a temporary one: on two cores,
+"""Seconds that Prefect adds to a run, with a configured and with a temporary server: on two cores,
 runs of 60 small objects took 4 s and 7 to 13 s, of which 1 s was their own work."""
 
 
 def with_prefect_start(document: dict[str, Any]) -> dict[str, Any]:
-    """The document of a plan whose time includes Prefect's start, if the flow would run."""
+    """The document of a plan; its time includes Prefect's start, if the flow would run."""
     if document["status"] != "planned":
         return document
     return {**document, "seconds": round(document["seconds"] + PREFECT_SECONDS[has_server()], 1)}
@@ -158,6 +163,7 @@ class _Lines(logging.Handler):
         self._say = say
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Show the record."""
         of_run_error = record.name in _OF_RUNS and record.levelno >= logging.ERROR
         if of_run_error or getattr(record, SHOWN, False):
             return

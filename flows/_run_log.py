@@ -1,4 +1,4 @@
-"""What a flow run writes to its log, which Prefect's UI shows: stages, the outcome, what failed."""
+"""The log of a flow run, which Prefect's UI shows: stages, result and failures."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ class _View(PlainView):
         self._say = say
 
     def say(self, line: str) -> None:
+        """Log a line that only Prefect shows."""
         self._say(logging.INFO, line)
 
 
 class RunLog:
-    """The log of the flow run that runs here; its lines may come from any thread."""
+    """The log of the current flow run; may be used by any thread."""
 
     def __init__(self) -> None:
         self._logger = get_run_logger()
         self.progress = Display(view=_View(self._log))
 
     def say(self, line: str) -> None:
-        """A line that the terminal shows too."""
+        """Log a line that the terminal shows too."""
         self._logger.warning("%s", line)
 
     def outcome(self, document: Mapping[str, Any]) -> None:
-        """What the run led to: version, place and configs; what it warns of and left out."""
+        """Log the result of the run: version, location, configs, warnings and skipped keys."""
         for line in run_lines(document):
             self._log(logging.INFO, line)
         for warning in document.get("warnings", ()):
@@ -53,7 +54,7 @@ class RunLog:
             self._log(logging.WARNING, f"{document['skipped']:,} skipped, as the dataset file says")
 
     def failed(self, error: RefusedError | RunError) -> None:
-        """The first objects that failed. That the run did, and why, Prefect logs itself."""
+        """Log the first objects that failed. Prefect itself logs that the run failed, and why."""
         failures = error.report.failures[:SHOWN_FAILURES]
         for failure in failures:
             self._log(logging.ERROR, f"failed[{failure.code}]: {failure.line}")
@@ -61,7 +62,7 @@ class RunLog:
             self._log(logging.ERROR, f"and {more:,} more")
 
     def refused(self, error: ProblemsError) -> None:
-        """All that is wrong with the configuration: Prefect logs the first of it."""
+        """Log all mistakes of the configuration; Prefect itself logs only the first."""
         for problem in error.problems:
             self._log(logging.ERROR, f"error[{problem.code}]: {problem}")
 

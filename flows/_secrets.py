@@ -1,4 +1,4 @@
-"""No secret of Prefect's configuration in any message: passwords, keys, and what URLs hide."""
+"""Keeps secrets of Prefect's configuration out of messages: passwords, keys, parts of URLs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Hidden", "auth_of", "without_auth"]
 
 _MASK = "***"
 _SHORTEST = 4
-"""A shorter secret would be found in words that are none."""
+"""A shorter secret would be found in ordinary words."""
 _USER = re.compile(r"(?P<scheme>\b[a-zA-Z][\w+.-]*://)[^\s/?#'\"<>]*@")
 _QUERY = re.compile(r"(?P<url>\b[a-zA-Z][\w+.-]*://[^\s'\"<>?#]*)[?#][^\s'\"<>]*")
 
@@ -29,8 +29,8 @@ def auth_of(url: str, *, where: str) -> tuple[str, str]:
     """``url`` without its user and password, and these as ``user:password``; empty if none.
 
     Args:
-        url: Of a server; or empty.
-        where: What has it, for the error, which does not show it.
+        url: URL of a server, or empty.
+        where: Where it comes from, for the error, which does not show it.
 
     Raises:
         ConfigError: ``config.invalid_value``: it is not the URL of a server.
@@ -50,10 +50,10 @@ def auth_of(url: str, *, where: str) -> tuple[str, str]:
 
 
 class Hidden:
-    """Makes text fit to be shown.
+    """Removes secrets from text.
 
     Args:
-        secrets: What must not be seen, as it was configured. Of ``user:password`` the password.
+        secrets: The configured values; of ``user:password``, the password is secret.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
@@ -64,22 +64,22 @@ class Hidden:
         self._secrets = sorted(filter(lambda one: len(one) >= _SHORTEST, found), key=len)[::-1]
 
     def __call__(self, text: str) -> str:
-        """``text`` without any secret, nor what stands in a URL before the host or after ``?``."""
+        """``text`` without secrets, and without what is in URLs before the host or after ``?``."""
         text = without_auth(text)
         for secret in self._secrets:
             text = text.replace(secret, _MASK)
         return text
 
     def shown_in(self, text: str) -> bool:
-        """Whether ``text`` shows a secret."""
+        """Whether ``text`` contains a secret."""
         return bool(_USER.search(text)) or any(secret in text for secret in self._secrets)
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Within a ``with`` block: no error leaves it whose text or traceback shows a secret.
+        """Let no error whose text or traceback contains a secret leave a ``with`` block.
 
         Raises:
-            FatalError: ``run.server``, in the place of an error of Prefect's that does.
+            FatalError: ``run.server``, instead of an error of Prefect that does.
         """
         try:
             yield
@@ -87,6 +87,6 @@ class Hidden:
             if not self.shown_in("".join(traceback.format_exception(error))):
                 raise
             if isinstance(error, LarderError) and not self.shown_in(str(error)):
-                raise error from None  # its cause is what shows it
+                raise error from None  # the secret is in its cause
             message = self(f"Prefect fails: {type(error).__name__}: {error}")
             raise FatalError("run.server", message, hint="see PREFECT_API_URL") from None

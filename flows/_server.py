@@ -1,8 +1,9 @@
-"""A Prefect server for the length of one run, where no server is named.
+"""A Prefect server for the duration of one run, if no server is configured.
 
-Prefect would start one by itself, but one that Ctrl-C ends before the run, which then waits a
-minute for it; that stays behind when the run is killed; and that may write to stdout, where the
-result goes. This one starts while the run imports Prefect, and ends with the run however that ends.
+Prefect would start one by itself. But Ctrl-C would end that server before the run, which would then
+wait a minute for it; it would survive a run that is killed; and it may write to stdout, which is
+for the result. This server starts while the run imports Prefect, and ends with the run however it
+ends.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["TemporaryServer"]
 
 STOP_SECONDS = 5.0
 BACKLOG_SECONDS = 120.0
-"""What it may take to write down what it was told: some 30 ms for each task run."""
+"""Maximum time to save the received events: they take about 30 ms per task run."""
 _POLL_SECONDS = 0.1
 _HOST = "127.0.0.1"
 _LAST_WORDS = 2000
@@ -35,12 +36,12 @@ _ERROR = re.compile(r"[\w.]+(Error|Exception): ")
 
 
 class TemporaryServer:
-    """The server's process. Its history stays in Prefect's own database, below PREFECT_HOME."""
+    """The process of the server. Its history remains in Prefect's database, below PREFECT_HOME."""
 
     def __init__(self) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close
-        # Connections wait in the socket's queue until the server takes them: nobody has to poll,
-        # and no other process can take the port.
+        # Connections wait in the socket's queue until the server accepts them: so there is no
+        # polling, and no other process can take the port.
         with socket.create_server((_HOST, 0)) as listener:
             self._port: int = listener.getsockname()[1]
             self._process = subprocess.Popen(  # noqa: S603 - this module
@@ -54,7 +55,7 @@ class TemporaryServer:
 
     @property
     def url(self) -> str:
-        """What PREFECT_API_URL has to be."""
+        """The value for PREFECT_API_URL."""
         return f"http://{_HOST}:{self._port}/api"
 
     @property
@@ -66,30 +67,30 @@ class TemporaryServer:
         """Wait until it answers.
 
         Raises:
-            FatalError: ``run.timeout``: it does not; ``run.server``: it ended. With its last error.
+            FatalError: ``run.timeout``: no answer; ``run.server``: it ended. With its last error.
         """
-        # Not by urllib, which would ask a proxy.
+        # Not with urllib, which would use a proxy.
         connection = http.client.HTTPConnection(_HOST, self._port, timeout=seconds)
         try:
             connection.request("GET", "/api/health")
             connection.getresponse().read()
         except (OSError, http.client.HTTPException) as error:
             message = f"Prefect's temporary server did not start: {self._last_error() or error}"
-            hint = "start one with `prefect server start`, and name it by PREFECT_API_URL"
+            hint = "start one with `prefect server start`, and set PREFECT_API_URL"
             code = "run.timeout" if isinstance(error, TimeoutError) else "run.server"
             raise FatalError(code, message, hint=hint) from error
         finally:
             connection.close()
 
     def close(self) -> None:
-        """Let it end; a second call does nothing.
+        """Let the server end; a second call does nothing.
 
-        It writes down what it was told, for which nobody has to wait, and then ends; see `_serve`.
+        It saves the received events, without making the run wait, and then ends; see `_serve`.
         """
-        assert self._process.stdin is not None, "it is a pipe"
+        assert self._process.stdin is not None, "stdin is a pipe"
         self._process.stdin.close()
         self._log.close()
-        # It is nobody's child to wait for: without this, Python would warn that it still runs.
+        # Nothing waits for this child: without this, Python would warn that it is still running.
         self._process.returncode = self._process.poll() or 0
 
     def _last_error(self) -> str:
@@ -100,17 +101,17 @@ class TemporaryServer:
 
 
 def _serve(listener: socket.socket) -> None:
-    """Serve until stdin ends: the run closed it, or is no more."""
+    """Serve until stdin ends: the run has closed it, or has ended."""
     run = threading.Thread(target=sys.stdin.buffer.read, daemon=True)
     run.start()
-    import uvicorn  # Prefect brings it
+    import uvicorn  # installed with Prefect
     from prefect.server.api.server import create_app
     from prefect.server.utilities.messaging.memory import METRICS
     from prefect.settings import get_current_settings
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            # The first server makes the database's tables; two at once would fail.
+            # The first server creates the tables of the database; two at once would fail.
             with _locked(get_current_settings().home):
                 await super().startup(sockets)
 
@@ -119,7 +120,7 @@ def _serve(listener: socket.socket) -> None:
     server = Server(config)
 
     def busy() -> bool:
-        # The states of task runs come as events. Prefect drops those that wait when it stops.
+        # The states of task runs arrive as events. Prefect drops pending events when it stops.
         waiting = METRICS["events"]["published"] - METRICS["events"]["consumed"]
         return bool(server.server_state.tasks) or waiting > 0
 

@@ -1,4 +1,4 @@
-"""Prefect's own settings: loaded at one place, where a wrong one is told by name.
+"""Prefect's own settings: loaded in one place, where an invalid one is reported by name.
 
 A setting comes from the environment, the active profile or a prefect.toml. Prefect's own errors
 show its value, which may be a secret.
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 __all__ = ["load_prefect", "profiles_path", "startup_seconds"]
 
 _WHOLE = "Prefect's settings"
-_HINT = "set or unset it in the environment, or by `prefect config`"
+_HINT = "set or unset it in the environment, or with `prefect config`"
 _FOLLOWS = "default_factory_not_called"
-"""Type of a mistake that only says that there is another one."""
+"""Type of an error that only says that there is another one."""
 _TELLING = {"literal_error", "enum", "bool_parsing", "int_parsing", "float_parsing", "string_type"}
-"""Types of mistakes whose message says what is allowed, and never what was given."""
+"""Types of errors whose message says what is allowed, but not the value."""
 _DAY_SECONDS = 86_400
 _FIELD = re.compile(r'field "(\w+)"')
 
 
 def load_prefect() -> list[str]:
-    """Import Prefect as far as it reads its settings.
+    """Import the part of Prefect that reads its settings.
 
     Returns:
-        The lines that it wrote to stderr meanwhile.
+        The lines that it wrote to stderr.
 
     Raises:
-        ConfigError: ``config.invalid_value``: a setting is wrong; its value is not shown.
+        ConfigError: ``config.invalid_value``: a setting is invalid; its value is not shown.
     """
-    # It reports a wrong setting there too, with its value.
+    # Prefect reports an invalid setting there too, with its value.
     with redirect_stderr(io.StringIO()) as written:
         import prefect
 
-        assert prefect.__version__, "it reads its settings by being imported"
+        assert prefect.__version__, "importing it reads its settings"
         try:
             from prefect.settings import get_current_settings
 
@@ -54,7 +54,7 @@ def load_prefect() -> list[str]:
             import prefect.context  # the active profile
         except (ImportError, LarderError):
             raise
-        except Exception as error:  # noqa: BLE001 - nonsense in a profile raises whatever it hits
+        except Exception as error:  # noqa: BLE001 - invalid profiles raise any exception
             raise _refusal(error) from None
     return [line for line in written.getvalue().splitlines() if line.strip()]
 
@@ -64,7 +64,7 @@ def startup_seconds() -> float:
     from prefect.settings import get_current_settings
 
     seconds = get_current_settings().server.ephemeral.startup_timeout_seconds
-    return float(min(max(seconds, 1), _DAY_SECONDS))  # a socket takes not every number
+    return float(min(max(seconds, 1), _DAY_SECONDS))  # a socket does not accept every number
 
 
 def profiles_path() -> Path:
@@ -83,7 +83,7 @@ def _refusal(error: Exception) -> ConfigError:
     elif isinstance(error, SettingsError):
         problems = [_problem(name, _HINT) for name in _unparsable(str(error))]
     elif isinstance(error, tomllib.TOMLDecodeError):
-        problems = [_problem(str(path), "it is not TOML") for path in _not_toml()]
+        problems = [_problem(str(path), "not valid TOML") for path in _not_toml()]
     if len(problems) > 1:
         return ProblemsError(problems)
     return problems[0] if problems else _problem(_WHOLE, "see `prefect config view`")
@@ -106,7 +106,7 @@ def _invalid_values(error: ValidationError) -> Iterator[ConfigError]:
 
 
 def _unparsable(message: str) -> Iterator[str]:
-    """The set variables of a field that a message names, but not whose it is."""
+    """The variables that are set for a field that a message names without its model."""
     match = _FIELD.search(message)
     for model in _models() if match else ():
         if match and match[1] in model.model_fields:
@@ -127,9 +127,9 @@ def _models() -> Iterator[type[BaseModel]]:
 
 
 def _variable(model: type[BaseModel], field: str) -> str:
-    """The environment variable of a field: of several names the one that is set.
+    """The environment variable of a field; if it has several names, the one that is set.
 
-    Of ``*``, several fields that do not go together, what their variables begin with.
+    For ``*``, several incompatible fields, the common prefix of their variables.
     """
     names = [f"{model.model_config.get('env_prefix', '')}{field}".upper()]
     if field in model.model_fields:

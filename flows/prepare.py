@@ -2,9 +2,9 @@
 
 ``python -m flows.prepare --dataset digits``
 
-The command is that of `larder.cli.prepare`; here what was planned is run as a Prefect flow. What
-needs no flow run (--help, --plan, wrong input, nothing changed) is answered by the library before
-Prefect is imported, because that alone takes seconds.
+The command is that of `larder.cli.prepare`; here the plan is run as a Prefect flow. The library
+handles what needs no flow run (--help, --plan, invalid input, nothing changed) before Prefect is
+imported, because that alone takes seconds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from larder.cli.signals import arm
 
 if __name__ == "__main__":
-    arm()  # first of all: until then Python answers a signal, with a traceback
+    arm()  # first of all: until then Python itself handles signals, with a traceback
 
 import sys
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(settings: Settings, parameters: dict[str, Any], display: Display) -> dict[str, Any]:
-    """Where a server is named, the whole run is a flow run; else what there is to do is one."""
+    """If a server is configured, the whole run is a flow run; otherwise only its work is."""
     if has_server():
         return _run_flow(parameters, display)
     from larder.pipeline import inline

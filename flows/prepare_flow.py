@@ -40,13 +40,13 @@ __all__ = ["prepare", "run_prepare"]
 _REFUSED = (401, 403)
 _NOT_THERE = (404, 405)
 _MORE = re.compile(r"[\s-]*For more information check: \S+")
-"""What httpx adds to an answer: a page that explains the number."""
+"""What httpx appends to an answer: a page that explains the status."""
 
 _planned: ContextVar[tuple[Plan, Job] | None] = ContextVar("planned", default=None)
-"""What the command line planned and began a moment ago, so that the source is listed once."""
+"""What the command line has just planned and begun, so that the source is listed only once."""
 
 _shown_on: ContextVar[Display | None] = ContextVar("shown_on", default=None)
-"""Where the address of the run is shown."""
+"""The display for the address of the run."""
 
 
 @flow(
@@ -68,12 +68,12 @@ def prepare(
         dataset: Name of a file in configs/datasets.
         cluster: Name of a file in configs/clusters.
         settings: key.path=value pairs that override the dataset file, or the cluster file with
-            cluster. in front.
-        config_dir: The directory of all configuration.
-        output: Where configs go; out/CLUSTER/DATASET if not given.
+            the prefix cluster.
+        config_dir: The directory with all configuration files.
+        output: Where configs are written; by default out/CLUSTER/DATASET.
 
     Returns:
-        The JSON document of the run; of one that was stopped, Prefect's state Cancelled.
+        The JSON document of the run; if it was stopped, Prefect's state Cancelled.
     """
     hear_signals()
     try:
@@ -91,15 +91,15 @@ def prepare(
         if error.code != STOPPED:
             raise
         return Cancelled(
-            message="stopped between two objects; run it again to carry on", data=error
+            message="stopped between two objects; run it again to continue", data=error
         )
     return document
 
 
 def _prepare(asked: Settings, times: StageTimes) -> dict[str, Any]:
-    """Run the steps as tasks; the cluster file says how many batches at once."""
+    """Run the steps as tasks, with as many concurrent batches as the cluster file says."""
     count = workers(asked)
-    # Not the flow's own task runner: who starts the flow would choose that, and its width.
+    # Not the flow's own task runner: whoever starts the flow would choose it and its size.
     threads: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=count)
     with threads as pool:
         runner = TaskRunner(count, pool, times)
@@ -111,7 +111,7 @@ def _prepare(asked: Settings, times: StageTimes) -> dict[str, Any]:
 
 @contextmanager
 def _reported() -> Iterator[RunLog]:
-    """Tie the run to what Prefect shows of it: its address, its log, and that it is cancelled."""
+    """Connect the run to Prefect: show its address, write its log, and stop if it is cancelled."""
     context = FlowRunContext.get()
     run = context.flow_run if context else None
     assert run is not None, "this is a flow run"
@@ -138,16 +138,16 @@ def run_prepare(
     """Run the flow in this process.
 
     Args:
-        parameters: Of the flow.
-        planned: What was planned and begun for this very run, if it was.
+        parameters: The parameters of the flow.
+        planned: What was already planned and begun for this run, if anything.
         display: Reports progress of every stage.
-        named: Whether the user named the server, and so wants to know the run's address.
+        named: Whether the user configured the server, and so wants to know the run's address.
 
     Returns:
         The JSON document of the run.
 
     Raises:
-        FatalError: ``run.server``: Prefect's server cannot be reached, or refuses.
+        FatalError: ``run.server``: Prefect's server cannot be reached, or refuses the request.
         KeyboardInterrupt: The user interrupted the run, or cancelled it in Prefect.
     """
     display.note("prefect", "asking the server")
@@ -164,7 +164,7 @@ def run_prepare(
             document: dict[str, Any] = prepare(**parameters)
         except HTTPError as error:
             raise _server_error(error, named) from error
-        except Abort as error:  # the server has a last state, and takes no other
+        except Abort as error:  # the server has a final state, and accepts no other
             if stop.is_set():
                 raise KeyboardInterrupt from None
             raise _server_error(error, named) from error
@@ -195,10 +195,10 @@ def _server_error(error: BaseException, named: bool) -> FatalError:
 
 
 def _advice(error: BaseException, url: str) -> str:
-    """What to do about an answer of the server, or that there is none."""
+    """What to do about an answer of the server, or about a missing answer."""
     status = error.response.status_code if isinstance(error, HTTPStatusError) else None
     if status in _REFUSED:
-        return "give USER:PASSWORD in PREFECT_API_URL, or set PREFECT_API_AUTH_STRING"
+        return "put USER:PASSWORD into PREFECT_API_URL, or set PREFECT_API_AUTH_STRING"
     if status in _NOT_THERE and "api" not in urlsplit(url).path.split("/"):
         return "end PREFECT_API_URL with /api"
     return "check PREFECT_API_URL and that its server runs"

@@ -1,1 +1,1 @@
-"""What Prefect adds to each stage: retries, names, progress. One file per stage."""
+"""What Prefect adds to each stage: retries, names and progress. One file per stage."""

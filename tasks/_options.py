@@ -1,7 +1,7 @@
 """What tasks share: their options, and how they end when the run is stopped.
 
-The store repeats calls; a task is repeated twice at most on top, and only where that can help: a
-store that went on failing, or an error that nobody foresaw.
+The store repeats calls. In addition, a task is repeated at most twice, and only if that can help:
+if a store kept failing, or after an unexpected error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from larder.errors import LarderError, RetryableError
 __all__ = ["LOCAL", "RETRIED", "STOPPED", "call", "cancelled_when_stopped"]
 
 STOPPED = "run.interrupted"
-"""The code of the error that a step raises when it was asked to stop."""
+"""The code of the error that a step raises when it is asked to stop."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -33,9 +33,9 @@ def _worth_repeating(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) ->
 
 
 def cancelled_when_stopped(step: Callable[_P, _R]) -> Callable[_P, _R | State[Any]]:
-    """A function whose run Prefect shows as Cancelled, not Failed, when it was asked to stop.
+    """A function whose run Prefect shows as Cancelled, not Failed, when it is asked to stop.
 
-    Its state's result is the error all the same: whoever asks for it has it raised.
+    The result of its state is still the error, which is raised when the result is requested.
     """
 
     @wraps(step)
@@ -51,13 +51,13 @@ def cancelled_when_stopped(step: Callable[_P, _R]) -> Callable[_P, _R | State[An
 
 
 def call(task: Task[Any, Any], *arguments: Any) -> Any:
-    """Run a task here and now, and raise what it raised."""
+    """Run a task in this process, and raise its error, if any."""
     state: Any = task(*arguments, return_state=True)
     return state.result()
 
 
 LOCAL: dict[str, Any] = {"cache_policy": NO_CACHE, "persist_result": False, "log_prints": False}
-"""Results stay in the process: they are small values, and manifests pass by reference."""
+"""Results stay in the process: they are small values, and manifests are passed by reference."""
 
 RETRIED: dict[str, Any] = {
     **LOCAL,
@@ -66,4 +66,4 @@ RETRIED: dict[str, Any] = {
     "retry_jitter_factor": 0.5,
     "retry_condition_fn": _worth_repeating,
 }
-"""Of a task that may be repeated: its step leaves receipts and carries on from them."""
+"""For tasks that may be repeated, because their step writes receipts and continues from them."""

@@ -1,7 +1,8 @@
-"""Whom the tasks of a flow run tell of their progress, and how they learn that they are to stop.
+"""How the tasks of a flow run report progress, and how they are asked to stop.
 
-Neither is a parameter of a task, because parameters are shown, hashed and may travel. Prefect's
-task runner of threads hands context variables on; elsewhere nobody listens and nothing is stopped.
+Neither is a parameter of a task, because parameters are shown, hashed and possibly sent elsewhere.
+Prefect's thread task runner passes context variables on; with others, progress is ignored and
+nothing is stopped.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _stop: ContextVar[Event | None] = ContextVar("stop", default=None)
 
 
 class _Both:
-    """A listener that passes on to two what it is told."""
+    """A `Progress` that forwards every call to two others."""
 
     def __init__(self, one: Progress, other: Progress) -> None:
         self._listeners = (one, other)
@@ -42,10 +43,10 @@ class _Both:
 
 
 def current_progress() -> Progress:
-    """Who listens; once the tasks are to stop, one that raises as soon as it is told anything.
+    """The current `Progress`; once the tasks are asked to stop, one that raises at every call.
 
     Raises:
-        FatalError: ``run.interrupted``: they are to stop already.
+        FatalError: ``run.interrupted``: they are already asked to stop.
     """
     stop = _stop.get()
     return CancellableProgress(_listener.get(), stop) if stop else _listener.get()
@@ -53,7 +54,7 @@ def current_progress() -> Progress:
 
 @contextmanager
 def listening(progress: Progress) -> Iterator[None]:
-    """Let ``progress`` hear of the tasks that run within a ``with`` block."""
+    """Report the tasks that run within a ``with`` block to ``progress``."""
     token = _listener.set(progress)
     try:
         yield
@@ -63,14 +64,14 @@ def listening(progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def also_listening(progress: Progress) -> Iterator[None]:
-    """Let ``progress`` hear of them beside whoever does."""
+    """Report them to ``progress`` as well as to the current one."""
     with listening(_Both(_listener.get(), progress)):
         yield
 
 
 @contextmanager
 def timed() -> Iterator[StageTimes]:
-    """What the stages within a ``with`` block took and did, whoever else listens."""
+    """Measure the stages within a ``with`` block, in addition to the current `Progress`."""
     times = StageTimes(_listener.get())
     with listening(times):
         yield times
@@ -78,9 +79,9 @@ def timed() -> Iterator[StageTimes]:
 
 @contextmanager
 def stoppable() -> Iterator[Event]:
-    """An event that stops the tasks submitted within a ``with`` block once it is set.
+    """An event that, when set, stops the tasks submitted within a ``with`` block.
 
-    A block within a block has the same event: whatever stops a part of a run stops all of it.
+    Nested blocks share the event: whatever stops a part of a run stops all of it.
     """
     event = _stop.get() or Event()
     token = _stop.set(event)

@@ -16,7 +16,7 @@ __all__ = ["cache_split"]
 @task(name="cache", task_run_name="cache of {batch.split}", **RETRIED)
 @cancelled_when_stopped
 def cache_split(job: Job, batch: cache.CacheBatch, concurrent_batches: int) -> CacheFile:
-    """Build, verify and store the part of one split."""
+    """Build, verify and store the cache file of one split."""
     return cache.cache_split(
         job, batch, progress=current_progress(), concurrent_batches=concurrent_batches
     )

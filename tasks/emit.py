@@ -1,4 +1,4 @@
-"""Hand a version over: render, validate and write the experiment config."""
+"""Render, validate and write the experiment config of a version."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ __all__ = ["emit_configs"]
 def emit_configs(
     settings: Settings, version: VersionDocument, delivery: Advice
 ) -> tuple[Written, ...]:
-    """Write the config where its bytes differ."""
+    """Write the config, if its bytes differ."""
     return emit.emit_configs(settings, version, delivery, progress=current_progress())

@@ -1,4 +1,4 @@
-"""Plan the run, refuse what must not be done, and put the plan where every task finds it."""
+"""Plan the run, and refuse plans that must not be executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publish a version whose segment is whole."""
+"""Publish a version whose segment is complete."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["publish", "publish_existing"]
 @task(name="publish", task_run_name="publish version {job.version}", **RETRIED)
 @cancelled_when_stopped
 def publish(job: Job, index: Index, cache: Mapping[str, CacheFile]) -> VersionDocument:
-    """Write segment.json and version.json, and let the tag name the version."""
+    """Write segment.json and version.json, and move the tag to the version."""
     return steps.publish(job, index, cache, progress=current_progress())
 
 
 @task(name="publish again", task_run_name="publish version {job.version}", **RETRIED)
 @cancelled_when_stopped
 def publish_existing(job: Job) -> VersionDocument:
-    """Publish the version of a segment that was whole before."""
+    """Publish the version of a segment that was already complete."""
     return steps.publish_existing(job, progress=current_progress())

@@ -31,7 +31,6 @@ _TASKS: dict[Callable[..., Any], Any] = {
     source.note_inputs: source_tasks.note_inputs,
     refusals.checked_plan: plan_tasks.checked_plan,
     mirror.mirror_batch: mirror_tasks.mirror_batch,
-    mirror.seal_mirror: mirror_tasks.seal_mirror,
     shard.shard_batch: shard_tasks.shard_batch,
     index.index_shards: shard_tasks.index_shards,
     cache.cache_split: cache_tasks.cache_split,
@@ -45,9 +44,9 @@ class TaskRunner:
     """The `larder.pipeline.build.Runner` of a flow run.
 
     Args:
-        workers: Batches that run at once.
-        pool: Prefect's task runner, started, that has room for so many.
-        times: Among those who listen.
+        workers: Maximum number of concurrent batches.
+        pool: Prefect's task runner, started, with at least as many workers.
+        times: Receives progress too.
     """
 
     def __init__(self, workers: int, pool: PoolOfTasks[Any], times: TimedProgress) -> None:
@@ -57,19 +56,19 @@ class TaskRunner:
 
     @property
     def progress(self) -> Progress:
-        """Who listens in this process."""
+        """The current `Progress` of this process."""
         return current_progress()
 
     def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        """One task run, here and now."""
+        """Run one task in this process."""
         return call(_TASKS[step], *arguments)
 
     def map(self, step: Callable[..., Any], job: Job, batches: Sequence[Any]) -> list[Any]:
-        """One task run for each batch; what is submitted and not done never exceeds ``workers``.
+        """One task run for each batch; at most ``workers`` of them are submitted at a time.
 
-        A batch whose objects failed is a failed task run, and all such batches are reported
-        together. Any other error, or an interrupt, stops the batches under way after the objects
-        that they are at; those not yet submitted never are.
+        A batch with failed objects is a failed task run, and all such batches are reported
+        together. Any other error, or an interrupt, stops the batches in progress after their
+        current objects; the others are not submitted.
         """
         concurrent_batches = max(1, min(self._workers, len(batches)))
         results: list[Any] = [None] * len(batches)

@@ -25,5 +25,5 @@ def inspect_source(settings: Settings, folder: Path) -> SourceState:
 @task(name="reuse", task_run_name="reuse version {found.published.id}", **RETRIED)
 @cancelled_when_stopped
 def note_inputs(found: SourceState) -> None:
-    """Remember what these inputs led to, and let the tag name it."""
+    """Record what these inputs led to, and move the tag to it."""
     source.note_inputs(found, progress=current_progress())

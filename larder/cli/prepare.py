@@ -1,6 +1,6 @@
 """``larder prepare``: from a source to an experiment config.
 
-``python -m flows.prepare`` is the same command with another way to run what was planned.
+``python -m flows.prepare`` is the same command with another way to run the plan.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ __all__ = ["Run", "main", "run_here"]
 
 DESCRIPTION = """\
 Prepare a dataset: list its source, copy what is missing to the storage, write shards, build the
-LMDB cache, publish a version and emit the experiment config that points at it. A run that was cut
-off is carried on by the same command; a run with nothing changed writes nothing.\
+LMDB cache, publish a version and emit the experiment config that points at it. If a run is killed,
+run the same command again to continue. If nothing has changed, nothing is written.\
 """
 
 Run = Callable[["Settings", dict[str, Any], "Display"], dict[str, Any]]
-"""Does a run and returns its JSON document: settings, the flow's parameters that they come from,
-and whom to tell."""
+"""Executes a run and returns its JSON document. Takes the settings, the flow parameters that they
+come from, and the display."""
 
 
 def run_here(settings: Settings, _parameters: dict[str, Any], display: Display) -> dict[str, Any]:
-    """Run in this process. Once there is work to do, a signal lets the objects under way end.
+    """Run in this process. Once there is work to do, a signal lets the objects in progress finish.
 
     Raises:
-        KeyboardInterrupt: The user interrupted, and the steps have stopped.
+        KeyboardInterrupt: The user interrupted the run, and the steps have stopped.
     """
     import threading
 
@@ -66,19 +66,19 @@ def main(
     """The command; returns its exit status.
 
     Args:
-        arguments: Of the command line; those of this process if None.
+        arguments: The command line arguments; those of this process if None.
         prog: How the command is called.
-        run: What does the run.
-        with_start: Adds to a plan's document what ``run`` takes before it begins.
+        run: Executes the run.
+        with_start: Adds to a plan's document the time that ``run`` takes to start.
     """
     started = time.monotonic()
     parser = command(prog, DESCRIPTION)
-    parser.add_argument("--plan", action="store_true", help="print what would be done, and stop")
+    parser.add_argument("--plan", action="store_true", help="print what would be done, and exit")
     parser.add_argument(
         "--output",
         metavar="DIR",
         type=Path,
-        help="where configs go (default: out/CLUSTER/DATASET)",
+        help="where to write configs (default: out/CLUSTER/DATASET)",
     )
     namespace = parser.parse_args(arguments)
     shared = options(namespace)
@@ -93,7 +93,7 @@ def main(
             settings=shared.settings,
             output=namespace.output,
         )
-        # After that, so that wrong input is answered before anything heavy is imported.
+        # After parsing, so that invalid input is refused before anything slow is imported.
         from larder.cli.display import Display
         from larder.pipeline.inline import plan
         from larder.pipeline.planned import plan_lines
@@ -113,9 +113,9 @@ def main(
             }
             document = run(settings, parameters, display)
             document["seconds"] = round(time.monotonic() - started, 3)
-            document["stages"] = display.stages()  # those before the run was handed over too
+            document["stages"] = display.stages()  # including those before the flow run
             lines = run_lines(document)
-    hint = "make room, or send it elsewhere" if namespace.plan else DONE
+    hint = "make room, or redirect the output" if namespace.plan else DONE
     if shared.json:
         print_json(document, hint=hint)
     elif not shared.quiet or namespace.plan:
@@ -127,13 +127,13 @@ def main(
 
 
 def _tell_warnings(document: Mapping[str, Any]) -> None:
-    """What the summary would warn of."""
+    """Show the warnings that the summary would show."""
     for warning in document.get("warnings", ()):
         tell(f"warning[{warning['code']}]: {warning['message']}")
 
 
 def _tell_skipped(document: Mapping[str, Any]) -> None:
-    """What the summary would show, so that nothing is left out of a dataset unseen."""
+    """Show what the summary would show, so that nothing is left out silently."""
     failures = [Failure(**failure) for failure in document["failures"]]
     if failures:
         tell_failures("skipped", failures, document["skipped"])

@@ -1,6 +1,6 @@
-"""One narrow interface over file systems, S3, GCS and memory.
+"""Two narrow interfaces over file systems, S3, GCS and memory.
 
-`open_store` is the way in; `larder.store.base` is the contract.
+`open_store` opens a store; `larder.store.base` is the contract.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def open_store(
     profile: str | None = None,
     retry: RetryPolicy | None = _DEFAULT_POLICY,
 ) -> Store:
-    """Open the store at a URL. Nothing is looked up before the first call to the store.
+    """Open the store at a URL. Sends no request before the first call of the store.
 
     Args:
         url: ``s3://bucket/prefix``, ``file:///dir``, a path, or ``memory://name/prefix``; with or
-            without a slash at the end. It is taken literally: no percent-decoding.
-        endpoint: URL of an S3 server that is not AWS's own; else ``AWS_ENDPOINT_URL_S3`` or
-            ``AWS_ENDPOINT_URL``, or what the profile says. Other schemes ignore these three.
-        region: The bucket's region; else what the AWS chain says, or ``us-east-1``.
-        profile: Profile of the AWS configuration to take credentials from.
-        retry: When to repeat calls and when to give up; None leaves that to the caller.
+            without a slash at the end. It is taken literally, without percent-decoding.
+        endpoint: URL of an S3-compatible server other than AWS; by default ``AWS_ENDPOINT_URL_S3``,
+            ``AWS_ENDPOINT_URL`` or that of the profile. Other schemes ignore these three.
+        region: The bucket's region; by default from the AWS chain, or ``us-east-1``.
+        profile: Profile of the AWS configuration with the credentials.
+        retry: When to repeat calls and when to give up; None disables retries.
 
     Raises:
         ConfigError: ``config.unsupported_url``, ``config.secret``, ``config.path``,
@@ -70,10 +70,10 @@ def open_store(
 
 
 def local_path(store: Store, key: str) -> Path:
-    """The file of an object, in a store whose features say ``local_path``.
+    """The file of an object, in a store with the feature ``local_path``.
 
     Raises:
-        ObjectError: ``object.bad_key``: no file can have this key.
+        ObjectError: ``object.bad_key``: a file cannot have this key.
     """
     assert store.features.local_path, f"{store.url} has no paths"
     check_path_key(key, store.url)

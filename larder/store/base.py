@@ -32,24 +32,24 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a listing or a HEAD tells of one object.
+    """The description of one object, from a listing or a HEAD request.
 
-    Stores fill in the optional fields where that costs no request of its own: a listing knows the
-    storage class, say, and metadata only `Readable.head` and `Readable.open` give.
+    Stores set the optional fields if that takes no extra request: a listing has the storage class,
+    for example, but only `Readable.head` and `Readable.open` have metadata.
 
     Attributes:
         key: Relative to the store.
         size_bytes: Length in bytes.
-        etag: Opaque, without quotes; changes when the content does. The md5 of the content
-            only where the store says so (`Features.etag_is_md5`) and the text is 32 hex digits.
+        etag: Opaque, without quotes; changes when the content does. It is the MD5 of the content
+            only if the store says so (`Features.etag_is_md5`) and it has 32 hex digits.
         modified_us: Last modification, microseconds since 1970 UTC.
-        storage_class: As the store calls it, such as ``GLACIER``; empty for the standard class, or
-            where the store has none.
-        checksum: ``ALGORITHM:HEX`` of the content, where the store keeps one; else None.
-        generation: The store's name of this state of the object (GCS's generation, S3's version
-            ID); None where it has none.
-        content_type: The media type; None where it is not known.
-        metadata: The user's own, by lower-case name; None where it is not known.
+        storage_class: The store's name of the class, such as ``GLACIER``; empty for the standard
+            class, or if the store has none.
+        checksum: ``ALGORITHM:HEX`` of the content, if the store keeps one; else None.
+        generation: The store's identifier of this state of the object (generation in GCS, version
+            ID in S3); None if it has none.
+        content_type: The media type; None if unknown.
+        metadata: User metadata, by lower-case name; None if unknown.
     """
 
     key: str
@@ -65,14 +65,15 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a store can do, where stores differ.
+    """What a store supports, where stores differ.
 
     Attributes:
         create_if_absent: ``put(if_absent=True)`` is atomic.
         replace_if_match: ``put(if_match=...)`` is atomic.
-        etag_is_md5: An etag of 32 hex digits is the content's md5, unless KMS or the like is used.
+        etag_is_md5: An etag of 32 hex digits is the MD5 of the content, unless KMS or similar
+            encryption is used.
         local_path: Objects are files that can be opened by path.
-        etag_trust: What this process has learned of the etags, where ``etag_is_md5``; None learns
+        etag_trust: What this process has learned about the etags, if ``etag_is_md5``; None learns
             nothing.
     """
 
@@ -84,12 +85,13 @@ class Features:
 
 
 class _Closing(Protocol):
-    """What is closed at the end of a ``with`` block, however it ends."""
+    """Closed at the end of a ``with`` block, however the block ends."""
 
     def close(self) -> None:
-        """Let go of what is held; calling it twice is fine."""
+        """Release all resources; may be called twice."""
 
     def __enter__(self) -> Self:
+        """Return the object itself."""
         return self
 
     def __exit__(
@@ -98,6 +100,7 @@ class _Closing(Protocol):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Call `close`."""
         self.close()
 
 
@@ -114,26 +117,26 @@ class Reader(_Closing, Protocol):
         """The bytes, in buffers of any size.
 
         Raises:
-            PreconditionError: The object changed while it was read (where the store can tell).
-            ObjectError: ``object.truncated``: not as many bytes as announced.
+            PreconditionError: The object changed while it was read (if the store can detect that).
+            ObjectError: ``object.truncated``: fewer bytes than announced.
             RetryableError: The connection broke.
         """
 
 
 class Writer(_Closing, Protocol):
-    """An object being written in a stream. Nobody sees it before `commit` returns.
+    """An object being written as a stream. It is invisible until `commit` returns.
 
-    As a context manager it aborts unless `commit` was called.
+    As a context manager, it aborts unless `commit` was called.
     """
 
     def write(self, data: Buffer) -> None:
         """Append bytes. The buffer may be reused once this returns."""
 
     def commit(self) -> ObjectInfo:
-        """Make the object visible, durable and whole, in one step."""
+        """Make the object visible, durable and complete, in one step."""
 
     def abort(self) -> None:
-        """Throw away what was written; calling it twice, or after commit, is fine."""
+        """Discard what was written; may be called twice, or after `commit`."""
 
     def close(self) -> None:
         """The same as `abort`."""
@@ -141,24 +144,24 @@ class Writer(_Closing, Protocol):
 
 
 class Readable(Protocol):
-    """What shards are made from: objects that can be listed, described and read.
+    """Objects that can be listed, described and read: what shards are made from.
 
     All methods may be called from many threads.
     """
 
     @property
     def url(self) -> str:
-        """``s3://bucket/prefix/``, ``file:///dir/`` or ``memory://name/``: without secrets."""
+        """``s3://bucket/prefix/``, ``file:///dir/`` or ``memory://name/``, without secrets."""
 
     @property
     def features(self) -> Features:
-        """What this store can do."""
+        """What this store supports."""
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """Pages of the objects whose keys begin with ``prefix``, in order of the keys' bytes.
+        """Pages of the objects whose keys begin with ``prefix``, in the order of the keys' bytes.
 
-        ``prefix`` is a string prefix, not a folder. A page is never empty. A page that cannot be
-        had raises: a listing either ends normally and is complete, or raises.
+        ``prefix`` is a string prefix, not a folder. A page is never empty. A listing either
+        ends normally and is complete, or raises an error.
         """
 
     def head(self, key: str) -> ObjectInfo:
@@ -172,25 +175,27 @@ class Readable(Protocol):
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """The bytes of an object (or a range of it): for what fits in memory."""
+        """The bytes of an object (or of a range), which must fit in memory."""
+        with self.open(key, offset=offset, length=length, if_match=if_match) as reader:
+            return b"".join(reader)
 
 
 class Store(Readable, Protocol):
     """A bucket and prefix, or a directory. All methods may be called from many threads.
 
-    A store holds nothing that has to be closed: connections belong to the process.
+    A store does not have to be closed: connections belong to the process.
     """
 
     def put(
         self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
     ) -> ObjectInfo:
-        """Write a whole object in one step: visible and durable when this returns."""
+        """Write a complete object in one step: visible and durable when this returns."""
 
     def writer(self, key: str) -> Writer:
-        """Begin to write an object in a stream (multipart where the store has it)."""
+        """Start writing an object as a stream (with multipart upload, if the store has it)."""
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
-        """Write a local file as an object, in parts where it is large."""
+        """Write a local file as an object, in upload parts if it is large."""
 
     def delete(self, key: str) -> None:
-        """Remove an object; nothing happens if it is not there."""
+        """Remove an object, if it exists."""

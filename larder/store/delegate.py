@@ -1,7 +1,7 @@
-"""The one base of the stores that stand in front of another: every call goes on to that one.
+"""The base of the stores that wrap another store: every call is forwarded.
 
-A new method of `larder.store.base.Store` is added to `DelegatingStore`, and every wrapper has it:
-what a wrapper does about all calls alike (repeat, note, fail, stop) is its `around`.
+A new method of `larder.store.base.Store` is added to `DelegatingStore`, and all wrappers have it.
+What a wrapper does around every call (repeat, record, fail, stop) is in its `around`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ WRITES = frozenset({"put", "writer", "write", "commit", "upload", "delete"})
 
 
 class DelegatingStore(Store):
-    """Passes every call on.
+    """Forwards every call.
 
     Args:
-        inner: The store that is called.
+        inner: The wrapped store.
     """
 
     def __init__(self, inner: Store) -> None:
@@ -36,7 +36,7 @@ class DelegatingStore(Store):
         Args:
             method: Name of the method: of `Store`, or ``write`` or ``commit`` of a `Writer`;
                 ``list`` for each page.
-            key: The object's, or the prefix that is listed.
+            key: Key of the object, or the prefix that is listed.
             call: Makes the call.
         """
         del method, key
@@ -44,12 +44,12 @@ class DelegatingStore(Store):
 
     @property
     def url(self) -> str:
-        """The inner store's."""
+        """As in the wrapped store."""
         return self.inner.url
 
     @property
     def features(self) -> Features:
-        """The inner store's."""
+        """As in the wrapped store."""
         return self.inner.features
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
@@ -103,11 +103,11 @@ class DelegatingStore(Store):
 
 
 class DelegatingReader(Reader):
-    """Passes the bytes of another reader on.
+    """Forwards the bytes of another reader.
 
     Args:
         inner: The reader.
-        info: What it tells of the object, if not what the other does.
+        info: The description of the object, if it differs from the other reader's.
     """
 
     def __init__(self, inner: Reader, info: ObjectInfo | None = None) -> None:
@@ -124,12 +124,12 @@ class DelegatingReader(Reader):
 
 
 class DelegatingWriter(Writer):
-    """Writes to another writer, by way of the `around` of a store.
+    """Forwards to another writer, through the `around` of a store.
 
     Args:
-        store: Whose writer this is.
-        key: The object's.
-        inner: The writer.
+        store: The store of this writer.
+        key: Key of the object.
+        inner: The other writer.
     """
 
     def __init__(self, store: DelegatingStore, key: str, inner: Writer) -> None:
@@ -146,5 +146,5 @@ class DelegatingWriter(Writer):
         return self.store.around("commit", self.key, self.inner.commit)
 
     def abort(self) -> None:
-        """Throw away what was written."""
+        """Discard what was written."""
         self.inner.abort()

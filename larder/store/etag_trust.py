@@ -1,4 +1,4 @@
-"""What a process has learned of the etags of a store; `larder.store.etags` says why."""
+"""What a process has learned about the etags of a store; see `larder.store.etags`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SEVERAL = 16
 
 
 class EtagTrust:
-    """What a process has learned of the etags of a store."""
+    """What a process has learned about the etags of a store."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -20,21 +20,21 @@ class EtagTrust:
 
     @property
     def _misleading(self) -> bool:
-        """One odd etag tells enough of a store of which none agreed; of others, several do."""
+        """Whether etags prove nothing: after one mismatch if none matched, else after several."""
         return self._odd >= (_SEVERAL if self._agreed else 1)
 
     def agreed(self) -> None:
-        """An etag was the md5 of the bytes that came."""
+        """An etag was the MD5 of the bytes received."""
         self._agreed = True
 
     def explain(self, read_again: Callable[[], None]) -> None:
-        """An etag with the form of an md5 was not that of the bytes that came: see why.
+        """An etag with the form of an MD5 did not match the bytes received: find out why.
 
-        Of objects that arrive at the same time one is read again, and the others wait for what
-        comes of it.
+        If several objects arrive at the same time, one is read again and the others wait for the
+        result.
 
         Args:
-            read_again: Reads the object once more, and raises if other bytes come.
+            read_again: Reads the object again, and raises an error if the bytes differ.
         """
         if self._misleading:
             return
@@ -49,6 +49,6 @@ _TRUSTS_LOCK = threading.Lock()
 
 
 def etag_trust(*place: str | None) -> EtagTrust:
-    """That of a place, such as a bucket of an endpoint: the same one for the whole process."""
+    """The `EtagTrust` of a place, such as a bucket at an endpoint; one per process."""
     with _TRUSTS_LOCK:
         return _TRUSTS.setdefault(place, EtagTrust())

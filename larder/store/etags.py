@@ -1,16 +1,15 @@
-"""Etags as proof of content: where they are an md5, and what to do where they seem not to be.
+"""Etags as proof of content: when they are an MD5, and what to do when they seem not to be.
 
-S3's etag of an object that was written in one PUT is the md5 of its content, unless it is
-encrypted with SSE-KMS or SSE-C; then it has the same form and proves nothing.
+In S3, the etag of an object written with a single PUT is the MD5 of its content, unless it is
+encrypted with SSE-KMS or SSE-C: then it has the same form but proves nothing.
 https://docs.aws.amazon.com/AmazonS3/latest/API/API_Object.html
 
-That an etag is no md5 cannot be told from the object alone, so the first that differs is read
-twice. What comes twice alike is what the store has; from then on this process takes etags of that
-store that differ for what they are there. Then a damaged transfer is found by its length and by
-what the connection checks itself (TLS), as with every object that was written in parts; etags that
-do agree go on proving what they prove. Where some etags agreed, one odd object (rotten on the
-server's disk, or the only encrypted one) says nothing of the others: several of them have to
-differ first.
+The object alone does not tell that its etag is not an MD5, so the first object whose etag differs
+is read twice. If both reads agree, they are what the store has, and from then on this process
+ignores differing etags of that store. A damaged transfer is then found only by its length and by
+the connection's own checks (TLS), as for every multipart object. Etags that match still prove their
+object. If some etags matched before, a single mismatch (a file damaged on the server's disk, or the
+only encrypted object) says nothing about the others: several have to differ first.
 """
 
 from __future__ import annotations
@@ -31,37 +30,39 @@ _MD5 = re.compile(r"[0-9a-f]{32}")
 
 
 def is_md5(etag: str) -> bool:
-    """Whether an etag has the form of an md5 (a multipart etag has not)."""
+    """Whether an etag has the form of an MD5 (multipart etags do not)."""
     return _MD5.fullmatch(etag) is not None
 
 
 def changed(where: str, listed_bytes: int, read_bytes: int) -> PreconditionError:
-    """The error that an object is not the one that was listed.
+    """The error that an object changed since it was listed.
 
     Args:
-        where: Its address.
-        listed_bytes: Its size then.
-        read_bytes: Its size now, as far as that is known.
+        where: The address of the object.
+        listed_bytes: Its size in the listing.
+        read_bytes: Its current size, as far as it is known.
     """
-    message = f"{listed_bytes:,} bytes were listed, {read_bytes:,} or more came"
+    message = (
+        f"it changed since it was listed: {listed_bytes:,} bytes then, now {read_bytes:,} or more"
+    )
     if listed_bytes == read_bytes:
-        message = "it is another one of the same size"
-    hint = "run again once nothing writes to the source"
+        message = "it changed since it was listed, but has the same size"
+    hint = "run again when nothing writes to the source"
     return PreconditionError("object.changed", message, where=where, hint=hint)
 
 
 class ContentCheck:
-    """Sums what comes of an object, and compares it at the end with what was listed.
+    """Checksums the bytes of an object as they are read, and compares them with the listing.
 
     Args:
-        store: Where the object is read.
+        store: The store with the object.
         key: The object.
-        etag: Its etag, or nothing.
-        listed_bytes: Its size.
+        etag: Its etag, or empty.
+        listed_bytes: Its size in the listing.
 
     Attributes:
-        crc32c: Of the bytes so far.
-        size_bytes: How many they are.
+        crc32c: CRC32C of the bytes so far.
+        size_bytes: Number of bytes so far.
     """
 
     def __init__(self, store: Readable, key: str, etag: str, listed_bytes: int) -> None:
@@ -73,22 +74,22 @@ class ContentCheck:
         self._md5 = hashlib.md5(usedforsecurity=False) if provable else None
 
     def add(self, data: bytes) -> None:
-        """The next bytes."""
+        """Add the next bytes."""
         self.size_bytes += len(data)
         self.crc32c = google_crc32c.extend(self.crc32c, data)
         if self._md5 is not None:
             self._md5.update(data)
 
     def check(self) -> bool:
-        """Compare all that came with the size and the etag; whether the etag proved it.
+        """Compare everything read with the size and the etag; returns whether the etag proved it.
 
-        If the md5 differs, the object is read once more, unless etags of this store are known to
-        be no md5: bytes that come twice alike are what the store has.
+        If the MD5 differs, the object is read again, unless etags of this store are known not to be
+        MD5: if both reads agree, they are what the store has.
 
         Raises:
-            PreconditionError: ``object.changed``: another number of bytes came.
+            PreconditionError: ``object.changed``: the number of bytes differs.
             ObjectError: ``object.mismatch``: two reads gave different bytes.
-            LarderError: What reading raises.
+            LarderError: Any error of reading.
         """
         if self.size_bytes != self._listed_bytes:
             where = object_url(self._store.url, self._key)

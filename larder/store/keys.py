@@ -1,4 +1,4 @@
-"""What a key may be, and how a key joins a store's URL."""
+"""Which keys are valid, and how a key is appended to a store's URL."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ __all__ = ["TEMPORARY_PREFIX", "check_key", "check_path_key", "folder_prefix", "
 
 
 def object_url(store_url: str, key: str) -> str:
-    """The object's address, for messages: the store's URL and the key, a slash between."""
+    """The object's address, for messages: the store's URL, a slash and the key."""
     return store_url + key if store_url.endswith("/") else f"{store_url}/{key}"
 
 
 def folder_prefix(path: str) -> str:
-    """``a/b`` and ``a/b/`` as ``a/b/``; nothing stays nothing."""
+    """``a/b`` and ``a/b/`` become ``a/b/``; an empty path stays empty."""
     path = path.rstrip("/")
     return f"{path}/" if path else ""
 
 
 def check_key(key: str, store_url: str, *, prefix: str = "") -> bytes:
-    """Return the key's UTF-8 bytes if an object store can have such a key.
+    """Return the key's UTF-8 bytes if it is valid in an object store.
 
     Args:
         key: Relative to the store.
         store_url: The store's URL, for messages.
-        prefix: What the store puts before the key; it counts.
+        prefix: What the store puts before the key; counts towards its length.
 
     Raises:
         ObjectError: ``object.bad_key``: empty, over 1,024 bytes, or not Unicode.
@@ -40,13 +40,13 @@ def check_key(key: str, store_url: str, *, prefix: str = "") -> bytes:
         raise _bad(key, store_url, "the key is empty")
     if size_bytes > MAX_KEY_BYTES:
         counted = f" with the prefix {prefix}" if prefix else ""
-        reason = f"the key has {size_bytes:,} bytes{counted}, of {MAX_KEY_BYTES:,} at most"
+        reason = f"the key has {size_bytes:,} bytes{counted}, more than {MAX_KEY_BYTES:,}"
         raise _bad(key, store_url, reason)
     return raw
 
 
 def check_path_key(key: str, store_url: str) -> bytes:
-    """Return the key's UTF-8 bytes if a file below a directory can have it for its path.
+    """Return the key's UTF-8 bytes if it is a valid path of a file below a directory.
 
     Raises:
         ObjectError: ``object.bad_key``, with the reason.
@@ -66,11 +66,11 @@ def check_path_key(key: str, store_url: str) -> bytes:
 
 def _why_no_name(segment: bytes) -> str:
     if not segment:
-        return "a path cannot have an empty segment, nor begin or end with /"
+        return "a path cannot have an empty segment, or begin or end with /"
     if segment in (b".", b".."):
         return f"the segment {segment.decode()!r} means another directory in a path"
     if len(segment) > MAX_NAME_BYTES:
-        return f"a segment has {len(segment)} bytes, of {MAX_NAME_BYTES} at most in a file name"
+        return f"a segment has {len(segment)} bytes, more than the {MAX_NAME_BYTES} of a file name"
     if segment.startswith(TEMPORARY_PREFIX.encode()):
         return f"names that begin with {TEMPORARY_PREFIX} are reserved"
     return ""

@@ -1,14 +1,14 @@
 """A directory as a store: ``file:///dir``.
 
-Objects are regular files; a key is the path below the root. Writing is: a temporary file beside
-the destination, fsync, rename (a hard link for ``if_absent``), fsync of the directory. So an
-object is whole or not there, also after a power cut. (macOS has the drive order that by itself:
-its fsync does not wait for the drive, and the call that does takes milliseconds for every file.)
+Objects are regular files; a key is the path below the root. Writing means: a temporary file next to
+the destination, fsync, rename (a hard link for ``if_absent``), fsync of the directory. So an object
+is complete or absent, even after a power cut. (macOS leaves that order to the drive: its fsync does
+not wait for the drive, and the call that does takes milliseconds for every file.)
 
-``if_match`` holds a lock file in the object's directory: it is atomic among writers that give
-``if_match``, on every machine where the file system has flock. Where it has not, the etags are
-compared all the same, and of two writers at one moment the later one may win; so it is with
-``if_absent`` where there are no hard links either.
+``if_match`` holds a lock file in the object's directory: it is atomic among writers that use
+``if_match``, on all machines, if the file system supports flock. If not, the etags are still
+compared, but of two simultaneous writers the later one may win. The same applies to ``if_absent``
+if hard links are not supported either.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from larder.atomic import sync_folder
+from larder.disk import disk_errors
 from larder.errors import ConfigError, NotFoundError, ObjectError, PreconditionError
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store
 from larder.store.keys import check_path_key, object_url
 from larder.store.local_errors import local_error, local_errors
-from larder.store.local_files import describe, file_etag, sync_folder
+from larder.store.local_files import describe, file_etag
 from larder.store.local_walk import walk
 from larder.store.local_write import LocalWriter
 
@@ -36,14 +38,14 @@ _FEATURES = Features(
 _PAGE_KEYS = 1000
 _SHOWN_CHARACTERS = 100
 _CHUNK_BYTES = 1 << 20
-_READ_BYTES = 1 << 30  # Linux gives less than 2 GiB at once, and macOS refuses to be asked for more
+_READ_BYTES = 1 << 30  # Linux reads less than 2 GiB at once, and macOS refuses larger requests
 # Without O_NONBLOCK, opening a named pipe would wait for its writer.
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 def _check_root(path: str) -> None:
-    """Refuse a root that is no directory, or that cannot be made because of what is there."""
-    hint = "name a directory, or a path where one can be made"
+    """Refuse a root that is not a directory, or that cannot be created."""
+    hint = "name a directory, or a path where one can be created"
     there = path
     while not os.path.lexists(there) and there != os.path.dirname(there):
         if _is_too_long(there):
@@ -66,10 +68,10 @@ class LocalStore(Store):
     """The regular files below a directory, which the first write creates.
 
     Args:
-        root: The directory; relative ones are resolved now.
+        root: The directory; a relative path is resolved now.
 
     Raises:
-        ConfigError: ``config.path``: the root, or what it would be made in, is there and no
+        ConfigError: ``config.path``: the root, or one of its parents, exists and is not a
             directory.
     """
 
@@ -81,24 +83,24 @@ class LocalStore(Store):
 
     @property
     def url(self) -> str:
-        """``file:///dir/``, taken literally: nothing in it is percent-encoded."""
+        """``file:///dir/``, literally: nothing is percent-encoded."""
         return self._url
 
     @property
     def features(self) -> Features:
-        """Atomic conditional writes, paths, and etags that are no md5."""
+        """Atomic conditional writes, paths, and etags that are not MD5."""
         return _FEATURES
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """See `larder.store.base.Readable.list`.
 
-        Symbolic links are followed, except one to a directory that the path to it is in. One
-        directory's names at a time (and its ancestors') are held in memory.
+        Symbolic links are followed, except those to a directory that contains them. Memory holds
+        the names of one directory at a time, and of its ancestors.
 
         Raises:
             StoreError: ``store.missing``: the root does not exist; ``store.denied``.
             ObjectError: ``object.bad_key``: a file name that is not UTF-8;
-                ``object.unreadable``: a directory that may not be read, or a dangling link.
+                ``object.unreadable``: an unreadable directory, or a dangling link.
         """
         page = []
         for key, found in walk(self._root, self._url, prefix.encode(), start_after.encode()):
@@ -142,7 +144,7 @@ class LocalStore(Store):
     ) -> bytes:
         """See `larder.store.base.Readable.get`."""
         path = self._path(key)
-        # Not by way of `open`, which takes twice the time for a small file.
+        # Not through `open`, which takes twice as long for a small file.
         try:
             handle = os.open(path, _READ_FLAGS)
             try:
@@ -176,16 +178,17 @@ class LocalStore(Store):
         return LocalWriter(self._url, key, self._path(key))
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
-        """See `larder.store.base.Store.upload`; the file system copies, by reference if it can."""
-        try:
-            with open(path, "rb") as source, self.writer(key) as draft:
-                draft.copy_from(source)
-                return draft.commit()
-        except OSError as error:
-            raise ConfigError("config.path", str(error.strerror), where=str(path)) from error
+        """See `larder.store.base.Store.upload`; copies by reference if possible."""
+        with (
+            disk_errors(path, reading=True),
+            open(path, "rb") as source,
+            self.writer(key) as draft,
+        ):
+            draft.copy_from(source)
+            return draft.commit()
 
     def delete(self, key: str) -> None:
-        """See `larder.store.base.Store.delete`; directories left empty go too, but for the root."""
+        """See `larder.store.base.Store.delete`; also removes empty directories, except the root."""
         path = self._path(key)
         with local_errors(self._url, key, writing=True):
             try:
@@ -202,7 +205,7 @@ class LocalStore(Store):
     def _pread(
         self, key: str, handle: int, size_bytes: int, offset: int, length: int | None
     ) -> bytes:
-        """The bytes of an opened file, which had ``size_bytes`` then."""
+        """The bytes of an open file, which had ``size_bytes`` when it was opened."""
         if offset > size_bytes:
             raise self._too_short(key, size_bytes, offset)
         wanted = size_bytes - offset
@@ -222,24 +225,24 @@ class LocalStore(Store):
     def _regular(self, key: str, found: os.stat_result) -> os.stat_result:
         if not stat.S_ISREG(found.st_mode):
             raise NotFoundError(
-                "object.missing", "it is no regular file", where=object_url(self._url, key)
+                "object.missing", "it is not a regular file", where=object_url(self._url, key)
             )
         return found
 
     def _changed(self, key: str) -> PreconditionError:
         return PreconditionError(
-            "object.changed", "it is another one now", where=object_url(self._url, key)
+            "object.changed", "it changed since it was listed", where=object_url(self._url, key)
         )
 
     def _too_short(self, key: str, size_bytes: int, offset: int) -> ObjectError:
-        return self._truncated(key, f"it has {size_bytes} bytes, and none at {offset}")
+        return self._truncated(key, f"it has only {size_bytes} bytes, none at {offset}")
 
     def _truncated(self, key: str, message: str) -> ObjectError:
         return ObjectError("object.truncated", message, where=object_url(self._url, key))
 
 
 class LocalReader(Reader):
-    """See `larder.store.base.Reader`. The file is the one that was opened, though replaced."""
+    """See `larder.store.base.Reader`. Reads the file that was opened, even if it is replaced."""
 
     def __init__(
         self, store: LocalStore, info: ObjectInfo, handle: int, offset: int, length: int
@@ -251,11 +254,11 @@ class LocalReader(Reader):
         self._left = length
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes, a mebibyte at a time.
+        """The bytes, one mebibyte at a time.
 
         Raises:
-            PreconditionError: ``object.changed``: the file was written to meanwhile.
-            ObjectError: ``object.truncated``: the file ends earlier than it did.
+            PreconditionError: ``object.changed``: the file was modified while it was read.
+            ObjectError: ``object.truncated``: the file became shorter.
         """
         while self._left and (data := self._read()):
             self._left -= len(data)
@@ -266,12 +269,12 @@ class LocalReader(Reader):
         self._check()
 
     def _read(self) -> bytes:
-        assert self._handle is not None, "a reader is read before it is closed"
+        assert self._handle is not None, "the reader is closed"
         with local_errors(self._store.url, self.info.key):
             return os.pread(self._handle, min(self._left, _CHUNK_BYTES), self._offset)
 
     def _check(self) -> None:
-        assert self._handle is not None, "a reader is read before it is closed"
+        assert self._handle is not None, "the reader is closed"
         if describe(self.info.key, os.fstat(self._handle)) != self.info:
             raise self._store._changed(self.info.key)
 

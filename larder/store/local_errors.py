@@ -1,4 +1,4 @@
-"""The operating system's errors as Larder's."""
+"""Translates errors of the operating system into Larder's."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from larder.config.urls import parse_url
+from larder.disk import FULL
 from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError, StoreError
 from larder.store.keys import object_url
 
 __all__ = ["local_error", "local_errors"]
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM}
 _BUSY = {errno.ESTALE, errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR, errno.EBUSY}
 _NO_PATH = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTEMPTY}
@@ -21,7 +21,7 @@ _NO_PATH = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.
 
 @contextmanager
 def local_errors(store_url: str, key: str, *, writing: bool = False) -> Iterator[None]:
-    """Raise what the block's ``OSError`` means for an object, but for `FileExistsError`."""
+    """Raise what an ``OSError`` in the block means for an object, except `FileExistsError`."""
     try:
         yield
     except FileExistsError:
@@ -31,12 +31,12 @@ def local_errors(store_url: str, key: str, *, writing: bool = False) -> Iterator
 
 
 def local_error(error: OSError, store_url: str, key: str, *, writing: bool) -> LarderError:
-    """What an ``OSError`` means for an object of a directory.
+    """What an ``OSError`` means for an object in a directory.
 
     Args:
-        error: As the system raised it.
+        error: The error as the system raised it.
         store_url: The store's ``file://`` URL.
-        key: The object's; empty for the root.
+        key: Key of the object; empty for the root.
         writing: Whether the object was being written.
     """
     where = object_url(store_url, key)
@@ -44,8 +44,9 @@ def local_error(error: OSError, store_url: str, key: str, *, writing: bool) -> L
     text = (error.strerror or str(error)).lower()
     if code in _DENIED:
         return _denied(store_url, key, text)
-    if code in _FULL:
-        return StoreError("store.full", text, where=where, hint="free some space or name another")
+    if code in FULL:
+        hint = "free some space, or use another directory"
+        return StoreError("store.full", text, where=where, hint=hint)
     if code in _BUSY:
         return RetryableError("store.unavailable", text, where=where)
     if writing:
@@ -56,7 +57,7 @@ def local_error(error: OSError, store_url: str, key: str, *, writing: bool) -> L
 
 
 def _denied(store_url: str, key: str, text: str) -> LarderError:
-    hint = "give this user the permission"
+    hint = "give this user permission"
     if key and os.access(parse_url(store_url).rest, os.R_OK | os.X_OK):
         where = object_url(store_url, key)
         return ObjectError("object.unreadable", text, where=where, hint=hint)
@@ -65,6 +66,6 @@ def _denied(store_url: str, key: str, text: str) -> LarderError:
 
 def _unwritable(code: int, text: str, where: str) -> LarderError:
     if code in _NO_PATH:
-        message = f"the directory tree cannot have such a file: {text}"
+        message = f"the file cannot be created in this directory tree: {text}"
         return ObjectError("object.bad_key", message, where=where)
     return StoreError("store.refused", text, where=where)

@@ -1,32 +1,32 @@
-"""What a file says of itself, and directories that outlast a power cut."""
+"""Descriptions of files, and directories that survive a power cut."""
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from larder.atomic import sync_folder
 from larder.store.base import ObjectInfo
 from larder.temporary import TEMPORARY_PREFIX, wait_for_lock
 
-__all__ = ["describe", "file_etag", "locked", "make_folder", "sync_folder"]
+__all__ = ["describe", "file_etag", "locked", "make_folder"]
 
 _LOCK = f"{TEMPORARY_PREFIX}lock".encode()
 
 
 def describe(key: str, found: os.stat_result) -> ObjectInfo:
-    """A file as an object."""
+    """The description of a file as an object."""
     return ObjectInfo(key, found.st_size, file_etag(found), found.st_mtime_ns // 1000)
 
 
 def file_etag(found: os.stat_result) -> str:
-    """The etag of a file: time in nanoseconds, size and inode, in hex."""
+    """The etag of a file: modification time in nanoseconds, size and inode, in hex."""
     return f"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"
 
 
 def make_folder(folder: bytes) -> None:
-    """Make a directory and its parents durably; nothing happens if it is there."""
+    """Create a directory and its parents durably, if they do not exist."""
     parent = os.path.dirname(folder)
     try:
         os.mkdir(folder)
@@ -39,26 +39,11 @@ def make_folder(folder: bytes) -> None:
     sync_folder(parent)
 
 
-def sync_folder(folder: bytes) -> None:
-    """Make the names in a directory durable; nothing happens if it is gone."""
-    try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # from file systems that cannot sync a directory
-            raise
-    finally:
-        os.close(handle)
-
-
 @contextmanager
 def locked(folder: bytes) -> Iterator[None]:
-    """Hold the directory's lock file, alone among all processes. It stays lying there, empty.
+    """Hold the directory's lock file exclusively. The empty file remains.
 
-    Where there are no locks, what is done within is done without one.
+    If locks are not supported, the block runs without one.
     """
     path = os.path.join(folder, _LOCK)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -1,7 +1,7 @@
-"""Removing what killed processes left in the directories that this one writes to.
+"""Removes what killed processes left in the directories that this process writes to.
 
-A directory is looked through once in a process, when something is first written there: so nothing
-has to walk a storage for it, and a run that is carried on finds the drafts of the objects that it
+A directory is searched once per process, when something is first written there. So the whole
+storage never has to be walked, and a run that continues finds the drafts of the objects that it
 writes again.
 """
 
@@ -22,11 +22,11 @@ _lock = threading.Lock()
 
 
 def sweep_once(folder: bytes, handle: int) -> None:
-    """Remove the abandoned drafts of a directory, unless that was done lately.
+    """Remove the abandoned drafts in a directory, unless that was done recently.
 
     Args:
         folder: The directory.
-        handle: Of a file that was made there a moment ago, for the time.
+        handle: Handle of a file that was just created there, for the current time.
     """
     with _lock:
         known = folder in _swept

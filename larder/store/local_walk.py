@@ -1,4 +1,4 @@
-"""The files below a directory, in the order in which S3 would list their paths."""
+"""The files below a directory, in the order in which S3 lists their paths."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class _Folder:
     """A directory being walked."""
 
     entries: list[bytes]
-    """What is left of it, the last one first: paths below the root, directories with a slash."""
+    """The remaining entries in reverse order: paths below the root, directories with a slash."""
     places: frozenset[tuple[int, int]]
-    """Device and inode of it and of the directories that the walk came through."""
+    """Device and inode of this directory and its ancestors in the walk."""
 
 
 def walk(
@@ -41,18 +41,18 @@ def walk(
 ) -> Iterator[tuple[str, os.stat_result]]:
     """Yield keys and stats of the regular files, in order of the keys' bytes.
 
-    A directory sorts as its name with ``/`` appended, so that ``a-b`` comes before ``a/b``, as it
-    does among keys. Only directories that may hold a wanted key are read.
+    A directory is sorted by its name with ``/`` appended, so that ``a-b`` comes before ``a/b``, as
+    for keys. Only directories that may contain a wanted key are read.
 
     Args:
         root: The directory, ending in ``/``.
         store_url: For messages.
-        prefix: Keys begin with it.
-        start_after: Keys come after it.
+        prefix: Only keys with this prefix.
+        start_after: Only keys after this one.
 
     Raises:
-        StoreError: ``store.missing`` or ``store.denied``: the root.
-        ObjectError: As `larder.store.local.LocalStore.list` says.
+        StoreError: ``store.missing`` or ``store.denied``, for the root.
+        ObjectError: See `larder.store.local.LocalStore.list`.
     """
     search = _Walk(root, store_url, prefix, start_after)
     stack = [_read(search, b"", frozenset())]
@@ -70,7 +70,7 @@ def walk(
 
 
 def _read(search: _Walk, path: bytes, places: frozenset[tuple[int, int]]) -> _Folder:
-    """The wanted entries of one directory; none if the walk came through it already."""
+    """The wanted entries of one directory; none if the walk is already inside it."""
     try:
         found = os.stat(search.root + path)
         here = (found.st_dev, found.st_ino)
@@ -79,7 +79,7 @@ def _read(search: _Walk, path: bytes, places: frozenset[tuple[int, int]]) -> _Fo
         with os.scandir(search.root + path) as entries:
             wanted = [name for entry in entries if (name := _wanted(search, path, entry))]
     except FileNotFoundError:
-        if path:  # removed meanwhile
+        if path:  # removed in the meantime
             return _Folder([], places)
         raise _no_root(search) from None
     except OSError as error:
@@ -89,7 +89,7 @@ def _read(search: _Walk, path: bytes, places: frozenset[tuple[int, int]]) -> _Fo
 
 
 def _wanted(search: _Walk, parent: bytes, entry: os.DirEntry[bytes]) -> bytes:
-    """The entry's path if the walk wants it, or may want something below it; else nothing."""
+    """The path of the entry if it, or something below it, may be wanted; else empty."""
     path = parent + entry.name
     below = path + b"/"
     prefix, start_after = search.prefix, search.start_after
@@ -108,13 +108,13 @@ def _is_folder(entry: os.DirEntry[bytes]) -> bool:
     try:
         return entry.is_dir()
     except OSError:
-        if entry.is_symlink():  # one that leads to itself: `_stat` will name it
+        if entry.is_symlink():  # a link to itself: reported by `_stat`
             return False
         raise
 
 
 def _stat(search: _Walk, path: bytes) -> os.stat_result | None:
-    """The file's stat, links followed; nothing if it was removed meanwhile."""
+    """The stat of the file, following links; None if it was removed in the meantime."""
     try:
         return os.stat(search.root + path)
     except OSError as error:
@@ -124,14 +124,14 @@ def _stat(search: _Walk, path: bytes) -> os.stat_result | None:
             raise local_error(error, search.store_url, _shown(path), writing=False) from error
         raise ObjectError(
             "object.unreadable",
-            "a symbolic link that leads to no file",
+            "a dangling symbolic link",
             where=object_url(search.store_url, _shown(path)),
-            hint="restore what it points to, or remove the link",
+            hint="restore its target, or remove the link",
         ) from error
 
 
 def _no_root(search: _Walk) -> StoreError:
-    hint = "make the directory, or mount it"
+    hint = "create the directory, or mount it"
     return StoreError(
         "store.missing", "the directory does not exist", where=search.store_url, hint=hint
     )

@@ -1,4 +1,4 @@
-"""Writing a file so that nobody ever sees half of it."""
+"""Writes a file so that it never appears incomplete."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO
 
+from larder.atomic import sync_folder
 from larder.errors import ObjectError, PreconditionError
 from larder.store.base import Buffer, ObjectInfo, Writer
 from larder.store.keys import object_url
 from larder.store.local_errors import local_errors
-from larder.store.local_files import describe, locked, make_folder, sync_folder
+from larder.store.local_files import describe, locked, make_folder
 from larder.store.local_sweep import sweep_once
 from larder.temporary import open_draft
 
@@ -29,14 +30,14 @@ _NO_FAST_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errn
 
 
 class LocalWriter(Writer):
-    """See `larder.store.base.Writer`: a temporary file beside the object to be.
+    """See `larder.store.base.Writer`: a temporary file next to the future object.
 
-    The first one in a directory removes what killed processes left there.
+    The first writer in a directory removes what killed processes left there.
 
     Args:
-        store_url: The store's, for messages.
-        key: The object's.
-        path: The object's file.
+        store_url: URL of the store, for messages.
+        key: Key of the object.
+        path: File of the object.
     """
 
     def __init__(self, store_url: str, key: str, path: bytes) -> None:
@@ -50,7 +51,7 @@ class LocalWriter(Writer):
         sweep_once(self._folder, self._handle)
 
     def _create(self) -> int:
-        # More than once, as a delete may remove an emptied directory between any two calls.
+        # Retried, because a delete may remove an empty directory between any two calls.
         for _ in range(_MOST_TRIES):
             with suppress(FileNotFoundError):
                 self._draft, handle = open_draft(self._folder)
@@ -69,7 +70,7 @@ class LocalWriter(Writer):
                 done += os.write(handle, view[done : done + _WRITE_BYTES])
 
     def copy_from(self, source: IO[bytes]) -> None:
-        """Append a file, opened at its beginning; the file system copies by reference if it can."""
+        """Append a file, opened at its beginning; copies by reference if possible."""
         handle = self._opened()
         with local_errors(self._url, self._key, writing=True):
             if not _copy_by_reference(source, handle):
@@ -82,7 +83,7 @@ class LocalWriter(Writer):
         return self._publish(lambda: os.replace(self._draft, self._path))
 
     def commit_if_absent(self) -> ObjectInfo:
-        """Take the object's name if nothing has it.
+        """Publish under the object's name, unless it exists.
 
         Raises:
             PreconditionError: ``object.exists``.
@@ -92,11 +93,13 @@ class LocalWriter(Writer):
         except FileExistsError:
             where = object_url(self._url, self._key)
             if os.path.isdir(self._path):
-                raise ObjectError("object.bad_key", "a directory is there", where=where) from None
-            raise PreconditionError("object.exists", "it is there already", where=where) from None
+                raise ObjectError(
+                    "object.bad_key", "a directory has this name", where=where
+                ) from None
+            raise PreconditionError("object.exists", "it already exists", where=where) from None
 
     def commit_if_match(self, etag: str) -> ObjectInfo:
-        """Rename to the object's name if the object of that name has this etag.
+        """Rename to the object's name, if the object with that name has this etag.
 
         Raises:
             PreconditionError: ``object.changed``.
@@ -106,7 +109,9 @@ class LocalWriter(Writer):
             with locked(self._folder):
                 if self._etag_there() != etag:
                     where = object_url(self._url, self._key)
-                    raise PreconditionError("object.changed", "it is another one now", where=where)
+                    raise PreconditionError(
+                        "object.changed", "it changed since it was listed", where=where
+                    )
                 os.replace(self._draft, self._path)
 
         return self._publish(replace)
@@ -122,7 +127,7 @@ class LocalWriter(Writer):
     def _publish(self, give_name: Callable[[], None]) -> ObjectInfo:
         handle = self._opened()
         with local_errors(self._url, self._key, writing=True):
-            # The kernel's own times tick every 4 ms: too coarse to tell two versions apart.
+            # The kernel's timestamps have steps of 4 ms: too coarse to distinguish two versions.
             now_ns = time.time_ns()
             os.utime(handle, ns=(now_ns, now_ns))
             os.fsync(handle)
@@ -153,13 +158,13 @@ class LocalWriter(Writer):
             return None
 
     def _opened(self) -> int:
-        assert self._handle is not None, "a writer is used before it is committed or aborted"
+        assert self._handle is not None, "the writer is committed or aborted"
         return self._handle
 
 
 def _copy_by_reference(source: IO[bytes], handle: int) -> bool:
-    """Let the file system copy; False where it does not, which may be after some of the bytes."""
-    copy = getattr(os, "copy_file_range", None)  # Linux has it
+    """Make the file system copy; returns False if it cannot, possibly after some of the bytes."""
+    copy = getattr(os, "copy_file_range", None)  # on Linux
     if copy is None:
         return False
     try:

@@ -1,7 +1,7 @@
 """A store in this process's memory, for tests and models: ``memory://name/prefix``.
 
-Stores of one name share their objects, wherever in the process they are opened. It keeps the
-contract to the letter, so it is the model that other stores are tested against.
+Stores with the same name share their objects within the process. It follows the contract exactly,
+so it is the model that other stores are tested against.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from larder.errors import ConfigError, NotFoundError, ObjectError, PreconditionError
+from larder.disk import disk_errors
+from larder.errors import NotFoundError, ObjectError, PreconditionError
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
 from larder.store.etag_trust import EtagTrust
 from larder.store.keys import check_key, folder_prefix, object_url
@@ -58,7 +59,7 @@ class MemoryStore(Store):
     """The objects of ``memory://name`` whose keys begin with a prefix.
 
     Args:
-        name: Which of the process's memory stores; made when first named.
+        name: Name of a memory store of this process; created when first used.
         prefix: Folder within it, with or without a slash at the end.
     """
 
@@ -75,7 +76,7 @@ class MemoryStore(Store):
 
     @property
     def features(self) -> Features:
-        """All that a store can do, except to be a path."""
+        """All features, except paths."""
         return Features(
             create_if_absent=True,
             replace_if_match=True,
@@ -84,7 +85,7 @@ class MemoryStore(Store):
         )
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Readable.list`; each page is looked up afresh."""
+        """See `larder.store.base.Readable.list`; each page is looked up when it is requested."""
         first = self._prefix + prefix
         last = max(self._prefix + start_after, self._prefix)
         while found := self._bucket.after(first, last):
@@ -98,23 +99,17 @@ class MemoryStore(Store):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> MemoryReader:
-        """See `larder.store.base.Readable.open`; the reader keeps the bytes as they were."""
+        """See `larder.store.base.Readable.open`; the reader keeps the original bytes."""
         found = self._find(key, if_match)
         info = self._info(self._full(key), found)
         if offset > info.size_bytes:
             raise ObjectError(
                 "object.truncated",
-                f"it has {info.size_bytes} bytes, and none at {offset}",
+                f"it has only {info.size_bytes} bytes, none at {offset}",
                 where=object_url(self._url, key),
             )
         end = None if length is None else offset + length
         return MemoryReader(info, memoryview(found.data)[offset:end])
-
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
-        """See `larder.store.base.Readable.get`."""
-        return b"".join(self.open(key, offset=offset, length=length, if_match=if_match))
 
     def put(
         self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
@@ -127,9 +122,11 @@ class MemoryStore(Store):
             there = self._bucket.objects.get(full)
             where = object_url(self._url, key)
             if if_absent and there is not None:
-                raise PreconditionError("object.exists", "it is there already", where=where)
+                raise PreconditionError("object.exists", "it already exists", where=where)
             if if_match is not None and (there is None or there.etag != if_match):
-                raise PreconditionError("object.changed", "it is another one now", where=where)
+                raise PreconditionError(
+                    "object.changed", "it changed since it was listed", where=where
+                )
             new = _Object(made, etag, time.time_ns() // 1000)
             self._bucket.objects[full] = new
         return self._info(full, new)
@@ -141,10 +138,8 @@ class MemoryStore(Store):
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """See `larder.store.base.Store.upload`."""
-        try:
+        with disk_errors(path, reading=True):
             return self.put(key, path.read_bytes())
-        except OSError as error:
-            raise ConfigError("config.path", str(error.strerror), where=str(path)) from error
 
     def delete(self, key: str) -> None:
         """See `larder.store.base.Store.delete`."""
@@ -164,7 +159,7 @@ class MemoryStore(Store):
         if found is None:
             raise NotFoundError("object.missing", "no such object", where=where)
         if if_match is not None and found.etag != if_match:
-            raise PreconditionError("object.changed", "it is another one now", where=where)
+            raise PreconditionError("object.changed", "it changed since it was listed", where=where)
         return found
 
     def _info(self, full: str, found: _Object) -> ObjectInfo:
@@ -180,7 +175,7 @@ class MemoryReader(Reader):
         self._view = view
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes, a mebibyte at a time."""
+        """The bytes, one mebibyte at a time."""
         for start in range(0, len(self._view), _CHUNK_BYTES):
             yield self._view[start : start + _CHUNK_BYTES]
 
@@ -205,5 +200,5 @@ class MemoryWriter(Writer):
         return self._store.put(self._key, self._data)
 
     def abort(self) -> None:
-        """Forget the bytes."""
+        """Discard the bytes."""
         self._data = bytearray()

@@ -1,4 +1,4 @@
-"""A store that notes every call, for tests of what is not done: "no write happened"."""
+"""A store that records every call, for tests of what is not done: "no write happened"."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class RecordedCall:
     """One call of a store.
 
     Attributes:
-        method: Its name; ``commit`` is that of a writer.
-        key: The object's, or the prefix that is listed.
-        size_bytes: How many bytes it moved, or asked for; 0 where it moves none. An ``open`` counts
-            all it may bring, read or not.
+        method: Name of the method; ``commit`` is that of a writer.
+        key: Key of the object, or the prefix that is listed.
+        size_bytes: Number of bytes moved or requested; 0 if it moves none. An ``open`` counts the
+            whole range, even if it is not read.
     """
 
     method: str
@@ -33,10 +33,10 @@ class RecordedCall:
 
 
 class RecordingStore(DelegatingStore):
-    """Passes every call on and keeps a note of those that were made, whether they failed or not.
+    """Forwards every call and records it, whether it fails or not.
 
     Args:
-        inner: The store that is called.
+        inner: The wrapped store.
     """
 
     def __init__(self, inner: Store) -> None:
@@ -56,30 +56,30 @@ class RecordingStore(DelegatingStore):
         return tuple(call for call in self.calls if call.method in WRITES)
 
     def count(self, method: str) -> int:
-        """How many calls there were of one method."""
+        """Number of calls of one method."""
         return sum(call.method == method for call in self.calls)
 
     def moved_bytes(self, method: str) -> int:
-        """How many bytes the calls of one method moved."""
+        """Number of bytes that the calls of one method moved."""
         return sum(call.size_bytes for call in self.calls if call.method == method)
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Forget all calls so far."""
         with self._lock:
             self._calls.clear()
 
     def note(self, method: str, key: str, size_bytes: int = 0) -> None:
-        """Add a call."""
+        """Record a call."""
         with self._lock:
             self._calls.append(RecordedCall(method, key, size_bytes))
 
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
-        """Note a call, and make it."""
+        """Record a call, and make it."""
         self.note(method, key)
         return call()
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Readable.list`; noted when it is first asked for a page."""
+        """See `larder.store.base.Readable.list`; recorded when the first page is requested."""
         self.note("list", prefix)
         yield from self.inner.list(prefix, start_after=start_after)
 
@@ -127,11 +127,11 @@ class RecordingStore(DelegatingStore):
 
 
 class RecordingWriter(DelegatingWriter):
-    """Notes a ``commit`` with the bytes that were written.
+    """Records a ``commit`` with the number of bytes written.
 
     Args:
-        store: Keeps the notes.
-        key: The object's.
+        store: The store that records.
+        key: Key of the object.
     """
 
     def __init__(self, store: RecordingStore, key: str) -> None:

@@ -1,8 +1,8 @@
 """The only place that repeats a call to a store.
 
-`RetryStore` repeats what fails with `RetryableError`, with a growing, random pause, until it
-succeeds or the policy says enough. A listing goes on after its last good page and a reader at
-the byte where it broke, if the object is still the same.
+`RetryStore` repeats calls that fail with `RetryableError`, with a growing, random pause, until they
+succeed or the policy gives up. A listing continues after its last good page, and a reader at the
+byte where it failed, if the object is still the same.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ T = TypeVar("T")
 class RetryPolicy:
     """How long to keep trying.
 
-    The pause before try ``n + 1`` is random between nothing and ``first_delay_seconds * 2**(n-1)``,
-    but at most ``most_delay_seconds`` (full jitter: callers that failed together do not come back
-    together).
+    The pause before attempt ``n + 1`` is random between 0 and ``first_delay_seconds * 2**(n-1)``,
+    but at most ``most_delay_seconds`` (full jitter: callers that failed at the same time do not
+    retry at the same time).
 
     Attributes:
-        attempts: Tries in all, at least 1.
-        first_delay_seconds: Longest pause after the first failure.
-        most_delay_seconds: Longest pause of all.
-        deadline_seconds: No new try begins later than this after the first one began.
-        sleep: Pauses for so many seconds; for tests.
-        clock: Seconds from any fixed moment; for tests.
+        attempts: Maximum number of attempts, at least 1.
+        first_delay_seconds: Maximum pause after the first failure.
+        most_delay_seconds: Maximum pause.
+        deadline_seconds: No attempt starts later than this after the first one started.
+        sleep: Pauses for a number of seconds; for tests.
+        clock: Monotonic clock, in seconds; for tests.
         uniform: A random number between two; for tests.
     """
 
@@ -54,7 +54,7 @@ class RetryPolicy:
 
 
 class _Tries:
-    """The tries of one call, or of one stretch of a stream without progress."""
+    """The attempts of one call, or of a stream since its last progress."""
 
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
@@ -65,7 +65,7 @@ class _Tries:
         """Wait after a failure.
 
         Raises:
-            RetryableError: There was the last try; the message counts them.
+            RetryableError: That was the last attempt; the message has their number.
         """
         policy = self._policy
         self.failures += 1
@@ -84,13 +84,13 @@ class _Tries:
 
 
 class RetryStore(DelegatingStore):
-    """A store whose calls are repeated by a policy.
+    """A store whose calls are repeated according to a policy.
 
-    ``writer()`` is passed through: bytes that went into a stream are gone, so that nobody could
-    send them again. The backend has to make a stream's parts reliable itself.
+    ``writer()`` is not: bytes that went into a stream are gone and cannot be sent again. The
+    backend itself has to make the upload parts of a stream reliable.
 
     Args:
-        inner: The store that is called.
+        inner: The wrapped store.
         policy: When to give up.
     """
 
@@ -99,7 +99,7 @@ class RetryStore(DelegatingStore):
         self.policy = policy
 
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
-        """Repeat a call until it succeeds or the policy says enough."""
+        """Repeat a call until it succeeds or the policy gives up."""
         tries = _Tries(self.policy)
         while True:
             try:
@@ -108,7 +108,7 @@ class RetryStore(DelegatingStore):
                 tries.pause(error)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Readable.list`; goes on after the last page that came."""
+        """See `larder.store.base.Readable.list`; continues after the last good page."""
         tries = _Tries(self.policy)
         while True:
             try:
@@ -124,7 +124,7 @@ class RetryStore(DelegatingStore):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> RetryReader:
-        """See `larder.store.base.Readable.open`; the reader goes on where the stream broke."""
+        """See `larder.store.base.Readable.open`; the reader continues where the stream failed."""
         first = super().open(key, offset=offset, length=length, if_match=if_match)
         return RetryReader(self.inner, self.policy, first, offset, length)
 
@@ -133,8 +133,8 @@ class RetryStore(DelegatingStore):
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`.
 
-        The answer to a conditional put may get lost after the object was written; the repeated
-        call then meets its own object. If the bytes there are these, that counts as written.
+        The answer to a conditional put may be lost after the object was written; the repeated call
+        then finds its own object. If its bytes are the same, it counts as written.
         """
         tries = _Tries(self.policy)
         while True:
@@ -149,7 +149,7 @@ class RetryStore(DelegatingStore):
                 return ours
 
     def _ours(self, key: str, data: Buffer) -> ObjectInfo | None:
-        """The object there, if it holds just these bytes."""
+        """The existing object, if it has exactly these bytes."""
         try:
             info = self.head(key)
             same = info.size_bytes == len(data) and self.get(key, if_match=info.etag) == data
@@ -163,7 +163,7 @@ class RetryStore(DelegatingStore):
 
 
 class RetryReader(Reader):
-    """See `larder.store.base.Reader`; opens the object again where its stream broke."""
+    """See `larder.store.base.Reader`; opens the object again where its stream failed."""
 
     def __init__(
         self, store: Store, policy: RetryPolicy, first: Reader, offset: int, length: int | None
@@ -177,10 +177,10 @@ class RetryReader(Reader):
         self._left = rest if length is None else min(length, rest)
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes, as the store's buffers come.
+        """The bytes, in the store's buffers.
 
         Raises:
-            LarderError: As `larder.store.base.Reader` says; `RetryableError` when tries ran out.
+            LarderError: See `larder.store.base.Reader`; `RetryableError` when it gives up.
         """
         tries = _Tries(self._policy)
         broken = False

@@ -1,4 +1,4 @@
-"""S3 and what speaks like it: ``s3://bucket/prefix``.
+"""S3 and compatible servers: ``s3://bucket/prefix``.
 
 Credentials, region and endpoint follow the standard AWS chain. Bytes go through obstore, keys
 that it would alter through boto3 (`larder.store.s3_access`), listings through
@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from larder.disk import disk_errors
 from larder.errors import (
-    ConfigError,
     LarderError,
     NotFoundError,
     ObjectError,
@@ -25,17 +25,20 @@ from larder.errors import (
 from larder.store.base import Buffer, Features, ObjectInfo, Store
 from larder.store.etag_trust import etag_trust
 from larder.store.keys import check_key, folder_prefix
-from larder.store.s3_access import S3Access, has_boto3, is_plain
+from larder.store.s3_access import S3Access, is_plain
 from larder.store.s3_boto import BotoObjects
 from larder.store.s3_clients import lost_obstore
 from larder.store.s3_errors import REGION_UNTOLD, Answer, Call, s3_error
 from larder.store.s3_list import S3Listing
 from larder.store.s3_obstore import NoRangesError, ObstoreObjects
 from larder.store.s3_read import S3Body, S3Reader, Span
+from larder.store.s3_settings import has_boto3
 from larder.store.s3_write import S3Writer
 
 __all__ = ["S3Store"]
 
+# Of the first parts of a multipart upload: a stream that is being written holds three of them in
+# memory, an upload five.
 _PART_BYTES = 16 << 20
 _STREAM_PARTS = 2
 _UPLOAD_PARTS = 4
@@ -45,13 +48,11 @@ class S3Store(Store):
     """The objects of a bucket whose keys begin with a prefix.
 
     Args:
-        bucket: Its name.
-        prefix: Folder within it, with or without a slash at the end.
-        endpoint: As for `larder.store.open_store`, as are the next two.
+        bucket: Name of the bucket.
+        prefix: Folder in it, with or without a slash at the end.
+        endpoint: See `larder.store.open_store`, also for the next two.
         region: See there.
         profile: See there.
-        part_bytes: Size of the first parts of a multipart upload, 5 MiB at least. A stream
-            being written holds three parts in memory, an upload five.
     """
 
     def __init__(
@@ -62,7 +63,6 @@ class S3Store(Store):
         endpoint: str | None = None,
         region: str | None = None,
         profile: str | None = None,
-        part_bytes: int = _PART_BYTES,
     ) -> None:
         self._prefix = folder_prefix(prefix)
         self._url = f"s3://{bucket}/{self._prefix}"
@@ -72,7 +72,6 @@ class S3Store(Store):
         self._listing = S3Listing(self._access)
         self._plain = ObstoreObjects(self._access)
         self._odd = BotoObjects(self._access)
-        self._part_bytes = part_bytes
         self._features = Features(
             create_if_absent=True,
             replace_if_match=True,
@@ -83,19 +82,19 @@ class S3Store(Store):
 
     @property
     def url(self) -> str:
-        """``s3://bucket/prefix/``, taken literally: nothing in it is percent-encoded."""
+        """``s3://bucket/prefix/``, literally: nothing is percent-encoded."""
         return self._url
 
     @property
     def features(self) -> Features:
-        """S3's own. Some servers that speak like it ignore conditions (rclone does)."""
+        """The features of S3. Some compatible servers ignore conditions (such as rclone)."""
         return self._features
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """See `larder.store.base.Readable.list`. Needs boto3.
 
-        The object that some tools put for the folder itself, whose key is just this store's
-        prefix, is left out.
+        Leaves out the object that some tools create for the folder itself, whose key is exactly
+        this store's prefix.
         """
         after = self._prefix + start_after if start_after else ""
         cut = len(self._prefix)
@@ -107,9 +106,9 @@ class S3Store(Store):
                     yield page
 
     def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Readable.head`. Where the bucket is missing, so is the object.
+        """See `larder.store.base.Readable.head`. If the bucket is missing, so is the object.
 
-        The storage class is told where boto3 is installed: obstore does not give it.
+        The storage class is set if boto3 is installed: obstore does not return it.
         """
         objects, full, call = self._find(key)
         if has_boto3():
@@ -120,7 +119,8 @@ class S3Store(Store):
         except NotFoundError:
             raise
         except ObjectError as error:
-            # An answer to HEAD has no body that says whether the key or the secret was refused.
+            # The answer to a HEAD request has no body, which would say if the key or secret is
+            # wrong.
             with suppress(ObjectError):
                 self.open(key, length=1).close()
             raise error
@@ -133,25 +133,18 @@ class S3Store(Store):
         span = Span(offset, length)
         with self._told_region():
             body = self._begin(objects, full, call, span, if_match)
-        if if_match is not None and body.info.etag != if_match:  # servers that ignore it
+        if if_match is not None and body.info.etag != if_match:  # for servers that ignore it
             body.close()
-            message = "it is another one now"
+            message = "it changed since it was listed"
             raise PreconditionError("object.changed", message, where=call.where)
         return S3Reader(body, span, call.where)
-
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
-        """See `larder.store.base.Readable.get`."""
-        with self.open(key, offset=offset, length=length, if_match=if_match) as reader:
-            return b"".join(reader)
 
     def put(
         self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
     ) -> ObjectInfo:
-        """See `larder.store.base.Store.put`: one PUT, its payload signed.
+        """See `larder.store.base.Store.put`: a single PUT with a signed payload.
 
-        ``modified_us`` of the result is this machine's clock; `head` tells the store's.
+        ``modified_us`` of the result is from this machine's clock; `head` has the store's.
         """
         objects, full, call = self._find(key, writing=True)
         call = replace(call, if_absent=if_absent)
@@ -170,14 +163,15 @@ class S3Store(Store):
         data: Buffer,
         if_match: str,
     ) -> str:
-        """Write over the object with this etag.
+        """Replace the object with this etag.
 
-        Ceph 16 compares the header with the etag's bare digits and so refuses every etag in the
-        quotes that HTTP asks for. If it refuses one that is there, it gets it without.
+        Ceph 16 compares the header with the bare digits of the etag, and so refuses every etag in
+        the quotes that HTTP requires. If it refuses an etag that is correct, the request is
+        repeated without quotes.
         """
         try:
             return objects.put(full, call, data, f'"{if_match}"')
-        except NotFoundError:  # S3's word for it where nothing is there
+        except NotFoundError:  # the answer of S3 if the object does not exist
             raise s3_error(Answer(412), call) from None
         except PreconditionError:
             with suppress(NotFoundError):
@@ -191,18 +185,15 @@ class S3Store(Store):
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """See `larder.store.base.Store.upload`. Needs boto3 for files above 16 MiB."""
-        try:
-            with open(path, "rb") as source:
-                first = source.read(self._part_bytes)
-                if len(first) < self._part_bytes:
-                    return self.put(key, first)
-                with self._writer(key, _UPLOAD_PARTS) as writer:
-                    while first:
-                        writer.write(first)
-                        first = source.read(self._part_bytes)
-                    return writer.commit()
-        except OSError as error:
-            raise ConfigError("config.path", str(error.strerror), where=str(path)) from error
+        with disk_errors(path, reading=True), open(path, "rb") as source:
+            first = source.read(_PART_BYTES)
+            if len(first) < _PART_BYTES:
+                return self.put(key, first)
+            with self._writer(key, _UPLOAD_PARTS) as writer:
+                while first:
+                    writer.write(first)
+                    first = source.read(_PART_BYTES)
+                return writer.commit()
 
     def delete(self, key: str) -> None:
         """See `larder.store.base.Store.delete`."""
@@ -213,7 +204,7 @@ class S3Store(Store):
     def _find(
         self, key: str, *, writing: bool = False
     ) -> tuple[ObstoreObjects | BotoObjects, str, Call]:
-        """Who serves a key, the key in the bucket, and the call for messages."""
+        """The client for a key, the key in the bucket, and the call for messages."""
         full = self._prefix + key
         check_key(key, self._url, prefix=self._prefix)
         plain = is_plain(full) and not lost_obstore()
@@ -221,7 +212,7 @@ class S3Store(Store):
 
     def _writer(self, key: str, parts_in_flight: int) -> S3Writer:
         _, full, call = self._find(key, writing=True)
-        return S3Writer(self._access, full, call, self._part_bytes, parts_in_flight)
+        return S3Writer(self._access, full, call, _PART_BYTES, parts_in_flight)
 
     def _begin(
         self,
@@ -231,7 +222,7 @@ class S3Store(Store):
         span: Span,
         if_match: str | None,
     ) -> S3Body:
-        """Begin to read; S3 itself has no answer to a span without bytes."""
+        """Start reading; S3 itself cannot read an empty span."""
         if span.length == 0:
             return _nothing(objects.head(full, call), call, span)
         ranged = bool(span.offset) or span.length is not None
@@ -249,7 +240,7 @@ class S3Store(Store):
 
     @contextmanager
     def _told_region(self) -> Iterator[None]:
-        """Look up the right region where an error says only that it is another."""
+        """Look up the region of the bucket if an error only says that the region is wrong."""
         try:
             yield
         except StoreError as error:
@@ -265,8 +256,8 @@ class S3Store(Store):
 
 
 def _nothing(info: ObjectInfo, call: Call, span: Span) -> S3Body:
-    """No bytes of an object, if it reaches as far as the span's beginning."""
+    """An empty span of an object, if the object is long enough."""
     if span.offset > info.size_bytes:
-        message = f"it has {info.size_bytes} bytes, and none at {span.offset}"
+        message = f"it has only {info.size_bytes} bytes, none at {span.offset}"
         raise ObjectError("object.truncated", message, where=call.where)
     return S3Body(info, iter(()), lambda: None)

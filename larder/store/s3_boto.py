@@ -1,4 +1,4 @@
-"""S3's objects through boto3: slower, but with keys of any kind and servers of many."""
+"""S3 objects through boto3: slower, but works with any key and with more servers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BotoObjects:
     """The four calls on one object.
 
     Args:
-        access: Gives the client.
+        access: Provides the client.
     """
 
     def __init__(self, access: S3Access) -> None:
@@ -35,7 +35,7 @@ class BotoObjects:
         return _info(call.key, answer)
 
     def open(self, full_key: str, call: Call, span: Span, if_match: str | None) -> S3Body:
-        """Begin to read a span of an object."""
+        """Start reading a span of an object."""
         wanted: dict[str, Any] = {"Bucket": self._access.bucket, "Key": full_key}
         if if_match is not None:
             wanted["IfMatch"] = f'"{if_match}"'
@@ -54,9 +54,9 @@ class BotoObjects:
 
         Args:
             full_key: Its key in the bucket.
-            call: For messages, and whether it has to be absent.
+            call: For messages, and whether the object must be absent.
             data: Its content.
-            if_match: The If-Match header, quotes and all.
+            if_match: The If-Match header, including quotes.
         """
         wanted: dict[str, Any] = {"Bucket": self._access.bucket, "Key": full_key}
         if call.if_absent:
@@ -94,7 +94,7 @@ def _meaning(response: dict[str, Any], call: Call) -> LarderError:
     region = said.get("Region") or meta.get("HTTPHeaders", {}).get("x-amz-bucket-region", "")
     status = int(meta.get("HTTPStatusCode", 0))
     code = str(said.get("Code", ""))
-    # Where an answer has no body, as to HEAD, botocore gives the status for the code.
+    # If an answer has no body, as for HEAD, botocore returns the status as the code.
     code = "" if code.isdigit() else code
     return s3_error(Answer(status, code, str(said.get("Message", "")), str(region)), call)
 

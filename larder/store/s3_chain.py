@@ -1,6 +1,6 @@
 """Credentials of a machine or a role, without boto3: obstore's own chain.
 
-Who gives them, the first that applies::
+They come from the first of these that applies::
 
     a profile that is named, here or by AWS_PROFILE         botocore alone
     AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN            STS
@@ -8,9 +8,9 @@ Who gives them, the first that applies::
     AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, or _FULL_URI    the agent of ECS or EKS
     anything else                                           the metadata of the instance (IMDSv2)
 
-obstore asks STS by https alone, and wants a token file with a full URI; what it cannot is left to
-botocore. The metadata is not asked where AWS_EC2_METADATA_DISABLED is true, nor for a server of
-this machine, unless AWS_EC2_METADATA_SERVICE_ENDPOINT names where it is.
+obstore uses STS only over https, and requires a token file with a full URI; other cases are left to
+botocore. The metadata service is not used if AWS_EC2_METADATA_DISABLED is true, or for a server on
+this machine, unless AWS_EC2_METADATA_SERVICE_ENDPOINT is set.
 
 The variables: https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html
 """
@@ -42,11 +42,11 @@ CONFIG_FILES = (
     ("AWS_CONFIG_FILE", "~/.aws/config"),
     ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
 )
-"""The AWS configuration files: the variable that names each, and where it is otherwise."""
+"""The AWS configuration files: the variable with the path of each, and the default path."""
 
 _METADATA = "http://169.254.169.254"
 _CONTAINER = "http://169.254.170.2"
-# What a default profile may say without being about credentials or addresses.
+# Settings of a default profile that do not concern credentials or addresses.
 _HARMLESS = {"region", "output", "s3", "cli_pager", "max_attempts", "retry_mode"}
 _BUSY = 429
 _ANSWER_SECONDS = 5.0
@@ -54,13 +54,13 @@ _ANSWER_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Who gives the credentials.
+    """The source of the credentials.
 
     Attributes:
-        giver: For messages.
-        asked: How the URL that obstore asks begins, as its errors show it.
-        region: What the default profile says; empty: nothing.
-        options: obstore's, beside the variables of the environment that it reads itself.
+        giver: Its name, for messages.
+        asked: The beginning of the URL that obstore requests, as its errors show it.
+        region: The region of the default profile, or empty.
+        options: Options for obstore, in addition to the environment variables that it reads itself.
     """
 
     giver: str
@@ -69,14 +69,14 @@ class Chain:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def refusal(self, text: str, call: Call) -> LarderError | None:
-        """What an error of obstore's means, if it is one of asking for credentials.
+        """What an error of obstore means, if it comes from requesting credentials.
 
         Args:
-            text: obstore's.
+            text: The message of obstore.
             call: For messages.
 
         Returns:
-            None: the store itself was asked.
+            None if the error comes from the store itself.
         """
         _, _, request = text.partition("Error performing ")
         if not request.partition(" ")[2].startswith(self.asked):
@@ -89,16 +89,16 @@ class Chain:
         return StoreError("store.denied", message, where=call.store_url, hint=CREDENTIALS_HINT)
 
     def check(self, store_url: str) -> None:
-        """Ask the metadata for a token, as obstore will, with less patience.
+        """Request a token from the metadata service, as obstore will, but with a short timeout.
 
-        In a container, an instance may let the question out and not the answer in (its hop limit is
-        one then), and obstore waits for that as long as for the bytes of an object.
+        In a container, the request may get out but not the answer in (if the instance's hop limit
+        is one), and obstore waits for it as long as for the bytes of an object.
 
         Args:
             store_url: For messages.
 
         Raises:
-            StoreError: ``store.denied``: nothing answers.
+            StoreError: ``store.denied``: there is no answer.
         """
         url = urlsplit(self.options.get("metadata_endpoint", ""))
         if not url.hostname:
@@ -116,17 +116,17 @@ class Chain:
 
 
 def find_chain(profile: str | None, region: str, store_url: str, *, local_server: bool) -> Chain:
-    """Decide who gives the credentials.
+    """Decide where the credentials come from.
 
     Args:
-        profile: As for `larder.store.open_store`.
-        region: What is known of it: an argument, or the environment; may be empty.
+        profile: See `larder.store.open_store`.
+        region: The region, from an argument or the environment; may be empty.
         store_url: For messages.
-        local_server: Whether the store is a server of this machine.
+        local_server: Whether the store is a server on this machine.
 
     Raises:
-        ConfigError: ``config.missing_package``: only botocore knows how.
-        StoreError: ``store.denied``: nobody gives any.
+        ConfigError: ``config.missing_package``: botocore is required.
+        StoreError: ``store.denied``: there are no credentials.
     """
     if os.environ.get("AWS_ACCESS_KEY_ID") and not os.environ.get("AWS_SECRET_ACCESS_KEY"):
         raise no_credentials(store_url)
@@ -153,13 +153,13 @@ def find_chain(profile: str | None, region: str, store_url: str, *, local_server
 
 
 def asks_metadata(local_server: bool) -> bool:
-    """Whether an instance's metadata may hold the credentials for a store.
+    """Whether the metadata service of an instance may have the credentials for a store.
 
-    A server of this machine has nothing to do with the instance's role, and outside a cloud the
-    look-up waits for an address that nobody answers.
+    A server on this machine has nothing to do with the instance's role, and outside a cloud the
+    request would wait for an address that does not answer.
 
     Args:
-        local_server: Whether the store is a server of this machine.
+        local_server: Whether the store is a server on this machine.
     """
     if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
         return False
@@ -167,7 +167,7 @@ def asks_metadata(local_server: bool) -> bool:
 
 
 def no_credentials(store_url: str) -> StoreError:
-    """The error that nobody gives credentials."""
+    """The error that there are no credentials."""
     return StoreError(
         "store.denied",
         "no AWS credentials in the environment, the profile or the role of this machine",
@@ -180,7 +180,7 @@ def without_boto3(what_needs: str) -> ConfigError:
     """The error that boto3 is not installed.
 
     Args:
-        what_needs: Ends in "need" or "needs".
+        what_needs: Subject of the message; ends in "need" or "needs".
     """
     return ConfigError(
         "config.missing_package",
@@ -197,7 +197,7 @@ def _web_identity(region: str, store_url: str) -> Chain:
     if not url.lower().startswith("https:"):
         raise without_boto3("AWS_ENDPOINT_URL_STS without https needs")
     _check_token("AWS_WEB_IDENTITY_TOKEN_FILE", store_url)
-    # obstore hides this address, which holds the token.
+    # obstore hides this address, which contains the token.
     return Chain("STS", "REDACTED", region, {"aws_endpoint_url_sts": url})
 
 
@@ -209,13 +209,13 @@ def _check_token(variable: str, store_url: str) -> None:
 
 
 def _metadata_endpoint() -> str:
-    """Where the metadata is, as botocore or obstore is told; empty: where it always is."""
+    """The configured address of the metadata service; empty: the usual address."""
     told = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
     return told or os.environ.get("AWS_METADATA_ENDPOINT", "")
 
 
 def _default_profile() -> Mapping[str, str]:
-    """What the AWS configuration files say for the default profile."""
+    """The settings of the default profile in the AWS configuration files."""
     found: dict[str, str] = {}
     for variable, usual in CONFIG_FILES:
         parser = configparser.RawConfigParser(strict=False, default_section="")
@@ -225,7 +225,7 @@ def _default_profile() -> Mapping[str, str]:
         except FileNotFoundError:
             continue
         except (OSError, configparser.Error):
-            found[str(path)] = "cannot be read"  # botocore says what is wrong with it
+            found[str(path)] = "cannot be read"  # botocore reports what is wrong with it
             continue
         for section in ("default", "profile default"):
             if parser.has_section(section):

@@ -1,11 +1,11 @@
-"""The process's clients of S3: made once for all stores that ask the same server in the same way.
+"""The process's S3 clients, shared by all stores with the same server and credentials.
 
-Making them is what costs (reading botocore's models, TLS, asking for credentials), so they live as
-long as the process, and whatever they are given that expires they renew themselves. Another
-environment, or a configuration file that was written again, gets others.
+Creating a client is expensive (reading botocore's models, TLS, requesting credentials), so clients
+live as long as the process and renew credentials that expire. If the environment or a configuration
+file changes, new clients are created.
 
-A child that was forked makes its own: connections are no use to two processes. obstore's threads
-are not there at all in the child of a process that has used it, and a call would wait for ever.
+A forked child creates its own clients: two processes cannot share connections. The threads of
+obstore do not exist in the child of a process that has used it, and a call would wait for ever.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VARIABLES = ("AWS_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "HOME")
 
 
 class S3Clients:
-    """What is made when it is first wanted, and then kept. May be used by many threads."""
+    """Clients that are created when first needed, and kept. May be used by many threads."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -35,11 +35,11 @@ class S3Clients:
         self._made: dict[str, Any] = {}
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """What has a name, made now unless it is there.
+        """The client with a name, created if needed.
 
         Args:
-            name: Of the client; one that begins with ``obstore`` has threads of its own.
-            make: Makes it; what it raises is raised here, and the next call tries again.
+            name: Name of the client; one that begins with ``obstore`` has its own threads.
+            make: Creates it; its errors are raised here, and the next call tries again.
         """
         with self._lock:
             if name not in self._made:
@@ -57,7 +57,7 @@ class S3Clients:
 
 
 class _Process:
-    """The clients of this process, the ones used last at the end."""
+    """The clients of this process, least recently used first."""
 
     def __init__(self, *, lost_obstore: bool = False) -> None:
         self.lock = threading.Lock()
@@ -68,28 +68,28 @@ class _Process:
 
 _process = _Process()
 _inherited: list[_Process] = []
-"""Those of the parent, kept so that nothing of theirs is closed here."""
+"""The clients of the parent process, kept so that they are not closed here."""
 
 
 def shared_clients(endpoint: str | None, region: str | None, profile: str | None) -> S3Clients:
-    """The clients for what a store was opened with, in the environment of this moment."""
+    """The clients for the arguments of a store, in the current environment."""
     place = (endpoint, region, profile, _environment(), _files())
     with _process.lock:
         clients = _process.clients.setdefault(place, S3Clients())
         _process.clients.move_to_end(place)
         if len(_process.clients) > _MOST_PLACES:
-            _process.clients.popitem(last=False)  # who uses them still has them
+            _process.clients.popitem(last=False)  # stores that use them keep them
         return clients
 
 
 def lost_obstore() -> bool:
-    """Whether this process was forked from one that had used obstore, and so cannot use it."""
+    """Whether this process was forked after obstore was used, and so cannot use it."""
     return _process.lost_obstore
 
 
-def _environment() -> tuple[tuple[str, str], ...]:
-    """The variables that clients, proxies and credentials depend on."""
-    return tuple(
+def _environment() -> frozenset[tuple[str, str]]:
+    """The environment variables that clients, proxies and credentials depend on."""
+    return frozenset(
         (name, value)
         for name, value in os.environ.items()
         if name.startswith(_VARIABLES) or name.lower().endswith("_proxy")
@@ -97,7 +97,7 @@ def _environment() -> tuple[tuple[str, str], ...]:
 
 
 def _files() -> tuple[tuple[int, int, int] | None, ...]:
-    """Inode, size and time of the AWS configuration files."""
+    """Inode, size and modification time of the AWS configuration files."""
     found: list[tuple[int, int, int] | None] = []
     for variable, usual in CONFIG_FILES:
         try:

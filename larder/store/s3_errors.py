@@ -1,25 +1,25 @@
-"""What an S3 server's refusals mean, whichever client met them.
+"""What the error responses of an S3 server mean, for all clients.
 
 ::
 
     answer                                              error
-    404 NoSuchBucket; 404 where no key is concerned     StoreError         store.missing
+    404 NoSuchBucket; 404 of a request without a key    StoreError         store.missing
     404                                                 NotFoundError      object.missing
     412                                                 PreconditionError  object.exists / .changed
     416                                                 ObjectError        object.truncated
     301, 307, AuthorizationHeaderMalformed + region     StoreError         store.region
     SignatureDoesNotMatch, InvalidAccessKeyId, ...      StoreError         store.denied
-    403 where no key is concerned                       StoreError         store.denied
+    403 of a request without a key                     StoreError         store.denied
     403                                                 ObjectError        object.unreadable
-    a name the server cannot have                       ObjectError        object.bad_key
+    a name that the server refuses                      ObjectError        object.bad_key
     408, 409 of a condition, 429, 5xx, SlowDown         RetryableError     store.unavailable
     507                                                 StoreError         store.full
     no answer                                           RetryableError     store.unavailable
-    any other, reading an object                        ObjectError        object.unreadable
+    any other, when reading an object                   ObjectError        object.unreadable
     any other                                           StoreError         store.refused
 
-Codes: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html. Of an answer's body
-only the code and the message are shown: the rest may hold signed strings.
+Codes: https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html. Only the code and the
+message of a response are shown: the rest of its body may contain signed strings.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
 CREDENTIALS_HINT = (
     "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the profile, or the role of this machine"
 )
-REGION_UNTOLD = "the bucket lives in another region"
+REGION_UNTOLD = "the bucket is in another region"
 _BAD_CREDENTIALS = {
     "AccessKeyDisabled",
     "ExpiredToken",
@@ -90,7 +90,7 @@ _CAUSES = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A server's refusal: HTTP status, S3's code and message, and the right region if it said."""
+    """An error response: HTTP status, S3's code and message, and the right region, if given."""
 
     status: int
     code: str = ""
@@ -100,7 +100,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What was asked for: of which store, which key (if any), and whether to write."""
+    """A request: the store, the key (if any), and whether it writes."""
 
     store_url: str
     key: str = ""
@@ -109,15 +109,15 @@ class Call:
 
     @property
     def where(self) -> str:
-        """The object's address, or the store's."""
+        """The address of the object, or of the store."""
         return object_url(self.store_url, self.key) if self.key else self.store_url
 
 
 def answer_of_text(text: str) -> Answer | None:
-    """Read the answer that obstore tells of: "... non-2xx status code: 404 Not Found: <body>".
+    """Parse the answer in obstore's message: "... non-2xx status code: 404 Not Found: <body>".
 
     Returns:
-        None: there was no answer.
+        None if there was no answer.
     """
     text = text.partition("\n\nDebug source:")[0]
     found = _STATUS.search(text)
@@ -128,7 +128,7 @@ def answer_of_text(text: str) -> Answer | None:
 
 
 def answer_of_body(status: int, body: str) -> Answer:
-    """Read S3's error document, loosely: some servers send halves of one, or none."""
+    """Parse S3's error document, leniently: some servers send parts of one, or none."""
     return Answer(
         status, _element(body, "Code"), _element(body, "Message"), _element(body, "Region")
     )
@@ -170,7 +170,9 @@ def _by_status(answer: Answer, call: Call) -> LarderError | None:
     if status == 412:
         return _conflict(call)
     if status == 416:
-        return ObjectError("object.truncated", "it ends before the range begins", where=call.where)
+        return ObjectError(
+            "object.truncated", "the object ends before the range begins", where=call.where
+        )
     return _denied(answer, call) if status == 403 else None
 
 
@@ -186,30 +188,32 @@ def _other(answer: Answer, call: Call) -> LarderError:
 
 
 def _no_bucket(call: Call) -> StoreError:
-    hint = "create it, or correct the URL"
+    hint = "create it, or fix the URL"
     return StoreError("store.missing", "the bucket does not exist", where=call.store_url, hint=hint)
 
 
 def _conflict(call: Call) -> PreconditionError:
     if call.if_absent:
-        return PreconditionError("object.exists", "it is there already", where=call.where)
-    return PreconditionError("object.changed", "it is another one now", where=call.where)
+        return PreconditionError("object.exists", "it already exists", where=call.where)
+    return PreconditionError("object.changed", "it changed since it was listed", where=call.where)
 
 
 def _elsewhere(answer: Answer, call: Call) -> StoreError:
     region = answer.region
-    message = f"the bucket lives in {region}" if region else REGION_UNTOLD
+    message = f"the bucket is in {region}" if region else REGION_UNTOLD
     hint = f"set region: {region}" if region else "set the bucket's region"
     return StoreError("store.region", message, where=call.store_url, hint=hint)
 
 
 def _denied(answer: Answer, call: Call) -> LarderError:
     if answer.code == "InvalidObjectState":
-        hint = "restore it from its archive tier first"
-        return ObjectError("object.unreadable", "it is archived", where=call.where, hint=hint)
+        hint = "restore it from the archive first"
+        return ObjectError(
+            "object.unreadable", "the object is archived", where=call.where, hint=hint
+        )
     if call.key:
         return ObjectError("object.unreadable", _said(answer), where=call.where)
-    hint = "ask for the permission to list and read the bucket"
+    hint = "request permission to list and read the bucket"
     return StoreError("store.denied", _said(answer), where=call.store_url, hint=hint)
 
 
@@ -220,14 +224,14 @@ def _said(answer: Answer) -> str:
 
 
 def unanswered(text: str, call: Call) -> LarderError:
-    """The error when no answer came: the connection failed, or was cut.
+    """The error if there was no answer: the connection failed, or was closed.
 
     Args:
-        text: The client's own words, of which only a known cause is shown.
-        call: What was asked for.
+        text: The client's message, of which only a known cause is shown.
+        call: The request.
     """
     if "valid authentication" in text:
-        message = "the credentials cannot be had or renewed"
+        message = "the credentials cannot be obtained or renewed"
         return StoreError("store.denied", message, where=call.store_url, hint=CREDENTIALS_HINT)
     if "certificate" in text:
         hint = "check the endpoint's certificate, or set AWS_CA_BUNDLE"

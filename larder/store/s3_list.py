@@ -1,8 +1,8 @@
-"""ListObjectsV2, signed by botocore and read without its parser.
+"""ListObjectsV2, signed by botocore and parsed without its parser.
 
-obstore's listing fails as a whole when one key has an empty, ``.`` or ``..`` segment, and drops
-leading slashes; boto3's paginator takes seven times the CPU of this (1.4 s for 20,000 keys). Here
-every key comes as it is.
+obstore's listing fails as a whole if a single key has an empty, ``.`` or ``..`` segment, and drops
+leading slashes; boto3's paginator needs seven times as much CPU time (1.4 s for 20,000 keys). Here,
+every key is returned unchanged.
 
 Protocol: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html
 """
@@ -18,9 +18,10 @@ from xml.etree import ElementTree
 
 from larder.errors import StoreError
 from larder.store.base import ObjectInfo
-from larder.store.s3_access import S3Access, import_boto3
+from larder.store.s3_access import S3Access
 from larder.store.s3_errors import Answer, Call, answer_of_body, s3_error, unanswered
 from larder.store.s3_read import storage_class
+from larder.store.s3_settings import import_boto3
 
 __all__ = ["S3Listing", "read_page"]
 
@@ -33,29 +34,29 @@ _ENTRY = ("Key", "Size", "ETag", "LastModified", "StorageClass")
 class _Page:
     objects: list[ObjectInfo]
     token: str
-    """Asks for the next page; empty: this is the last."""
+    """The continuation token of the next page; empty if this is the last page."""
 
 
 class S3Listing:
     """Lists one bucket.
 
     Args:
-        access: Gives credentials and endpoint.
+        access: Provides credentials and endpoint.
     """
 
     def __init__(self, access: S3Access) -> None:
         self._access = access
 
     def pages(self, prefix: str, start_after: str) -> Iterator[list[ObjectInfo]]:
-        """Yield pages of whole keys in order; none is empty.
+        """Yield pages with full keys in order; no page is empty.
 
         Args:
-            prefix: Keys begin with it.
-            start_after: Keys come after it.
+            prefix: Only keys with this prefix.
+            start_after: Only keys after this one.
 
         Raises:
             StoreError: See `larder.store.s3_errors`; also ``store.refused``: the store does not
-                list in order, as directory buckets of S3 Express do.
+                list in order, such as directory buckets of S3 Express.
             RetryableError: ``store.unavailable``.
         """
         query = {"encoding-type": "url", "list-type": "2", "prefix": prefix}
@@ -73,7 +74,7 @@ class S3Listing:
             query = {**query, "continuation-token": page.token}
 
     def region(self) -> str:
-        """The region that the server says the bucket is in; empty if it says nothing."""
+        """The region of the bucket, according to the server; empty if it does not say."""
         status, headers, _ = self._send("HEAD", {})
         del status
         return str(headers.get("x-amz-bucket-region", ""))
@@ -94,7 +95,7 @@ class S3Listing:
         from botocore.exceptions import BotoCoreError
 
         settings = self._access.settings
-        # Signing sorts the parameters anew, and wants them as they are sent.
+        # Signing sorts the parameters again, and needs them as they are sent.
         parameters = "&".join(f"{name}={quote(query[name], safe='')}" for name in sorted(query))
         url = f"{settings.endpoint.rstrip('/')}/{self._access.bucket}"
         request = AWSRequest(method, f"{url}?{parameters}" if parameters else url)
@@ -119,28 +120,28 @@ class S3Listing:
 
 
 def read_page(body: bytes, store_url: str) -> _Page:
-    """Read one answer to ListObjectsV2 with ``encoding-type=url``.
+    """Parse one answer to ListObjectsV2 with ``encoding-type=url``.
 
     Args:
         body: The XML document.
         store_url: For messages.
 
     Raises:
-        StoreError: ``store.refused``: it is no such document.
+        StoreError: ``store.refused``: it is not such a document.
     """
     try:
-        # The document comes from the server that is trusted with the data itself, and expat
-        # bounds the growth of entities.
+        # The document comes from the server that has the data itself, and expat limits the
+        # expansion of entities.
         root = ElementTree.fromstring(body)  # noqa: S314
         space = root.tag.rpartition("ListBucketResult")[0]
-        tags = [space + name for name in _ENTRY]  # joined once a page
+        tags = [space + name for name in _ENTRY]  # joined once per page
         token = ""
         if _text(root, f"{space}IsTruncated") == "true":
             token = _text(root, f"{space}NextContinuationToken")
         return _Page([_object(item, tags) for item in root.iter(f"{space}Contents")], token)
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise StoreError(
-            "store.refused", "the answer to a listing cannot be understood", where=store_url
+            "store.refused", "the answer to a listing cannot be parsed", where=store_url
         ) from error
 
 
@@ -150,7 +151,7 @@ def _object(item: ElementTree.Element, tags: list[str]) -> ObjectInfo:
     if key is None or size is None or modified is None:
         raise LookupError
     return ObjectInfo(
-        # "+" for a space: S3 itself encodes so, as forms do.
+        # "+" is a space: S3 itself uses form encoding.
         unquote_plus(key) if "%" in key or "+" in key else key,
         int(size),
         (etag or "").strip('"'),

@@ -1,4 +1,4 @@
-"""S3's objects through obstore: the fast way, for keys that it takes as they are."""
+"""S3 objects through obstore: the fast way, for keys that it accepts unchanged."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _HEADERS = {
 
 
 class NoRangesError(Exception):
-    """The server answers ranges with status 200, which obstore refuses (rclone does so)."""
+    """The server answers ranges with status 200, which obstore refuses (rclone, for example)."""
 
 
 class ObstoreObjects:
     """The four calls on one object.
 
     Args:
-        access: Gives the client.
+        access: Provides the client.
     """
 
     def __init__(self, access: S3Access) -> None:
@@ -54,7 +54,7 @@ class ObstoreObjects:
             )
 
     def open(self, full_key: str, call: Call, span: Span, if_match: str | None) -> S3Body:
-        """Begin to read a span of an object.
+        """Start reading a span of an object.
 
         Raises:
             NoRangesError: See there.
@@ -77,9 +77,9 @@ class ObstoreObjects:
 
         Args:
             full_key: Its key in the bucket.
-            call: For messages, and whether it has to be absent.
+            call: For messages, and whether the object must be absent.
             data: Its content.
-            if_match: The If-Match header, quotes and all.
+            if_match: The If-Match header, including quotes.
         """
         mode: PutMode = "create" if call.if_absent else "overwrite"
         if if_match is not None:
@@ -101,7 +101,7 @@ class ObstoreObjects:
 
     @contextmanager
     def _errors(self, call: Call) -> Iterator[None]:
-        """Raise what obstore's errors mean, told apart by their text: it has the answer."""
+        """Raise what obstore's errors mean, by their text, which contains the answer."""
         try:
             yield
         except FileNotFoundError as error:
@@ -112,7 +112,9 @@ class ObstoreObjects:
                 raise NoRangesError from error
             raise self._meaning(text, call) from error
         except ValueError as error:
-            raise ObjectError("object.bad_key", "the key is refused", where=call.where) from error
+            raise ObjectError(
+                "object.bad_key", "the server refuses the key", where=call.where
+            ) from error
 
     def _meaning(self, text: str, call: Call) -> LarderError:
         chain = self._access.settings.chain

@@ -1,4 +1,4 @@
-"""Reading one object of S3, whichever client brings the bytes."""
+"""Reads one S3 object, with any client."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def storage_class(named: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which bytes of an object: from an offset on, so many or all the rest."""
+    """A range of bytes of an object: an offset, and a length or everything that follows."""
 
     offset: int
     length: int | None
 
     def within(self, size_bytes: int) -> int:
-        """How many bytes that is of an object of so many."""
+        """The length of the range in an object of this size."""
         rest = max(0, size_bytes - self.offset)
         return rest if self.length is None else min(self.length, rest)
 
 
 @dataclass(frozen=True, slots=True)
 class S3Body:
-    """An answer that has begun: the whole object's description, the span's bytes, how to end."""
+    """An answer being received: the description of the object, the bytes, and how to close it."""
 
     info: ObjectInfo
     chunks: Iterator[bytes]
@@ -40,11 +40,11 @@ class S3Body:
 
 
 class S3Reader(Reader):
-    """See `larder.store.base.Reader`. S3 never changes the bytes of an answer that has begun.
+    """See `larder.store.base.Reader`. S3 never changes the bytes of an answer in progress.
 
     Args:
         body: The answer.
-        span: What was asked for.
+        span: The range that was requested.
         where: The object's address, for messages.
     """
 
@@ -55,10 +55,10 @@ class S3Reader(Reader):
         self._where = where
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes as they come.
+        """The bytes as they arrive.
 
         Raises:
-            ObjectError: ``object.truncated``: more or fewer than announced.
+            ObjectError: ``object.truncated``: more or fewer bytes than announced.
             RetryableError: The connection broke.
         """
         for data in self._body.chunks:
@@ -73,5 +73,5 @@ class S3Reader(Reader):
         return ObjectError("object.truncated", f"the answer has {what}", where=self._where)
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
         self._body.close()

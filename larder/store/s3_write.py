@@ -1,12 +1,12 @@
-"""Writing an S3 object in a stream.
+"""Writes an S3 object as a stream.
 
-An object of one part goes in a single PUT, so that its etag is the md5 of its content. A larger
-one goes as a multipart upload, which nobody sees before it is completed; an upload that was
-neither completed nor aborted (the process was killed) costs storage until a lifecycle rule
-(AbortIncompleteMultipartUpload) removes it.
+An object that fits into one upload part is written with a single PUT, so that its etag is the MD5
+of its content. A larger object is a multipart upload, which is invisible until it is completed; an
+upload that was neither completed nor aborted (because the process was killed) takes up storage
+until a lifecycle rule (AbortIncompleteMultipartUpload) removes it.
 
-The requests are repeated here, by the client: a stream's bytes are gone once they are written,
-so that `larder.store.retry` could not send them again.
+The client itself repeats requests here: the bytes of a stream are gone once they are written, so
+that `larder.store.retry` could not send them again.
 
 Limits: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html (10,000 parts of 5 MiB
 to 5 GiB).
@@ -33,14 +33,14 @@ _MOST_PART_BYTES = 2 << 30
 
 
 def part_size_bytes(first_bytes: int, index: int) -> int:
-    """The size of a part: twice as large after every thousand, up to 2 GiB.
+    """The size of an upload part: doubles after every thousand parts, up to 2 GiB.
 
-    So 10,000 parts that begin at 16 MiB hold the 5 TiB that an object may have, without its size
-    being known beforehand.
+    So 10,000 parts, starting with 16 MiB, hold the 5 TiB that an object may have, even if its size
+    is not known in advance.
 
     Args:
-        first_bytes: Size of the first thousand.
-        index: Which part, from 0.
+        first_bytes: Size of the first thousand parts.
+        index: Index of the part, from 0.
     """
     doubled = first_bytes << (index // _PARTS_PER_STEP)
     return max(first_bytes, min(doubled, _MOST_PART_BYTES))
@@ -49,14 +49,14 @@ def part_size_bytes(first_bytes: int, index: int) -> int:
 class S3Writer(Writer):
     """See `larder.store.base.Writer`.
 
-    It holds at most ``parts_in_flight + 1`` parts in memory.
+    It holds at most ``parts_in_flight + 1`` upload parts in memory.
 
     Args:
-        access: Gives the client.
+        access: Provides the client.
         full_key: The object's key in the bucket.
         call: For messages.
-        part_bytes: Size of the first parts.
-        parts_in_flight: How many are sent at once.
+        part_bytes: Size of the first upload parts.
+        parts_in_flight: Number of upload parts sent at once.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class S3Writer(Writer):
         self._done = False
 
     def write(self, data: Buffer) -> None:
-        """Append bytes; waits while enough parts are on their way."""
-        assert not self._done, "a writer is used before it is committed or aborted"
+        """Append bytes; waits while the maximum number of upload parts is being sent."""
+        assert not self._done, "the writer is committed or aborted"
         with memoryview(data).cast("B") as view:
             self._size_bytes += len(view)
             start = 0
@@ -93,15 +93,15 @@ class S3Writer(Writer):
     def commit(self) -> ObjectInfo:
         """Make the object visible.
 
-        ``modified_us`` of the result is this machine's clock; `head` tells the store's.
+        ``modified_us`` of the result is from this machine's clock; `head` has the store's.
         """
-        assert not self._done, "a writer is used before it is committed or aborted"
+        assert not self._done, "the writer is committed or aborted"
         etag = self._complete() if self._upload else self._put()
         self._close()
         return ObjectInfo(self._call.key, self._size_bytes, etag, time.time_ns() // 1000)
 
     def abort(self) -> None:
-        """Throw the parts away, as far as the store lets us."""
+        """Discard the upload parts, if the store allows it."""
         if self._done:
             return
         self._close()
@@ -110,7 +110,7 @@ class S3Writer(Writer):
                 self._client.abort_multipart_upload(**self._target, **self._upload)
 
     def _send(self) -> None:
-        """Begin to send the buffer as a part."""
+        """Start sending the buffer as an upload part."""
         if self._upload is None or self._pool is None:
             with boto_errors(self._call):
                 begun = self._client.create_multipart_upload(**self._target)
@@ -145,9 +145,9 @@ class S3Writer(Writer):
                     **self._target, **self._upload, MultipartUpload={"Parts": parts}
                 )
         except NotFoundError:
-            # The upload is gone if the answer to a first, successful request was lost.
+            # The upload is gone if the answer to an earlier, successful request was lost.
             return self._completed_before()
-        # Ceph 16 does not tell it here.
+        # Ceph 16 does not return it here.
         return str(answer.get("ETag", "")).strip('"') or self._etag_there()
 
     def _etag_there(self) -> str:
@@ -170,7 +170,7 @@ class S3Writer(Writer):
 
 
 def _etag_of_parts(etags: list[str]) -> str:
-    """S3's etag of an object in parts: the md5 of the parts' md5s, and their number."""
+    """S3's etag of a multipart object: the MD5 of the parts' MD5s, and their number."""
     try:
         joined = b"".join(bytes.fromhex(etag.strip('"')) for etag in etags)
     except ValueError:

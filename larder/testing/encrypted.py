@@ -1,4 +1,4 @@
-"""A store whose etags look like an md5 and are none, as those of S3 with SSE-KMS."""
+"""A store whose etags look like an MD5 but are not, as in S3 with SSE-KMS."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 class EncryptedStore(DelegatingStore):
-    """Passes calls on; the etags of encrypted objects are others.
+    """Forwards calls; encrypted objects have other etags.
 
     Args:
-        inner: The store that is called.
-        encrypted: Whether the object of a key is; all are unless told otherwise.
+        inner: The wrapped store.
+        encrypted: Whether the object with a key is encrypted; by default all are.
     """
 
     def __init__(self, inner: Store, encrypted: Callable[[str], bool] = lambda key: True) -> None:
@@ -28,7 +28,7 @@ class EncryptedStore(DelegatingStore):
         self._encrypted = encrypted
 
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
-        """Make a call; what it tells of an object has the other etag."""
+        """Make a call; the description of an object has the other etag."""
         return self._shown(call())
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:

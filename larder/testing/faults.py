@@ -1,11 +1,11 @@
-"""A store that fails as it is told to: for tests of whatever stands on a store.
+"""A store that fails on demand: for tests of code that uses a store.
 
 ::
 
     store = FaultyStore(MemoryStore("test"))
     store.add("get", unavailable(), nth=3)              # the third get answers 503, once
     store.add("put", LoseAnswer())                      # the put is done; its answer is lost
-    store.add("open", FlipBit(7), key="a.tar")          # reading a.tar brings one wrong bit
+    store.add("open", FlipBit(7), key="a.tar")          # reading a.tar returns one wrong bit
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The call does nothing and raises."""
+    """The call does nothing and raises an error."""
 
     error: LarderError | OSError
 
@@ -52,28 +52,28 @@ class LoseAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FlipBit:
-    """A ``get`` or ``open`` brings one wrong bit (bit 0 is the lowest of the first byte)."""
+    """A ``get`` or ``open`` returns one wrong bit (bit 0 is the lowest of the first byte)."""
 
     bit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """A ``get`` or ``open`` ends after so many bytes as if that were all, without an error."""
+    """A ``get`` or ``open`` ends early, without an error."""
 
     keep_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class BreakStream:
-    """An ``open`` brings so many bytes; then the connection breaks."""
+    """An ``open`` returns some bytes; then the connection breaks."""
 
     after_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeObject:
-    """After an ``open``, before its first byte is read, the object gets another content."""
+    """After an ``open``, before its first byte is read, the content of the object changes."""
 
     data: bytes
 
@@ -111,10 +111,10 @@ class _Fault:
 
 
 class FaultyStore(DelegatingStore):
-    """Passes calls on, but for the faults that were added.
+    """Forwards calls, except for the faults that were added.
 
     Args:
-        inner: The store that is called.
+        inner: The wrapped store.
     """
 
     def __init__(self, inner: Store) -> None:
@@ -137,20 +137,20 @@ class FaultyStore(DelegatingStore):
             method: ``list`` (each page), ``head``, ``open``, ``get``, ``put``, ``writer``,
                 ``write``, ``commit``, ``upload`` or ``delete``.
             effect: What happens.
-            nth: To which call, counted from now and from 1.
-            times: To how many calls from then on; None is all.
-            key: Only to calls with this key (of a listing: this prefix).
+            nth: The first call that it happens to, counted from now and from 1.
+            times: The number of calls that it happens to; None for all.
+            key: Only for calls with this key (for a listing: this prefix).
         """
         with self._lock:
             self._faults.append(_Fault(method, effect, key, nth - 1, times))
 
     def clear(self) -> None:
-        """Forget the faults that have not happened."""
+        """Remove the faults that have not happened yet."""
         with self._lock:
             self._faults.clear()
 
     def due(self, method: str, key: str) -> Effect | None:
-        """Count a call, and tell what happens to it."""
+        """Count a call, and return what happens to it."""
         with self._lock:
             matching = [f for f in self._faults if f.method == method and f.key in (None, key)]
             for fault in matching:
@@ -162,7 +162,7 @@ class FaultyStore(DelegatingStore):
         return None
 
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
-        """Make a call, with what is due to happen to it."""
+        """Make a call, with the fault that is due."""
         effect = self.due(method, key)
         _before(effect)
         result = call()
@@ -192,14 +192,14 @@ class FaultyStore(DelegatingStore):
 
 
 class FaultyReader(DelegatingReader):
-    """A reader whose bytes are spoilt."""
+    """A reader whose bytes are corrupted."""
 
     def __init__(self, inner: Reader, effect: Effect | None) -> None:
         super().__init__(inner)
         self._effect = effect
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes, spoilt."""
+        """The bytes, corrupted."""
         return _spoil(iter(self.inner), self._effect)
 
 

@@ -1,4 +1,4 @@
-"""A store that stops at a chosen write, as a process does that is killed there.
+"""A store that stops at a chosen write, like a process that is killed there.
 
 ::
 
@@ -25,12 +25,12 @@ class Stopped(BaseException):
 
 
 class Stop:
-    """Counts the writes of all stores that share it, and stops them all at one of them.
+    """Counts the writes of all stores that share it, and stops all of them at one write.
 
-    From then on every write stops, whichever thread makes it: a dead process writes nothing.
+    From then on every write stops, in any thread: a dead process writes nothing.
 
     Args:
-        after: How many writes are done before; None never stops.
+        after: Number of writes that are done first; None never stops.
     """
 
     def __init__(self, after: int | None = None) -> None:
@@ -40,7 +40,7 @@ class Stop:
 
     @property
     def stopped(self) -> bool:
-        """Whether it came to that."""
+        """Whether a write was stopped."""
         with self._lock:
             return self.after is not None and len(self.writes) > self.after
 
@@ -48,7 +48,7 @@ class Stop:
         """Make a call that changes a store, or stop.
 
         Raises:
-            Stopped: The writes allowed are done.
+            Stopped: The allowed number of writes was done.
         """
         with self._lock:
             self.writes.append((method, key))
@@ -58,10 +58,10 @@ class Stop:
 
 
 class StoppingStore(DelegatingStore):
-    """Passes calls on; every write is counted by a `Stop`.
+    """Forwards calls; a `Stop` counts every write.
 
     Args:
-        inner: The store that is called.
+        inner: The wrapped store.
         stop: Shared with other stores of the same process.
     """
 
@@ -80,10 +80,10 @@ class StoppingStore(DelegatingStore):
 
 
 class _StoppingWriter(DelegatingWriter):
-    """A writer that, once stopped, does not even clean up."""
+    """A writer that does not even clean up once it is stopped."""
 
     def abort(self) -> None:
-        """Throw away what was written, unless nobody is there to do it."""
+        """Discard what was written, unless the process is dead."""
         assert isinstance(self.store, StoppingStore)
         if not self.store.stop.stopped:
             self.inner.abort()

@@ -146,7 +146,7 @@ def test_a_command_whose_run_is_cancelled_stops_between_two_objects(
     identity = address.rpartition("/")[2]
     assert address == f"run: http://127.0.0.1:{prefect_server.port}/runs/flow-run/{identity}"
     cancel(prefect_server, identity)
-    running.read_until("warning: cancelled in Prefect: stopping after the objects under way")
+    running.read_until("warning: cancelled in Prefect: stopping after the objects in progress")
     done = running.wait()
     assert (done.status, done.document["error"]["code"]) == (130, "run.interrupted"), done.err
     run = read(prefect_server, identity)

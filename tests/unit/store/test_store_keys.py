@@ -1,4 +1,4 @@
-"""What a key may be, and how one that may not is reported."""
+"""Which keys are valid, and how invalid ones are reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_key_that_is_too_long_is_named_once() -> None:
         assert caught.value.code == "object.bad_key"
         assert caught.value.where == f"s3://bucket/team/data/{key}"
         assert caught.value.message == (
-            "the key has 1,030 bytes with the prefix team/data/, of 1,024 at most"
+            "the key has 1,030 bytes with the prefix team/data/, more than 1,024"
         )
 
 
