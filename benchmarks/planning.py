@@ -1,4 +1,4 @@
-"""Sorting and joining manifests, and planning a run: Larder beside pyarrow in memory.
+"""Sorting and joining manifests, and planning a run: Larder and pyarrow in memory.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Packing files into tar shards: Larder beside GNU tar and webdataset's ShardWriter.
+"""Packing files into tar shards: Larder, GNU tar and webdataset's ShardWriter.
 
 ::
 
@@ -53,7 +53,7 @@ from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
 from larder.shards import tar
 from larder.shards.build import build_shard
 from larder.shards.formats import FORMATS
-from larder.shards.index import sample_rows
+from larder.shards.index import numbered, sample_rows
 from larder.shards.model import read_samples
 from larder.shards.output import HashedOutput
 from larder.shards.packing import plan_shards
@@ -118,7 +118,7 @@ def order_samples(source: Store, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One body of files and what is packed from it, in a folder of its own."""
+    """One set of files and what is packed from it, in a separate folder."""
 
     folder: Path
 
@@ -185,7 +185,7 @@ def pack_ours(setting: Setting) -> None:
                 plan, samples, source, target.writer, reads, shard_format, validate="none"
             )
             assert result.written, result.failures
-            rows.append_batch(sample_rows(result, "segment", plan.first_row))
+            rows.append_batch(numbered(sample_rows(result, "segment"), plan.first_row))
 
 
 def pack_by_gnu_tar(setting: Setting) -> None:

@@ -7,29 +7,29 @@ from typing import Any
 from prefect import task
 
 from larder.pipeline import mirror
-from larder.pipeline.job import Job, MirrorRefs, RowRange
+from larder.pipeline.job import CopyBatch, Job
 from larder.pipeline.results import BatchReport, RunError
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["batch_name", "mirror_batch", "seal_mirror"]
+__all__ = ["batch_name", "mirror_batch"]
 
 
 def batch_name(parameters: dict[str, Any]) -> str:
-    """The name of a batch's task run, ``mirror objects 2,001 to 2,411``, counted from 1.
+    """The name of a batch's task run, ``mirror samples 2,001 to 2,411``, counted from 1.
 
     Args:
         parameters: The parameters of the task.
     """
-    batch: RowRange = parameters["batch"]
+    batch: CopyBatch = parameters["batch"]
     first, last = batch.first_row + 1, batch.first_row + batch.rows
-    return f"mirror object {first:,}" if first == last else f"mirror objects {first:,} to {last:,}"
+    return f"mirror sample {first:,}" if first == last else f"mirror samples {first:,} to {last:,}"
 
 
 # Prefect's protocol for such a function has a class method that functions do not have.
 @task(name="mirror", task_run_name=batch_name, **RETRIED)  # type: ignore[arg-type]
 @cancelled_when_stopped
-def mirror_batch(job: Job, batch: RowRange, concurrent_batches: int) -> BatchReport:
+def mirror_batch(job: Job, batch: CopyBatch, concurrent_batches: int) -> BatchReport:
     """Copy and verify the objects of one batch.
 
     Raises:
@@ -40,10 +40,3 @@ def mirror_batch(job: Job, batch: RowRange, concurrent_batches: int) -> BatchRep
     )
     RunError.unless_clean("mirror", report)
     return report
-
-
-@task(name="seal mirror", task_run_name="manifests of the mirror", **RETRIED)
-@cancelled_when_stopped
-def seal_mirror(job: Job) -> MirrorRefs | None:
-    """The manifests of everything mirrored."""
-    return mirror.seal_mirror(job, progress=current_progress())

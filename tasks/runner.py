@@ -31,7 +31,6 @@ _TASKS: dict[Callable[..., Any], Any] = {
     source.note_inputs: source_tasks.note_inputs,
     refusals.checked_plan: plan_tasks.checked_plan,
     mirror.mirror_batch: mirror_tasks.mirror_batch,
-    mirror.seal_mirror: mirror_tasks.seal_mirror,
     shard.shard_batch: shard_tasks.shard_batch,
     index.index_shards: shard_tasks.index_shards,
     cache.cache_split: cache_tasks.cache_split,

@@ -7,7 +7,6 @@ from prefect import task
 from larder.pipeline import index, shard
 from larder.pipeline.job import Job
 from larder.pipeline.results import BatchReport, RunError
-from larder.shards.model import ShardBatch
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
@@ -16,7 +15,7 @@ __all__ = ["index_shards", "shard_batch"]
 
 @task(name="shard", task_run_name="shards from {batch.shards[0].name}", **RETRIED)
 @cancelled_when_stopped
-def shard_batch(job: Job, batch: ShardBatch, concurrent_batches: int) -> BatchReport:
+def shard_batch(job: Job, batch: shard.PackBatch, concurrent_batches: int) -> BatchReport:
     """Pack and write the shards of one batch.
 
     Raises:
@@ -32,5 +31,5 @@ def shard_batch(job: Job, batch: ShardBatch, concurrent_batches: int) -> BatchRe
 @task(name="index", task_run_name="index of the shards", **RETRIED)
 @cancelled_when_stopped
 def index_shards(job: Job) -> index.Index:
-    """Write the manifests of samples, shards and objects."""
+    """Write the manifests of samples and shards."""
     return index.index_shards(job, progress=current_progress())

@@ -1,1 +1,1 @@
-"""Manifests: schemas, reading and writing, sorting, digests."""
+"""Manifests: schemas, reading, writing, queries and digests."""

@@ -20,10 +20,13 @@ from larder.disk import disk_errors
 from larder.errors import FatalError, StoreError
 from larder.manifest.files import BATCH_ROWS
 
-__all__ = ["MEMORY_BYTES", "Rows", "query"]
+__all__ = ["JOIN_BYTES", "MEMORY_BYTES", "Rows", "query"]
 
-MEMORY_BYTES = 200 * 1024**2
-"""What a statement may hold. Two are at work at once where one reads what another yields."""
+MEMORY_BYTES = 100 * 1024**2
+"""What a sort may hold; two are at work at once where one reads what another yields."""
+
+JOIN_BYTES = 3 * MEMORY_BYTES
+"""What joins of several long inputs need: what they match by is not all put on the disk."""
 
 _FULL = ("No space left on device", "Disk quota exceeded", "max_temp_directory_size")
 
@@ -58,7 +61,8 @@ def query(
         inputs: By the name that the statement has for them.
         schema: Of the result.
         work_dir: Directory for what does not fit into memory; what is put there is removed.
-        memory_bytes: What DuckDB may hold; a few batches come on top.
+        memory_bytes: What DuckDB may hold; a few batches come on top. Sorts go to the disk beyond
+            it, joins ask for `JOIN_BYTES`.
 
     Yields:
         Batches of the result, of `larder.manifest.files.BATCH_ROWS` rows at most.

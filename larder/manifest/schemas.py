@@ -18,13 +18,16 @@ OBJECTS = pa.schema(
         pa.field("etag", pa.string(), nullable=False),
         pa.field("modified", pa.timestamp("us", tz="UTC"), nullable=False),
         pa.field("checksum", pa.string()),
+        pa.field("mirror_etag", pa.string()),
         pa.field("check", pa.string()),
     ]
 )
-"""One row per object, ordered by key.
+"""One row per object: of an inventory, ordered by key, or of a receipt of copies.
 
-``checksum`` is ``crc32c:`` and eight hex digits of the content where it was read; ``check`` says
-how a copy was verified (``md5``, ``crc32c``, ``same``).
+``etag`` is the source's. ``checksum``, where it is known, is ``crc32c:`` and eight hex digits, or
+what the source's listing says. The last two are of the copy in the mirror, and null in an
+inventory: its etag, and how it was verified (``md5``, ``crc32c``). A receipt's ``modified`` is that
+of the copy.
 """
 
 SAMPLE_ORDER = pa.schema(
@@ -43,6 +46,8 @@ SAMPLE_ORDER = pa.schema(
                             pa.field("key", pa.string(), nullable=False),
                             pa.field("size_bytes", pa.int64(), nullable=False),
                             pa.field("etag", pa.string(), nullable=False),
+                            pa.field("mirror_etag", pa.string()),
+                            pa.field("checksum", pa.string()),
                         ]
                     ),
                     nullable=False,
@@ -55,7 +60,9 @@ SAMPLE_ORDER = pa.schema(
 """One row per planned sample, in the order of the shards: splits one after the other.
 
 ``parts`` are sorted by ``ext`` and hold the source objects; the label becomes a part ``cls`` when
-it is written.
+it is written. ``mirror_etag`` and ``checksum`` are of the copy where the mirror has one that was
+verified, and null where the object has to be copied. After the samples follow, with an empty
+``split``, the objects that are mirrored and are no parts of samples.
 """
 
 SAMPLES = pa.schema(
@@ -76,6 +83,7 @@ SAMPLES = pa.schema(
                     pa.struct(
                         [
                             pa.field("ext", pa.string(), nullable=False),
+                            pa.field("source", pa.string()),
                             pa.field("offset", pa.int64()),
                             pa.field("length", pa.int64(), nullable=False),
                             pa.field("crc32c", pa.uint32(), nullable=False),
@@ -93,8 +101,9 @@ SAMPLES = pa.schema(
 ``offset`` and ``length`` of a sample are its place in the shard's first file: in bytes, with all
 that belongs to it, such as headers and padding; in a columnar format the number of its row, and 1.
 Those of a part are the place of its content, of which ``crc32c`` is the checksum; the offset is
-null if the format stores the content in another form. A label is the part ``cls``, in ASCII decimal
-digits, in whatever form the format stores it.
+null if the format stores the content in another form. ``source`` is the key of the object that the
+part was read from, null for a label. A label is the part ``cls``, in ASCII decimal digits, in
+whatever form the format stores it.
 """
 
 SHARDS = pa.schema(

@@ -2,7 +2,7 @@
 
 ::
 
-    load_settings -> survey -> make_plan -> begin -> mirror_batch ... -> seal_mirror
+    load_settings -> survey -> make_plan -> begin -> mirror_batch ...
         -> shard_batch ... -> index_shards -> cache_split ... -> publish -> emit_configs
 
 Each step takes and returns small values; manifests pass by reference.

@@ -1,16 +1,18 @@
-"""The begin of a run: the plan's manifests go beside the segment, where every task finds them."""
+"""The begin of a run: the plan's manifests go where every task finds them."""
 
 from __future__ import annotations
 
 from larder.manifest.files import ManifestFile
-from larder.pipeline.job import Job, ManifestRef, opened, put_work, root_url
+from larder.pipeline.job import Job, ManifestRef, opened, put_named, put_work, root_url
 from larder.pipeline.plan import Plan
+from larder.store.base import Store
+from larder.versions import layout
 
 __all__ = ["begin"]
 
 
 def begin(plan: Plan) -> Job:
-    """Put the manifests of a plan into the segment's work folder.
+    """Put the manifests of a plan into the storage: the inventory where it will be published.
 
     Raises:
         StoreError: The storage refuses to be written.
@@ -32,9 +34,15 @@ def begin(plan: Plan) -> Job:
             complete=plan.complete,
             published=plan.published,
             skipped_keys=plan.sample_order.bad_key_count,
-            inventory=put("inventory", found.inventory.file),
+            inventory=_put_inventory(root, plan),
             sample_order=put("order", plan.sample_order.file),
             shard_plan=put("shards", plan.shard_plan),
-            copies=put("copies", plan.copies.copies) if plan.copies else None,
-            kept=put("kept", plan.copies.kept) if plan.copies else None,
         )
+
+
+def _put_inventory(root: Store, plan: Plan) -> ManifestRef:
+    file = plan.source_state.inventory.file
+    key = layout.manifest_key(plan.version, "objects", file.sha256)
+    if plan.published:  # from another inventory, which stays
+        return ManifestRef(key, file.sha256, file.bytes, file.rows)
+    return put_named(root, key, file)

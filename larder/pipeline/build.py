@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from larder.errors import Failure
 from larder.pipeline.cache import cache_split, cache_splits
 from larder.pipeline.index import Index, index_shards
 from larder.pipeline.job import Job
-from larder.pipeline.mirror import mirror_batch, mirror_batches, seal_mirror
+from larder.pipeline.mirror import mirror_batch, mirror_batches
 from larder.pipeline.publish import publish, publish_existing
 from larder.pipeline.results import BatchReport, RunError, Totals, merge_reports
 from larder.pipeline.shard import shard_batch, shard_batches
@@ -81,7 +81,6 @@ def build(job: Job, runner: Runner) -> Built:
         standing = Totals(sum(split.shards for split in version.splits.values()))
         return Built(version, "reused", Totals(), standing, new_segments=0)
     copied = _mirror(job, runner)
-    job = replace(job, mirror=runner.run(seal_mirror, job))
     standing = _shard(job, runner)
     index = runner.run(index_shards, job)
     if not any(split.samples for split in index.splits.values()):
@@ -123,7 +122,7 @@ def _all(
 ) -> BatchReport:
     if not batches:
         return BatchReport()
-    objects = sum(batch.rows for batch in batches)
+    objects = sum(batch.objects for batch in batches)
     size_bytes = sum(batch.bytes for batch in batches)
     runner.progress.start(stage, objects=objects, bytes=size_bytes)
     report = merge_reports(runner.map(step, job, batches))

@@ -1,4 +1,4 @@
-"""The index step: the manifests of samples, shards and objects, from the receipts."""
+"""The index step: the manifests of samples and shards, from the receipts."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ from dataclasses import dataclass
 from itertools import chain, islice, repeat
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from larder.errors import Failure, FatalError
 from larder.manifest.files import write_manifest
 from larder.manifest.schemas import SAMPLES, SHARDS
-from larder.manifest.sort import sort_batches
 from larder.pipeline.job import Job, ManifestRef, listed, opened_root, put_named, scratch
 from larder.pipeline.manifests import fetched, read_ref
-from larder.pipeline.objects import SUMS, write_objects
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.receipts import Receipt, Shard, read_receipts
 from larder.pipeline.results import SHOWN_FAILURES
 from larder.pipeline.standing import is_noted
 from larder.progress import Progress
-from larder.shards.index import sample_rows
-from larder.shards.model import ROWS, ShardResult
+from larder.shards.index import numbered
 from larder.shards.packing import brace_pattern
 from larder.store.base import Store
 from larder.units import format_count
@@ -41,7 +37,6 @@ class Index:
         splits: Counts and patterns by split; a split without samples has none of either.
         samples: ManifestRef of schema SAMPLES.
         shards: ManifestRef of schema SHARDS.
-        objects: ManifestRef of schema OBJECTS: the inventory with the checksums of what was read.
         omitted: Samples that were left out: the first by name.
         omitted_count: How many there were.
     """
@@ -49,7 +44,6 @@ class Index:
     splits: Mapping[str, SplitFacts]
     samples: ManifestRef
     shards: ManifestRef
-    objects: ManifestRef
     omitted: tuple[Failure, ...]
     omitted_count: int
 
@@ -69,18 +63,12 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
         planned = _planned(root, job)
         standing = [entry for entry in planned if entry.shard.samples]
         shards = [entry.shard for entry in standing]
-        rows = write_manifest(folder / "samples.parquet", SAMPLES, _samples(root, job, standing))
+        rows = write_manifest(folder / "samples.parquet", SAMPLES, _samples(root, standing))
         table = write_manifest(folder / "shards.parquet", SHARDS, _shards(job, shards))
-        sums = sort_batches(_sums(root, standing), SUMS, ["key"], work_dir=folder)
-        mirror = job.mirror.copies if job.mirror else None
-        objects = write_objects(root, job, mirror, sums, folder / "objects.parquet")
         index = Index(
             splits=_splits(job, shards),
             samples=put_named(root, layout.index_key(job.segment, "samples", rows.sha256), rows),
             shards=put_named(root, layout.index_key(job.segment, "shards", table.sha256), table),
-            objects=put_named(
-                root, layout.manifest_key(job.version, "objects", objects.sha256), objects
-            ),
             omitted=_omitted(planned),
             omitted_count=sum(entry.shard.omitted_count for entry in planned),
         )
@@ -128,20 +116,14 @@ def _omitted(planned: Iterable[_Entry]) -> tuple[Failure, ...]:
     return tuple(islice(failures, SHOWN_FAILURES))
 
 
-def _rows_of(root: Store, entry: _Entry) -> Iterator[pa.RecordBatch]:
-    rows = entry.shard.samples
-    return read_ref(root, entry.receipt.rows, ROWS, first_row=entry.first_row, rows=rows)
-
-
-def _samples(root: Store, job: Job, standing: Iterable[_Entry]) -> Iterator[pa.RecordBatch]:
+def _samples(root: Store, standing: Iterable[_Entry]) -> Iterator[pa.RecordBatch]:
     next_id: Counter[str] = Counter()
     for entry in standing:
-        shard = entry.shard
-        for batch in _rows_of(root, entry):
-            first = next_id[shard.split]
-            next_id[shard.split] += batch.num_rows
-            rows = ShardResult(shard.split, shard.name, shard.files, batch)
-            yield sample_rows(rows, job.segment, first)
+        shard, receipt = entry.shard, entry.receipt
+        first_row, rows = entry.first_row, shard.samples
+        for batch in read_ref(root, receipt.rows, SAMPLES, first_row=first_row, rows=rows):
+            yield numbered(batch, next_id[shard.split])
+        next_id[shard.split] += rows
 
 
 def _shards(job: Job, shards: Sequence[Shard]) -> Iterator[pa.RecordBatch]:
@@ -158,15 +140,6 @@ def _shards(job: Job, shards: Sequence[Shard]) -> Iterator[pa.RecordBatch]:
             ],
             schema=SHARDS,
         )
-
-
-def _sums(root: Store, standing: Iterable[_Entry]) -> Iterator[pa.RecordBatch]:
-    for entry in standing:
-        for batch in _rows_of(root, entry):
-            structs = batch.column("parts").flatten()
-            columns = [pc.struct_field(structs, "source"), pc.struct_field(structs, "crc32c")]
-            of_objects = pc.is_valid(columns[0])
-            yield pa.record_batch([column.filter(of_objects) for column in columns], schema=SUMS)
 
 
 def _splits(job: Job, shards: Sequence[Shard]) -> dict[str, SplitFacts]:

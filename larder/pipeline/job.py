@@ -23,10 +23,9 @@ from larder.versions import layout
 from larder.versions.publish import own_file_errors
 
 __all__ = [
+    "CopyBatch",
     "Job",
     "ManifestRef",
-    "MirrorRefs",
-    "RowRange",
     "listed",
     "opened",
     "opened_root",
@@ -49,25 +48,20 @@ class ManifestRef:
 
 
 @dataclass(frozen=True, slots=True)
-class RowRange:
-    """Consecutive rows of a manifest, and the bytes that they stand for."""
+class CopyBatch:
+    """Consecutive rows of the sample order, of which some objects are to be copied.
+
+    Attributes:
+        first_row: The first of them.
+        rows: How many there are.
+        objects: How many objects of theirs are to be copied.
+        bytes: The sizes of these objects together.
+    """
 
     first_row: int
     rows: int
+    objects: int
     bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorRefs:
-    """Everything that is mirrored, in two orders.
-
-    Attributes:
-        copies: Of schema COPIED, by key: what is published.
-        parts: Of schema MIRRORED, row by row as the sample order: what batches of shards read.
-    """
-
-    copies: ManifestRef
-    parts: ManifestRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +79,9 @@ class Job:
         whole: The segment was there when the run was planned: only the version is to be made.
         published: So was the version: only the inputs have to be noted.
         skipped_keys: Keys that were left out because no sample can have them.
-        inventory: ManifestRef of schema OBJECTS: the source.
-        copies: ManifestRef of schema OBJECTS: what to copy; None without a mirror.
-        kept: ManifestRef of schema COPIED: what is mirrored already; None without a mirror.
+        inventory: ManifestRef of schema OBJECTS: the source, as it is published.
         sample_order: ManifestRef of schema SAMPLE_ORDER.
         shard_plan: ManifestRef of schema SHARD_PLAN.
-        mirror: All that is mirrored; None without a mirror, or until that is known.
     """
 
     dataset: Dataset
@@ -106,9 +97,6 @@ class Job:
     inventory: ManifestRef
     sample_order: ManifestRef
     shard_plan: ManifestRef
-    copies: ManifestRef | None = None
-    kept: ManifestRef | None = None
-    mirror: MirrorRefs | None = None
 
     @property
     def root(self) -> str:

@@ -3,69 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from itertools import chain
+from itertools import repeat
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.errors import FatalError
 from larder.limits import ByteBudget
-from larder.manifest.files import ManifestFile, read_manifest, write_manifest
-from larder.manifest.match import match_rows, take_rows
-from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
-from larder.manifest.sort import sort_batches
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.carry import copied_before
-from larder.pipeline.copied import batch_receipts
+from larder.pipeline.copied import batch_name
 from larder.pipeline.copies import CopyReceipts
-from larder.pipeline.job import (
-    Job,
-    MirrorRefs,
-    RowRange,
-    opened_root,
-    opened_source,
-    put_named,
-    put_work,
-    scratch,
-)
+from larder.pipeline.job import CopyBatch, Job, opened_root, opened_source, scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import BatchReport
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
-from larder.transfer.align import MIRRORED, align_copies
 from larder.transfer.mirror import copy_batch
-from larder.transfer.receipts import COPIED, object_rows
 from larder.versions import layout
 
-__all__ = ["mirror_batch", "mirror_batches", "seal_mirror"]
+__all__ = ["mirror_batch", "mirror_batches"]
 
 BATCH_OBJECTS = 50_000
 """A batch ends here too, so that its receipt stays small when objects are."""
 
 
-def mirror_batches(job: Job) -> list[RowRange]:
+def mirror_batches(job: Job) -> list[CopyBatch]:
     """The copies to make, cut into batches of about ``runner.batch_bytes``."""
-    if job.copies is None:
+    if not job.dataset.mirror:
         return []
     with opened_root(job) as root:
-        batches = read_ref(root, job.copies, OBJECTS, columns=["size_bytes"])
-        sizes = chain.from_iterable(batch.column("size_bytes").to_pylist() for batch in batches)
-        return list(_cut(sizes, job.cluster.runner.batch_bytes))
+        batches = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=["parts"])
+        return list(_cut(_uncopied(batches), job.cluster.runner.batch_bytes))
 
 
-def _cut(sizes: Iterable[int], batch_bytes: int) -> Iterator[RowRange]:
-    first = rows = total_bytes = 0
-    for size_bytes in sizes:
-        if rows and (total_bytes + size_bytes > batch_bytes or rows >= BATCH_OBJECTS):
-            yield RowRange(first, rows, total_bytes)
-            first, rows, total_bytes = first + rows, 0, 0
-        rows += 1
+def _uncopied(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, int]]:
+    """Of each row that has any: its number, its objects to copy, and their bytes."""
+    first_row = 0
+    for batch in batches:
+        lists = batch.column("parts")
+        parts = lists.flatten()
+        uncopied = parts.field("mirror_etag").is_null().to_numpy(zero_copy_only=False)
+        sizes = parts.field("size_bytes").to_numpy() * uncopied
+        ends = np.cumsum(pc.list_value_length(lists).to_numpy())
+        objects, size_bytes = (
+            np.diff(np.append(0, np.cumsum(values))[ends], prepend=0)
+            for values in (uncopied, sizes)
+        )
+        for row in np.flatnonzero(objects).tolist():
+            yield first_row + row, int(objects[row]), int(size_bytes[row])
+        first_row += len(lists)
+
+
+def _cut(rows: Iterable[tuple[int, int, int]], batch_bytes: int) -> Iterator[CopyBatch]:
+    first = last = objects = total_bytes = 0
+    for row, count, size_bytes in rows:
+        full = total_bytes + size_bytes > batch_bytes or objects + count > BATCH_OBJECTS
+        if objects and full:
+            yield CopyBatch(first, last + 1 - first, objects, total_bytes)
+            objects = total_bytes = 0
+        first, last = (first if objects else row), row
+        objects += count
         total_bytes += size_bytes
-    if rows:
-        yield RowRange(first, rows, total_bytes)
+    if objects:
+        yield CopyBatch(first, last + 1 - first, objects, total_bytes)
 
 
 def mirror_batch(
-    job: Job, batch: RowRange, *, progress: Progress, concurrent_batches: int = 1
+    job: Job, batch: CopyBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
     """Copy one batch and leave a receipt of what was copied; if it is stopped, of what was by then.
 
@@ -73,7 +78,7 @@ def mirror_batch(
 
     Args:
         job: The run.
-        batch: Rows of ``job.copies``.
+        batch: What to copy.
         progress: Reports progress of stage ``mirror``.
         concurrent_batches: Batches that run at once and share ``copy.concurrency`` and
             ``copy.memory_bytes``.
@@ -82,26 +87,23 @@ def mirror_batch(
         StoreError: A store refuses everything.
         RetryableError: A store went on failing.
     """
-    copies, limits = job.copies, job.cluster.copy_
-    assert copies is not None, "there is nothing to mirror"
+    limits = job.cluster.copy_
     concurrency = max(1, limits.concurrency // concurrent_batches)
+    name = batch_name(job.sample_order, batch)
     with opened_root(job) as root, opened_source(job) as source, scratch() as folder:
-        first_row, rows = batch.first_row, batch.rows
-        name = f"{copies.sha256[:16]}-{first_row:012d}-{rows}"
 
         def objects(done: Collection[str] = ()) -> Iterator[ObjectInfo]:
-            batches = read_ref(root, copies, OBJECTS, first_row=first_row, rows=rows)
-            return (info for info in object_rows(batches) if info.key not in done)
+            return (info for info in _objects(job, root, batch) if info.key not in done)
 
         with CopyReceipts(
-            root, job.segment, name, folder, count=rows, concurrent_batches=concurrent_batches
+            root, name, folder, count=batch.objects, concurrent_batches=concurrent_batches
         ) as receipts:
-            before = copied_before(root, job.segment, name, objects, concurrency, progress)
+            before = copied_before(root, name, objects, concurrency, progress)
             receipts.carry(before)
             failures = copy_batch(
                 source,
                 root,
-                objects({row.source.key for row in before}),
+                objects({copy.key for copy in before}),
                 prefix=layout.mirror_prefix(),
                 concurrency=concurrency,
                 budget=ByteBudget(max(1, limits.memory_bytes // concurrent_batches)),
@@ -112,60 +114,13 @@ def mirror_batch(
     return BatchReport(done=receipts.done, failures=failures, failed=len(failures))
 
 
-def seal_mirror(job: Job, *, progress: Progress) -> MirrorRefs | None:
-    """Two manifests of all mirrored objects, from what was there and the receipts.
-
-    Args:
-        job: The run.
-        progress: Not told: it takes no time to speak of.
-
-    Returns:
-        Their refs; None without a mirror.
-    """
-    if job.copies is None or job.kept is None:
-        return None
-    with opened_root(job) as root, scratch() as folder:
-        # The batches of this job are done: their partial receipts say nothing new, and those of
-        # earlier runs are in ``kept``.
-        refs = chain([job.kept], batch_receipts(root, job.segment))
-        receipts = chain.from_iterable(read_ref(root, ref, COPIED) for ref in refs)
-        ordered = sort_batches(receipts, COPIED, ["key", "modified"], work_dir=folder)
-        inventory = read_ref(root, job.inventory, OBJECTS)
-        copies = write_manifest(folder / "mirror.parquet", COPIED, _current(inventory, ordered))
-        _check_all(job.copies.rows + job.kept.rows, root, copies)
-        parts = align_copies(
-            lambda: read_ref(root, job.sample_order, SAMPLE_ORDER, columns=["parts"]),
-            read_manifest(copies.path, COPIED),
-            work_dir=folder,
-        )
-        aligned = write_manifest(folder / "parts.parquet", MIRRORED, parts)
-        key = layout.manifest_key(job.version, "mirror", copies.sha256)
-        return MirrorRefs(
-            copies=put_named(root, key, copies),
-            parts=put_work(root, job.segment, "mirrored", aligned),
-        )
-
-
-def _check_all(wanted: int, root: Store, copies: ManifestFile) -> None:
-    missing = wanted - copies.rows
-    if missing:
-        message = f"{missing} objects were to be mirrored and have no receipt"
-        raise FatalError("run.internal", message, where=root.url, hint="run again")
-
-
-def _current(
-    inventory: Iterable[pa.RecordBatch], copied: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """For each object the last copy of the etag that the inventory has; both ordered by key."""
-    for objects, copies in match_rows(inventory, copied, COPIED):
-        keys = copies.column("key").combine_chunks()
-        listed = take_rows(keys, pa.Table.from_batches([objects])).column("etag")
-        fitting = copies.filter(pc.equal(copies.column("source_etag"), listed))
-        yield from _last_of_each(fitting).to_batches()
-
-
-def _last_of_each(copies: pa.Table) -> pa.Table:
-    keys = copies.column("key").combine_chunks()
-    others_follow = pc.not_equal(keys[:-1], keys[1:])
-    last = [True] if copies.num_rows else []
-    return copies.filter(pa.concat_arrays([others_follow, pa.array(last, pa.bool_())]))
+def _objects(job: Job, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo]:
+    """What a batch copies; when the objects were last modified is not known here."""
+    first_row, rows = batch.first_row, batch.rows
+    for order in read_ref(
+        root, job.sample_order, SAMPLE_ORDER, columns=["parts"], first_row=first_row, rows=rows
+    ):
+        parts = order.column("parts").flatten()
+        parts = parts.filter(parts.field("mirror_etag").is_null())
+        columns = (parts.field(name).to_pylist() for name in ("key", "size_bytes", "etag"))
+        yield from map(ObjectInfo, *columns, repeat(0))

@@ -12,6 +12,7 @@ from larder.config.models import Dataset
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.results import Totals
+from larder.samples.order import SampleOrder
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
 from larder.shards.packing import plan_shards
@@ -51,17 +52,18 @@ class Packed:
     targets: Mapping[str, int]
 
 
-def pack(dataset: Dataset, sample_order: Path, folder: Path) -> Packed:
+def pack(dataset: Dataset, sample_order: SampleOrder, folder: Path) -> Packed:
     """Fill shards with the samples of a sample order. Memory does not grow with their number.
 
     Args:
         dataset: As configured.
-        sample_order: Manifest of schema `larder.manifest.schemas.SAMPLE_ORDER`.
+        sample_order: The samples.
         folder: A private directory, for the manifest.
     """
     shards = dataset.shards
     format_ = shard_format(shards.format)
-    sizes = split_sizes(read_manifest(sample_order, SAMPLE_ORDER), format_.sample_sizes)
+    rows = read_manifest(sample_order.file.path, SAMPLE_ORDER, rows=sample_order.samples)
+    sizes = split_sizes(rows, format_.sample_sizes)
     targets: dict[str, int] = {}
     if shards.count_min is not None:
         totals = RunningTotals(sizes, folder / "totals")

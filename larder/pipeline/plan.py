@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import pyarrow as pa
 
 from larder.config.models import Dataset
 from larder.errors import ConfigError
 from larder.experiments.delivery import Advice
 from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.copied import copies_known, mirrored
+from larder.pipeline.copied import mirrored, read_receipts
 from larder.pipeline.estimate import estimate_seconds
 from larder.pipeline.job import opened, root_url
 from larder.pipeline.pack import pack
 from larder.pipeline.results import Totals
 from larder.pipeline.source import SourceState
 from larder.progress import Progress
-from larder.samples.grouping import may_be_part
 from larder.samples.images import is_image
 from larder.samples.order import SampleOrder, order_samples
 from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.transfer.cost import Cost, estimate_cost
-from larder.transfer.plan import CopyPlan, plan_copies
-from larder.transfer.receipts import object_rows
+from larder.transfer.difference import with_copies
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.versions import layout
 from larder.versions.documents import SegmentUse
@@ -66,7 +67,7 @@ class Plan:
     shards: Totals
     shards_of_split: Mapping[str, Totals]
     oversized: int
-    copies: CopyPlan | None
+    copies: Totals | None
     unfit: Unfit
     segment: str
     complete: bool
@@ -91,8 +92,8 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     """
     progress.start("plan", objects=found.inventory.objects)
     dataset, cluster = found.dataset, found.cluster
-    sample_order = _arrange(found, folder)
-    packed = pack(dataset, sample_order.file.path, folder)
+    sample_order = _order(found, folder)
+    packed = pack(dataset, sample_order, folder)
     shards = sum(packed.splits.values(), Totals())
     segment = segment_id(
         dataset,
@@ -106,8 +107,9 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         complete = read_segment(root, segment) is not None
         published = complete and read_version(root, version) is not None
         unfit = Unfit() if published else _unfit(found, root, segment)
-        mirrored = dataset.mirror and not unfit.count
-        copies = _plan_mirror(found, root, segment, folder) if mirrored else None
+    copies = None
+    if dataset.mirror:
+        copies = Totals(sample_order.uncopied, sample_order.uncopied_bytes)
     cost = _cost(found, copies, shards, complete=complete)
     progress.advance("plan", objects=found.inventory.objects)
     progress.finish("plan")
@@ -130,14 +132,30 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     )
 
 
-def _arrange(found: SourceState, folder: Path) -> SampleOrder:
-    return order_samples(
-        read_manifest(found.inventory.file.path, OBJECTS),
-        found.dataset,
-        label_files={split: file.data for split, file in found.label_files.items()},
-        out=folder / "order.parquet",
-        work_dir=folder,
-    )
+def _order(found: SourceState, folder: Path) -> SampleOrder:
+    with _objects(found, folder) as objects:
+        return order_samples(
+            objects,
+            found.dataset,
+            label_files={split: file.data for split, file in found.label_files.items()},
+            out=folder / "sample-order.parquet",
+            work_dir=folder,
+        )
+
+
+@contextmanager
+def _objects(found: SourceState, folder: Path) -> Iterator[Iterator[pa.RecordBatch]]:
+    """The inventory, with what is known of copies where there is a mirror."""
+    inventory = read_manifest(found.inventory.file.path, OBJECTS)
+    if not found.dataset.mirror:
+        yield inventory
+        return
+    with (
+        opened(found.dataset.source) as source,
+        opened(found.cluster.storage, root_url(found.dataset, found.cluster)) as root,
+    ):
+        md5 = source.features.etag_is_md5 and root.features.etag_is_md5
+        yield with_copies(inventory, mirrored(root), read_receipts(root), md5=md5, work_dir=folder)
 
 
 def _unfit(found: SourceState, root: Store, segment: str) -> Unfit:
@@ -170,42 +188,29 @@ def _own_keys(dataset: Dataset, segment: str) -> Iterator[tuple[str, str]]:
     if dataset.cache:
         yield "the cache", layout.cache_key(segment, longest, _SHA256)
     if dataset.mirror:
-        batch = f"{_SHA256[:16]}-{'0' * 12}-{'0' * 5}"
-        yield "a receipt", f"{layout.partial_copies_prefix(segment, batch)}{_SHA256}.parquet"
+        batch = f"{_SHA256[:16]}-{'0' * 12}-{'0' * 12}"
+        yield "a receipt", f"{layout.partial_copies_prefix(batch)}{_SHA256}.parquet"
     name = f"{'0' * 12}-{'0' * 9}-{'0' * 6}-{'0' * 6}-{_SHA256[:16]}.parquet"
     yield "a receipt", f"{layout.partial_shards_prefix(segment)}{name}"
 
 
-def _plan_mirror(found: SourceState, root: Store, segment: str, folder: Path) -> CopyPlan:
-    with opened(found.dataset.source) as source:
-        md5 = source.features.etag_is_md5 and root.features.etag_is_md5
-    objects = object_rows(read_manifest(found.inventory.file.path, OBJECTS))
-    return plan_copies(
-        (info for info in objects if may_be_part(info.key, info.size_bytes)),
-        mirrored(root),
-        copies_known(root, segment, folder),
-        folder,
-        md5=md5,
-    )
-
-
-def _cost(found: SourceState, copies: CopyPlan | None, shards: Totals, *, complete: bool) -> Cost:
+def _cost(found: SourceState, copies: Totals | None, shards: Totals, *, complete: bool) -> Cost:
     if complete:
         return Cost(0.0, 0.0)
     inventory = found.inventory
     return estimate_cost(
         found.dataset.source,
         found.cluster.storage,
-        read_objects=copies.objects if copies else inventory.objects,
+        read_objects=copies.count if copies else inventory.objects,
         read_bytes=copies.bytes if copies else inventory.bytes,
-        put_objects=(copies.objects if copies else 0) + shards.count,
+        put_objects=(copies.count if copies else 0) + shards.count,
     )
 
 
 def _seconds(
     found: SourceState,
     sample_order: SampleOrder,
-    copies: CopyPlan | None,
+    copies: Totals | None,
     shards: Totals,
     *,
     complete: bool,
@@ -219,6 +224,6 @@ def _seconds(
         found.cluster,
         objects=Totals(sample_order.objects, sample_order.object_bytes),
         images=sum(images, Totals()),
-        copied=Totals(copies.objects, copies.bytes) if copies else Totals(),
+        copied=copies or Totals(),
         shards=shards,
     )

@@ -27,7 +27,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     """The JSON document of a plan for a dataset that has to be built."""
     found, sample_order = plan.source_state, plan.sample_order
     settings = found.settings
-    copies = Totals(plan.copies.objects, plan.copies.bytes) if plan.copies else Totals()
+    copies = plan.copies or Totals()
     return {
         "dataset": settings.dataset.name,
         "version": plan.version,

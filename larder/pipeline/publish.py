@@ -53,7 +53,7 @@ def publish(
     progress.start("publish")
     with opened_root(job) as root:
         segment = publish_segment(root, _segment(job, index, cache))
-        version = publish_version(root, _version(job, root, segment, index))
+        version = publish_version(root, _version(job, root, segment))
         _point_at(root, job, version)
     progress.finish("publish")
     return version
@@ -100,9 +100,7 @@ def _segment(job: Job, index: Index, cache: Mapping[str, CacheFile]) -> SegmentD
     )
 
 
-def _version(job: Job, root: Store, segment: SegmentDocument, index: Index) -> VersionDocument:
-    sources = [_file(index.objects, "objects")]
-    sources += [_file(job.mirror.copies, "mirror")] if job.mirror else []
+def _version(job: Job, root: Store, segment: SegmentDocument) -> VersionDocument:
     return VersionDocument(
         dataset=job.dataset.name,
         id=job.version,
@@ -111,7 +109,7 @@ def _version(job: Job, root: Store, segment: SegmentDocument, index: Index) -> V
         segments=(SegmentUse(segment.id),),
         splits=segment.splits,
         classes=segment.classes,
-        files=(*segment.files, *sources),
+        files=(*segment.files, _file(job.inventory, "objects")),
         cache=segment.cache,
         skipped=job.skipped_keys + segment.skipped,
     )

@@ -9,16 +9,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
 from larder.errors import Failure
 from larder.manifest.files import ManifestWriter
+from larder.manifest.schemas import SAMPLES
 from larder.pipeline.due import BatchReceipts
 from larder.pipeline.job import ManifestRef, listed, put_named, scratch
 from larder.pipeline.results import SHOWN_FAILURES, Totals
-from larder.shards.model import ROWS, ShardFile, ShardResult
+from larder.shards.index import sample_rows
+from larder.shards.model import ShardFile, ShardResult
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
@@ -54,7 +57,8 @@ class Receipt:
     Attributes:
         key: Where it stands.
         shards: In the order in which they were finished.
-        rows: Manifest of schema ROWS: the samples of all of them, one after the other.
+        rows: Manifest of schema SAMPLES: the samples of all of them, one after the other, with
+            ids that count within their shards.
     """
 
     key: str
@@ -124,7 +128,7 @@ def put_receipt(root: Store, receipt: Receipt) -> None:
     root.put(receipt.key, seal({"shards": receipt.shards, "rows": receipt.rows}))
 
 
-class ShardReceipts(BatchReceipts[tuple[Shard, pa.RecordBatch]]):
+class ShardReceipts(BatchReceipts[tuple[Shard, Sequence[pa.RecordBatch]]]):
     """Notes the shards that one batch writes; see `larder.pipeline.due.BatchReceipts`.
 
     Args:
@@ -148,6 +152,7 @@ class ShardReceipts(BatchReceipts[tuple[Shard, pa.RecordBatch]]):
     ) -> None:
         super().__init__(count, concurrent_batches=concurrent_batches, clock=clock)
         self._root = root
+        self._segment = segment
         self._name = f"{layout.shards_work_prefix(segment)}{name}"
         self._partial_prefix = layout.partial_shards_prefix(segment, name)
 
@@ -159,18 +164,20 @@ class ShardReceipts(BatchReceipts[tuple[Shard, pa.RecordBatch]]):
 
     def add(self, result: ShardResult) -> None:
         """Note a shard that did not fail."""
-        self._items.append((_finished(result), result.samples))
+        self._items.append((_finished(result), [sample_rows(result, self._segment)]))
         self._due.add(result.bytes)
         self.leave_if_due()
 
-    def _leave(self, items: Sequence[tuple[Shard, pa.RecordBatch]], first: int | None) -> None:
+    def _leave(
+        self, items: Sequence[tuple[Shard, Sequence[pa.RecordBatch]]], first: int | None
+    ) -> None:
         place = (
             f"{self._partial_prefix}{first:06d}-{len(items)}" if first is not None else self._name
         )
         with scratch() as folder:
-            with ManifestWriter(folder / "rows.parquet", ROWS) as writer:
-                for _, samples in items:
-                    writer.append_batch(samples)
+            with ManifestWriter(folder / "rows.parquet", SAMPLES) as writer:
+                for batch in chain.from_iterable(samples for _, samples in items):
+                    writer.append_batch(batch)
             # Another run may leave the same receipt now, with rows of other bytes.
             rows = put_named(self._root, f"{place}-{writer.file.sha256[:16]}.parquet", writer.file)
         shards = tuple(shard for shard, _ in items)

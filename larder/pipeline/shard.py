@@ -5,16 +5,21 @@ A rerun reads the receipts, sees which shards stand, and makes the others.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from larder.errors import Failure
 from larder.limits import read_ahead_bytes
-from larder.manifest.schemas import SAMPLE_ORDER
+from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.carry import shards_before
-from larder.pipeline.job import Job, opened, opened_root, opened_source
+from larder.pipeline.copied import batch_receipts
+from larder.pipeline.job import Job, ManifestRef, opened, opened_root, opened_source
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.receipts import ShardReceipts
@@ -28,17 +33,33 @@ from larder.shards.packing import batch_shards
 from larder.shards.readahead import open_reads, suited_concurrency
 from larder.store import object_url
 from larder.store.base import Readable, Store, Writer
-from larder.transfer.align import MIRRORED
-from larder.transfer.mirrored import Mirror, mirrored_objects
+from larder.transfer.mirrored import Mirror, copies_by_key
 from larder.versions import layout
 
-__all__ = ["BATCH_ROWS", "shard_batch", "shard_batches"]
+__all__ = ["BATCH_ROWS", "PackBatch", "shard_batch", "shard_batches"]
 
 BATCH_ROWS = 100_000
 """A batch ends at so many samples too: a task holds some 1,200 bytes of each."""
 
 
-def shard_batches(job: Job, progress: Progress) -> tuple[list[ShardBatch], Totals]:
+@dataclass(frozen=True, slots=True)
+class PackBatch(ShardBatch):
+    """Consecutive shards, and the receipts of the copies that they are made from.
+
+    Attributes:
+        copies: ManifestRefs of schema OBJECTS; none without a mirror, or where all was mirrored
+            before the run.
+    """
+
+    copies: tuple[ManifestRef, ...] = ()
+
+    @property
+    def objects(self) -> int:
+        """What progress counts: samples."""
+        return self.rows
+
+
+def shard_batches(job: Job, progress: Progress) -> tuple[list[PackBatch], Totals]:
     """The shards to make, in batches of about ``runner.batch_bytes``, and those that stand.
 
     See `larder.pipeline.standing.standing_shards`.
@@ -48,12 +69,20 @@ def shard_batches(job: Job, progress: Progress) -> tuple[list[ShardBatch], Total
         done = standing_shards(root, job.segment, names, progress)
         plans = planned_shards(path)
         missing = [plan for plan in plans if (plan.split, plan.name) not in done]
+        receipts = batch_receipts(root, job.sample_order) if job.dataset.mirror else []
     standing = sum((Totals(1, size_bytes) for size_bytes in done.values() if size_bytes), Totals())
-    return batch_shards(missing, job.cluster.runner.batch_bytes, batch_rows=BATCH_ROWS), standing
+    batches = batch_shards(missing, job.cluster.runner.batch_bytes, batch_rows=BATCH_ROWS)
+    return [_with_copies(batch, receipts) for batch in batches], standing
+
+
+def _with_copies(batch: ShardBatch, receipts: Sequence[tuple[range, ManifestRef]]) -> PackBatch:
+    first, end = batch.first_row, batch.first_row + batch.rows
+    copies = (ref for rows, ref in receipts if rows.start < end and first < rows.stop)
+    return PackBatch(batch.index, batch.shards, tuple(copies))
 
 
 def shard_batch(
-    job: Job, batch: ShardBatch, *, progress: Progress, concurrent_batches: int = 1
+    job: Job, batch: PackBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
     """Make the shards of one batch and leave a receipt.
 
@@ -117,23 +146,46 @@ def shard_batch(
 
 
 @contextmanager
-def _reading(job: Job, root: Store, batch: ShardBatch) -> Iterator[Readable]:
+def _reading(job: Job, root: Store, batch: PackBatch) -> Iterator[Readable]:
     """What the samples are read from: the mirror if there is one, else the source."""
-    if job.mirror is None:
+    if not job.dataset.mirror:
         with opened_source(job) as source:
             yield source
         return
-    parts = read_ref(root, job.mirror.parts, MIRRORED, first_row=batch.first_row, rows=batch.rows)
+    rows = chain(_parts(job, root, batch), _copied(job, root, batch))
+    copies = copies_by_key(rows)
     with opened(job.cluster.storage, object_url(job.root, layout.mirror_prefix())) as store:
-        yield Mirror(store, mirrored_objects(parts))
+        yield Mirror(store, copies)
 
 
 def _writer(root: Store, segment: str, split: str, name: str) -> Writer:
     return root.writer(layout.shard_key(segment, split, name))
 
 
-def _samples(job: Job, root: Store, batch: ShardBatch) -> Generator[Sample]:
+def _parts(job: Job, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]:
+    """The parts of the batch's samples, one per row."""
+    for rows in _order(job, root, batch, ["parts"]):
+        yield pa.RecordBatch.from_struct_array(rows.column("parts").flatten())
+
+
+def _copied(job: Job, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]:
+    """Of the receipts what is about the batch's samples."""
+    if batch.copies:
+        parts = pa.Table.from_batches(_parts(job, root, batch))
+        keys = parts.filter(parts.column("mirror_etag").is_null()).column("key")
+        for ref in batch.copies:
+            for rows in read_ref(root, ref, OBJECTS):
+                yield rows.filter(pc.is_in(rows.column("key"), value_set=keys))
+
+
+def _order(
+    job: Job, root: Store, batch: PackBatch, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
     first_row, rows = batch.first_row, batch.rows
-    yield from read_samples(
-        read_ref(root, job.sample_order, SAMPLE_ORDER, first_row=first_row, rows=rows)
+    return read_ref(
+        root, job.sample_order, SAMPLE_ORDER, columns=columns, first_row=first_row, rows=rows
     )
+
+
+def _samples(job: Job, root: Store, batch: PackBatch) -> Generator[Sample]:
+    yield from read_samples(_order(job, root, batch))

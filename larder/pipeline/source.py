@@ -111,6 +111,7 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
                     partial(_inputs, dataset, label_files),
                     label_files={file.key for file in label_files.values()},
                     progress=progress,
+                    work_dir=folder,
                 )
             if published is not None:
                 check_complete(root, published)

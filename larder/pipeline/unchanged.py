@@ -6,24 +6,27 @@ are read and their CRC32C compared with the recorded one, before they count as c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
+import pyarrow as pa
 
 from larder.errors import NotFoundError, ObjectError
 from larder.limits import map_ahead
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import read_manifest
-from larder.manifest.schemas import OBJECTS
+from larder.manifest.query import JOIN_BYTES, Rows, query
+from larder.manifest.schemas import OBJECTS, SAMPLES
+from larder.pipeline.copied import read_receipts
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import fetched
 from larder.progress import Progress
-from larder.samples.grouping import may_be_part
+from larder.samples.grouping import bad_key_reason
 from larder.store.base import Store
 from larder.transfer.copy import format_crc32c
 from larder.transfer.inventory import IDENTITY, Inventory
@@ -43,6 +46,7 @@ def unchanged_version(
     *,
     label_files: Collection[str],
     progress: Progress,
+    work_dir: Path,
 ) -> VersionDocument | None:
     """The latest version if the source still has the contents that it was made from.
 
@@ -54,21 +58,37 @@ def unchanged_version(
         to_inputs: The inputs digest for an inventory digest, everything else as it is now.
         label_files: Keys of label files, whose contents are part of the inputs as they are.
         progress: Reports progress of stage ``compare``, if there is anything to read.
+        work_dir: Directory for temporary files.
     """
     tag = None if source.features.etag_is_md5 else read_tag(root, TAG)
     version = read_version(root, tag["version"]) if tag else None
     if version is None:
         return None
-    recorded = version.file("objects")
-    ref = ManifestRef(recorded.path, recorded.sha256, recorded.bytes, rows=-1)
-    with suppress(NotFoundError), fetched(root, ref) as before:  # if lost, it cannot be told
+    with (
+        suppress(NotFoundError),  # if something is lost, it cannot be told
+        fetched(root, _ref(version, "objects")) as before,
+        fetched(root, _ref(version, "samples")) as samples,
+    ):
         if not _same_keys_and_sizes(before, inventory.file.path):
             return None
         if to_inputs(_inventory_digest(before)) != version.inputs:
             return None
-        touched = _touched(before, inventory.file.path, label_files)
-        return version if _same_contents(source, touched, progress) else None
+        inputs = {
+            "before": Rows(OBJECTS, read_manifest(before, OBJECTS)),
+            "now": Rows(OBJECTS, read_manifest(inventory.file.path, OBJECTS)),
+            "parts": Rows(_PARTS, _parts(samples)),
+            "receipts": Rows(OBJECTS, read_receipts(root)),
+        }
+        found = query(_TOUCHED, inputs, _TOUCHED_ROWS, work_dir=work_dir, memory_bytes=JOIN_BYTES)
+        with closing(found) as batches:
+            touched = _touched(batches, label_files)
+            return version if _same_contents(source, touched, progress) else None
     return None
+
+
+def _ref(version: VersionDocument, role: str) -> ManifestRef:
+    file = version.file(role)
+    return ManifestRef(file.path, file.sha256, file.bytes, rows=-1)
 
 
 def _rows(path: Path, *columns: str) -> Iterator[tuple[Any, ...]]:
@@ -92,17 +112,41 @@ def _inventory_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
+_PARTS = pa.schema(list(SAMPLES.field("parts").type.value_type))
+
+_TOUCHED = """
+    WITH copies AS (
+        SELECT key, etag, max(checksum) AS checksum FROM receipts GROUP BY key, etag
+    )
+    SELECT
+        now.key,
+        now.etag,
+        coalesce('crc32c:' || printf('%08x', parts.crc32c), copies.checksum) AS checksum
+    FROM now
+    JOIN before ON before.key = now.key
+    LEFT JOIN parts ON parts.source = now.key
+    LEFT JOIN copies ON copies.key = now.key AND copies.etag = before.etag
+    WHERE now.etag <> before.etag
+    ORDER BY now.key
+"""
+
+_TOUCHED_ROWS = pa.schema([OBJECTS.field(name) for name in ("key", "etag", "checksum")])
 _Touched = tuple[str, str, str | None]
-"""Key, etag as it is now, and recorded checksum of an object that may have changed."""
+"""Key, etag as it is now, and recorded checksum of an object that may have changed: that of the
+part that it became or, if its sample was left out, of its copy."""
 
 
-def _touched(before: Path, now: Path, label_files: Collection[str]) -> Iterator[_Touched]:
+def _parts(samples: Path) -> Iterator[pa.RecordBatch]:
+    for batch in read_manifest(samples, SAMPLES, columns=["parts"]):
+        yield pa.RecordBatch.from_struct_array(batch.column("parts").flatten())
+
+
+def _touched(batches: Iterable[pa.RecordBatch], label_files: Collection[str]) -> Iterator[_Touched]:
     """The objects whose etag changed, but for those whose contents no sample has."""
-    olds = _rows(before, "key", "size_bytes", "etag", "checksum")
-    news = _rows(now, "etag")
-    for (key, size_bytes, etag, checksum), (new,) in zip(olds, news, strict=True):
-        if etag != new and key not in label_files and may_be_part(key, size_bytes):
-            yield key, new, checksum
+    for batch in batches:
+        for key, etag, checksum in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            if key not in label_files and bad_key_reason(key) is None:
+                yield key, etag, checksum
 
 
 def _same_contents(source: Store, touched: Iterator[_Touched], progress: Progress) -> bool:

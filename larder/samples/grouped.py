@@ -13,85 +13,109 @@ from larder.errors import ConfigError
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.parts import BadKeys
 
-__all__ = ["GROUPED", "group_parts"]
+__all__ = ["Grouped", "group_parts", "without_duplicates"]
 
 _PARTS = SAMPLE_ORDER.field("parts").type
-
-GROUPED = pa.schema(
-    [
-        pa.field("split", pa.int16(), nullable=False),
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("parts", _PARTS, nullable=False),
-    ]
-)
-"""One row per sample, ordered by key; ``parts`` as in SAMPLE_ORDER."""
 
 _Flags = npt.NDArray[np.bool_]
 
 
-def group_parts(
-    parts: Iterable[pa.RecordBatch], split_names: Sequence[str], bad_keys: BadKeys
-) -> Iterator[pa.RecordBatch]:
-    """Group the parts of each sample.
+class Grouped:
+    """Rows of `larder.samples.parts.PARTS` that hold samples in full.
 
-    Of several parts of a sample with the same extension the first by key stays; the others are
-    bad keys. The parts of one sample must fit into memory.
+    Attributes:
+        rows: The parts, those of a sample one after the other.
+        lengths: How many each sample has; shape (samples,).
+    """
+
+    def __init__(self, rows: pa.RecordBatch, starts: npt.NDArray[np.intp]) -> None:
+        self.rows = rows
+        self.lengths = np.diff(np.append(starts, rows.num_rows))
+        self._starts = starts
+
+    def first(self, column: str) -> pa.Array:
+        """A column that all parts of a sample have in common, one value per sample."""
+        return self.rows.column(column).take(pa.array(self._starts))
+
+    def parts(self, fields: Sequence[pa.Field] = tuple(_PARTS.value_type)) -> pa.Array:
+        """The parts of each sample, by default as in SAMPLE_ORDER."""
+        columns = [self.rows.column(field.name) for field in fields]
+        structs = pa.StructArray.from_arrays(columns, fields=list(fields))
+        offsets = pa.array(np.append(self._starts, self.rows.num_rows), pa.int32())
+        kind = pa.list_(pa.field("part", structs.type, nullable=False))
+        return pa.ListArray.from_arrays(offsets, structs, type=kind)
+
+
+def group_parts(
+    batches: Iterable[pa.RecordBatch], by: Sequence[str] = ("sample",)
+) -> Iterator[Grouped]:
+    """Cut rows between samples. The parts of one sample must fit into memory.
 
     Args:
-        parts: Rows of `larder.samples.parts.PARTS`, ordered by sample, extension and key.
-        split_names: The splits in order, for messages.
-        bad_keys: Where to note parts that have to go.
-
-    Yields:
-        Rows of `GROUPED`.
-
-    Raises:
-        ConfigError: ``config.unmatched_split``: a sample whose parts fall into two splits.
+        batches: Rows of `larder.samples.parts.PARTS`, ordered by ``by`` first.
+        by: The columns that neighbours of one sample have in common.
     """
-    for whole in _whole_samples(parts):
-        rows = _without_duplicates(whole, bad_keys)
-        same = _same_as_before(rows.column("sample"))
-        _check_splits(rows, same, split_names)
-        yield _grouped(rows, np.flatnonzero(~same))
-
-
-def _whole_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, cut only between samples."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         if not batch.num_rows:
             continue
-        starts = np.flatnonzero(~_same_as_before(batch.column("sample")))
+        starts = np.flatnonzero(~_same_as_before(batch, by))
         last = int(starts[-1])
-        if held and last == 0 and held[-1].column("sample")[-1] == batch.column("sample")[0]:
+        if held and last == 0 and _same(held[-1], batch, by):
             held.append(batch)  # one sample goes on and on
             continue
-        yield from _joined([*held, batch.slice(0, last)])
+        yield from _joined([*held, batch.slice(0, last)], by)
         held = [batch.slice(last)]
-    yield from _joined(held)
+    yield from _joined(held, by)
 
 
-def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if sum(batch.num_rows for batch in batches):
-        yield pa.concat_batches(batches)
+def without_duplicates(
+    grouped: Grouped, split_names: Sequence[str], bad_keys: BadKeys
+) -> tuple[Grouped, pa.RecordBatch]:
+    """Leave one part of each extension to a sample.
 
+    Of several the first by key stays; the others are bad keys.
 
-def _same_as_before(column: pa.Array) -> _Flags:
-    """Whether each value equals the one before it; the first one does not."""
-    same = np.zeros(len(column), np.bool_)
-    same[1:] = pc.equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
-    return same
+    Args:
+        grouped: Ordered by sample, extension and key.
+        split_names: The splits in order, for messages.
+        bad_keys: Where to note parts that have to go.
 
+    Returns:
+        What stays, and the rows that have to go.
 
-def _without_duplicates(rows: pa.RecordBatch, bad_keys: BadKeys) -> pa.RecordBatch:
-    duplicate = _same_as_before(rows.column("sample")) & _same_as_before(rows.column("ext"))
-    found = np.flatnonzero(duplicate)
-    if not len(found):
-        return rows
-    bad = rows.take(pa.array(found))
+    Raises:
+        ConfigError: ``config.unmatched_split``: a sample whose parts fall into two splits.
+    """
+    rows = grouped.rows
+    duplicate = _same_as_before(rows, ("sample", "ext"))
+    bad = rows.filter(pa.array(duplicate))
     for key, ext in zip(bad.column("key").to_pylist(), bad.column("ext").to_pylist(), strict=True):
         bad_keys.add(key, f"the sample has another part {ext}, once extensions are normalised")
-    return rows.filter(pa.array(~duplicate))
+    rows = rows.filter(pa.array(~duplicate)) if len(bad) else rows
+    same = _same_as_before(rows, ("sample",))
+    _check_splits(rows, same, split_names)
+    return Grouped(rows, np.flatnonzero(~same)), bad
+
+
+def _joined(batches: Sequence[pa.RecordBatch], by: Sequence[str]) -> Iterator[Grouped]:
+    if sum(batch.num_rows for batch in batches):
+        rows = pa.concat_batches(batches)
+        yield Grouped(rows, np.flatnonzero(~_same_as_before(rows, by)))
+
+
+def _same(before: pa.RecordBatch, after: pa.RecordBatch, by: Sequence[str]) -> bool:
+    return all(before.column(name)[-1] == after.column(name)[0] for name in by)
+
+
+def _same_as_before(rows: pa.RecordBatch, by: Sequence[str]) -> _Flags:
+    """Whether each row equals the one before it in these columns; the first one does not."""
+    same = np.ones(rows.num_rows, np.bool_)
+    same[:1] = False
+    for name in by:
+        column = rows.column(name)
+        same[1:] &= pc.equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+    return same
 
 
 def _check_splits(rows: pa.RecordBatch, same: _Flags, split_names: Sequence[str]) -> None:
@@ -107,14 +131,3 @@ def _check_splits(rows: pa.RecordBatch, same: _Flags, split_names: Sequence[str]
             where=rows.column("sample")[at].as_py(),
             hint="let the globs of a split take all parts of a sample",
         )
-
-
-def _grouped(rows: pa.RecordBatch, starts: npt.NDArray[np.intp]) -> pa.RecordBatch:
-    fields = _PARTS.value_type.fields
-    parts = pa.StructArray.from_arrays([rows.column(field.name) for field in fields], fields=fields)
-    offsets = pa.array(np.append(starts, rows.num_rows), pa.int32())
-    firsts = rows.take(pa.array(starts))
-    lists = pa.ListArray.from_arrays(offsets, parts, type=_PARTS)
-    return pa.RecordBatch.from_arrays(
-        [firsts.column("split"), firsts.column("sample"), lists], schema=GROUPED
-    )

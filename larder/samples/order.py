@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,15 +15,22 @@ from larder.config.models import Dataset
 from larder.errors import Failure
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
+from larder.manifest.query import Rows, query
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.manifest.sort import RUN_ROWS, sort_batches
 from larder.samples.contents import Contents, ContentsTally
-from larder.samples.grouped import group_parts
+from larder.samples.grouped import Grouped, group_parts, without_duplicates
 from larder.samples.images import is_image
-from larder.samples.parts import PARTS, BadKeys, Intake
-from larder.samples.planner import ORDER, PLANNED, Planner
+from larder.samples.parts import PARTS, BadKeys, Intake, of_no_sample
+from larder.samples.planner import Planner
 
 __all__ = ["SampleOrder", "SplitCount", "order_samples"]
+
+_BY_SAMPLE = "SELECT * FROM parts ORDER BY sample, ext, key"
+_IN_ORDER = 'SELECT * FROM parts ORDER BY split, "order", sample, ext, key'
+
+_PART_FIELDS = list(SAMPLE_ORDER.field("parts").type.value_type)
+_IDENTITY = [field for field in _PART_FIELDS if not field.nullable]
+"""What of a part enters the digest: not what happens to be mirrored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +47,18 @@ class SampleOrder:
 
     Attributes:
         file: Manifest of schema SAMPLE_ORDER.
-        samples: How many there are.
+        samples: How many there are: its first rows.
         objects: Objects that are parts of them.
         object_bytes: The sizes of these objects together.
         image_objects: Those of them whose extension is an image's.
+        uncopied: Objects without a known copy in the mirror, those of no sample too.
+        uncopied_bytes: The sizes of these objects together.
         splits: For every split of the dataset, in order, even if it is empty.
         classes: In the order of their numbers; empty for a dataset without labels.
         bad_keys: The first 1,000 objects that can be no part of a sample.
         bad_key_count: How many of those there are.
         ignored_count: Directory markers and label files, which are no samples either.
-        digest: sha256 hex over the ordered rows: split, key, label, parts.
+        digest: sha256 hex over the ordered samples: split, key, label, parts without their copies.
         contents: What the samples are made of.
         class_samples: Samples of each class.
     """
@@ -58,6 +68,8 @@ class SampleOrder:
     objects: int
     object_bytes: int
     image_objects: int
+    uncopied: int
+    uncopied_bytes: int
     splits: Mapping[str, SplitCount]
     classes: tuple[str, ...]
     bad_keys: tuple[Failure, ...]
@@ -75,7 +87,6 @@ def order_samples(
     label_files: Mapping[str, bytes],
     out: Path,
     work_dir: Path,
-    run_rows: int = RUN_ROWS,
 ) -> SampleOrder:
     """Group objects into samples, give each its split and label, and put them into order.
 
@@ -84,16 +95,17 @@ def order_samples(
     dataset alone, not on how they come or how much memory there is.
 
     Bad keys are left out and reported, whatever ``on_bad_key`` says: whether they stop the run is
-    for the caller to decide. Memory is bounded by ``run_rows``, but for the classes, the label
-    files and the parts of any one sample.
+    for the caller to decide. Memory is that of two times `larder.manifest.query.query`, of the
+    classes, the label files and the parts of any one sample.
 
     Args:
-        objects: Batches of schema OBJECTS, ordered by key, of any length.
+        objects: Batches of schema OBJECTS, ordered by key, of any length; with ``mirror_etag`` and
+            ``checksum`` where the mirror has a copy, and then what is mirrored besides follows
+            after the samples.
         dataset: As configured.
         label_files: By split, the bytes of the files that ``labels.files`` names.
         out: The manifest to write.
         work_dir: Directory for what does not fit into memory; it is left as it was found.
-        run_rows: Rows sorted in memory at once.
 
     Raises:
         ConfigError: ``config.unmatched_split``: objects that no split takes, or a sample in two.
@@ -105,25 +117,33 @@ def order_samples(
     bad_keys = BadKeys()
     planner = Planner(dataset, label_files)
     intake = Intake(planner.glob_rule, _label_keys(dataset), bad_keys)
-    parts = sort_batches(
-        intake.parts(objects), PARTS, ["sample", "ext", "key"], work_dir=work_dir, run_rows=run_rows
-    )
-    grouped = group_parts(parts, dataset.split_names, bad_keys)
-    planned = sort_batches(
-        planner.plan(grouped),
-        PLANNED,
-        ORDER,
-        work_dir=work_dir,
-        run_rows=run_rows,
-    )
+
+    def in_order(
+        statement: str, parts: Iterable[pa.RecordBatch]
+    ) -> closing[Generator[pa.RecordBatch]]:
+        rows = {"parts": Rows(PARTS, parts)}
+        return closing(query(statement, rows, PARTS, work_dir=work_dir))
+
+    def planned() -> Iterator[pa.RecordBatch]:
+        with in_order(_BY_SAMPLE, intake.parts(objects)) as parts:
+            for grouped in group_parts(parts):
+                rows, bad = without_duplicates(grouped, planner.split_names, bad_keys)
+                yield planner.plan(rows)
+                yield of_no_sample(bad)
+        yield from intake.label_files
+
     tally = _Tally(planner)
-    file = write_manifest(out, SAMPLE_ORDER, tally.rows(planned))
+    with in_order(_IN_ORDER, planned()) as parts:
+        rows = tally.rows(group_parts(parts, ("split", "sample")))
+        file = write_manifest(out, SAMPLE_ORDER, rows)
     return SampleOrder(
         file=file,
-        samples=file.rows,
+        samples=sum(count.samples for count in tally.splits.values()),
         objects=tally.objects,
         object_bytes=sum(count.bytes for count in tally.splits.values()),
         image_objects=tally.image_objects,
+        uncopied=tally.uncopied,
+        uncopied_bytes=tally.uncopied_bytes,
         splits=tally.splits,
         classes=tally.classes,
         bad_keys=tuple(bad_keys.shown),
@@ -140,33 +160,33 @@ def _label_keys(dataset: Dataset) -> list[str]:
 
 
 class _Tally:
-    """Turns planned samples into rows of the sample order, and counts them."""
+    """Turns sorted parts into rows of the sample order, and counts them."""
 
     def __init__(self, planner: Planner) -> None:
-        self.objects = self.image_objects = 0
+        self.objects = self.image_objects = self.uncopied = self.uncopied_bytes = 0
         self.splits = dict.fromkeys(planner.split_names, SplitCount())
         self.classes: tuple[str, ...] = ()
         self.class_samples = np.zeros(0, np.int64)
         self.digest = RowDigest()
         self.contents = ContentsTally()
         self._planner = planner
+        self._names = pa.array([*planner.split_names, ""])
 
-    def rows(self, planned: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of schema SAMPLE_ORDER for sorted rows of `larder.samples.planner.PLANNED`."""
+    def rows(self, in_order: Iterable[Grouped]) -> Iterator[pa.RecordBatch]:
+        """Rows of schema SAMPLE_ORDER for sorted rows of `larder.samples.parts.PARTS`."""
         numbers: pa.Array | None = None
-        for batch in planned:
+        for grouped in in_order:
             # Only now: no row comes out of the sort before every sample has been labelled.
             if numbers is None:
                 numbers = self._numbers()
-            self._count(batch)
-            splits = pa.array(self._planner.split_names).take(batch.column("split"))
-            labels = numbers.take(batch.column("label"))
-            if self.classes:
-                self.class_samples += np.bincount(labels.to_numpy(), minlength=len(self.classes))
-            columns = [splits, batch.column("key"), labels, batch.column("parts")]
-            rows = pa.RecordBatch.from_arrays(columns, schema=SAMPLE_ORDER)
-            self.digest.update_batch(rows)
-            yield rows
+            splits = np.minimum(grouped.first("split").to_numpy(), len(self._names) - 1)
+            names = self._names.take(pa.array(splits))
+            columns = [names, grouped.first("sample"), numbers.take(grouped.first("label"))]
+            self._count_uncopied(grouped.rows)
+            samples = int(np.searchsorted(splits, len(self._names) - 1))
+            identity = [*columns, grouped.parts(_IDENTITY)]
+            self._count(pa.RecordBatch.from_arrays(identity, SAMPLE_ORDER.names).slice(0, samples))
+            yield pa.RecordBatch.from_arrays([*columns, grouped.parts()], schema=SAMPLE_ORDER)
 
     def _numbers(self) -> pa.Array:
         """The number of the class by code."""
@@ -177,19 +197,27 @@ class _Tally:
         self.class_samples = np.zeros(len(self.classes), np.int64)
         return pa.array(numbering.labels)
 
-    def _count(self, batch: pa.RecordBatch) -> None:
-        self.contents.add(batch.column("key"), batch.column("parts"))
-        parts = batch.column("parts").flatten()
+    def _count_uncopied(self, rows: pa.RecordBatch) -> None:
+        uncopied = rows.column("size_bytes").filter(rows.column("mirror_etag").is_null())
+        self.uncopied += len(uncopied)
+        self.uncopied_bytes += pc.sum(uncopied).as_py() or 0
+
+    def _count(self, samples: pa.RecordBatch) -> None:
+        self.digest.update_batch(samples)
+        if self.classes:
+            labels = samples.column("label").to_numpy()
+            self.class_samples += np.bincount(labels, minlength=len(self.classes))
+        self.contents.add(samples.column("key"), samples.column("parts"))
+        parts = samples.column("parts").flatten()
         self.objects += len(parts)
         self.image_objects += _images(parts.field("ext"))
-        ends = np.append(0, np.cumsum(pc.list_value_length(batch.column("parts")).to_numpy()))
+        ends = np.append(0, np.cumsum(pc.list_value_length(samples.column("parts")).to_numpy()))
         sizes = np.append(0, np.cumsum(parts.field("size_bytes").to_numpy()))[ends]
-        runs = pc.run_end_encode(batch.column("split"))
+        runs = pc.run_end_encode(samples.column("split"))
         start = 0
         for split, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            name = self._planner.split_names[split]
-            before = self.splits[name]
-            self.splits[name] = SplitCount(
+            before = self.splits[split]
+            self.splits[split] = SplitCount(
                 samples=before.samples + stop - start,
                 bytes=before.bytes + int(sizes[stop] - sizes[start]),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,7 +15,7 @@ from larder.samples.grouping import bad_key_reason, normalise_ext
 from larder.samples.splits import NO_SPLIT, GlobRule
 from larder.units import format_count
 
-__all__ = ["PARTS", "BadKeys", "Intake"]
+__all__ = ["NO_SAMPLE", "PARTS", "BadKeys", "Intake", "of_no_sample"]
 
 PARTS = pa.schema(
     [
@@ -23,12 +24,27 @@ PARTS = pa.schema(
         pa.field("key", pa.string(), nullable=False),
         pa.field("size_bytes", pa.int64(), nullable=False),
         pa.field("etag", pa.string(), nullable=False),
+        pa.field("mirror_etag", pa.string()),
+        pa.field("checksum", pa.string()),
         pa.field("split", pa.int16(), nullable=False),
+        pa.field("order", pa.uint64(), nullable=False),
+        pa.field("label", pa.int32()),
     ]
 )
-"""One row per part; ``split`` is a place in the dataset's splits, 0 where samples decide."""
+"""One row per part. What is known of it is that of `larder.manifest.schemas.SAMPLE_ORDER`.
+
+``split`` is a place in the dataset's splits, `NO_SAMPLE` for an object that is mirrored and is no
+part of a sample. `larder.samples.planner` adds what the sample decides: the split where sample keys
+are hashed, ``order``, a hash where samples are shuffled, else 0, and ``label``, a code of
+`larder.samples.classes.ClassTable`.
+"""
+
+NO_SAMPLE = 2**15 - 1
+"""Comes after all splits."""
 
 _MOST_SHOWN = 1_000
+
+_Splits = npt.NDArray[np.int16]
 
 # `split_key`, and what it takes of a good key. What does not match is bad; what does match and is
 # suspect besides goes through `bad_key_reason`, which knows.
@@ -60,14 +76,16 @@ class Intake:
 
     Attributes:
         ignored: Directory markers and label files so far.
+        label_files: Rows of schema `PARTS` for those label files that the mirror takes.
     """
 
     def __init__(
         self, rule: GlobRule | None, label_files: Collection[str], bad_keys: BadKeys
     ) -> None:
         self.ignored = 0
+        self.label_files: list[pa.RecordBatch] = []
         self._rule = rule
-        self._label_files = pa.array(sorted(label_files), pa.string())
+        self._label_keys = pa.array(sorted(label_files), pa.string())
         self._bad_keys = bad_keys
         self._unmatched = 0
         self._first_unmatched = ""
@@ -86,24 +104,25 @@ class Intake:
     def _without_ignored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         keys = batch.column("key")
         markers = pc.and_(pc.ends_with(keys, "/"), pc.equal(batch.column("size_bytes"), 0))
-        ignored = pc.or_(markers, pc.is_in(keys, self._label_files))
+        label_files = pc.and_not(pc.is_in(keys, self._label_keys), markers)
+        if pc.any(label_files).as_py():
+            self._take_label_files(batch.filter(label_files))
+        ignored = pc.or_(markers, label_files)
         self.ignored += pc.sum(ignored).as_py() or 0
         return batch.filter(pc.invert(ignored))
+
+    def _take_label_files(self, batch: pa.RecordBatch) -> None:
+        good = pa.array([bad_key_reason(key) is None for key in batch.column("key").to_pylist()])
+        batch = batch.filter(good)
+        names = pc.extract_regex(batch.column("key"), _NAME)
+        rows = _rows(batch, names, np.zeros(len(batch), np.int16))
+        self.label_files.append(of_no_sample(rows))
 
     def _parts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         names = pc.extract_regex(batch.column("key"), _NAME)
         good = self._good(batch.column("key"), names.is_null())
         batch, names = batch.filter(good), names.filter(good)
-        keys = batch.column("key")
-        columns = [
-            names.field("sample"),
-            _normalised(names.field("ext")),
-            keys,
-            batch.column("size_bytes"),
-            batch.column("etag"),
-            pa.array(self._splits(keys), pa.int16()),
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=PARTS)
+        return _rows(batch, names, self._splits(batch.column("key")))
 
     def _good(self, keys: pa.Array, nameless: pa.Array) -> pa.Array:
         long = pc.greater(pc.binary_length(keys), MAX_KEY_BYTES)
@@ -117,7 +136,7 @@ class Intake:
                 self._bad_keys.add(key, reason)
         return pa.array(good)
 
-    def _splits(self, keys: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
+    def _splits(self, keys: pa.Array) -> _Splits:
         if self._rule is None:
             return np.zeros(len(keys), np.int16)
         splits = self._rule.of_objects(keys)
@@ -136,6 +155,26 @@ class Intake:
             where=self._first_unmatched,
             hint="add a glob to splits, or leave it out with source.exclude",
         )
+
+
+def of_no_sample(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of schema `PARTS` for objects that are mirrored and are no parts of samples."""
+    place = PARTS.get_field_index("split")
+    splits = pa.array(np.full(len(rows), NO_SAMPLE, np.int16))
+    return rows.set_column(place, PARTS.field(place), splits)
+
+
+def _rows(batch: pa.RecordBatch, names: pa.Array, splits: _Splits) -> pa.RecordBatch:
+    known = ("key", "size_bytes", "etag", "mirror_etag", "checksum")
+    columns = [
+        names.field("sample"),
+        _normalised(names.field("ext")),
+        *(batch.column(name) for name in known),
+        pa.array(splits, pa.int16()),
+        pa.array(np.zeros(len(batch), np.uint64)),
+        pa.nulls(len(batch), pa.int32()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=PARTS)
 
 
 def _normalised(exts: pa.Array) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -11,30 +11,16 @@ import pyarrow.compute as pc
 from larder.config.models import Dataset, HashSplits
 from larder.errors import ConfigError
 from larder.samples.columns import column_texts
-from larder.samples.grouped import GROUPED
+from larder.samples.grouped import Grouped
 from larder.samples.labels import Labeller
+from larder.samples.parts import PARTS
 from larder.samples.seeded import seeded_hashes
 from larder.samples.splits import GlobRule, HashRule
 
-__all__ = ["ORDER", "PLANNED", "Planner"]
+__all__ = ["Planner"]
 
 _LABEL_EXT = "cls"
 """The part that a label becomes when it is written."""
-
-PLANNED = pa.schema(
-    [
-        GROUPED.field("split"),
-        pa.field("order", pa.uint64(), nullable=False),
-        GROUPED.field("key"),
-        pa.field("label", pa.int32()),
-        GROUPED.field("parts"),
-    ]
-)
-"""One row per sample. ``split`` is a place in the dataset's splits, ``label`` a code of
-`larder.samples.classes.ClassTable`, and ``order`` a hash where samples are shuffled, else 0."""
-
-ORDER = ("split", "order", "key")
-"""The columns of `PLANNED` by which samples are ordered."""
 
 
 class Planner:
@@ -62,33 +48,32 @@ class Planner:
         self._hash_rule = HashRule(splits) if isinstance(splits, HashSplits) else None
         self._seed = dataset.shards.shuffle_seed
 
-    def plan(self, grouped: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of `PLANNED`, for rows of `larder.samples.grouped.GROUPED`.
+    def plan(self, grouped: Grouped) -> pa.RecordBatch:
+        """The rows of samples, with what the dataset file says of each sample.
 
         Raises:
             ConfigError: ``config.label``: a sample without a label, or with a part ``cls``
                 besides. ``config.unmatched_split``: a sample key without the group to hash.
         """
-        for batch in grouped:
-            keys, parts = batch.column("key"), batch.column("parts")
-            texts = column_texts(keys) if self._hash_rule or self._seed is not None else []
-            splits = batch.column("split")
-            if self._hash_rule:
-                splits = pa.array(self._hash_rule.of_samples(texts), pa.int16())
-            order = self._order(texts, len(batch))
-            labels = self._labels(splits, keys, parts)
-            yield pa.RecordBatch.from_arrays([splits, order, keys, labels, parts], schema=PLANNED)
-
-    def _order(self, texts: list[str], rows: int) -> pa.Array:
-        if self._seed is None:
-            return pa.array(np.zeros(rows, np.uint64))
-        return pa.array(seeded_hashes(self._seed, b"larder shuffle", texts))
-
-    def _labels(self, splits: pa.Array, keys: pa.Array, parts: pa.Array) -> pa.Array:
-        if self.labeller is None:
-            return pa.nulls(len(keys), pa.int32())
-        _check_no_label_part(keys, parts)
-        return pa.array(self.labeller.codes(splits.to_numpy(), keys, parts))
+        keys, splits = grouped.first("sample"), grouped.first("split").to_numpy()
+        texts = column_texts(keys) if self._hash_rule or self._seed is not None else []
+        if self._hash_rule:
+            splits = self._hash_rule.of_samples(texts)
+        order = np.zeros(len(keys), np.uint64)
+        if self._seed is not None:
+            order = seeded_hashes(self._seed, b"larder shuffle", texts)
+        columns = {"split": pa.array(splits), "order": pa.array(order)}
+        if self.labeller:
+            parts = grouped.parts()
+            _check_no_label_part(keys, parts)
+            columns["label"] = pa.array(self.labeller.codes(splits, keys, parts), pa.int32())
+        owners = pa.array(np.repeat(np.arange(len(keys)), grouped.lengths))
+        rows = grouped.rows
+        for name, values in columns.items():
+            rows = rows.set_column(
+                PARTS.get_field_index(name), PARTS.field(name), values.take(owners)
+            )
+        return rows
 
 
 def _check_no_label_part(keys: pa.Array, parts: pa.Array) -> None:

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from larder.manifest.schemas import SAMPLES
 from larder.shards.model import ShardResult
 
-__all__ = ["sample_rows"]
-
-_PART_FIELDS = list(SAMPLES.field("parts").type.value_type)
+__all__ = ["numbered", "sample_rows"]
 
 
-def sample_rows(result: ShardResult, segment: str, first_id: int) -> pa.RecordBatch:
+def sample_rows(result: ShardResult, segment: str) -> pa.RecordBatch:
     """Rows of `larder.manifest.schemas.SAMPLES` for the samples of one shard.
+
+    Their ``id`` counts within the shard; `numbered` adds what comes before it in the split.
 
     Args:
         result: The shard; one that was not written gives no rows.
         segment: ID of its segment.
-        first_id: Number of its first sample within the split. A shard that follows begins at
-            ``first_id + result.samples.num_rows``.
     """
     rows = result.samples
     count = rows.num_rows
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(np.arange(first_id, first_id + count, dtype=np.int64)),
+            pa.array(np.arange(count, dtype=np.int64)),
             _repeat(result.split, count),
             rows.column("key"),
             _repeat(segment, count),
@@ -34,19 +33,16 @@ def sample_rows(result: ShardResult, segment: str, first_id: int) -> pa.RecordBa
             rows.column("offset"),
             rows.column("length"),
             rows.column("label"),
-            _parts(rows.column("parts")),
+            rows.column("parts"),
         ],
         schema=SAMPLES,
     )
 
 
-def _parts(parts: pa.Array) -> pa.Array:
-    """The parts without their sources."""
-    ext, _, offset, length, crc32c = parts.flatten().flatten()
-    structs = pa.StructArray.from_arrays([ext, offset, length, crc32c], fields=_PART_FIELDS)
-    starts = parts.offsets.to_numpy()
-    stops = pa.array(starts - starts[0])
-    return pa.ListArray.from_arrays(stops, structs, type=SAMPLES.field("parts").type)
+def numbered(rows: pa.RecordBatch, first_id: int) -> pa.RecordBatch:
+    """The rows of `sample_rows` as they follow on ``first_id`` samples of their split."""
+    ids = pc.add(rows.column("id"), first_id)
+    return rows.set_column(SAMPLES.get_field_index("id"), SAMPLES.field("id"), ids)
 
 
 def _repeat(value: str, count: int) -> pa.Array:

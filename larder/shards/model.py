@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from larder.manifest.schemas import SAMPLES
+
 if TYPE_CHECKING:
     from larder.errors import Failure
 
@@ -29,38 +31,8 @@ __all__ = [
 LABEL_EXT = "cls"
 """Extension of the part that holds the label, as WebDataset's readers expect it."""
 
-ROWS = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("length", pa.int64(), nullable=False),
-        pa.field("label", pa.int32()),
-        pa.field(
-            "parts",
-            pa.list_(
-                pa.field(
-                    "part",
-                    pa.struct(
-                        [
-                            pa.field("ext", pa.string(), nullable=False),
-                            pa.field("source", pa.string()),
-                            pa.field("offset", pa.int64()),
-                            pa.field("length", pa.int64(), nullable=False),
-                            pa.field("crc32c", pa.uint32(), nullable=False),
-                        ]
-                    ),
-                    nullable=False,
-                )
-            ),
-            nullable=False,
-        ),
-    ]
-)
-"""One row per sample of one shard, in its order; see `larder.manifest.schemas.SAMPLES`.
-
-``source`` is the key of the object that the part was read from, null for a label.
-"""
-
+ROWS = pa.schema([SAMPLES.field(name) for name in ("key", "offset", "length", "label", "parts")])
+"""What a shard knows of `larder.manifest.schemas.SAMPLES`: a row per sample, in its order."""
 
 NO_ROWS = pa.RecordBatch.from_pylist([], schema=ROWS)
 """The rows of a shard that was not written."""
@@ -213,7 +185,7 @@ def _samples_of(batch: pa.RecordBatch) -> Iterator[Sample]:
     splits, keys, labels, parts = (
         batch.column(name) for name in ("split", "key", "label", "parts")
     )
-    part_columns = (_values(column) for column in parts.flatten().flatten())
+    part_columns = (_values(parts.flatten().field(name)) for name in Part._fields)
     all_parts = tuple(map(Part, *part_columns))
     offsets = parts.offsets.to_numpy()
     ranges = pairwise((offsets - offsets[0]).tolist())

@@ -108,7 +108,7 @@ class S3Store(Store):
     def head(self, key: str) -> ObjectInfo:
         """See `larder.store.base.Readable.head`. If the bucket is missing, so is the object.
 
-        The storage class is known only if boto3 is installed: obstore does not give it.
+        The storage class is set if boto3 is installed: obstore does not return it.
         """
         objects, full, call = self._find(key)
         if has_boto3():

@@ -134,7 +134,7 @@ def read_page(body: bytes, store_url: str) -> _Page:
         # expansion of entities.
         root = ElementTree.fromstring(body)  # noqa: S314
         space = root.tag.rpartition("ListBucketResult")[0]
-        tags = [space + name for name in _ENTRY]  # joined once a page
+        tags = [space + name for name in _ENTRY]  # joined once per page
         token = ""
         if _text(root, f"{space}IsTruncated") == "true":
             token = _text(root, f"{space}NextContinuationToken")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import google_crc32c
 
@@ -14,27 +14,44 @@ from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.store.etags import ContentCheck, is_md5
 
-__all__ = ["Copied", "copy_object", "format_crc32c"]
+__all__ = ["Copy", "copy_object", "format_crc32c"]
 
 WHOLE_BYTES = 8 * 1024**2
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
-    """An object at the storage.
+class Copy(NamedTuple):
+    """An object that was copied: a row of `larder.manifest.schemas.OBJECTS`.
 
     Attributes:
-        source: The object as it was listed at the source.
-        info: The copy, as the local store described it.
-        checksum: ``crc32c:`` and eight hex digits, of the bytes that came from the source; None
-            for a copy that was there already and was known by its etag.
-        check: How the copy was verified: ``md5``, ``crc32c``, or ``same`` if it was there.
+        key: Of the object at the source.
+        size_bytes: Its length.
+        etag: Its etag when it was listed.
+        modified_us: When the copy was written, microseconds since 1970 UTC.
+        checksum: ``crc32c:`` and eight hex digits, of the bytes that came from the source.
+        mirror_etag: Etag of the copy.
+        check: How the copy was verified: ``md5`` or ``crc32c``.
     """
 
-    source: ObjectInfo
-    info: ObjectInfo
-    checksum: str | None
+    key: str
+    size_bytes: int
+    etag: str
+    modified_us: int
+    checksum: str
+    mirror_etag: str
     check: str
+
+    @staticmethod
+    def of(source: ObjectInfo, copy: ObjectInfo, crc32c: int, check: str) -> Copy:
+        """The row for an object as it was listed, and its copy as its store describes it."""
+        return Copy(
+            source.key,
+            source.size_bytes,
+            source.etag,
+            copy.modified_us,
+            format_crc32c(crc32c),
+            copy.etag,
+            check,
+        )
 
 
 def format_crc32c(value: int) -> str:
@@ -49,7 +66,7 @@ def copy_object(
     key: str,
     budget: ByteBudget,
     ready: Callable[[], None] = lambda: None,
-) -> Copied:
+) -> Copy:
     """Copy one object and verify the copy.
 
     The object is read on the condition that its etag is still the one listed; what comes is held
@@ -80,7 +97,7 @@ def copy_object(
         return _copy_stream(source, info, target, key)
 
 
-def _copy_whole(source: Readable, info: ObjectInfo, target: Store, key: str) -> Copied:
+def _copy_whole(source: Readable, info: ObjectInfo, target: Store, key: str) -> Copy:
     data = bytes(source.get(info.key, if_match=info.etag))
     content = ContentCheck(source, info.key, info.etag, info.size_bytes)
     content.add(data)
@@ -89,10 +106,10 @@ def _copy_whole(source: Readable, info: ObjectInfo, target: Store, key: str) -> 
     check = "md5"
     if not _etag_proves(target, info.etag if proved else "", written, data):
         written, check = _read_back(target, written, content.crc32c), "crc32c"
-    return Copied(info, written, checksum=format_crc32c(content.crc32c), check=check)
+    return Copy.of(info, written, content.crc32c, check)
 
 
-def _copy_stream(source: Readable, info: ObjectInfo, target: Store, key: str) -> Copied:
+def _copy_stream(source: Readable, info: ObjectInfo, target: Store, key: str) -> Copy:
     content = ContentCheck(source, info.key, info.etag, info.size_bytes)
     with source.open(info.key, if_match=info.etag) as reader, target.writer(key) as writer:
         for buffer in reader:
@@ -101,7 +118,7 @@ def _copy_stream(source: Readable, info: ObjectInfo, target: Store, key: str) ->
         content.check()
         written = writer.commit()
     written = _read_back(target, written, content.crc32c)
-    return Copied(info, written, checksum=format_crc32c(content.crc32c), check="crc32c")
+    return Copy.of(info, written, content.crc32c, "crc32c")
 
 
 def _etag_proves(target: Store, md5: str, written: ObjectInfo, data: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""What has to be copied: the source's inventory held against what the storage has. Pure.
+"""What the mirror holds already: the inventory joined with its listing and the receipts of copies.
 
 An object is the same as its mirrored copy if
 
@@ -16,88 +16,129 @@ yes        equal            anything else proves nothing               changed
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from contextlib import closing
+from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.manifest.query import Rows, query
+from larder.manifest.schemas import OBJECTS
 from larder.store.base import ObjectInfo
-from larder.store.etags import is_md5
+from larder.transfer.inventory import object_batches
 
-__all__ = ["KnownCopy", "Verdict", "compare", "judge"]
+__all__ = ["with_copies"]
 
-Verdict = Literal["missing", "changed", "same"]
+_MIRRORED, _OBJECT, _RECEIPT = range(3)
 
+_MD5 = "^[0-9a-f]{32}$"
 
-@dataclass(frozen=True, slots=True)
-class KnownCopy:
-    """A copy that was verified: source and mirrored etags, and the content's CRC32C."""
+_Flags = npt.NDArray[np.bool_]
+_Places = npt.NDArray[np.int64]
 
-    key: str
-    source_etag: str
-    etag: str
-    checksum: str | None
+_ROWS = pa.schema([*OBJECTS, pa.field("kind", pa.int32(), nullable=False)])
 
-
-def judge(
-    source: ObjectInfo, mirrored: ObjectInfo | None, known: KnownCopy | None, *, md5: bool
-) -> Verdict:
-    """The table above for one object; ``md5``: etags of both stores are md5 where they can be."""
-    if mirrored is None:
-        return "missing"
-    if mirrored.size_bytes != source.size_bytes:
-        return "changed"
-    if known and (known.source_etag, known.etag) == (source.etag, mirrored.etag):
-        return "same"
-    if md5 and is_md5(source.etag) and source.etag == mirrored.etag:
-        return "same"
-    return "changed"
+# Sorted, for neighbours to be matched: a join of lists this long takes several times the memory.
+_STATEMENT = """
+    SELECT * FROM (
+        SELECT *, 0 AS kind FROM mirrored
+        UNION ALL SELECT *, 1 AS kind FROM objects
+        UNION ALL SELECT *, 2 AS kind FROM receipts
+    )
+    ORDER BY key, kind, checksum NULLS FIRST, etag, mirror_etag
+"""
 
 
-def compare(
-    source: Iterable[ObjectInfo],
+def with_copies(
+    objects: Iterable[pa.RecordBatch],
     mirrored: Iterable[ObjectInfo],
-    known: Iterable[KnownCopy],
+    receipts: Iterable[pa.RecordBatch],
     *,
     md5: bool,
-) -> Iterator[tuple[ObjectInfo, Verdict, ObjectInfo | None, KnownCopy | None]]:
-    """One verdict per source object, in one pass over streams that are ordered by key.
+    work_dir: Path,
+) -> Iterator[pa.RecordBatch]:
+    """Find the objects that are the same as their copies, by the table above.
 
-    ``known`` may hold several rows of one key; the last that fits counts. Memory does not grow.
+    Memory: that of `larder.manifest.query.query`.
+
+    Args:
+        objects: Rows of schema OBJECTS: the inventory.
+        mirrored: The listing of the mirror, keys as at the source.
+        receipts: Rows of schema OBJECTS: copies verified before; of one object there may be any
+            number.
+        md5: Whether equal etags of 32 hex digits prove equal contents here.
+        work_dir: Directory for temporary files.
+
+    Yields:
+        The inventory's rows in the order of their keys, with the ``mirror_etag`` of those that are
+        the same and the ``checksum`` of those that were verified before.
+
+    Raises:
+        StoreError: ``store.full``: no space is left in ``work_dir``.
     """
-    objects = _Ahead(mirrored)
-    copies = _Ahead(known)
-    for info in source:
-        there = objects.last(info.key)
-        candidates = copies.all(info.key)
-        fitting = [
-            copy
-            for copy in candidates
-            if there and (copy.source_etag, copy.etag) == (info.etag, there.etag)
-        ]
-        pair = fitting[-1] if fitting else None
-        yield info, judge(info, there, pair, md5=md5), there, pair
+    inputs = {
+        "objects": Rows(OBJECTS, objects),
+        "mirrored": Rows(OBJECTS, object_batches(mirrored)),
+        "receipts": Rows(OBJECTS, receipts),
+    }
+    held = _ROWS.empty_table()
+    with closing(query(_STATEMENT, inputs, _ROWS, work_dir=work_dir)) as batches:
+        for batch in batches:
+            rows = pa.concat_tables([held, pa.Table.from_batches([batch])])
+            last = pc.index(rows.column("key"), batch.column("key")[-1]).as_py()
+            held = rows.slice(last)
+            yield from _matched(rows.slice(0, last), md5=md5)
+    yield from _matched(held, md5=md5)
 
 
-Row = TypeVar("Row", ObjectInfo, KnownCopy)
+def _matched(rows: pa.Table, *, md5: bool) -> Iterator[pa.RecordBatch]:
+    """The objects among sorted rows that hold every row of their keys, with what was found."""
+    if not rows.num_rows:
+        return
+    keys, kinds = rows.column("key").combine_chunks(), rows.column("kind").to_numpy()
+    groups = np.cumsum(pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False))
+    groups = np.append(0, groups)
+    here, receipts = np.flatnonzero(kinds == _OBJECT), np.flatnonzero(kinds == _RECEIPT)
+    listed = _by_group(groups, np.flatnonzero(kinds == _MIRRORED))
+    inventory = _by_group(groups, here)
+    fitting = receipts[
+        _equal(rows, "etag", receipts, "etag", inventory[groups[receipts]])
+        & _equal(rows, "mirror_etag", receipts, "etag", listed[groups[receipts]])
+    ]
+    there, known = listed[groups[here]], _by_group(groups, fitting)[groups[here]]
+    same = known >= 0
+    if md5:
+        equal = _equal(rows, "etag", here, "etag", there)
+        same |= equal & _flags(pc.match_substring_regex(rows.column("etag").take(here), _MD5))
+    same &= _equal(rows, "size_bytes", here, "size_bytes", there)
+    columns = {
+        "checksum": _taken(rows, "checksum", np.where(same, known, -1)),
+        "mirror_etag": _taken(rows, "etag", np.where(same, there, -1)),
+    }
+    found = rows.select(OBJECTS.names).take(here)
+    for name, column in columns.items():
+        found = found.set_column(OBJECTS.get_field_index(name), OBJECTS.field(name), column)
+    yield from found.combine_chunks().to_batches()
 
 
-class _Ahead(Generic[Row]):
-    """Looks rows up by key in a stream that is ordered by key, for keys that only grow."""
+def _by_group(groups: _Places, rows: _Places) -> _Places:
+    """The last of the rows in each group, -1 where there is none."""
+    found = np.full(groups[-1] + 1, -1)
+    found[groups[rows]] = rows
+    return found
 
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self._rows: Iterator[Row] = iter(rows)
-        self._next: Row | None = next(self._rows, None)
 
-    def all(self, key: str) -> list[Row]:
-        wanted = key.encode(errors="surrogatepass")
-        found: list[Row] = []
-        while self._next is not None and (
-            self._next.key == key or self._next.key.encode(errors="surrogatepass") < wanted
-        ):
-            if self._next.key == key:
-                found.append(self._next)
-            self._next = next(self._rows, None)
-        return found
+def _taken(rows: pa.Table, name: str, places: _Places) -> pa.ChunkedArray:
+    """The values at these rows, null for -1."""
+    return rows.column(name).take(pa.array(places, mask=places < 0))
 
-    def last(self, key: str) -> Row | None:
-        found = self.all(key)
-        return found[-1] if found else None
+
+def _equal(rows: pa.Table, one: str, here: _Places, other: str, there: _Places) -> _Flags:
+    return _flags(pc.equal(_taken(rows, one, here), _taken(rows, other, there)))
+
+
+def _flags(column: pa.ChunkedArray) -> _Flags:
+    flags: _Flags = pc.fill_null(column, False).to_numpy()
+    return flags

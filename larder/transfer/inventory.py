@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from larder.progress import Progress
 from larder.store.base import ObjectInfo, Readable
 from larder.units import format_count
 
-__all__ = ["IDENTITY", "Inventory", "LeftOut", "object_batch", "take_inventory"]
+__all__ = ["IDENTITY", "Inventory", "LeftOut", "object_batches", "take_inventory"]
 
 BATCH_ROWS = 10_000
 
@@ -130,7 +131,7 @@ class _Tally:
         size_bytes = sum(info.size_bytes for info in rows)
         self.objects += len(rows)
         self.bytes += size_bytes
-        batch = object_batch(rows)
+        batch = _batch(rows)
         self.digest.update_batch(batch.select(IDENTITY))
         self._progress.advance("inventory", objects=len(rows), bytes=size_bytes)
         return batch
@@ -156,21 +157,19 @@ def _named(globs: Sequence[str]) -> str:
     return ", ".join(glob if glob.strip() else repr(glob) for glob in globs)
 
 
-def object_batch(
-    rows: Sequence[ObjectInfo],
-    checksums: Sequence[str | None] | None = None,
-    checks: Sequence[str | None] | None = None,
-) -> pa.RecordBatch:
-    """Rows of schema OBJECTS."""
-    nothing: list[str | None] = [None] * len(rows)
-    return pa.record_batch(
-        [
-            pa.array([info.key for info in rows], pa.string()),
-            pa.array([info.size_bytes for info in rows], pa.int64()),
-            pa.array([info.etag for info in rows], pa.string()),
-            pa.array([info.modified_us for info in rows], pa.timestamp("us", tz="UTC")),
-            pa.array(checksums or nothing, pa.string()),
-            pa.array(checks or nothing, pa.string()),
-        ],
-        schema=OBJECTS,
-    )
+def object_batches(infos: Iterable[ObjectInfo]) -> Iterator[pa.RecordBatch]:
+    """Batches of schema OBJECTS, for objects as they were listed."""
+    stream = iter(infos)
+    return map(_batch, iter(lambda: list(islice(stream, BATCH_ROWS)), []))
+
+
+def _batch(rows: Sequence[ObjectInfo]) -> pa.RecordBatch:
+    columns = [
+        pa.array([info.key for info in rows], pa.string()),
+        pa.array([info.size_bytes for info in rows], pa.int64()),
+        pa.array([info.etag for info in rows], pa.string()),
+        pa.array([info.modified_us for info in rows], pa.timestamp("us", tz="UTC")),
+        pa.array([info.checksum for info in rows], pa.string()),
+    ]
+    unknown = [pa.nulls(len(rows), field.type) for field in list(OBJECTS)[len(columns) :]]
+    return pa.record_batch([*columns, *unknown], schema=OBJECTS)

@@ -9,7 +9,7 @@ from larder.errors import Failure, ObjectError
 from larder.limits import ByteBudget, map_done
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
-from larder.transfer.copy import Copied, copy_object
+from larder.transfer.copy import Copy, copy_object
 
 __all__ = ["WAKE_SECONDS", "copy_batch"]
 
@@ -25,7 +25,7 @@ def copy_batch(
     concurrency: int,
     budget: ByteBudget,
     progress: Progress,
-    copied: Callable[[Copied], None],
+    copied: Callable[[Copy], None],
     awake: Callable[[], None] = lambda: None,
     wake_seconds: float = WAKE_SECONDS,
 ) -> tuple[Failure, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 import google_crc32c
 import pyarrow as pa
@@ -15,32 +14,33 @@ from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader
 from larder.store.delegate import DelegatingReader
 from larder.transfer.copy import format_crc32c
 
-__all__ = ["Mirror", "MirroredObject", "mirrored_objects"]
+__all__ = ["Copies", "Mirror", "copies_by_key"]
 
 
-class MirroredObject(NamedTuple):
-    """A copy: its length, the etag of its source, its own, and the checksum of the content.
+Copies = dict[str, tuple[str, str, str | None]]
+"""By key: etag of the source, etag of the copy, and checksum of the content.
 
-    Without a checksum the copy was known by an etag that is the md5 of the content.
+Without a checksum the copy was known by an etag that is the md5 of the content.
+"""
+
+_COLUMNS = ("key", "etag", "mirror_etag", "checksum")
+
+
+def copies_by_key(rows: Iterable[pa.RecordBatch]) -> Copies:
+    """The copies that rows name.
+
+    Args:
+        rows: Those of `larder.manifest.schemas.OBJECTS`, or the parts of SAMPLE_ORDER. Those
+            without a ``mirror_etag`` are passed over.
     """
-
-    size_bytes: int
-    source_etag: str
-    etag: str
-    checksum: str | None
-
-
-def mirrored_objects(batches: Iterable[pa.RecordBatch]) -> dict[str, MirroredObject]:
-    """The copies that rows of `larder.transfer.align.MIRRORED` name, by key."""
-    found: dict[str, MirroredObject] = {}
-    for batch in batches:
-        parts = batch.column("parts").flatten()
+    found: Copies = {}
+    for batch in rows:
+        known = batch.filter(batch.column("mirror_etag").is_valid())
         # By way of numpy: ten times as fast as to_pylist().
         keys, *columns = (
-            parts.field(name).to_numpy(zero_copy_only=False).tolist()
-            for name in ("key", *MirroredObject._fields)
+            known.column(name).to_numpy(zero_copy_only=False).tolist() for name in _COLUMNS
         )
-        found |= zip(keys, map(MirroredObject, *columns), strict=True)
+        found |= zip(keys, zip(*columns, strict=True), strict=True)
     return found
 
 
@@ -53,12 +53,12 @@ class Mirror(Readable):
 
     Args:
         store: Holds the copies.
-        objects: What was copied, by key.
+        copies: What was copied.
     """
 
-    def __init__(self, store: Readable, objects: dict[str, MirroredObject]) -> None:
+    def __init__(self, store: Readable, copies: Copies) -> None:
         self._store = store
-        self._objects = objects
+        self._copies = copies
 
     @property
     def url(self) -> str:
@@ -74,9 +74,9 @@ class Mirror(Readable):
         """The copies that are there, with the etags of their sources; nothing else."""
         for page in self._store.list(prefix, start_after=start_after):
             copies = [
-                replace(info, etag=self._objects[info.key].source_etag)
+                replace(info, etag=self._copies[info.key][0])
                 for info in page
-                if info.key in self._objects
+                if info.key in self._copies
             ]
             if copies:
                 yield copies
@@ -87,14 +87,14 @@ class Mirror(Readable):
         Raises:
             NotFoundError: It was not copied, or is not there any more.
         """
-        return replace(self._store.head(key), etag=self._object(key, None).source_etag)
+        return replace(self._store.head(key), etag=self._copy(key, None)[0])
 
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
         """See `larder.store.base.Readable.get`; ``if_match`` is the etag of the source."""
-        found = self._object(key, if_match)
-        condition = found.etag if found.checksum is None else None
+        _, etag, checksum = self._copy(key, if_match)
+        condition = etag if checksum is None else None
         data = self._store.get(key, offset=offset, length=length, if_match=condition)
         if offset == 0 and length is None:
             self.check(key, google_crc32c.value(data))
@@ -107,8 +107,8 @@ class Mirror(Readable):
 
         The reader of a whole object raises after its last byte if the content is not that copied.
         """
-        found = self._object(key, if_match)
-        condition = found.etag if found.checksum is None else None
+        _, etag, checksum = self._copy(key, if_match)
+        condition = etag if checksum is None else None
         reader = self._store.open(key, offset=offset, length=length, if_match=condition)
         return _CheckedReader(self, reader) if offset == 0 and length is None else reader
 
@@ -118,7 +118,7 @@ class Mirror(Readable):
         Raises:
             ObjectError: ``object.mismatch``.
         """
-        wanted = self._objects[key].checksum
+        _, _, wanted = self._copies[key]
         if wanted is not None and format_crc32c(crc32c) != wanted:
             raise ObjectError(
                 "object.mismatch",
@@ -127,12 +127,12 @@ class Mirror(Readable):
                 hint="something else writes to it, or its disk fails; delete it and run again",
             )
 
-    def _object(self, key: str, if_match: str | None) -> MirroredObject:
-        found = self._objects.get(key)
+    def _copy(self, key: str, if_match: str | None) -> tuple[str, str, str | None]:
+        found = self._copies.get(key)
         where = object_url(self._store.url, key)
         if found is None:
             raise NotFoundError("object.missing", "it was not copied", where=where)
-        if if_match is not None and if_match != found.source_etag:
+        if if_match is not None and if_match != found[0]:
             message = "the copy is of another state of its source"
             raise PreconditionError("object.changed", message, where=where, hint="run again")
         return found

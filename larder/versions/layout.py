@@ -3,6 +3,7 @@
 ::
 
     mirror/KEY                 the mirrored objects
+    work/mirror/               receipts of copies, carried from run to run
     segments/SEG/              immutable once segment.json is there
       segment.json             the last write
       shards/SPLIT/NAME        shards and nothing else
@@ -20,7 +21,6 @@ Every function returns a key relative to the dataset's root. Pure.
 from __future__ import annotations
 
 __all__ = [
-    "batch_copies_prefix",
     "cache_key",
     "cache_prefix",
     "copies_prefix",
@@ -105,22 +105,17 @@ def work_prefix(segment: str) -> str:
     return f"{segment_prefix(segment)}work/"
 
 
-def copies_prefix(segment: str) -> str:
-    """Prefix of the receipts of what was copied to the mirror for a segment."""
-    return f"{work_prefix(segment)}mirror/"
+def copies_prefix(batch: str | None = None) -> str:
+    """Prefix of the receipts of what was copied to the mirror; of one finished batch, or of all."""
+    return "work/mirror/" + (f"{batch}/" if batch else "")
 
 
-def batch_copies_prefix(segment: str, batch: str) -> str:
-    """Prefix of those of one batch."""
-    return f"{copies_prefix(segment)}{batch}/"
-
-
-def partial_copies_prefix(segment: str, batch: str | None = None) -> str:
+def partial_copies_prefix(batch: str | None = None) -> str:
     """Prefix of those that were left before their batch was finished; of one batch, or of all.
 
     It comes after those of batches in every listing: the names of batches begin with hex digits.
     """
-    return f"{copies_prefix(segment)}partial/" + (f"{batch}/" if batch else "")
+    return f"{copies_prefix()}partial/" + (f"{batch}/" if batch else "")
 
 
 def shards_work_prefix(segment: str) -> str:

@@ -1,4 +1,4 @@
-"""A batch that is tried again, as Prefect does: what an earlier try finished is not done again."""
+"""A batch that is retried, as by Prefect: what an earlier attempt finished is not done again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images
 
 from larder.errors import RetryableError
+from larder.manifest import schemas
 from larder.pipeline import due
 from larder.pipeline.begin import begin
+from larder.pipeline.copied import batch_receipts
 from larder.pipeline.job import Job, scratch
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.mirror import mirror_batch, mirror_batches, seal_mirror
+from larder.pipeline.mirror import mirror_batch, mirror_batches
 from larder.pipeline.refusals import checked_plan
 from larder.pipeline.shard import shard_batch, shard_batches
 from larder.pipeline.source import inspect_source
@@ -23,7 +25,6 @@ from larder.store.base import Store
 from larder.store.recording import RecordingStore
 from larder.testing.faults import FaultyStore, unavailable
 from larder.testing.runs import between
-from larder.transfer.receipts import COPIED
 from larder.versions import layout
 
 OBJECTS = images("abc", 20)
@@ -41,7 +42,7 @@ def lab(tmp_path: Path) -> Lab:
 
 
 class Tries:
-    """Stores that note what is asked of them, and of which one call fails in the first try."""
+    """Stores that record calls, and of which one call fails in the first attempt."""
 
     def __init__(self, method: str, key: str) -> None:
         self.stores: list[RecordingStore] = []
@@ -102,16 +103,17 @@ def test_a_batch_of_copies_copies_only_the_rest(lab: Lab) -> None:
         left = OBJECTS.keys() - there | {"a/02.png", "a/03.png"}
         assert tries.keys("put", "mirror/") == sorted(f"mirror/{key}" for key in left)
         assert report.done.count == len(OBJECTS)
-        refs = seal_mirror(job, progress=QUIET)
-        assert refs is not None
-        rows = [row for batch in read_ref(root, refs.copies, COPIED) for row in batch.to_pylist()]
+        ((_, receipt),) = batch_receipts(root, job.sample_order)
+        rows = [
+            row for batch in read_ref(root, receipt, schemas.OBJECTS) for row in batch.to_pylist()
+        ]
         assert {row["key"] for row in rows} == set(OBJECTS)
         assert all(row["checksum"] for row in rows)
         assert lab.prepare()["copied"]["count"] == 0
         lab.check()
 
 
-def test_a_batch_of_shards_makes_only_the_rest(
+def test_a_retried_batch_of_shards_makes_only_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = directory_lab(tmp_path / "1", OBJECTS, mirror=False, **FIELDS).prepare()

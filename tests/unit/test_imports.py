@@ -1,4 +1,4 @@
-"""The arrows of the house: who may import whom. Design, "The house"."""
+"""Which part of Larder may import which; see "Imports" in CONTRIBUTING.md."""
 
 from __future__ import annotations
 

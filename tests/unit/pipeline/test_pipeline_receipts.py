@@ -1,4 +1,4 @@
-"""Receipts of batches: which are left, and which are read."""
+"""Receipts of batches: which are written, and which are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from larder.pipeline import due
-from larder.pipeline.copied import copies_known
+from larder.pipeline.copied import read_receipts as read_copies
 from larder.pipeline.copies import CopyReceipts
 from larder.pipeline.receipts import ShardReceipts, read_receipts
 from larder.pipeline.standing import standing_shards
@@ -21,7 +21,7 @@ from larder.shards.model import NO_ROWS, ShardFile, ShardResult
 from larder.store import open_store
 from larder.store.base import Reader, Store
 from larder.store.recording import RecordingStore
-from larder.transfer.copy import Copied
+from larder.transfer.copy import Copy
 from larder.versions import layout
 
 FIRST, SECOND = "000000000000-3", "000000000003-3"
@@ -49,11 +49,15 @@ def shards(root: Store, batch: str, numbers: Iterable[int], count: int = 3) -> N
 
 
 def copies(root: Store, folder: Path, batch: str, names: str, count: int = 3) -> None:
-    with CopyReceipts(root, "s", batch, folder, count=count) as receipts:
+    with CopyReceipts(root, batch, folder, count=count) as receipts:
         for name in names:
             info = root.put(f"source/{name}", name.encode())
-            receipts.add(Copied(info, info, "crc32c:00000000", "md5"))
+            receipts.add(Copy.of(info, info, 0, "md5"))
             receipts.leave_if_due()
+
+
+def copied(root: Store) -> list[str]:
+    return [key for batch in read_copies(root) for key in batch.column("key").to_pylist()]
 
 
 def read_keys(root: RecordingStore) -> list[str]:
@@ -69,8 +73,8 @@ def test_the_last_of_a_batch_leaves_no_partial_receipt(
     assert len(left) == 2
     assert f"{layout.shards_work_prefix('s')}{FIRST}.json" in keys(root, "segments/")
     copies(root, tmp_path, FIRST, "abc")
-    assert len(keys(root, layout.partial_copies_prefix("s"))) == 2
-    assert len(keys(root, layout.batch_copies_prefix("s", FIRST))) == 1
+    assert len(keys(root, layout.partial_copies_prefix())) == 2
+    assert len(keys(root, layout.copies_prefix(FIRST))) == 1
 
 
 def test_a_batch_that_is_not_finished_leaves_partial_receipts_of_all_it_did(
@@ -83,11 +87,11 @@ def test_a_batch_that_is_not_finished_leaves_partial_receipts_of_all_it_did(
     }
     assert not [key for key in keys(root, "segments/") if key.endswith(f"/{FIRST}.json")]
     copies(root, tmp_path, FIRST, "ab")
-    assert not keys(root, layout.batch_copies_prefix("s", FIRST))
-    assert len(keys(root, layout.partial_copies_prefix("s", FIRST))) == 2
+    assert not keys(root, layout.copies_prefix(FIRST))
+    assert len(keys(root, layout.partial_copies_prefix(FIRST))) == 2
 
 
-def test_of_a_finished_batch_of_shards_no_partial_receipt_is_read(root: RecordingStore) -> None:
+def test_partial_receipts_of_a_finished_batch_of_shards_are_not_read(root: RecordingStore) -> None:
     shards(root, FIRST, range(3))
     shards(root, SECOND, [3, 4])
     root.forget()
@@ -96,7 +100,7 @@ def test_of_a_finished_batch_of_shards_no_partial_receipt_is_read(root: Recordin
     assert not [key for key in read_keys(root) if f"partial/{FIRST}" in key]
 
 
-def test_what_is_not_asked_for_is_not_read(root: RecordingStore) -> None:
+def test_only_requested_ranges_are_read(root: RecordingStore) -> None:
     shards(root, FIRST, range(3))
     shards(root, SECOND, range(3, 6))
     root.forget()
@@ -104,7 +108,7 @@ def test_what_is_not_asked_for_is_not_read(root: RecordingStore) -> None:
     assert len(read_keys(root)) == 2
 
 
-def test_once_all_planned_shards_stand_no_further_receipt_is_read(root: RecordingStore) -> None:
+def test_when_all_planned_shards_are_found_no_further_receipt_is_read(root: RecordingStore) -> None:
     shards(root, FIRST, range(3))
     shards(root, SECOND, [1])  # of a run that was cut off
     root.forget()
@@ -113,16 +117,14 @@ def test_once_all_planned_shards_stand_no_further_receipt_is_read(root: Recordin
     assert read_keys(root) == [f"{layout.shards_work_prefix('s')}{FIRST}.json"]
 
 
-def test_of_a_finished_batch_of_copies_no_partial_receipt_is_read(
+def test_partial_receipts_of_a_finished_batch_of_copies_are_not_read(
     root: RecordingStore, tmp_path: Path
 ) -> None:
     copies(root, tmp_path, FIRST, "abc")
     copies(root, tmp_path, SECOND, "de")
     root.forget()
-    assert [copy.key for copy in copies_known(root, "s", tmp_path)] == [
-        f"source/{name}" for name in "abcde"
-    ]
-    prefix = layout.copies_prefix("s")
+    assert copied(root) == [f"source/{name}" for name in "abcde"]
+    prefix = layout.copies_prefix()
     read = [key.removeprefix(prefix) for key in read_keys(root) if key.startswith(prefix)]
     assert sorted(key.rpartition("/")[0] for key in read) == [FIRST, *[f"partial/{SECOND}"] * 2]
 
@@ -134,12 +136,9 @@ def test_receipts_of_copies_are_read_several_at_once(root: RecordingStore, tmp_p
         together = threading.Barrier(2, timeout=20)
 
         def open(self, key: str, **options: Any) -> Reader:
-            if "/work/" in key:
+            if key.startswith("work/"):
                 self.together.wait()
             return super().open(key, **options)
 
     copies(root, tmp_path, FIRST, "ab")
-    assert [copy.key for copy in copies_known(Meeting(root), "s", tmp_path)] == [
-        "source/a",
-        "source/b",
-    ]
+    assert sorted(copied(Meeting(root))) == ["source/a", "source/b"]

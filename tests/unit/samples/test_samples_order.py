@@ -47,7 +47,6 @@ def run(
     files: dict[str, bytes] | None = None,
     *,
     cut: int = 1_000,
-    run_rows: int = 1_000,
     **fields: Any,
 ) -> tuple[SampleOrder, list[Row]]:
     if not isinstance(sizes, dict):
@@ -58,15 +57,15 @@ def run(
         label_files=files or {},
         out=folder / "out.parquet",
         work_dir=folder / "work",
-        run_rows=run_rows,
     )
     rows = [
         tuple(row.values())
         for batch in read_manifest(found.file.path, SAMPLE_ORDER)
         for row in batch.to_pylist()
     ]
-    assert found.samples == found.file.rows == len(rows)
-    return found, rows
+    assert found.file.rows == len(rows)
+    assert {(row[0], row[2]) for row in rows[found.samples :]} <= {("", None)}
+    return found, rows[: found.samples]
 
 
 def keys_of(rows: list[Row]) -> list[str]:
@@ -93,7 +92,8 @@ def test_arranges_samples(tmp_path: Path) -> None:
     )
 
     def part(ext: str, key: str) -> dict[str, Any]:
-        return {"ext": ext, "key": key, "size_bytes": sizes[key], "etag": etag(key)}
+        known = {"size_bytes": sizes[key], "etag": etag(key)}
+        return {"ext": ext, "key": key, **known, "mirror_etag": None, "checksum": None}
 
     assert rows == [
         ("validation", "val/1", 2, [part("jpg", "val/1.jpg")]),
@@ -127,8 +127,57 @@ def test_the_digest_is_pinned(tmp_path: Path) -> None:
     assert found.digest == hashlib.sha256(expected.encode()).hexdigest()
 
 
+def test_what_is_mirrored_shows_in_the_rows_and_not_in_the_digest(tmp_path: Path) -> None:
+    """After the samples: label files and duplicates, which are mirrored too."""
+    sizes = {
+        "a/": 0,
+        "a/1.JPEG": 5,
+        "a/1.jpeg": 6,
+        "a/2.jpg": 7,
+        "a/no-extension": 8,
+        "labels.txt": 9,
+    }
+    files = {"train": b"1 x\n2 y"}
+    fields: dict[str, Any] = {"labels": {"files": {"train": "labels.txt"}}}
+    expected, _ = run(tmp_path, sizes, files, **fields)
+
+    def mirrored() -> Iterator[pa.RecordBatch]:
+        for batch in batches(sizes, 2):
+            rows = batch.to_pylist()
+            for row in rows:
+                if row["key"] != "a/2.jpg":
+                    row |= {"mirror_etag": f"m-{row['key']}", "checksum": "crc32c:00000000"}
+            yield pa.RecordBatch.from_pylist(rows, schema=OBJECTS)
+
+    found = order_samples(
+        mirrored(),
+        dataset(**fields),
+        label_files=files,
+        out=tmp_path / "out.parquet",
+        work_dir=tmp_path / "work",
+    )
+    assert found.digest == expected.digest
+    assert (found.samples, found.objects, found.ignored_count) == (2, 2, 2)
+    assert (found.uncopied, found.uncopied_bytes) == (1, 7)
+    assert (expected.uncopied, expected.uncopied_bytes) == (4, 27)
+    (batch,) = read_manifest(found.file.path, SAMPLE_ORDER)
+    assert [(row["split"], row["key"], row["label"]) for row in batch.to_pylist()] == [
+        ("train", "a/1", 0),
+        ("train", "a/2", 1),
+        ("", "a/1", None),
+        ("", "labels", None),
+    ]
+    parts = [part for row in batch.to_pylist() for part in row["parts"]]
+    assert [(part["key"], part["mirror_etag"], part["checksum"]) for part in parts] == [
+        ("a/1.JPEG", "m-a/1.JPEG", "crc32c:00000000"),
+        ("a/2.jpg", None, None),
+        ("a/1.jpeg", "m-a/1.jpeg", "crc32c:00000000"),
+        ("labels.txt", "m-labels.txt", "crc32c:00000000"),
+    ]
+
+
 def test_parts_of_a_sample_need_not_be_neighbours(tmp_path: Path) -> None:
-    _, rows = run(tmp_path, ["a.cls", "a.d/x.jpg", "a.jpg"], run_rows=1, cut=1)
+    _, rows = run(tmp_path, ["a.cls", "a.d/x.jpg", "a.jpg"], cut=1)
     assert [(row[1], [part["ext"] for part in row[3]]) for row in rows] == [
         ("a", ["cls", "jpg"]),
         ("a.d/x", ["jpg"]),
@@ -183,7 +232,7 @@ def test_a_shuffle_is_pinned_and_a_permutation(tmp_path: Path) -> None:
     assert sorted(keys_of(seven)) == sorted(keys_of(eight)) == keys_of(plain)
 
 
-def test_hash_splits_put_parts_together(tmp_path: Path) -> None:
+def test_hash_splits_keep_parts_together(tmp_path: Path) -> None:
     keys = [f"k{at}.{ext}" for at in range(50) for ext in ("jpg", "txt")]
     splits = {"by": "hash", "seed": 1, "fractions": {"b": 0.5, "a": 0.5}}
     found, rows = run(tmp_path, keys, splits=splits)
@@ -205,7 +254,7 @@ def refused(folder: Path, *arguments: Any, **fields: Any) -> str:
 
 def test_objects_without_a_split_are_named_and_counted(tmp_path: Path) -> None:
     keys = ["a/1.jpg", "b/1.jpg", "b/2.jpg", "c/1.jpg", "no-extension"]
-    message = refused(tmp_path, keys, splits={"train": "a/*"}, cut=1, run_rows=2)
+    message = refused(tmp_path, keys, splits={"train": "a/*"}, cut=1)
     assert message.startswith(
         "config.unmatched_split b/1.jpg: no split takes this object, nor 2 others; "
     )
@@ -276,18 +325,16 @@ def outcome(folder: Path, sizes: dict[str, int], **options: Any) -> tuple[Any, .
     sizes=st.dictionaries(keys | names, st.integers(0, 2**40), max_size=25),
     shape=shapes,
     cut=st.integers(1, 10),
-    run_rows=st.integers(1, 10),
 )
-def test_memory_and_batches_do_not_show(
+def test_batches_do_not_show(
     tmp_path_factory: pytest.TempPathFactory,
     sizes: dict[str, int],
     shape: dict[str, Any],
     cut: int,
-    run_rows: int,
 ) -> None:
     folder = tmp_path_factory.mktemp("arrange")
     whole = outcome(folder, sizes, **shape)
-    assert outcome(folder, sizes, cut=cut, run_rows=run_rows, **shape) == whole
+    assert outcome(folder, sizes, cut=cut, **shape) == whole
 
 
 @settings(deadline=None, max_examples=100)

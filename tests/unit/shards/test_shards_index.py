@@ -5,7 +5,7 @@ from __future__ import annotations
 import google_crc32c
 
 from larder.manifest.schemas import SAMPLES
-from larder.shards.index import sample_rows
+from larder.shards.index import numbered, sample_rows
 from larder.shards.model import NO_ROWS, ShardResult
 from larder.shards.rows import IndexRows
 
@@ -19,7 +19,7 @@ def result(name: str = "d-train-000000.tar") -> ShardResult:
 
 
 def test_sample_rows() -> None:
-    rows = sample_rows(result(), "seg", 40)
+    rows = numbered(sample_rows(result(), "seg"), 40)
     assert rows.schema == SAMPLES
     assert rows.to_pylist() == [
         {
@@ -32,8 +32,14 @@ def test_sample_rows() -> None:
             "length": 2560,
             "label": 4,
             "parts": [
-                {"ext": "cls", "offset": 512, "length": 1, "crc32c": 11},
-                {"ext": "jpg", "offset": 1536, "length": 700, "crc32c": google_crc32c.value(b"x")},
+                {"ext": "cls", "source": None, "offset": 512, "length": 1, "crc32c": 11},
+                {
+                    "ext": "jpg",
+                    "source": "a/b.JPEG",
+                    "offset": 1536,
+                    "length": 700,
+                    "crc32c": google_crc32c.value(b"x"),
+                },
             ],
         },
         {
@@ -45,7 +51,15 @@ def test_sample_rows() -> None:
             "offset": 2560,
             "length": 512,
             "label": None,
-            "parts": [{"ext": "txt", "offset": 3072, "length": 0, "crc32c": 2**32 - 1}],
+            "parts": [
+                {
+                    "ext": "txt",
+                    "source": "c.txt",
+                    "offset": 3072,
+                    "length": 0,
+                    "crc32c": 2**32 - 1,
+                }
+            ],
         },
     ]
 
@@ -53,9 +67,10 @@ def test_sample_rows() -> None:
 def test_rows_of_a_slice_are_those_of_its_samples() -> None:
     whole = result()
     part = ShardResult("train", whole.name, (), whole.samples.slice(1))
-    assert sample_rows(part, "seg", 41) == sample_rows(whole, "seg", 40).slice(1)
+    found = numbered(sample_rows(part, "seg"), 41)
+    assert found == numbered(sample_rows(whole, "seg"), 40).slice(1)
 
 
 def test_a_shard_that_was_not_written_has_no_rows() -> None:
     empty = ShardResult("train", "d-train-000001.tar", (), NO_ROWS)
-    assert sample_rows(empty, "seg", 9).num_rows == 0
+    assert sample_rows(empty, "seg").num_rows == 0

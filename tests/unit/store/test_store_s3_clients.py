@@ -1,4 +1,4 @@
-"""One set of clients for all stores of a process that ask the same server in the same way."""
+"""One set of clients for all stores of a process with the same server and credentials."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_another_environment_has_other_clients(monkeypatch: pytest.MonkeyPatch) 
         assert script.signed_by == [ours, "another", ours, ours]
 
 
-def test_what_tells_clients_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_distinguishes_clients(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     config = tmp_path / "config"
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
     ours = clients()
@@ -112,14 +112,14 @@ def test_the_clients_used_last_are_kept() -> None:
     assert clients("first") is not ours
 
 
-def test_what_could_not_be_made_is_tried_again() -> None:
+def test_a_failed_creation_is_tried_again() -> None:
     found = S3Clients()
     with pytest.raises(ZeroDivisionError):
         found.once("client", lambda: 1 // 0)
     assert found.once("client", lambda: 1) == 1
 
 
-def test_a_store_that_found_no_credentials_takes_those_that_come_later(
+def test_a_store_without_credentials_finds_later_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ours = os.environ["AWS_ACCESS_KEY_ID"]

@@ -1,54 +1,108 @@
-"""What has to be copied: the table, and one pass over ordered streams."""
+"""What the mirror holds already: the table, and the join against look-ups."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from larder.manifest.schemas import OBJECTS
 from larder.store.base import ObjectInfo
 from larder.store.etags import is_md5
-from larder.transfer.difference import KnownCopy, compare, judge
+from larder.transfer.difference import with_copies
+from larder.transfer.inventory import object_batches
 
 MD5 = "0" * 31 + "a"
 OTHER_MD5 = "0" * 31 + "b"
+
+Pair = tuple[str, str, str, str | None]
+"""Key, etag at the source, etag of the copy, and checksum."""
 
 
 def info(key: str = "k", size_bytes: int = 1, etag: str = "e") -> ObjectInfo:
     return ObjectInfo(key, size_bytes, etag, 0)
 
 
+def receipts(pairs: Iterable[Pair]) -> pa.RecordBatch:
+    names = ("key", "etag", "mirror_etag", "checksum")
+    rows = [
+        {"size_bytes": 1, "modified": 0, **dict(zip(names, pair, strict=True))} for pair in pairs
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=OBJECTS)
+
+
+def copies(
+    work_dir: Path,
+    source: Iterable[ObjectInfo],
+    mirrored: Iterable[ObjectInfo],
+    known: Iterable[Pair],
+    *,
+    md5: bool = True,
+) -> dict[str, tuple[str | None, str | None]]:
+    """By key: etag of the copy and checksum, in the order in which they come."""
+    found = with_copies(
+        object_batches(source), mirrored, [receipts(known)], md5=md5, work_dir=work_dir
+    )
+    rows = [row for batch in found for row in batch.to_pylist()]
+    return {row["key"]: (row["mirror_etag"], row["checksum"]) for row in rows}
+
+
 @pytest.mark.parametrize(
-    ("source", "mirrored", "known", "md5", "verdict"),
+    ("source", "mirrored", "known", "md5", "same"),
     [
-        (info(), None, None, True, "missing"),
-        (info(), None, KnownCopy("k", "e", "e", None), True, "missing"),
-        (info(size_bytes=1), info(size_bytes=2), KnownCopy("k", "e", "e", None), True, "changed"),
-        (info(etag="a"), info(etag="b"), KnownCopy("k", "a", "b", None), False, "same"),
-        (info(etag="a2"), info(etag="b"), KnownCopy("k", "a", "b", None), False, "changed"),
-        (info(etag="a"), info(etag="b2"), KnownCopy("k", "a", "b", None), False, "changed"),
-        (info(etag=MD5), info(etag=MD5), None, True, "same"),
-        (info(etag=MD5), info(etag=MD5), None, False, "changed"),
-        (info(etag=MD5), info(etag=OTHER_MD5), None, True, "changed"),
-        (info(etag="x-2"), info(etag="x-2"), None, True, "changed"),
+        (info(), None, None, True, False),
+        (info(), None, ("k", "e", "e", None), True, False),
+        (info(size_bytes=1), info(size_bytes=2), ("k", "e", "e", None), True, False),
+        (info(etag="a"), info(etag="b"), ("k", "a", "b", None), False, True),
+        (info(etag="a2"), info(etag="b"), ("k", "a", "b", None), False, False),
+        (info(etag="a"), info(etag="b2"), ("k", "a", "b", None), False, False),
+        (info(etag=MD5), info(etag=MD5), None, True, True),
+        (info(etag=MD5), info(etag=MD5), None, False, False),
+        (info(etag=MD5), info(etag=OTHER_MD5), None, True, False),
+        (info(etag="x-2"), info(etag="x-2"), None, True, False),
+        (info(etag=MD5.upper()), info(etag=MD5.upper()), None, True, False),
     ],
 )
 def test_the_table(
+    tmp_path: Path,
     source: ObjectInfo,
     mirrored: ObjectInfo | None,
-    known: KnownCopy | None,
+    known: Pair | None,
     md5: bool,
-    verdict: str,
+    same: bool,
 ) -> None:
-    assert judge(source, mirrored, known, md5=md5) == verdict
+    found = copies(
+        tmp_path, [source], [mirrored] if mirrored else [], [known] if known else [], md5=md5
+    )
+    assert found == {"k": (mirrored.etag if mirrored and same else None, None)}
 
 
-def test_a_multipart_etag_is_no_md5() -> None:
+def test_a_multipart_etag_is_not_an_md5() -> None:
     assert is_md5(MD5)
     assert not is_md5(MD5 + "-3")
     assert not is_md5(MD5.upper())
+
+
+def test_a_checksum_comes_from_the_receipt_that_fits(tmp_path: Path) -> None:
+    known: list[Pair] = [
+        ("k", "old", "m", "crc32c:00000001"),
+        ("k", "e", "m", None),
+        ("k", "e", "m", "crc32c:00000002"),
+        ("k", "e", "other", "crc32c:00000003"),
+    ]
+    assert copies(tmp_path, [info()], [info(etag="m")], known) == {"k": ("m", "crc32c:00000002")}
+    assert copies(tmp_path, [info()], [info(etag="n")], known) == {"k": (None, None)}
+
+
+def test_the_rows_are_those_of_the_inventory(tmp_path: Path) -> None:
+    source = [ObjectInfo("a", 3, "e", 1_700_000_000_000_001), ObjectInfo("é", 2**40, "", 0)]
+    (listed,) = object_batches(source)
+    found = with_copies([listed], [], [], md5=True, work_dir=tmp_path)
+    assert pa.Table.from_batches(found).combine_chunks().to_batches() == [listed]
 
 
 keys = st.text(alphabet="ab/é日\U0001f600", min_size=1, max_size=3)
@@ -56,28 +110,24 @@ objects = st.dictionaries(keys, st.tuples(st.integers(0, 2), st.sampled_from([MD
 pairs = st.lists(st.tuples(keys, st.sampled_from([MD5, "x"]), st.sampled_from([MD5, "x", "y"])))
 
 
-def in_order(found: Mapping[str, tuple[int, str]]) -> list[ObjectInfo]:
-    ordered = sorted(found, key=str.encode)
-    return [ObjectInfo(key, *found[key], 0) for key in ordered]
-
-
+@settings(deadline=None, max_examples=50)
 @given(objects, objects, pairs)
-def test_one_pass_finds_what_look_ups_find(
+def test_the_join_finds_what_look_ups_find(
+    tmp_path_factory: pytest.TempPathFactory,
     source: dict[str, tuple[int, str]],
     mirrored: dict[str, tuple[int, str]],
     known: list[tuple[str, str, str]],
 ) -> None:
-    rows = [KnownCopy(*row, None) for row in sorted(known, key=lambda row: row[0].encode())]
-    verdicts = {
-        found.key: verdict
-        for found, verdict, _, _ in compare(in_order(source), in_order(mirrored), rows, md5=True)
-    }
-    assert list(verdicts) == [found.key for found in in_order(source)]
-    for found in in_order(source):
-        there = mirrored.get(found.key)
-        expected = "missing"
-        if there is not None:
-            vouched = (found.key, found.etag, there[1]) in known
-            by_md5 = found.etag == there[1] == MD5
-            expected = "same" if there[0] == found.size_bytes and (vouched or by_md5) else "changed"
-        assert verdicts[found.key] == expected
+    found = copies(
+        tmp_path_factory.mktemp("difference"),
+        [ObjectInfo(key, *source[key], 0) for key in source],
+        [ObjectInfo(key, *mirrored[key], 0) for key in mirrored],
+        [(*pair, None) for pair in known],
+    )
+    assert list(found) == sorted(source, key=str.encode)
+    for key, (size_bytes, etag) in source.items():
+        there = mirrored.get(key)
+        vouched = there is not None and (key, etag, there[1]) in known
+        by_md5 = there is not None and etag == there[1] == MD5
+        same = there is not None and there[0] == size_bytes and (vouched or by_md5)
+        assert found[key] == (there[1] if there and same else None, None)

@@ -1,25 +1,21 @@
-"""The mirror read as the source: what comes is what was copied, or an error."""
+"""The mirror read as the source: returns what was copied, or raises an error."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
 
 from larder.errors import LarderError
 from larder.limits import ByteBudget
-from larder.manifest.schemas import SAMPLE_ORDER
+from larder.manifest.schemas import OBJECTS
 from larder.store import open_store
 from larder.store.base import Store
-from larder.transfer.align import align_copies
-from larder.transfer.copy import Copied, copy_object
-from larder.transfer.mirrored import Mirror, mirrored_objects
-from larder.transfer.receipts import copied_batch
+from larder.transfer.copy import Copy, copy_object
+from larder.transfer.mirrored import Mirror, copies_by_key
 
 DATA = bytes(range(256)) * 5
 
@@ -29,27 +25,27 @@ def store() -> Store:
     return open_store(f"memory://{uuid.uuid4().hex}/")
 
 
-def aligned(keys: list[str], rows: list[Copied]) -> Iterator[pa.RecordBatch]:
-    """Rows of MIRRORED: one sample of one part for each key."""
-    parts = [{"ext": "bin", "key": key, "size_bytes": len(DATA), "etag": ""} for key in keys]
-    samples = [{"split": "", "key": part["key"], "label": None, "parts": [part]} for part in parts]
-    batch = pa.RecordBatch.from_pylist(samples, schema=SAMPLE_ORDER)
-    with TemporaryDirectory() as name:
-        yield from align_copies(lambda: [batch], [copied_batch(rows)], work_dir=Path(name))
+def rows_of(copies: list[Copy]) -> pa.RecordBatch:
+    columns = zip(*copies, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, OBJECTS, strict=True)]
+    return pa.record_batch(arrays, schema=OBJECTS)
 
 
 @pytest.fixture
 def mirror(store: Store) -> Mirror:
     """Of one object ``k`` with a checksum, and one ``e`` that is known by its etag alone."""
     source = open_store(f"memory://{uuid.uuid4().hex}/")
-    rows = [
+    etag_only, summed, other = (
         copy_object(source, source.put(key, DATA), store, key, ByteBudget(2**20))
         for key in ("e", "k", "other")
+    )
+    rows = [
+        etag_only._replace(checksum=None),
+        summed._replace(etag="as listed"),
+        other._replace(mirror_etag=None),
     ]
-    found = mirrored_objects(aligned(["k", "e"], rows))
+    found = copies_by_key([rows_of(rows[:2]), rows_of(rows[2:])])
     assert set(found) == {"e", "k"}
-    found["e"] = found["e"]._replace(checksum=None)
-    found["k"] = found["k"]._replace(source_etag="as listed")
     return Mirror(store, found)
 
 
@@ -59,7 +55,7 @@ def code_of(call: Callable[[], object]) -> str:
     return caught.value.code
 
 
-def test_it_gives_copies_under_the_etags_of_their_sources(mirror: Mirror) -> None:
+def test_copies_have_the_etags_of_their_sources(mirror: Mirror) -> None:
     assert mirror.head("k").etag == "as listed"
     assert mirror.get("k", if_match="as listed") == DATA
     assert mirror.get("k", offset=3, length=4, if_match="as listed") == DATA[3:7]
@@ -73,7 +69,7 @@ def test_another_state_of_the_source_is_a_change(mirror: Mirror) -> None:
     assert code_of(lambda: mirror.open("k", if_match="older")) == "object.changed"
 
 
-def test_what_was_not_copied_is_not_there(mirror: Mirror) -> None:
+def test_objects_that_were_not_copied_are_missing(mirror: Mirror) -> None:
     for call in (mirror.head, mirror.get, mirror.open):
         assert code_of(lambda call=call: call("other")) == "object.missing"
 
@@ -91,7 +87,7 @@ def test_the_same_bytes_written_again_are_the_same_copy(mirror: Mirror, store: S
     assert mirror.get("k") == DATA
 
 
-def test_other_bytes_are_told_from_the_copy(mirror: Mirror, store: Store) -> None:
+def test_different_bytes_are_detected(mirror: Mirror, store: Store) -> None:
     store.put("k", DATA[::-1])
     store.put("e", DATA[::-1])
     assert code_of(lambda: mirror.get("k")) == "object.mismatch"
@@ -100,6 +96,6 @@ def test_other_bytes_are_told_from_the_copy(mirror: Mirror, store: Store) -> Non
     assert code_of(lambda: mirror.open("e")) == "object.changed"
 
 
-def test_it_has_the_features_of_its_store_but_for_the_etags(mirror: Mirror, store: Store) -> None:
+def test_it_has_the_features_of_its_store_except_the_etags(mirror: Mirror, store: Store) -> None:
     assert mirror.url == store.url
     assert mirror.features == replace(store.features, etag_is_md5=False)
