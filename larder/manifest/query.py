@@ -22,10 +22,10 @@ from larder.manifest.files import BATCH_ROWS
 
 __all__ = ["JOIN_BYTES", "MEMORY_BYTES", "Rows", "query"]
 
-MEMORY_BYTES = 100 * 1024**2
+MEMORY_BYTES = 64 * 1024**2
 """What a sort may hold; two are at work at once where one reads what another yields."""
 
-JOIN_BYTES = 3 * MEMORY_BYTES
+JOIN_BYTES = 5 * MEMORY_BYTES
 """What joins of several long inputs need: what they match by is not all put on the disk."""
 
 _FULL = ("No space left on device", "Disk quota exceeded", "max_temp_directory_size")
