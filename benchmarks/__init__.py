@@ -1,1 +1,1 @@
-"""Larder beside its peers, in one run on one machine: `python -m benchmarks.NAME`."""
+"""Larder and comparable tools, in one run on one machine: `python -m benchmarks.NAME`."""

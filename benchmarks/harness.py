@@ -126,7 +126,7 @@ def alternate(
 
 
 def apart(function: Callable[..., Result], *arguments: Any) -> Result:
-    """Call a function in a new process, so that nobody works in the memory another has left."""
+    """Call a function in a new process, so that no function uses memory that another has left."""
     context = get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as executor:
         return executor.submit(function, *arguments).result()
@@ -159,7 +159,7 @@ def document(benchmark: str, cases: Iterable[Case]) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns of text, the first flush left, the others flush right."""
+    """Columns of text, the first left-aligned, the others right-aligned."""
     lines = [tuple(heads), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
@@ -177,7 +177,7 @@ def say(text: str) -> None:
 
 
 def settle() -> None:
-    """Let the disk finish what others began, so that nobody pays for it."""
+    """Wait for pending writes to the disk, so that they do not affect the next measurement."""
     os.sync()
 
 

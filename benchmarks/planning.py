@@ -1,4 +1,4 @@
-"""Sorting and matching manifests, and planning a run: Larder beside pyarrow in memory.
+"""Sorting and matching manifests, and planning a run: Larder and pyarrow in memory.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Packing files into tar shards: Larder beside GNU tar and webdataset's ShardWriter.
+"""Packing files into tar shards: Larder, GNU tar and webdataset's ShardWriter.
 
 ::
 
@@ -118,7 +118,7 @@ def order_samples(source: Store, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One body of files and what is packed from it, in a folder of its own."""
+    """One set of files and what is packed from it, in a separate folder."""
 
     folder: Path
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from larder.errors import ConfigError, StoreError
 
-__all__ = ["disk_errors", "sha256_file"]
+__all__ = ["FULL", "disk_errors", "sha256_file"]
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The error numbers that mean that there is no room for a file."""
 
 
 def sha256_file(path: Path) -> str:
@@ -22,8 +23,12 @@ def sha256_file(path: Path) -> str:
 
 
 @contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
+def disk_errors(path: Path, *, reading: bool = False) -> Iterator[None]:
     """Turn the errors of writing ``path`` on a local disk into those of `larder.errors`.
+
+    Args:
+        path: The file or directory, for messages.
+        reading: It is read instead.
 
     Raises:
         StoreError: ``store.full``: no space is left.
@@ -32,10 +37,10 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             raise StoreError(
                 "store.full", "no space is left on the disk", where=str(path)
             ) from error
-        raise ConfigError(
-            "config.path", f"cannot be written: {error.strerror or error}", where=str(path)
-        ) from error
+        done = "read" if reading else "written"
+        message = f"cannot be {done}: {error.strerror or type(error).__name__}"
+        raise ConfigError("config.path", message, where=str(path)) from error

@@ -1,8 +1,8 @@
-"""A format of shards that is unlike tar in every way that formats may differ, for tests.
+"""A shard format for tests that differs from tar in every respect.
 
-Two files a shard, whose names say how many shards there are: ``NAME.cols`` has one compressed
-column for each extension, ``NAME.rows`` says what is where. So sizes are not known before, no part
-stands anywhere as it is, a label is a number of a column, and the index counts rows.
+Two files per shard, whose names contain the number of shards: ``NAME.cols`` has one compressed
+column for each extension, ``NAME.rows`` says what is where. So sizes are not known in advance,
+no part is stored unchanged, a label is a number in a column, and the index counts rows.
 """
 
 from __future__ import annotations

@@ -48,21 +48,21 @@ def _signals() -> None:
 
 @pytest.fixture(scope="session")
 def rclone_server() -> Iterator[S3Server]:
-    """An S3 server of rclone's, for the whole session."""
+    """An rclone S3 server, for the whole session."""
     with rclone_s3() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def moto_server() -> Iterator[S3Server]:
-    """An S3 server of moto's, for the whole session."""
+    """A moto S3 server, for the whole session."""
     with moto_s3() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def radosgw_server() -> Iterator[S3Server]:
-    """Ceph's S3 server, for the whole session; the test is skipped where there is none.
+    """Ceph's S3 server, for the whole session; the test is skipped if it is not installed.
 
     With LARDER_REQUIRE=all in the environment, as in CI, a missing server is an error.
     """

@@ -16,10 +16,11 @@ from typing import Any, Final
 
 import lmdb
 
+from larder.atomic import draft
 from larder.cache.layout import SCHEMA_KEY, CacheFileFacts, record_key
 from larder.cache.record import Codec, ContentDigest, Value, checksum
 from larder.cache.schema import Schema
-from larder.cache.scratch import disk_errors, draft
+from larder.disk import disk_errors
 from larder.errors import FatalError, StoreError
 from larder.units import format_bytes, format_count
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import lmdb
 
-from larder.cache.scratch import disk_errors
+from larder.disk import disk_errors
 from larder.errors import FatalError
 
 __all__ = ["Environment", "acquire", "release"]
@@ -64,7 +64,7 @@ def acquire(path: Path) -> Environment:
         FatalError: ``cache.format``: not a file of LMDB 0.9.
         ConfigError: ``config.path``: the file cannot be read.
     """
-    with disk_errors(path):
+    with disk_errors(path, reading=True):
         found = path.stat()
     identity = found.st_dev, found.st_ino
     with _LOCK:
@@ -85,7 +85,7 @@ def release(environment: Environment) -> None:
 
 
 def _open(path: Path) -> Any:
-    with disk_errors(path), open(path, "rb") as file:
+    with disk_errors(path, reading=True), open(path, "rb") as file:
         file.seek(_MAGIC_OFFSET)
         magic = file.read(len(_MAGIC))
     try:

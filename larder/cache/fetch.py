@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from larder.atomic import Draft, draft
 from larder.cache.layout import CacheFileFacts
-from larder.cache.scratch import Draft, disk_errors, draft
+from larder.disk import disk_errors
 from larder.errors import DamageError, StoreError
 from larder.store import local_path, object_url
 from larder.store.base import Store
@@ -60,7 +61,7 @@ def fetch_file(store: Store, key: str, facts: CacheFileFacts, directory: Path) -
 
 
 def _is_there(path: Path, facts: CacheFileFacts) -> bool:
-    with disk_errors(path):
+    with disk_errors(path, reading=True):
         try:
             return path.stat().st_size == facts.bytes
         except FileNotFoundError:

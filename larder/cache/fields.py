@@ -133,7 +133,7 @@ def _wider(field: Field, form: Form, where: str) -> Field:
     if field.dtype != form.dtype:
         message = f"an image of {form.dtype} follows images of {field.dtype}"
         raise FatalError(
-            "cache.schema", message, where=where, hint="keep a cache of encoded records"
+            "cache.schema", message, where=where, hint="use a cache of encoded records"
         )
     height, width, channels = field.shape
     assert channels is not None, "an image has 1 or 3 channels"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from larder.cache.environment import acquire, release
 from larder.cache.layout import SCHEMA_KEY, CacheFileFacts, record_key
 from larder.cache.record import Array, Buffer, Codec, Column, ContentDigest, empty_columns
 from larder.cache.schema import Schema
-from larder.cache.scratch import disk_errors
+from larder.disk import disk_errors, sha256_file
 from larder.errors import DamageError
 
 __all__ = ["CacheFileReader", "open_file"]
@@ -40,7 +39,7 @@ def open_file(
         FatalError: ``cache.format``: another format, or another release line of LMDB.
         ConfigError: ``config.path``: the file cannot be read.
     """
-    with disk_errors(path):
+    with disk_errors(path, reading=True):
         size_bytes = path.stat().st_size
         if size_bytes != facts.bytes:
             message = f"the file has {size_bytes} bytes instead of {facts.bytes}"
@@ -51,8 +50,7 @@ def open_file(
 
 
 def _verify_file(path: Path, facts: CacheFileFacts) -> None:
-    with open(path, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = sha256_file(path)
     if found != facts.sha256:
         message = f"the sha256 of the file is {found}, not {facts.sha256}"
         raise DamageError("damage.digest", message, where=str(path))

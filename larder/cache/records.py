@@ -1,10 +1,10 @@
 """Makes the records of a cache from the samples of shards.
 
 Every shard is read once, from front to back, in the order of the samples. Images are decoded by a
-few threads, within a bound on the bytes that wait. The shape of a split's images is known only
-when all were seen, so it is taken to be that of the first, and the build begins again with a
-wider one when an image does not fit: in a set of mixed sizes that is at its second or third
-image, and a set of one size is read once.
+few threads, within a bound on the bytes that wait. The shape of a split's images is known only when
+all have been read. So the shape of the first is assumed, and the build starts again with a wider
+one if an image does not fit: with mixed sizes this happens at the second or third image, and with a
+single size the images are read once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["STAGE", "Misfit", "Samples", "build_samples", "sample_records"]
 
 STAGE: Final = "cache"
-"""The stage whose progress is told: records count as objects, their parts' bytes as bytes."""
+"""The stage whose progress is reported: counts records, and the bytes of their parts."""
 
 WINDOW_BYTES: Final = 64 * 1024**2
 
@@ -53,17 +53,17 @@ class Samples:
     """The samples of one split, and where their shards are.
 
     Attributes:
-        rows: Gives the record batches of `larder.manifest.schemas.SAMPLES`, in the order of their
-            ids, from the first one at every call.
-        open_shard: Opens the shard of that name, in whatever format it is.
+        rows: Returns the record batches of `larder.manifest.schemas.SAMPLES`, in the order of their
+            ids, from the beginning at every call.
+        open_shard: Opens the shard with a name, in any format.
     """
 
     rows: Callable[[], Iterable[pa.RecordBatch]]
     open_shard: Callable[[str], SampleReader]
 
 
-class Misfit(Exception):  # noqa: N818 - not an error: the build begins again
-    """An image does not fit the schema; ``schema`` takes it too."""
+class Misfit(Exception):  # noqa: N818 - not an error: the build starts again
+    """An image does not fit the schema; ``schema`` is a wider one that it fits."""
 
     def __init__(self, schema: Schema) -> None:
         super().__init__(schema)
@@ -81,24 +81,24 @@ def build_samples(
     window_bytes: int = WINDOW_BYTES,
     progress: Progress | None = None,
 ) -> CacheFileFacts:
-    """Build the part of one split. Memory is ``window_bytes`` and what `build_file` needs.
+    """Build the cache file of one split. Memory is ``window_bytes`` plus that of `build_file`.
 
     Args:
         samples: The samples.
         kind: Whether images are decoded.
-        path: The file: see `build_file`.
-        limit_bytes: The budget of the file: see `build_file`.
-        reserve_bytes: What the disk must have left: see `build_file`.
+        path: The file; see `build_file`.
+        limit_bytes: The budget of the file; see `build_file`.
+        reserve_bytes: Bytes of the disk that must remain free; see `build_file`.
         threads: Images decoded at once; one per core if None.
-        window_bytes: Bytes of images, encoded and decoded, under way at once.
-        progress: Told what advances in `STAGE`; its start and finish are for who knows all splits.
+        window_bytes: Maximum bytes of images in progress, encoded and decoded.
+        progress: Advances `STAGE`; the caller, who knows all splits, starts and finishes it.
 
     Raises:
         ObjectError: ``sample.undecodable``, naming shard and sample.
-        DamageError: ``damage.record``, ``damage.size``: a shard is not what its index says.
-        FatalError: ``run.endless``: the budget is passed; ``cache.schema``: two images of one
-            sample would fill one field, or images of a split differ in dtype.
-        LarderError: Whatever the store raises.
+        DamageError: ``damage.record``, ``damage.size``: a shard differs from its index.
+        FatalError: ``run.endless``: the budget is exceeded; ``cache.schema``: two images of one
+            sample would become the same field, or images of a split differ in dtype.
+        LarderError: Any error of the store.
     """
     told = _Told(progress or NullProgress())
     schema = sample_schema(samples.rows(), kind)
@@ -129,11 +129,11 @@ def sample_records(
 
     Args:
         samples: The samples.
-        schema: Of `larder.cache.fields.sample_schema`, or what a `Misfit` made of it.
-        kind: As the schema's.
+        schema: From `larder.cache.fields.sample_schema`, or from a `Misfit`.
+        kind: The kind of the schema.
         threads: See `build_samples`.
         window_bytes: See `build_samples`.
-        told: Called for every record with the bytes of the parts that it was made of.
+        told: Called for every record with the bytes of its parts.
 
     Raises:
         Misfit: An image does not fit the schema.
@@ -169,8 +169,8 @@ def _record(
         name = field_name(ext, kind)
         where = f"{shard.url}: {sample.key}.{ext}"
         if name in record.values or name in record.pictures:
-            message = f"another part of the sample fills the field {name!r} too"
-            hint = "keep a cache of encoded records"
+            message = f"another part of the sample also becomes the field {name!r}"
+            hint = "use a cache of encoded records"
             raise FatalError("cache.schema", message, where=where, hint=hint)
         record.source_bytes += len(data)
         if kind == "decoded" and is_image(ext):
@@ -190,7 +190,7 @@ def _picture(data: bytes, schema: Schema, field: Field, where: str) -> tuple[Pic
 
 
 class _Told:
-    """Progress that does not go back when a build begins again."""
+    """Progress that does not go back when a build starts again."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -198,10 +198,12 @@ class _Told:
         self._count = 0
 
     def advance(self, source_bytes: int) -> None:
+        """Report a record, unless an earlier build reported it already."""
         self._count += 1
         if self._count > self._most:
             self._most = self._count
             self._progress.advance(STAGE, objects=1, bytes=source_bytes)
 
     def begin_again(self) -> None:
+        """Start counting again, without reporting anything twice."""
         self._count = 0

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from shlex import quote
 
+from larder.atomic import write_file
 from larder.cli.command import parser
 from larder.cli.output import print_json, print_text
 from larder.config.location import directory
+from larder.disk import disk_errors
 from larder.errors import ConfigError
 from larder.units import format_count
 
@@ -91,37 +92,22 @@ def write_examples(folder: Path, *, force: bool = False) -> tuple[list[str], lis
             cannot be written.
     """
     shipped = examples()
-    try:
-        there = {name: _read(folder / name) for name in shipped}
-        differing = [name for name in shipped if there[name] not in (None, shipped[name])]
-        if differing and not force:
-            raise _in_the_way(folder, differing)
-        wanted = {name: data for name, data in shipped.items() if there[name] != data}
-        _write(folder, wanted)
-    except OSError as error:
-        where = str(error.filename or folder)
-        reason = error.strerror or type(error).__name__
-        raise ConfigError("config.path", f"cannot be written: {reason}", where=where) from error
+    there = {name: _read(folder / name) for name in shipped}
+    differing = [name for name in shipped if there[name] not in (None, shipped[name])]
+    if differing and not force:
+        raise _in_the_way(folder, differing)
+    wanted = {name: data for name, data in shipped.items() if there[name] != data}
+    for name, data in wanted.items():
+        write_file(folder / name, data)
     return list(wanted), [name for name in shipped if name not in wanted]
 
 
 def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-
-
-def _write(folder: Path, wanted: Mapping[str, bytes]) -> None:
-    for name, data in wanted.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with disk_errors(path, reading=True):
         try:
-            beside.write_bytes(data)
-            beside.replace(path)  # completely or not at all
-        finally:
-            beside.unlink(missing_ok=True)
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
 
 
 def _in_the_way(folder: Path, names: Sequence[str]) -> ConfigError:

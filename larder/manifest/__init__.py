@@ -1,1 +1,1 @@
-"""Manifests: schemas, reading and writing, joins and sorts, digests."""
+"""Manifests: schemas, reading, writing, queries and digests."""

@@ -1,6 +1,6 @@
 """Digests of values and of rows, the same on every machine.
 
-The bytes of a row that `RowDigest` hashes are its fields, one after the other, and a ``;``:
+`RowDigest` hashes the fields of a row, one after the other, followed by a ``;``:
 
 ======  =====================================================================
 text    length of its UTF-8 in decimal digits, ``:``, its UTF-8
@@ -11,10 +11,10 @@ list    ``[``, its items, ``]``
 struct  ``(``, its fields, ``)``
 ======  =====================================================================
 
-Whoever reads from the front knows what comes next and how long it is, so no two different lists
-of rows give the same bytes.
+When the bytes are read from the front, it is always known what comes next and how long it is, so
+two different lists of rows never give the same bytes.
 
-This module does not import pyarrow: those who read a version need it too.
+This module does not import pyarrow, because reading a version needs it too.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = ["RowDigest", "canonical_json", "encode_field", "sha256_hex"]
 
 
 def canonical_json(value: Any) -> bytes:
-    """JSON with sorted keys, no white space, UTF-8, no NaN: one text for one value.
+    """JSON with sorted keys, no white space, UTF-8, no NaN: a unique form of every value.
 
     Args:
-        value: Mappings with text keys, lists, tuples, text, numbers, booleans and None.
+        value: Mappings with string keys, lists, tuples, strings, numbers, booleans and None.
     """
     text = json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
@@ -47,17 +47,17 @@ def sha256_hex(data: bytes | bytearray | memoryview) -> str:
 
 
 class RowDigest:
-    """The sha256 of rows in their order; how they were grouped into calls does not show."""
+    """The sha256 of rows in order, regardless of how they are grouped into calls."""
 
     def __init__(self) -> None:
         self._hasher = hashlib.sha256()
 
     def update(self, *fields: Any) -> None:
-        """Add one row: text, whole numbers, bytes, None, lists of these, tuples for structs."""
+        """Add one row: strings, whole numbers, bytes, None, lists of these, tuples for structs."""
         self._hasher.update(b"".join([encode_field(field) for field in fields]) + b";")
 
     def update_batch(self, batch: pa.RecordBatch) -> None:
-        """Add the rows of a batch, as `update` would one by one, but column by column."""
+        """Add the rows of a batch; the same as `update` for each row, but column by column."""
         from larder.manifest.encode import encode_rows  # imports pyarrow
 
         for data in encode_rows(batch):
@@ -69,7 +69,7 @@ class RowDigest:
 
 
 def encode_field(value: Any) -> bytes:
-    """The bytes of one field of a row, as the table above has them.
+    """The bytes of one field of a row, according to the table above.
 
     Raises:
         TypeError: A value of another type.
@@ -87,4 +87,4 @@ def encode_field(value: Any) -> bytes:
         return b"[%b]" % b"".join(map(encode_field, value))
     if isinstance(value, tuple):
         return b"(%b)" % b"".join(map(encode_field, value))
-    raise TypeError(f"a row cannot hold {type(value).__name__}")
+    raise TypeError(f"a row cannot contain {type(value).__name__}")

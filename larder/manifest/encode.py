@@ -1,4 +1,4 @@
-"""The bytes of rows for `larder.manifest.digest.RowDigest`, made a column at a time."""
+"""The bytes of rows for `larder.manifest.digest.RowDigest`, encoded column by column."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 __all__ = ["encode_rows"]
 
 _SLICE_ROWS = 4_096
-"""Rows encoded at once: enough to be fast, few enough to stay in the processor's cache."""
+"""Rows encoded at once: enough to be fast, few enough for the processor's cache."""
 
 
 def encode_rows(batch: pa.RecordBatch) -> Iterator[bytes]:
     """The bytes of a batch's rows, in pieces.
 
     Args:
-        batch: Columns of text, binary, whole numbers, and lists and structs of these.
+        batch: Columns of strings, binary, whole numbers, and lists and structs of these.
 
     Raises:
         TypeError: A column of another type.
@@ -30,7 +30,7 @@ def encode_rows(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 def _encode(column: pa.Array) -> pa.Array:
-    """One binary value per row; null where the row is null, for the caller to fill."""
+    """One binary value per row; null if the row is null, for the caller to fill."""
     return pc.fill_null(_encode_values(column), b"~")
 
 
@@ -48,7 +48,7 @@ def _encode_values(column: pa.Array) -> pa.Array:
     if pa.types.is_struct(kind):
         fields = _concat(b"(", *map(_encode, column.flatten()), b")")
         return pc.if_else(column.is_valid(), fields, pa.scalar(None, pa.binary()))
-    raise TypeError(f"a row cannot hold {kind}")
+    raise TypeError(f"a row cannot contain {kind}")
 
 
 def _encode_lists(column: pa.Array) -> pa.Array:
@@ -59,7 +59,7 @@ def _encode_lists(column: pa.Array) -> pa.Array:
 
 
 def _joined(values: pa.Array, offsets: list[int]) -> pa.Array:
-    """One value per pair of neighbouring offsets: the values between them, end to end."""
+    """One value per pair of adjacent offsets: the values between them, concatenated."""
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values), b"")
 
 

@@ -1,7 +1,7 @@
 """Manifests as Parquet files: written as a stream, read by ranges of rows.
 
-Rows are cut into row groups of a fixed length however they arrive, so that the same rows give the
-same bytes with the same pyarrow. Every page has a checksum, which is verified when it is read.
+Rows are divided into row groups of a fixed length, however they arrive, so that the same rows give
+the same bytes with the same pyarrow. Every page has a checksum, which is verified when it is read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 BATCH_ROWS = 16_384
-"""Rows of a batch that is read."""
+"""Maximum number of rows of a batch that is read."""
 
 
 def write_manifest(
@@ -39,12 +39,12 @@ def write_manifest(
     *,
     row_group_rows: int = ROW_GROUP_ROWS,
 ) -> ManifestFile:
-    """Write a manifest from a stream of batches, under a temporary name until it is whole.
+    """Write a manifest from a stream of batches, under a temporary name until it is complete.
 
     Args:
-        path: The file to write, or to replace; its directory is made.
+        path: The file to write or replace; its directory is created if needed.
         schema: One of `larder.manifest.schemas`.
-        batches: Batches of any length that have this schema.
+        batches: Batches of any length with this schema.
         row_group_rows: Rows per row group; at most these are held in memory.
 
     Raises:
@@ -69,19 +69,19 @@ def read_manifest(
 ) -> Iterator[pa.RecordBatch]:
     """Read a manifest, or a range of its rows, as a stream of batches.
 
-    Only the row groups that hold wanted rows are read, one at a time.
+    Only the row groups with these rows are read, one at a time.
 
     Args:
         path: The file.
-        schema: What it must be.
-        columns: The columns to read, in the order wanted; all if None.
-        first_row: The first row wanted, from 0.
-        rows: How many rows are wanted; all that follow if None.
-        batch_rows: Rows of a batch, at most.
+        schema: The expected schema.
+        columns: The columns to read, in this order; all if None.
+        first_row: The first row to read, from 0.
+        rows: The number of rows to read; all that follow if None.
+        batch_rows: Maximum number of rows of a batch.
 
     Raises:
-        DamageError: ``damage.manifest``: the file is missing, is no Parquet file, is damaged, has
-            other columns, or fewer rows than wanted.
+        DamageError: ``damage.manifest``: the file is missing, not a Parquet file, damaged, or has
+            other columns or too few rows.
     """
     with _damage(path), _opened(path) as file:
         _check_schema(path, file.schema_arrow, schema)
@@ -104,7 +104,7 @@ def read_manifest(
 
 
 def _opened(path: Path) -> pq.ParquetFile:
-    # A buffer filled ahead would keep all that was read until the end: it is for stores far away.
+    # Prebuffering is meant for remote stores, and would keep everything in memory until the end.
     return pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False)
 
 
@@ -135,12 +135,12 @@ def _last_row(path: Path, there: int, first_row: int, rows: int | None) -> int:
 def _group_lengths(path: Path, metadata: Any) -> list[int]:
     lengths = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
     if sum(lengths) != metadata.num_rows:
-        raise _damaged(path, "the manifest's row groups do not add up")
+        raise _damaged(path, "the manifest's row groups are inconsistent")
     return lengths
 
 
 def _row_groups(lengths: Sequence[int], first_row: int, last_row: int) -> tuple[list[int], int]:
-    """The row groups that hold the wanted rows, and the rows before the first of them."""
+    """The row groups with the wanted rows, and the number of rows before the first of them."""
     groups: list[int] = []
     skipped = row = 0
     for index, length in enumerate(lengths):

@@ -1,4 +1,4 @@
-"""Writing a manifest: Parquet, in row groups of a fixed length, under a temporary name at first."""
+"""Writes a manifest: Parquet, in row groups of a fixed length, under a temporary name at first."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from larder.disk import disk_errors, sha256_file
 __all__ = ["ROW_GROUP_ROWS", "ManifestFile", "ManifestWriter"]
 
 ROW_GROUP_ROWS = 65_536
-"""Rows of a row group: a task that wants one range of rows reads at most one group too many."""
+"""Rows of a row group: a task that needs a range of rows reads at most one extra group."""
 
 _BUFFER_ROWS = 4_096
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
-    """A manifest as it lies on the disk.
+    """A manifest on the local disk.
 
     Attributes:
-        path: Where it is.
-        rows: Its rows.
-        bytes: Its size, bytes.
-        sha256: Of the file, 64 hex digits.
+        path: Its path.
+        rows: Number of rows.
+        bytes: Size of the file in bytes.
+        sha256: Digest of the file, 64 hex digits.
     """
 
     path: Path
@@ -42,13 +42,13 @@ class ManifestFile:
 
 
 class ManifestWriter:
-    """Writes a manifest bit by bit; nobody sees the file before it is whole.
+    """Writes a manifest incrementally; the file is invisible until it is complete.
 
-    Use as a context manager. The file takes its name when the block ends without an error, and
+    Use it as a context manager. The file gets its name when the block ends without an error, and
     ``file`` describes it from then on; otherwise nothing is left behind.
 
     Args:
-        path: The file to write, or to replace; its directory is made.
+        path: The file to write or replace; its directory is created if needed.
         schema: One of `larder.manifest.schemas`.
         row_group_rows: Rows per row group; at most these are held in memory.
 
@@ -77,6 +77,7 @@ class ManifestWriter:
         return self._file
 
     def __enter__(self) -> Self:
+        """Create the file under a temporary name."""
         with disk_errors(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(
@@ -98,7 +99,7 @@ class ManifestWriter:
         """Add the rows of a batch that has the schema of the file.
 
         Raises:
-            TypeError: It has another schema.
+            TypeError: The batch has another schema.
         """
         if not batch.schema.equals(self._schema):
             raise TypeError(f"{self._path.name}: a batch has columns {batch.schema.names}")
@@ -111,11 +112,12 @@ class ManifestWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Finish the file and give it its name, or remove it after an error."""
         try:
             if error is None:
                 self._finish()
         finally:
-            with suppress(Exception):  # of a disk that is full: the first error is the one to see
+            with suppress(Exception):  # such as a full disk: the first error is the relevant one
                 self._parquet.close()
             self._temporary.unlink(missing_ok=True)
 
@@ -138,7 +140,7 @@ class ManifestWriter:
             self._buffered += batch.num_rows
 
     def _flush(self) -> None:
-        # One chunk per column: where chunks end would show in the pages.
+        # One chunk per column: the ends of chunks would affect the pages.
         table = pa.Table.from_batches(self._batches, schema=self._schema).combine_chunks()
         with disk_errors(self._path):
             self._parquet.write_table(table, row_group_size=self._row_group_rows)

@@ -1,4 +1,4 @@
-"""What a plan warns of: it can be carried out, but may not be what was meant. Pure."""
+"""The warnings of a plan: it can be executed, but may not be what was intended. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from larder.units import format_bytes, format_count
 __all__ = ["CODES", "Caution", "cautions", "readers"]
 
 CODES = {
-    "merged_samples": "objects of one kind become one sample, as `img.v1.jpg` and `img.v2.jpg` do",
-    "uneven_samples": "some samples lack a part that others have",
-    "many_extensions": "there are so many extensions that names seem to have dots of their own",
-    "empty_split": "no sample falls into a split",
-    "unseen_classes": "no sample has a class that `labels.classes` names",
+    "merged_samples": "objects of one kind merge into one sample: `img.v1.jpg`, `img.v2.jpg`",
+    "uneven_samples": "some samples do not have a part that others have",
+    "many_extensions": "there are so many extensions that names probably contain other dots",
+    "empty_split": "a split has no samples",
+    "unseen_classes": "a class in `labels.classes` has no samples",
     "large_samples": "most samples are larger than `shards.bytes`, so each has a shard of its own",
     "few_shards": "a split has fewer shards than readers, or only one",
     "few_samples": "a split has fewer samples than `shards.count_min`, so each has its own shard",
@@ -30,14 +30,14 @@ _NAMES = 3
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """One warning: a code of `CODES`, and a line that says what is so and what to do."""
+    """One warning: a code from `CODES`, and a line that says what is the case and what to do."""
 
     code: str
     message: str
 
 
 def cautions(plan: Plan) -> tuple[Caution, ...]:
-    """Everything that a plan warns of, in the order of `CODES`."""
+    """All warnings of a plan, in the order of `CODES`."""
     settings = plan.source_state.settings
     found = (
         *_merged(plan),
@@ -53,15 +53,15 @@ def cautions(plan: Plan) -> tuple[Caution, ...]:
 
 
 def _printable(message: str) -> str:
-    """Keys are the source's: what is in them must not act on a terminal."""
+    """Keys come from the source and must not affect a terminal."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in message)
 
 
 def readers(template: Mapping[str, Any]) -> int:
-    """How many processes of a trial read shards at once, as far as its template tells.
+    """The number of processes of a trial that read shards at once, according to its template.
 
     ``resources.slots_per_trial`` times ``hyperparameters.workers`` (or ``num_workers``), the loader
-    processes of each slot; 1 for either that is not given, is 0, or is not one whole number.
+    processes per slot; each counts as 1 if it is missing, 0 or not a whole number.
     """
     hyperparameters = _mapping(template.get("hyperparameters"))
     workers = hyperparameters.get("workers", hyperparameters.get("num_workers"))
@@ -91,19 +91,19 @@ def _merged(plan: Plan) -> _Found:
         verb = "has" if merged.samples == 1 else "have"
         yield (
             "merged_samples",
-            f"{count} {verb} several parts of one kind, such as {names}: what a name has before its"
-            " first dot is the sample; rename them if they are samples of their own",
+            f"{count} {verb} several parts of one kind, such as {names}: the name up to the"
+            " first dot is the sample; rename the files if they are separate samples",
         )
 
 
 def _uneven(plan: Plan) -> _Found:
-    """Only where samples have several parts: else they are just of several kinds."""
+    """Only if samples have several parts; otherwise they are just of different kinds."""
     samples, contents = plan.sample_order.samples, plan.sample_order.contents
     lacking = [role for role in contents.roles if role.samples < samples]
     if contents.most_parts > 1 and lacking:
         named = "; ".join(_lack(role, samples) for role in lacking[:_NAMES])
         more = len(lacking) - _NAMES
-        others = f"; and so for {format_count(more, 'other part')}" if more > 0 else ""
+        others = f"; and the same for {format_count(more, 'other part')}" if more > 0 else ""
         yield "uneven_samples", f"{named}{others}"
 
 
@@ -125,7 +125,7 @@ def _many_extensions(plan: Plan) -> _Found:
     if plan.sample_order.contents.other_parts.objects:
         yield (
             "many_extensions",
-            f"more than {MOST_EXTENSIONS:,} different extensions: all that follows the first dot of"
+            f"more than {MOST_EXTENSIONS:,} different extensions: everything after the first dot of"
             " a name is its extension, so names such as 2024.01.02.jpg all belong to sample 2024",
         )
 
@@ -133,7 +133,7 @@ def _many_extensions(plan: Plan) -> _Found:
 def _empty_splits(plan: Plan) -> _Found:
     empty = [name for name, split in plan.sample_order.splits.items() if not split.samples]
     if empty:
-        yield "empty_split", f"no sample falls into {_names(empty)}: check splits"
+        yield "empty_split", f"there are no samples in {_names(empty)}: check splits"
 
 
 def _unseen_classes(settings: Settings, plan: Plan) -> _Found:

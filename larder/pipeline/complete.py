@@ -1,8 +1,8 @@
-"""Whether a version that is handed over again is all there: one listing of each of its prefixes.
+"""Checks that a version that is reused is complete, with one listing of each of its prefixes.
 
-Lengths are compared, contents are not: no object is asked for by itself, but for the segment's
-document and the manifest that has the lengths of the shards. Unfinished work is not listed: of it
-there may be more than of all else.
+Lengths are compared, contents are not: no object is requested individually, except the segment's
+document and the manifest with the lengths of the shards. Unfinished work is not listed: there may
+be more of it than of everything else.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __all__ = ["check_complete"]
 
 
 def check_complete(root: Store, version: VersionDocument) -> None:
-    """Look whether every file of a version is there in its full length.
+    """Check that every file of a version exists with its full length.
 
     Args:
         root: The dataset's root.
-        version: As published.
+        version: The published version.
 
     Raises:
-        DamageError: ``damage.size``, naming the first that is not, and how many there are;
-            ``damage.digest``: the manifest of the shards is not what was published.
+        DamageError: ``damage.size``, with the first damaged file and the number of the others;
+            ``damage.digest``: the manifest of the shards is damaged.
     """
     there = {info.key: info.size_bytes for info in _there(root, version)}
     wanted = dict(_named(version))
@@ -64,7 +64,7 @@ def _there(root: Store, version: VersionDocument) -> Iterator[ObjectInfo]:
 
 
 def _named(version: VersionDocument) -> Iterator[tuple[str, int | None]]:
-    """The files that version.json names, and the documents; of these the length is not known."""
+    """The files that version.json names, and the documents, whose length is not known."""
     yield from ((layout.segment_key(use.id), None) for use in version.segments)
     yield from ((file.path, file.bytes) for file in version.files)
     for parts in version.cache.splits.values() if version.cache else ():
@@ -87,11 +87,11 @@ def _damage(
     found_bytes: int | None,
     wanted_bytes: int | None,
 ) -> DamageError:
-    first = "it is missing"
+    first = "the file is missing"
     if found_bytes is not None and wanted_bytes is not None:
-        first = f"it has {found_bytes:,} bytes, {wanted_bytes:,} were published"
+        first = f"the file has {found_bytes:,} bytes instead of {wanted_bytes:,}"
     others = len(damaged) - 1
-    more = f"; {format_count(others, 'more file')} of this version likewise" if others else ""
+    more = f"; {format_count(others, 'more file')} of this version, too" if others else ""
     documents = [layout.segment_key(use.id) for use in version.segments]
     documents.append(layout.version_key(version.id))
     return DamageError(
@@ -99,5 +99,5 @@ def _damage(
         f"{first}{more}",
         where=object_url(root.url, damaged[0]),
         hint=f"restore it, or delete {' and '.join(documents)} below {root.url} and prepare the"
-        " dataset again: what is missing is made anew",
+        " dataset again, which makes what is missing",
     )

@@ -1,4 +1,4 @@
-"""When a batch leaves receipts: how much work a run that is killed may have to do again."""
+"""When a batch writes receipts: how much work may have to be repeated if a run is killed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["RECEIPT_BYTES", "RECEIPT_SECONDS", "BatchReceipts", "Due"]
 
 RECEIPT_BYTES = 192_000_000
 RECEIPT_SECONDS = 8.0
-"""What may be done without a receipt, by all batches that run at once. With what is under way
-meanwhile that makes 256 MB or ten seconds, but for a single object or shard that takes longer."""
+"""How much all concurrent batches may do without a receipt. With the work in progress, that is at
+most 256 MB or ten seconds, except for a single object or shard that takes longer."""
 
 Item = TypeVar("Item")
 
 
 class Due:
-    """Adds up what was done since the last receipt.
+    """Counts what was done since the last receipt.
 
     Args:
-        concurrent_batches: Batches that run at once and share `RECEIPT_BYTES`.
-        clock: Seconds from any fixed moment; for tests.
+        concurrent_batches: Number of concurrent batches, which share `RECEIPT_BYTES`.
+        clock: Monotonic clock, in seconds; for tests.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class Due:
         self._since_seconds = clock()
 
     def add(self, size_bytes: int) -> None:
-        """So many more bytes are done."""
+        """Add to the bytes that are done."""
         self._bytes += size_bytes
 
     def begin(self) -> None:
-        """Count from now: a receipt was left, or there was nothing to leave one of."""
+        """Start counting: a receipt was written, or nothing has been done yet."""
         self._bytes = 0
         self._since_seconds = self._clock()
 
@@ -55,17 +55,17 @@ class Due:
 
 
 class BatchReceipts(ABC, Generic[Item]):
-    """Notes what one batch finishes.
+    """Records what one batch finishes.
 
-    As a context manager it leaves a receipt of the whole batch when the block ends. Until then it
-    leaves partial ones as they fall due, and one of the rest if the block raises or not all was
-    finished: whatever stops the run, the next one repeats little. Partial receipts of a batch that
-    has a whole one say nothing new.
+    As a context manager, it writes a receipt for the whole batch when the block ends. Until then it
+    writes partial receipts when they are due, and one for the rest if the block raises an error or
+    not everything was finished: whatever stops the run, the next one repeats little. Partial
+    receipts are redundant once the batch has a complete one.
 
     Args:
-        count: How many items the batch has.
-        concurrent_batches: Batches that run at once.
-        clock: Seconds from any fixed moment; for tests.
+        count: Number of items in the batch.
+        concurrent_batches: Number of concurrent batches.
+        clock: Monotonic clock, in seconds; for tests.
     """
 
     def __init__(
@@ -82,17 +82,17 @@ class BatchReceipts(ABC, Generic[Item]):
         self._noted = 0
 
     def carry(self, items: Iterable[Item]) -> None:
-        """Take over what an earlier try at this batch finished and left receipts of.
+        """Adopt what an earlier attempt at this batch finished and wrote receipts for.
 
-        Before anything else is noted.
+        Call it before anything else is recorded.
         """
         self._items.extend(items)
         self._noted = len(self._items)
 
     def leave_if_due(self) -> None:
-        """Leave a partial receipt if enough was finished, or some of it long enough ago.
+        """Write a partial receipt if enough was finished, or some of it long enough ago.
 
-        Not once everything is: the receipt of the whole batch comes next.
+        Does nothing once everything is finished: the receipt for the whole batch comes next.
         """
         with self._lock:
             if len(self._items) in (self._noted, self._count) or not self._due.now:
@@ -110,9 +110,10 @@ class BatchReceipts(ABC, Generic[Item]):
 
     @abstractmethod
     def _leave(self, items: Sequence[Item], first: int | None) -> None:
-        """Write a receipt: of all items, or a partial one of those from the ``first`` on."""
+        """Write a receipt for all items, or a partial one for those from ``first`` on."""
 
     def __enter__(self) -> Self:
+        """Return the receipts themselves."""
         return self
 
     def __exit__(
@@ -121,8 +122,9 @@ class BatchReceipts(ABC, Generic[Item]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Write the receipt of the batch, or a partial one of what was finished."""
         if error is not None:
-            with suppress(LarderError):  # the first error is the one to see
+            with suppress(LarderError):  # the first error is the relevant one
                 self._leave_partial()
         elif len(self._items) < self._count:
             self._leave_partial()

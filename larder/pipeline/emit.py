@@ -1,4 +1,4 @@
-"""The emit step: the experiment config of a version, written where its bytes differ."""
+"""The emit step: writes the experiment config of a version, if its bytes differ."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def location(settings: Settings, version: str) -> str:
 
 
 def version_info(settings: Settings, version: VersionDocument, delivery: Advice) -> VersionInfo:
-    """What a config needs to know of a version."""
+    """What a config needs to know about a version."""
     cache = version.cache
     return VersionInfo(
         dataset=version.dataset,
@@ -58,10 +58,10 @@ def _render(settings: Settings, facts: VersionInfo) -> tuple[ConfigFile, ...]:
 
 
 def check_configs(plan: Plan) -> None:
-    """Render the configs before there is a version, so that a bad template costs nothing.
+    """Render the configs before there is a version, so that mistakes in the template cost nothing.
 
     Raises:
-        ConfigError: What `emit_configs` would raise after the work was done.
+        ConfigError: What `emit_configs` would raise after the work is done.
     """
     settings = plan.source_state.settings
     _check_output(settings.output)
@@ -93,12 +93,12 @@ def emit_configs(
 
     Args:
         settings: The run.
-        version: What the configs point at.
+        version: The version that the configs point to.
         delivery: How training reaches it.
         progress: Reports progress of stage ``emit``.
 
     Raises:
-        ConfigError: The template or the result breaks a rule, or the output directory is none.
+        ConfigError: The template or the result breaks a rule, or the output is not a directory.
         StoreError: The output directory cannot be written, or is full.
     """
     _check_output(settings.output)
@@ -116,7 +116,7 @@ def pending_configs(
     """The configs of a version that `emit_configs` would write. Writes nothing.
 
     Raises:
-        ConfigError: As `emit_configs` raises it.
+        ConfigError: See `emit_configs`.
         StoreError: The output directory cannot be read.
     """
     _check_output(settings.output)

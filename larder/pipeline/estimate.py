@@ -1,4 +1,4 @@
-"""How long a run will take, roughly, from how much there is to do. Pure."""
+"""A rough estimate of the duration of a run, from the amount of work. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["estimate_seconds"]
 
 
 class Pace(NamedTuple):
-    """What one machine does in a second."""
+    """How much one machine does per second."""
 
     bytes: float
     copied_objects: float
@@ -23,11 +23,11 @@ DIRECTORIES = Pace(150e6, 3_000, 10_000)
 BUCKETS = Pace(100e6, 1_000, 2_000)
 CHECKED_BYTES = 60e6
 DECODED_BYTES = 25e6
-"""The last two: bytes of JPEGs a second that are decoded to check them, and to be kept as arrays.
+"""The last two: bytes of JPEGs per second that are decoded to be checked, and to be kept as arrays.
 
-Measured on two cores, from directory to directory and between buckets of one server beside it,
-with files of 1 kB to 110 kB: runs took 0.6 to 1.5 times the estimate, and up to three times on a
-machine that was busy with other work.
+Measured on two cores, from directory to directory and between buckets of a server on the same
+machine, with files of 1 kB to 110 kB: runs took 0.6 to 1.5 times the estimate, and up to three
+times on a busy machine.
 """
 
 
@@ -45,10 +45,10 @@ def estimate_seconds(
     Args:
         dataset: As configured.
         cluster: As configured.
-        objects: What becomes parts of samples.
-        images: Those of them that are images.
-        copied: What is copied to the mirror.
-        shards: What is written.
+        objects: The objects that become parts of samples.
+        images: Those that are images.
+        copied: Those that are copied to the mirror.
+        shards: The shards that are written.
     """
     directories = all(
         parse_url(url).is_directory for url in (dataset.source.url, cluster.storage.url)

@@ -18,7 +18,7 @@ __all__ = ["InlineRunner", "plan", "prepare", "workers"]
 
 
 def workers(settings: Settings) -> int:
-    """Batches that run at once: ``runner.workers``, or one per core, as far as memory allows.
+    """Number of concurrent batches: ``runner.workers``, or one per core, as far as memory allows.
 
     See `larder.limits.batches_at_once`.
     """
@@ -31,8 +31,8 @@ class InlineRunner:
     """Runs steps in this process, batches in a few threads.
 
     Args:
-        count: Batches that run at once, at most.
-        progress: Who listens.
+        count: Maximum number of concurrent batches.
+        progress: Receives the progress of the stages.
         stop: Stops the steps between two objects once it is set.
     """
 
@@ -45,7 +45,7 @@ class InlineRunner:
 
     @property
     def progress(self) -> Progress:
-        """Who listens to the stages."""
+        """Receives the progress of the stages."""
         return CancellableProgress(self.times, self._stop)
 
     def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
@@ -55,8 +55,8 @@ class InlineRunner:
     def map(self, step: Callable[..., Any], job: Job, batches: Sequence[Any]) -> list[Any]:
         """The results of a step for each batch.
 
-        The first error, or an interrupt, cancels those not yet begun; those under way stop after
-        the objects that they are at, and are waited for.
+        The first error, or an interrupt, cancels batches that have not started; the others stop
+        after their current objects, and are waited for.
         """
         concurrent_batches = max(1, min(self._workers, len(batches)))
         stop = threading.Event()
@@ -87,6 +87,6 @@ def prepare(settings: Settings, progress: Progress | None = None) -> dict[str, A
 
 
 def plan(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
-    """The document of what `prepare` would do. Writes nothing but private temporary files."""
+    """The document of what `prepare` would do. Writes only private temporary files."""
     runner = InlineRunner(workers(settings), StageTimes(progress))
     return compose(settings, runner, plan_only=True)

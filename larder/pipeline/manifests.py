@@ -1,7 +1,7 @@
-"""Manifests of the dataset's store, read by reference.
+"""Manifests in the dataset's store, read by reference.
 
-In a directory they are read where they are. From an object store they are fetched to the local
-disk, where the last few stay, as one batch after the other reads the same ones.
+In a directory they are read in place. From an object store they are downloaded to the local disk,
+where the most recent ones are kept, because successive batches read the same ones.
 """
 
 from __future__ import annotations
@@ -31,42 +31,42 @@ from larder.versions.publish import own_file_errors
 __all__ = ["KEPT", "Manifests", "fetched", "forget", "read_ref"]
 
 KEPT = 8
-"""Manifests that nobody reads at the moment and that stay on the disk."""
+"""Maximum number of manifests kept on the disk while nothing reads them."""
 
 
 class _Entry:
-    """One manifest: where it is once it is verified, and how many read it."""
+    """One manifest: where it is after it was verified, and the number of its readers."""
 
     def __init__(self) -> None:
         self.filling = threading.Lock()
         self.users = 0
         self.own: Path | None = None
-        """The copy on the local disk, of an object store's."""
+        """The copy on the local disk, for an object store."""
         self.verified_etag = ""
-        """Of the file that was verified, in a directory."""
+        """The etag of the verified file, for a directory."""
 
 
 class Manifests:
-    """The manifests that a process has at hand. All methods may be called from many threads.
+    """The manifests that a process has on its disk. All methods may be called from many threads.
 
     Args:
-        kept: How many stay on the disk while nobody reads them.
+        kept: Maximum number kept on the disk while nothing reads them.
     """
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
-        # Reentrant: a reader that is collected as garbage leaves in whatever thread that happens.
+        # Reentrant: a reader may be garbage-collected, and so closed, in any thread.
         self._lock = threading.RLock()
         self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
         self._folder: Path | None = None
 
     @contextmanager
     def fetched(self, store: Store, ref: ManifestRef) -> Iterator[Path]:
-        """A manifest as a local file, which stays for the length of a ``with`` block.
+        """A manifest as a local file, which exists for the duration of a ``with`` block.
 
         Raises:
-            DamageError: ``damage.digest``: its bytes are not those that the reference names.
-            NotFoundError: It is gone.
+            DamageError: ``damage.digest``: its bytes do not match the reference.
+            NotFoundError: It does not exist any more.
             StoreError: ``store.full``: no space is left on the local disk.
         """
         name = object_url(store.url, ref.key), ref.sha256
@@ -79,12 +79,12 @@ class Manifests:
             self._leave(name)
 
     def forget(self) -> None:
-        """Let go of all that nobody reads, as if the process had begun anew."""
+        """Drop all manifests that nothing reads, as in a new process."""
         with self._lock:
             self._let_go(0)
 
     def _let_go(self, kept: int) -> None:
-        """All but the ``kept`` that were read last."""
+        """Drop all but the ``kept`` most recently read."""
         idle = [name for name, entry in list(self._entries.items()) if not entry.users]
         for name in idle[: max(0, len(idle) - kept)]:
             entry = self._entries.pop(name, None)
@@ -110,7 +110,7 @@ class Manifests:
         with own_file_errors():
             etag = store.head(ref.key).etag
         if etag != entry.verified_etag:
-            # Not on the condition of that etag: another run may put the same bytes there now.
+            # Without a condition on the etag: another run may write the same bytes there.
             entry.verified_etag = _verify(store, ref)
         return local_path(store, ref.key)
 
@@ -136,7 +136,7 @@ class Manifests:
 
 
 def _verify(store: Store, ref: ManifestRef, copy: BinaryIO | None = None) -> str:
-    """Hold the bytes of a manifest against its reference; they go into ``copy`` too.
+    """Compare the bytes of a manifest with its reference, and write them to ``copy``.
 
     Returns:
         The etag of the object that was read.
@@ -149,7 +149,7 @@ def _verify(store: Store, ref: ManifestRef, copy: BinaryIO | None = None) -> str
                 copy.write(buffer)
     if hasher.hexdigest() != ref.sha256:
         where = object_url(store.url, ref.key)
-        message = "not the bytes that were written"
+        message = "the bytes do not match the digest"
         raise DamageError("damage.digest", message, where=where, hint=MAKE_ANEW)
     return reader.info.etag
 
@@ -165,7 +165,7 @@ def fetched(store: Store, ref: ManifestRef) -> Iterator[Path]:
 
 
 def forget() -> None:
-    """Let go of all manifests that nobody reads; see `Manifests.forget`."""
+    """Drop all manifests that nothing reads; see `Manifests.forget`."""
     _manifests.forget()
 
 
@@ -182,7 +182,7 @@ def read_ref(
 
     Raises:
         DamageError: ``damage.digest`` or ``damage.manifest``.
-        NotFoundError: It is gone.
+        NotFoundError: It does not exist any more.
         StoreError: ``store.full``: no space is left on the local disk.
     """
     with fetched(store, ref) as path:

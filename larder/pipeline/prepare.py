@@ -1,4 +1,4 @@
-"""The composition: what a run does, in order, whoever runs the steps.
+"""The composition: the steps of a run, in order, for every runner.
 
 ::
 
@@ -26,7 +26,7 @@ from larder.versions.documents import VersionDocument
 __all__ = ["Execute", "execute", "prepare"]
 
 Execute = Callable[[Plan, Job], dict[str, Any]]
-"""Does what was planned and begun, and returns the JSON document of the run."""
+"""Executes a plan for which a job was begun, and returns the JSON document of the run."""
 
 
 def prepare(
@@ -36,19 +36,19 @@ def prepare(
     plan_only: bool = False,
     execute_with: Execute | None = None,
 ) -> dict[str, Any]:
-    """Prepare a dataset: hand over the version that its inputs led to before, or build one.
+    """Prepare a dataset: reuse the version that these inputs led to before, or build one.
 
     Args:
         settings: The run.
         runner: Runs the steps.
-        plan_only: Say what would be done; nothing is written but private temporary files.
-        execute_with: Instead of `execute` with ``runner``.
+        plan_only: Only return the plan; writes only private temporary files.
+        execute_with: Replaces `execute` with ``runner``.
 
     Returns:
         The JSON document of the run, or of its plan.
 
     Raises:
-        LarderError: Whatever kept it from being done; nothing is half published.
+        LarderError: Any failure; nothing is published in part.
     """
     with scratch() as folder:
         found = runner.run(inspect_source, settings, folder)
@@ -62,16 +62,16 @@ def prepare(
 
 
 def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
-    """Do what a plan says.
+    """Execute a plan.
 
     Args:
-        plan: What is to be done.
-        job: The run that was begun with it.
+        plan: The plan.
+        job: The job that was begun for it.
         runner: Runs the steps.
 
     Raises:
         FatalError: ``run.interrupted``: the steps were asked to stop.
-        LarderError: Whatever else kept it from being done; nothing is half published.
+        LarderError: Any other failure; nothing is published in part.
     """
     built = build(job, runner)
     settings = plan.source_state.settings
@@ -82,7 +82,7 @@ def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
 def _reuse(
     found: SourceState, version: VersionDocument, runner: Runner, *, plan_only: bool
 ) -> dict[str, Any]:
-    """Hand over a version that these inputs led to before; writes only what differs."""
+    """Reuse the version that these inputs led to before; writes only what differs."""
     settings = found.settings
     delivery = settings.advise()
     if plan_only:

@@ -1,4 +1,4 @@
-"""What a plan is refused for: what it knows to fail is not begun."""
+"""Refuses plans that would fail, before anything is done."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["check_plan", "checked_plan"]
 
 
 def checked_plan(found: SourceState, folder: Path, *, progress: Progress) -> Plan:
-    """Plan a run, and refuse what must not be done before any of it is done.
+    """Plan a run, and refuse a plan that must not be executed.
 
     Args:
         found: The state of the source.
@@ -35,12 +35,12 @@ def checked_plan(found: SourceState, folder: Path, *, progress: Progress) -> Pla
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse a plan that must not be carried out.
+    """Refuse a plan that must not be executed.
 
     Raises:
-        RefusedError: ``config.bad_key``: keys that no sample, or not the storage, can have;
-            ``cache.schema``: samples that the cache cannot hold; ``sample.empty``: images of no
-            bytes. With all of them.
+        RefusedError: ``config.bad_key``: keys that no sample can have, or that the storage cannot
+            hold; ``cache.schema``: samples that the cache cannot hold; ``sample.empty``: images of
+            zero bytes. It lists all of them.
         ConfigError: ``config.empty_source`` or ``config.cost_limit``.
     """
     sample_order, dataset = plan.sample_order, plan.source_state.dataset
@@ -54,27 +54,27 @@ def check_plan(plan: Plan) -> None:
         _check_empty(sample_order.contents.empty_images)
     if not sample_order.samples:
         objects = format_count(plan.source_state.inventory.objects, "object")
-        message = f"no sample: {objects}, all of them folder markers, label files or bad keys"
+        message = f"no samples: {objects}, all of them folder markers, label files or bad keys"
         hint = "check source.url, source.include and source.exclude"
         raise ConfigError("config.empty_source", message, where=dataset.source.url, hint=hint)
     limit = plan.source_state.cluster.copy_.max_cost_usd
     if limit is not None and plan.cost.total_usd > limit:
         message = (
             f"an estimated {plan.cost.total_usd:,.2f} USD for "
-            f"{format_bytes(_read_bytes(plan))}; {limit:,.2f} USD is the limit"
+            f"{format_bytes(_read_bytes(plan))}; the limit is {limit:,.2f} USD"
         )
-        hint = "raise max_cost_usd, or take less with source.include"
+        hint = "raise max_cost_usd, or select less with source.include"
         raise ConfigError("config.cost_limit", message, where="cluster.copy", hint=hint)
 
 
 def _bad_keys(failures: tuple[Failure, ...], count: int) -> RefusedError:
-    message = f"{format_count(count, 'key')} that WebDataset's readers skip or merge"
+    message = f"{format_count(count, 'key')} that WebDataset readers skip or merge"
     hint = "rename or exclude them, or set on_bad_key: skip"
     return _refused("config.bad_key", f"{message}: {failures[0].message}", hint, failures, count)
 
 
 def _unfit_keys(failures: tuple[Failure, ...], count: int) -> RefusedError:
-    message = f"{format_count(count, 'key')} that the storage cannot have: {failures[0].message}"
+    message = f"{format_count(count, 'key')} that the storage cannot hold: {failures[0].message}"
     hint = "rename or exclude them, shorten storage.url, or set mirror: false"
     return _refused("config.bad_key", message, hint, failures, count)
 
@@ -82,7 +82,7 @@ def _unfit_keys(failures: tuple[Failure, ...], count: int) -> RefusedError:
 def _check_clashes(clashing: Found) -> None:
     if clashing.samples:
         failures = tuple(
-            Failure(key, "cache.schema", f"its parts {' and '.join(exts)} would be one image")
+            Failure(key, "cache.schema", f"its parts {' and '.join(exts)} would become one image")
             for key, exts in clashing.examples
         )
         count = format_count(clashing.samples, "sample")
@@ -94,9 +94,9 @@ def _check_clashes(clashing: Found) -> None:
 def _check_empty(empty: Found) -> None:
     if empty.samples:
         failures = tuple(
-            Failure(key, "sample.empty", "an image of no bytes") for key, _ in empty.examples
+            Failure(key, "sample.empty", "an image of zero bytes") for key, _ in empty.examples
         )
-        message = f"{format_count(empty.samples, 'image')} of no bytes"
+        message = f"{format_count(empty.samples, 'image')} of zero bytes"
         hint = "restore or exclude them, or set on_bad_sample: skip"
         raise _refused("sample.empty", message, hint, failures, empty.samples)
 

@@ -1,4 +1,4 @@
-"""The JSON documents of a plan and of a run: what users and other programs read."""
+"""The JSON documents of a plan and of a run, for users and other programs."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What one run did, beside the version that it led to.
+    """What one run did, apart from the version.
 
     Attributes:
         status: ``built`` or ``reused``.
         inputs: The inputs digest.
-        objects: Objects at the source.
+        objects: Objects in the source.
         copied: Objects copied by this run.
-        new_segments: Segments that this run made: 0 or 1.
-        reused_shards: Shards of this segment that an earlier run had finished.
+        new_segments: Number of segments made by this run: 0 or 1.
+        reused_shards: Shards of the segment that an earlier run had finished.
         skipped: Keys and samples left out because the dataset file says ``skip``.
-        failures: Those of them that are known by name.
+        failures: Those that are known by name.
         seconds: Wall time of the run.
-        stages: What each stage took and did; see `larder.progress.TimedProgress.stages`.
+        stages: Time and counts of each stage; see `larder.progress.TimedProgress.stages`.
     """
 
     status: str
@@ -66,7 +66,7 @@ def reused_document(
     configs: Sequence[Written],
     times: TimedProgress,
 ) -> dict[str, Any]:
-    """The JSON document of a run that found everything done."""
+    """The JSON document of a run that had nothing to do."""
     done = Done(
         status="reused",
         inputs=found.inputs,
@@ -85,9 +85,9 @@ def reused_document(
 def built_document(
     plan: Plan, built: Built, configs: Sequence[Written], times: TimedProgress
 ) -> dict[str, Any]:
-    """The JSON document of a run that built a version, or found it by planning.
+    """The JSON document of a run that built a version, or found it after planning.
 
-    ``warnings``, the last field, are those of the plan; only a version that was built has them.
+    ``warnings``, the last field, are those of the plan; they exist only if a version was built.
     """
     bad_keys = plan.sample_order.bad_keys
     done = Done(

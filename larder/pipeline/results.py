@@ -1,4 +1,4 @@
-"""What a run and its steps hand back: small values that say what was done and what failed."""
+"""The results of a run and its steps: small values that say what was done and what failed."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from larder.errors import ConfigError, Failure, FatalError, printable
 __all__ = ["BatchReport", "RefusedError", "RunError", "Totals", "merge_reports"]
 
 SHOWN_FAILURES = 1000
-"""How many failures are kept by name; the rest are counted."""
+"""Maximum number of failures kept by name; the rest are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """So many objects (or samples, shards, records) and their bytes."""
+    """A number of objects (or samples, shards, records) and their bytes."""
 
     count: int = 0
     bytes: int = 0
 
     def __add__(self, other: Totals) -> Totals:
+        """The sum of both counts and both numbers of bytes."""
         return Totals(self.count + other.count, self.bytes + other.bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What became of one batch, or of several together.
+    """The result of one batch, or of several together.
 
     Attributes:
         done: Objects copied, or shards written.
-        failures: The first `SHOWN_FAILURES` objects or samples that could not be handled.
-        failed: How many there were.
+        failures: The first `SHOWN_FAILURES` objects or samples that failed.
+        failed: The number of objects or samples that failed.
     """
 
     done: Totals = field(default_factory=Totals)
@@ -40,7 +41,7 @@ class BatchReport:
 
 
 def merge_reports(reports: Iterable[BatchReport]) -> BatchReport:
-    """All reports as one."""
+    """Merge reports into one."""
     done, failed, failures = Totals(), 0, list[Failure]()
     for report in reports:
         done += report.done
@@ -50,10 +51,10 @@ def merge_reports(reports: Iterable[BatchReport]) -> BatchReport:
 
 
 class RefusedError(ConfigError):
-    """Objects or samples for which the plan is refused.
+    """Objects or samples because of which the plan is refused.
 
     Attributes:
-        report: Those objects or samples, by name as far as they were kept.
+        report: These objects or samples; the first ones by name.
     """
 
     def __init__(self, code: str, message: str, hint: str, report: BatchReport) -> None:
@@ -61,11 +62,12 @@ class RefusedError(ConfigError):
         self.report = report
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Pickle all fields, which a task run may send to another process."""
         return (RefusedError, (self.code, self.message, self.hint, self.report))
 
 
 class RunError(FatalError):
-    """Some objects could not be handled, so nothing was published.
+    """Some objects failed, so nothing was published.
 
     Attributes:
         report: What was done, and which objects failed.
@@ -74,22 +76,23 @@ class RunError(FatalError):
     def __init__(self, stage: str, report: BatchReport) -> None:
         first = report.failures[0]
         message = f"{report.failed} failed in {stage}, the first: {_without_hint(first)}"
-        hint = "nothing was published; fix or exclude them and run again to carry on"
+        hint = "nothing was published; fix or exclude them, then run again to continue"
         super().__init__("run.failed", message, hint=hint)
         self.stage = stage
         self.report = report
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the stage and the report."""
         return (RunError, (self.stage, self.report))
 
     @staticmethod
     def unless_clean(stage: str, report: BatchReport) -> None:
-        """Raise if anything failed."""
+        """Raise an error if anything failed."""
         if report.failed:
             raise RunError(stage, report)
 
 
 def _without_hint(failure: Failure) -> str:
-    """What failed, without what to do about it: the run's error has a hint of its own."""
+    """The failure without its hint: the run's error has its own."""
     message, _, _ = failure.line.rpartition("; ")
     return message if printable(failure.key) in message else failure.line

@@ -1,4 +1,4 @@
-"""What a run is asked to do: dataset, cluster, template and where configs go."""
+"""The settings of a run: dataset, cluster, template and output directory."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Settings:
     """Everything that the user's files and flags say.
 
     Attributes:
-        dataset: With an absolute source URL.
-        cluster: With an absolute local URL.
-        template: The experiment template, as it stands.
+        dataset: The dataset, with an absolute source URL.
+        cluster: The cluster, with an absolute storage URL.
+        template: The experiment template, unchanged.
         template_name: Its file name in configs/experiments.
         output: Absolute directory that the configs are written to.
     """
@@ -46,7 +46,8 @@ class Settings:
         """How training will reach the data, and why.
 
         Raises:
-            ConfigError: ``config.invalid_value``: what the dataset file asks for is impossible.
+            ConfigError: ``config.invalid_value``: the storage does not allow the requested
+            delivery.
         """
         return choose(self.dataset.experiment.delivery, self.cluster.storage.url)
 
@@ -65,14 +66,15 @@ def load_settings(
     Args:
         dataset: Name of a file in ``config_dir/datasets``.
         cluster: Name of a file in ``config_dir/clusters``.
-        config_dir: The directory of all configuration.
-        settings: ``key.path=value`` pairs that override it.
-        output: Where configs go; ``out/CLUSTER/DATASET`` below the current directory by default.
-        environ: Instead of the process's environment.
+        config_dir: The directory with all configuration files.
+        settings: ``key.path=value`` pairs that override fields.
+        output: Where configs are written; ``out/CLUSTER/DATASET`` below the current directory by
+            default.
+        environ: Replaces the process's environment.
 
     Raises:
-        ConfigError: Anything that is wrong with the files or the pairs; where that are several
-            mistakes, a `ProblemsError` with all of them.
+        ConfigError: Any mistake in the files or the pairs; if there are several, a `ProblemsError`
+            with all of them.
     """
     config_dir = directory(config_dir, "--config-dir")
     output = directory(output, "--output") if output else None
@@ -98,7 +100,7 @@ def _load_both(
     settings: Sequence[str],
     environ: Mapping[str, str],
 ) -> tuple[Dataset, Cluster]:
-    """Both files; whatever is wrong with either is named at once."""
+    """Load both files, and report the mistakes of both."""
     try:
         described = load_dataset(config_dir, dataset, settings, environ, formats=FORMATS)
     except ConfigError as error:
@@ -111,11 +113,11 @@ def _load_both(
 
 
 def _both(error: ConfigError, other: ConfigError) -> ConfigError:
-    """The mistakes of both files; those of what both take, such as --set, once."""
+    """The mistakes of both files; those in what both use, such as --set, only once."""
     problems = {_same(each): each for each in ProblemsError.of(error)}
     problems |= {_same(each): each for each in ProblemsError.of(other)}
     if error.code == other.code == "config.unreadable":
-        return error  # there is no such directory
+        return error  # the directory does not exist
     codes = {each.code for each in problems.values()}
     message = ""
     if codes == {"config.missing_variable"} and error.where != other.where:
@@ -130,8 +132,8 @@ def _same(error: ConfigError) -> tuple[str, str, str]:
 def _located(location: L, environ: Mapping[str, str], key: str) -> L:
     """A path made absolute; a bucket with the endpoint that the AWS chain would choose.
 
-    So two ways of naming one server are seen to be one, and a server that is not AWS's own is not
-    priced as if it were.
+    So two ways to name a server are recognised as the same, and a server other than AWS is not
+    priced like AWS.
     """
     try:
         url = resolve_url(location.url, Path.cwd())
@@ -147,6 +149,6 @@ def _located(location: L, environ: Mapping[str, str], key: str) -> L:
 
 
 def _with(model: M, **changes: Any) -> M:
-    """A model with other values, which are checked as those of a file are."""
+    """A model with other values, which are validated like those of a file."""
     fields = {name: getattr(model, name) for name in type(model).model_fields}
     return type(model).model_validate(fields | changes)

@@ -1,9 +1,9 @@
-"""Which shards of a segment stand already: those of a receipt whose objects are what it says.
+"""Finds the shards of a segment that are already finished: those whose objects match a receipt.
 
-An object whose length and etag are those of the receipt is taken for it. One whose etag differs was
-written to, copied or restored since: it is read and held against the receipt's sha256. On a file
-system an etag is made of time, size and inode, so that what changes a file and puts all three back
-is not seen here (as rsync would not see it); on S3 it cannot be.
+An object whose length and etag match the receipt is accepted. If its etag differs, it was written
+to, copied or restored since: it is read and compared with the receipt's sha256. On a file system,
+an etag consists of time, size and inode, so a change that restores all three is not detected here
+(as rsync would not detect it); on S3 this cannot happen.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _Doubtful = tuple[Receipt, Shard, Sequence[ObjectInfo]]
 def standing_shards(
     root: Store, segment: str, wanted: Collection[_Name], progress: Progress
 ) -> dict[_Name, int]:
-    """Bytes of the shards that need not be made again; 0 for one that no sample was left for.
+    """Bytes of the finished shards; 0 for a shard whose samples were all left out.
 
-    A receipt whose shards were read and found to be right gets their new etags, so that they are
-    not read again.
+    If shards were read and found to be correct, their receipt gets their new etags, so that they
+    are not read again.
 
     Args:
         root: The dataset's root.
         segment: ID of the segment.
-        wanted: The shards of the plan. Once all of them stand, no further receipt is read.
+        wanted: The shards of the plan. When all of them are found, no further receipts are read.
         progress: Reports progress of stage ``compare``, if there is anything to read.
 
     Raises:
-        DamageError: A receipt cannot be trusted.
-        StoreError: The storage refuses.
+        DamageError: A receipt is damaged.
+        StoreError: The storage refuses access.
     """
     prefix = layout.shards_prefix(segment)
     infos = {info.key.removeprefix(prefix): info for info in listed(root, prefix)}
@@ -73,7 +73,7 @@ def standing_shards(
 
 
 def is_noted(shard: Shard, find: Callable[[str], ObjectInfo | None]) -> bool:
-    """Whether the objects of a shard are those of its receipt; none if it has no files.
+    """Whether the objects of a shard match its receipt; true if it has no files.
 
     Args:
         shard: A shard of a receipt.
@@ -89,7 +89,7 @@ def is_noted(shard: Shard, find: Callable[[str], ObjectInfo | None]) -> bool:
 
 
 def _of_the_same_size(shard: Shard, infos: Mapping[str, ObjectInfo]) -> list[ObjectInfo]:
-    """The objects of a shard's files, if all have the right length; otherwise none."""
+    """The objects of a shard's files, if all have the right length; otherwise empty."""
     found = (infos.get(f"{shard.split}/{file.name}") for file in shard.files)
     right = [
         info
@@ -121,7 +121,7 @@ def _verified(root: Store, unsure: Sequence[_Doubtful], progress: Progress) -> l
 
 
 def has_sha256(store: Store, info: ObjectInfo, sha256: str) -> bool:
-    """Whether the content of an object has that digest; no if it cannot be read, or changes."""
+    """Whether the content of an object has a digest; false if it cannot be read, or changes."""
     hasher = hashlib.sha256()
     try:
         with store.open(info.key, if_match=info.etag) as reader:

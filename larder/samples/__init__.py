@@ -1,1 +1,1 @@
-"""What a sample is: grouping, splits, labels, and the order in which they are written."""
+"""Samples: grouping, splits, labels, and the order in which they are written."""

@@ -1,4 +1,4 @@
-"""The classes of a dataset: collected as they occur, numbered when all have been seen."""
+"""The classes of a dataset: collected as they occur, numbered when all are known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """What the codes of a `ClassTable` turned out to mean.
+    """The meaning of the codes of a `ClassTable`.
 
     Attributes:
         classes: The classes in the order of their numbers.
@@ -33,7 +33,7 @@ class Numbering:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A class as some sample was the first to name it; ``file`` is empty if its folder did."""
+    """The first occurrence of a class; ``file`` is empty if it comes from a folder."""
 
     text: str
     file: str
@@ -41,20 +41,20 @@ class _Seen:
 
 
 class ClassTable:
-    """Gives out a code for every class that occurs, until `number` says what they mean.
+    """Assigns a code to every class that occurs; `number` then gives their meaning.
 
-    Classes are those that are pinned, or else all names that occur, sorted by their UTF-8. A
-    whole number in a label file is the class of that name if there is one. Otherwise it is a place
-    in the classes, from 0, unless every class is itself a whole number. If label files hold
-    nothing but whole numbers and no folder names a class, then they are the names of the classes.
+    The classes are the pinned ones, or else all names that occur, sorted by their UTF-8 bytes. A
+    whole number in a label file is the class with that name, if there is one. Otherwise it is an
+    index into the classes, from 0, unless every class is itself a whole number. If label files
+    contain only whole numbers and no folder names a class, these are the names of the classes.
 
-    Memory is that of the classes that occur.
+    Memory is proportional to the number of classes.
 
     Args:
         pinned: ``labels.classes``: the classes in order, or None.
 
     Raises:
-        ConfigError: ``config.label``: a class is pinned twice.
+        ConfigError: ``config.label``: a duplicate pinned class.
     """
 
     def __init__(self, pinned: Sequence[str] | None) -> None:
@@ -63,15 +63,15 @@ class ClassTable:
         self._seen: list[_Seen] = []
         twice = next((name for name, count in Counter(pinned or ()).items() if count > 1), None)
         if twice is not None:
-            raise ConfigError("config.label", f"{twice!r} is named twice", where="labels.classes")
+            raise ConfigError("config.label", f"duplicate class {twice!r}", where="labels.classes")
 
     def code(self, text: str, *, sample_key: str, file: str = "") -> int:
         """The code of a class.
 
         Args:
-            text: Its name; in a label file perhaps its number.
+            text: Its name; in a label file possibly its number.
             sample_key: The sample that has it, for messages.
-            file: Key of the label file that says so; empty for the sample's folder.
+            file: Key of the label file; empty if the class is the sample's folder.
         """
         number = bool(file) and _WHOLE_NUMBER.fullmatch(text) is not None
         code = self._codes.setdefault((text, number), len(self._seen))
@@ -83,8 +83,8 @@ class ClassTable:
         """Number the classes.
 
         Raises:
-            ConfigError: ``config.label``: a class that is not among those pinned, or a number
-                beyond the classes.
+            ConfigError: ``config.label``: a class that is not pinned, or a number that is too
+            large.
         """
         classes = self._classes()
         places = {name: place for place, name in enumerate(classes)}

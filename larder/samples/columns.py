@@ -8,9 +8,9 @@ __all__ = ["column_texts"]
 
 
 def column_texts(column: pa.Array) -> list[str]:
-    """The texts of a column without nulls.
+    """The strings of a column without nulls.
 
-    By way of numpy: ``to_pylist`` makes an Arrow scalar of every value, ten times as slow.
+    Through numpy: ``to_pylist`` creates an Arrow scalar for every value and is ten times slower.
     """
     texts: list[str] = column.to_numpy(zero_copy_only=False).tolist()
     return texts

@@ -1,8 +1,8 @@
-"""What the samples of a dataset are made of: counted for the plan as they pass.
+"""Statistics of the samples of a dataset, for the plan.
 
-Two oddities are looked for. Objects *merge* where one sample has several of one kind, such as
-``img.v1.jpg`` and ``img.v2.jpg``: often they were meant to be two samples. They *clash* where they
-would have one role, such as ``img.jpg`` and ``img.png``: a cache of decoded records cannot hold
+Two anomalies are detected. Objects *merge* if one sample has several of the same kind, such as
+``img.v1.jpg`` and ``img.v2.jpg``: they were probably meant to be two samples. They *clash* if they
+have the same role, such as ``img.jpg`` and ``img.png``: a cache of decoded records cannot hold
 both.
 """
 
@@ -22,7 +22,7 @@ from larder.samples.images import Role, role
 __all__ = ["MOST_EXTENSIONS", "Contents", "ContentsTally", "Found", "PartCount", "RoleCount"]
 
 MOST_EXTENSIONS = 1_000
-"""Extensions that are told apart; the parts of all others are counted together."""
+"""Maximum number of extensions; the parts of all others are counted together."""
 
 _EXAMPLES = 3
 _SHOWN_CLASHES = 1_000
@@ -41,7 +41,7 @@ class PartCount:
 
 @dataclass(frozen=True, slots=True)
 class RoleCount:
-    """Samples that have a part of one role, and the extensions that it has there."""
+    """The samples with a part of one role, and its extensions."""
 
     exts: tuple[str, ...]
     samples: int
@@ -49,7 +49,7 @@ class RoleCount:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Samples that are odd in some way: how many, and the first with the parts in question."""
+    """Samples with an anomaly: their number, and the first ones with the parts concerned."""
 
     samples: int = 0
     examples: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -57,16 +57,16 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What the samples are made of.
+    """Statistics of the samples.
 
     Attributes:
         parts: By extension, the most frequent first; at most `MOST_EXTENSIONS`.
         other_parts: The parts of all other extensions.
         roles: Samples by role, the most frequent first; none if there are other extensions.
-        most_parts: Parts of the sample that has the most.
+        most_parts: Maximum number of parts of a sample.
         merged: Samples with several parts of one kind.
         clashing: Samples with several parts of one role; up to 1,000 of them by name.
-        empty_images: Images of no bytes: objects, up to 1,000 of them by their keys.
+        empty_images: Images of zero bytes: objects, up to 1,000 of them by their keys.
     """
 
     parts: tuple[PartCount, ...] = ()
@@ -79,7 +79,7 @@ class Contents:
 
 
 class ContentsTally:
-    """Counts what passes. Memory is bounded, whatever the samples are."""
+    """Counts samples. Memory is bounded, whatever the samples are."""
 
     def __init__(self) -> None:
         self._parts: dict[str, PartCount] = {}
@@ -107,7 +107,7 @@ class ContentsTally:
         self._merged = batch.and_more(self._merged, merged, _EXAMPLES, both)
 
     def contents(self) -> Contents:
-        """All that was counted."""
+        """The statistics of all samples so far."""
         return Contents(
             parts=tuple(sorted(self._parts.values(), key=lambda part: (-part.objects, part.ext))),
             other_parts=self._other,
@@ -123,7 +123,7 @@ class ContentsTally:
 
     def _count(self, batch: _Batch) -> None:
         counts = np.bincount(batch.codes, minlength=len(batch.exts)).tolist()
-        # Exact: sizes of one batch add up to less than 2**53.
+        # Exact, because the sizes of one batch add up to less than 2**53.
         sizes = np.bincount(batch.codes, batch.sizes, minlength=len(batch.exts)).tolist()
         for ext, count, size_bytes in zip(batch.exts, counts, sizes, strict=True):
             known = ext in self._parts or len(self._parts) < MOST_EXTENSIONS
@@ -152,8 +152,8 @@ class _Batch:
     Attributes:
         exts: The extensions that occur.
         roles: The role of each extension.
-        kinds: What follows the last dot of each.
-        codes: The place in ``exts`` of each part's extension; shape (parts,).
+        kinds: The last component of each extension.
+        codes: The index in ``exts`` of each part's extension; shape (parts,).
         sizes: Bytes of each part; shape (parts,).
         lengths: Parts of each sample; shape (samples,).
     """
@@ -171,7 +171,7 @@ class _Batch:
         self.lengths: _Numbers = pc.list_value_length(parts).to_numpy().astype(np.int64)
 
     def holders(self) -> dict[Role, int]:
-        """In how many samples each role occurs."""
+        """The number of samples in which each role occurs."""
         distinct = list(dict.fromkeys(self.roles))
         if len(distinct) == len(self.exts):  # no sample has an extension twice
             places = self.codes
@@ -181,7 +181,7 @@ class _Batch:
         return dict(zip(distinct, counts, strict=True))
 
     def sharing(self, values: Sequence[object]) -> _Numbers:
-        """The samples with two parts whose extensions have one of ``values``, one for each."""
+        """The samples with two parts that have the same of ``values``, which are per extension."""
         distinct = list(dict.fromkeys(values))
         if len(distinct) == len(self.exts):
             return np.empty(0, np.int64)
@@ -196,7 +196,7 @@ class _Batch:
         return owners * len(distinct) + places[self.codes]
 
     def with_empty_images(self, before: Found) -> Found:
-        """What was found before, and the images of no bytes."""
+        """The previous findings, and the images of zero bytes."""
         empty = np.flatnonzero(self.sizes == 0)
         if not len(empty):
             return before
@@ -211,12 +211,12 @@ class _Batch:
     def and_more(
         self, before: Found, samples: _Numbers, most: int, shared: Sequence[Sequence[object]]
     ) -> Found:
-        """What was found before and these samples, the first of them by name.
+        """The previous findings and these samples, the first of them by name.
 
         Args:
-            before: What was found.
+            before: The previous findings.
             samples: Rows of this batch.
-            most: How many are kept by name.
+            most: Maximum number kept by name.
             shared: The values that their parts share.
         """
         room = samples[: most - len(before.examples)].tolist()

@@ -1,9 +1,9 @@
-"""What a sample is: WebDataset's rule, and the keys that its readers would skip or merge.
+"""Grouping of objects into samples: WebDataset's rule, and keys that its readers skip or merge.
 
 The rule is ``base_plus_ext`` of webdataset 1.0.2 (``webdataset/tariterators.py``): the sample key
-is the directory and the basename up to its first dot, the extension is everything after it.
-Readers lower-case extensions; here ``jpeg`` becomes ``jpg`` too, and so does it between dots
-(``seg.jpeg`` is ``seg.jpg``).
+is the directory and the base name up to its first dot, the extension is everything after it.
+Readers convert extensions to lower case; here ``jpeg`` also becomes ``jpg``, even between dots
+(``seg.jpeg`` becomes ``seg.jpg``).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _META = re.compile(r"__[^/]*__(?:/|$)")
 
 @dataclass(frozen=True, slots=True)
 class SampleName:
-    """The two halves of an object's key.
+    """The two parts of an object's key.
 
     Attributes:
-        sample_key: Directory, and basename up to its first dot.
+        sample_key: Directory, and base name up to its first dot.
         ext: What follows that dot, normalised.
     """
 
@@ -40,7 +40,7 @@ class SampleName:
 
 
 def split_key(key: str) -> SampleName:
-    """Split the key of an object for which `bad_key_reason` knows no reason.
+    """Split the key of an object; `bad_key_reason` must be None.
 
     ``a/22.0/1.seg.PNG`` is part ``seg.png`` of sample ``a/22.0/1``.
     """
@@ -50,22 +50,22 @@ def split_key(key: str) -> SampleName:
 
 
 def normalise_ext(ext: str) -> str:
-    """An extension in lower case, with every component ``jpeg`` as ``jpg``."""
+    """The extension in lower case, with ``jpg`` instead of every component ``jpeg``."""
     return ".".join("jpg" if part == "jpeg" else part for part in ext.lower().split("."))
 
 
 def is_directory_marker(key: str, size_bytes: int) -> bool:
-    """Whether an object is only there to show a folder: a key that ends in ``/``, no bytes."""
+    """Whether an object only represents a folder: its key ends in ``/`` and it is empty."""
     return size_bytes == 0 and key.endswith("/")
 
 
 def may_be_part(key: str, size_bytes: int) -> bool:
-    """Whether an object can be part of a sample, as far as its key alone tells."""
+    """Whether an object can be part of a sample, judging by its key and size alone."""
     return not is_directory_marker(key, size_bytes) and bad_key_reason(key) is None
 
 
 def bad_key_reason(key: str) -> str | None:
-    """Why no part of a sample can have this key, as a clause; None if it can.
+    """Why a part of a sample cannot have this key, as a clause; None if it can.
 
     Args:
         key: Relative to the source, with ``/`` between segments.
@@ -79,9 +79,9 @@ def _bad_text(key: str) -> str | None:
     except UnicodeEncodeError:
         return "the key is not valid UTF-8"
     if size_bytes > MAX_KEY_BYTES:
-        return f"the key has {size_bytes:,} bytes; {MAX_KEY_BYTES:,} is the most"
+        return f"the key has {size_bytes:,} bytes; the maximum is {MAX_KEY_BYTES:,}"
     if _CONTROL.search(key):
-        return "the key holds a control character"
+        return "the key contains a control character"
     return None
 
 
@@ -90,19 +90,19 @@ def _bad_path(key: str) -> str | None:
         return "the key begins with /"
     segments = key.split("/")
     if "" in segments:
-        return "the key ends in /" if key.endswith("/") else "the key holds an empty segment"
+        return "the key ends in /" if key.endswith("/") else "the key contains an empty segment"
     for dots in (".", ".."):
         if dots in segments:
-            return f"the key holds a segment {dots}"
+            return f"the key contains a segment {dots}"
     return None
 
 
 def _bad_name(key: str) -> str | None:
-    """What ``base_plus_ext``, ``tar_file_iterator`` and ``group_by_keys`` trip over.
+    """Names that ``base_plus_ext``, ``tar_file_iterator`` and ``group_by_keys`` do not handle.
 
-    Names without an extension are skipped. Hidden ones are skipped, or become parts of one sample
-    ``DIRECTORY/``. A first segment ``__x__`` is taken for metadata and skipped; an extension
-    ``__key__`` would replace what readers keep under that name.
+    Names without an extension are skipped. Hidden files are skipped, or become parts of one sample
+    ``DIRECTORY/``. A first segment ``__x__`` is treated as metadata and skipped; an extension
+    ``__key__`` would replace what readers store under that name.
     """
     basename = key.rpartition("/")[2]
     stem, dot, ext = basename.partition(".")

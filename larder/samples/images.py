@@ -1,4 +1,4 @@
-"""Which parts of a sample are images, and as what they are tried. Pure."""
+"""Which parts of a sample are images, and which formats are tried. Pure."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Final, NamedTuple
 __all__ = ["EXTENSIONS", "FORMATS", "Role", "is_image", "role"]
 
 FORMATS: Final = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
-"""What is tried, whatever the extension says: ImageNet itself has a PNG named .JPEG. A closed
-list, as other plugins of Pillow start programs."""
+"""The formats that are tried, whatever the extension: ImageNet itself has a PNG named .JPEG. A
+closed list, because other plugins of Pillow start programs."""
 
 EXTENSIONS: Final = frozenset(
     {"jpg", "jpeg", "jpe", "jfif", "jp2", "j2k", "png", "gif", "bmp", "dib", "webp"}
 ) | frozenset({"tif", "tiff", "pbm", "pgm", "ppm", "pnm"})
-"""The parts that are images, by what follows the last dot of their extension."""
+"""The parts that are images, by the last component of their extension."""
 
 
 def is_image(ext: str) -> bool:
-    """Whether a part of that extension is an image: ``jpg`` and ``seg.png`` are, ``json`` not."""
+    """Whether a part with this extension is an image: ``jpg`` and ``seg.png``, but not ``json``."""
     return ext.rpartition(".")[2].lower() in EXTENSIONS
 
 
 class Role(NamedTuple):
-    """What a part is to its sample, whatever the format of its image.
+    """The role of a part in its sample, regardless of the image format.
 
     Attributes:
-        name: The extension; of an image what stands before the format, mostly nothing.
+        name: The extension; for an image without the format, so usually empty.
         image: Whether it is an image.
     """
 
@@ -34,5 +34,5 @@ class Role(NamedTuple):
 
 
 def role(ext: str) -> Role:
-    """``jpg`` and ``png`` have one role, ``seg.png`` another, ``json`` a third."""
+    """``jpg`` and ``png`` have the same role, ``seg.png`` another, ``json`` a third."""
     return Role(ext.rpartition(".")[0], True) if is_image(ext) else Role(ext, False)

@@ -91,7 +91,7 @@ def check_part(part: IndexedPart, data: bytes, where: str) -> bytes:
         DamageError: ``damage.record``.
     """
     if google_crc32c.value(data) != part.crc32c:
-        raise DamageError("damage.record", "its CRC-32C is not that of the index", where=where)
+        raise DamageError("damage.record", "its CRC-32C differs from the index", where=where)
     return data
 
 
@@ -110,7 +110,7 @@ def read_index(batches: Iterable[pa.RecordBatch]) -> Iterator[IndexedSample]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    # By way of numpy, as to_pylist() makes an Arrow scalar of every value: ten times as slow.
+    # Through numpy, because to_pylist() creates an Arrow scalar for every value: ten times slower.
     if column.null_count:
         return list(column.to_pylist())
     values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()

@@ -1,11 +1,11 @@
-"""Label files: text that maps names to classes, one a line.
+"""Label files: text files that map names to classes, one per line.
 
-A line is ``NAME CLASS``, with a tab, a comma or white space between. If every line holds a tab,
-tabs separate; else if every line holds a comma, commas do (both with the quotes of CSV); else
-the last white space of a line does, so that names may hold spaces. A class may be followed by
-boxes, as in Kaggle's ImageNet: of ``n03995372 85 1 499 272`` the first word is the class.
+A line is ``NAME CLASS``, separated by a tab, a comma or white space. If every line has a tab, tabs
+separate; else if every line has a comma, commas do (both with the quotes of CSV); else the last
+white space of a line does, so that names may contain spaces. A class may be followed by boxes, as
+in Kaggle's ImageNet: the class is the first word of ``n03995372 85 1 499 272``.
 
-A header needs no care: it is a line whose name no sample has.
+A header needs no special treatment: it is a line with a name that no sample has.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BOXES = re.compile(r"(\S+)(?:\s+-?\d+){4}(?:\s+\S+(?:\s+-?\d+){4})*")
 
 
 def parse_label_file(data: bytes, where: str) -> dict[str, str]:
-    """Read a label file.
+    """Parse a label file.
 
     Args:
         data: Its bytes: UTF-8, with or without a byte order mark.
@@ -40,7 +40,7 @@ def parse_label_file(data: bytes, where: str) -> dict[str, str]:
     for line, fields in _lines(_text(data, where), where):
         name, label = _name_and_label(fields, f"{where}, line {line}")
         if labels.setdefault(name, label) != label:
-            message = f"{name!r} is of class {label!r} here and {labels[name]!r} above"
+            message = f"{name!r} has class {label!r} here and {labels[name]!r} above"
             raise ConfigError("config.label", message, where=f"{where}, line {line}")
     return labels
 
@@ -54,7 +54,7 @@ def _text(data: bytes, where: str) -> str:
 
 
 def _lines(text: str, where: str) -> Iterator[tuple[int, Sequence[str]]]:
-    """The number of each line that is not blank, and its columns."""
+    """The number and columns of each line that is not blank."""
     lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
     filled = [line for line in lines if line.strip()]
     for separator in "\t,":
@@ -78,10 +78,10 @@ def _csv_lines(
 
 def _name_and_label(fields: Sequence[str], where: str) -> tuple[str, str]:
     if len(fields) > 2:
-        message = f"{len(fields)} columns, where a label file has a name and a class"
+        message = f"{len(fields)} columns, but a label file has only a name and a class"
         raise ConfigError("config.label", message, where=where)
     name, label = (field.strip() for field in (*fields, "")[:2])
     if not name or not label:
-        raise ConfigError("config.label", "a name and a class are needed", where=where)
+        raise ConfigError("config.label", "expected a name and a class", where=where)
     boxes = _BOXES.fullmatch(label)
     return name, sys.intern(boxes[1] if boxes else label)

@@ -1,4 +1,4 @@
-"""The label of a sample: from the folder it stands in, or from a file for its split."""
+"""The label of a sample: from its folder, or from a label file for its split."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _Codes = npt.NDArray[np.int32]
 
 
 class Labeller:
-    """Labels samples, at first by codes; `number` tells what they mean when all have passed.
+    """Labels samples with codes; `number` gives their meaning when all samples are known.
 
-    The class of a sample is the name of its immediate parent folder. In a split with a label file
-    it is what the file says of, in this order: the key of a part, the sample key, the basename of
-    a part, the basename of the sample key. So a file names samples by whole keys or by basenames,
-    with extension or without. It is held in memory.
+    The class of a sample is the name of its immediate parent folder. In a split with a label file,
+    the file is searched for, in this order: the key of a part, the sample key, the base name of a
+    part, the base name of the sample key. So a file names samples by full keys or by base names,
+    with or without extension. It is held in memory.
 
     Args:
         labels: As configured.
@@ -35,7 +35,7 @@ class Labeller:
         label_files: By split, the bytes of the files that ``labels.files`` names.
 
     Raises:
-        ConfigError: ``config.label``: a label file that cannot be understood, a class pinned twice.
+        ConfigError: ``config.label``: an invalid label file, or a duplicate pinned class.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class Labeller:
         """Label samples by code.
 
         Args:
-            splits: Place of each sample's split; shape (samples,).
-            sample_keys: Text, of the same length.
+            splits: Index of each sample's split; shape (samples,).
+            sample_keys: Strings, of the same length.
             parts: Lists of structs with a field ``key``, of the same length.
 
         Raises:
@@ -72,10 +72,11 @@ class Labeller:
         return codes
 
     def number(self) -> Numbering:
-        """The classes, and the number that each code stands for.
+        """The classes, and the class number of each code.
 
         Raises:
-            ConfigError: ``config.label``: a class that is not pinned, a number beyond the classes.
+            ConfigError: ``config.label``: a class that is not pinned, or a number that is too
+            large.
         """
         return self._table.number()
 
@@ -109,7 +110,7 @@ class Labeller:
 
 
 def _names(sample_key: str, part_keys: Sequence[str]) -> Iterator[str]:
-    """What a label file may call a sample, the most specific name first."""
+    """The names that a label file may use for a sample, the most specific first."""
     yield from part_keys
     yield sample_key
     for part_key in part_keys:
@@ -118,7 +119,7 @@ def _names(sample_key: str, part_keys: Sequence[str]) -> Iterator[str]:
 
 
 def _without_folder(sample_key: str) -> ConfigError:
-    hint = "labels.from: folder needs DIRECTORY/NAME; name a file in labels.files, or drop labels"
+    hint = "labels.from: folder needs DIRECTORY/NAME; use labels.files, or remove labels"
     return ConfigError(
         "config.label", "no folder to take the label from", where=sample_key, hint=hint
     )
@@ -126,5 +127,5 @@ def _without_folder(sample_key: str) -> ConfigError:
 
 def _not_in_file(sample_key: str, file: str) -> ConfigError:
     message = f"the label file {file} does not name this sample"
-    hint = "it may give the key, the sample key or the basename, with or without extension"
+    hint = "it may name the key, the sample key or the base name, with or without extension"
     return ConfigError("config.label", message, where=sample_key, hint=hint)

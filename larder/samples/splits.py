@@ -1,6 +1,6 @@
-"""Which split an object or a sample falls into: by globs on object keys, or by a seeded hash.
+"""The split of an object or a sample: by globs on object keys, or by a seeded hash.
 
-Splits are numbers here: places in the order in which the dataset file names them.
+Splits are numbers here: indexes in the order in which the dataset file names them.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from larder.samples.seeded import seeded_hashes
 __all__ = ["NO_SPLIT", "GlobRule", "HashRule"]
 
 NO_SPLIT = -1
-"""Stands for the split of an object that no split takes."""
+"""The split of an object that matches no split."""
 
 _Splits = npt.NDArray[np.int16]
 
 
 class GlobRule:
-    """Splits by globs on object keys; the first split with a glob that matches takes the object.
+    """Splits by globs on object keys; the first split with a matching glob wins.
 
     Args:
         splits: Globs of each split, in order.
 
     Raises:
-        ConfigError: ``config.invalid_value``: a glob that cannot be understood.
+        ConfigError: ``config.invalid_value``: an invalid glob.
     """
 
     def __init__(self, splits: Mapping[str, Sequence[str]]) -> None:
         patterns = map(compile_globs, splits.values())
-        # RE2's $ is the end of the text, where Python's would also match before a last newline.
+        # In RE2, $ is the end of the string; Python's would also match before a final newline.
         self._patterns = [f"^(?:{pattern.pattern})$" if pattern else None for pattern in patterns]
 
     def of_objects(self, keys: pa.Array) -> _Splits:
@@ -58,15 +58,14 @@ class GlobRule:
 class HashRule:
     """Splits by a seeded hash of the sample key, or of the first group of a pattern in it.
 
-    The hash is a number from 0 up to 1, and the fractions are laid end to end over that range. A
-    sample's split depends on nothing but the rule and its own key, so it holds as the dataset
-    grows.
+    The hash is a number from 0 to 1, and the fractions divide that range. The split of a sample
+    depends only on the rule and its own key, so it stays the same as the dataset grows.
     """
 
     def __init__(self, splits: HashSplits) -> None:
         self._seed = splits.seed
         self._group = re.compile(splits.group) if splits.group is not None else None
-        # The last split takes what rounding leaves.
+        # The last split gets the rest after rounding.
         ends = list(accumulate(splits.fractions.values()))[:-1]
         self._bounds = np.array([min(int(end * 2.0**64), 2**64 - 1) for end in ends], "u8")
 
@@ -87,6 +86,6 @@ class HashRule:
                 "config.unmatched_split",
                 "the pattern of splits.group does not match this sample key",
                 where=sample_key,
-                hint="widen the pattern, or leave the sample out with source.exclude",
+                hint="change the pattern, or exclude the sample with source.exclude",
             )
         return str(found[1])

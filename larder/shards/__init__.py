@@ -1,1 +1,1 @@
-"""Packing samples into shards: one writer per format, and the indexes of what was written."""
+"""Packs samples into shards: one writer per format, and the indexes of the shards."""

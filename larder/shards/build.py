@@ -1,4 +1,4 @@
-"""Writing one shard: read ahead, check, append, hash on the way, commit if it is whole."""
+"""Writes one shard: read ahead, check, append, hash on the fly, commit if it is complete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from larder.store.base import Readable, Writer
 __all__ = ["STAGE", "OnBadSample", "build_shard"]
 
 STAGE = "shard"
-"""The stage whose progress is told: samples count as objects, and the shards' bytes as bytes."""
+"""The stage whose progress is reported: counts samples, and the bytes of shards."""
 
 OnBadSample = Literal["fail", "skip"]
 
@@ -40,31 +40,31 @@ def build_shard(
     on_bad_sample: OnBadSample = "fail",
     progress: Progress | None = None,
 ) -> ShardResult:
-    """Write one shard, and commit it only if it is whole.
+    """Write one shard, and commit it only if it is complete.
 
     The bytes depend on the samples alone, not on the limits. Each object's etag and size are
-    checked against the plan. Every object of the shard is tried, so that all failures are
-    reported at once; after the first nothing more is written, and the writers are aborted, as they
-    are if every sample was left out.
+    checked against the plan. Every object of the shard is read, so that all failures are reported
+    at once; after the first failure nothing more is written and the writers are aborted, as they
+    are if all samples were left out.
 
     Memory: the budget of ``reads`` (without threads: one sample of an eighth of it), three blocks
     of 1 MiB for each file, the index of some 100 bytes per part, and what the format and the
     writers hold.
 
     Args:
-        plan: What to write.
-        samples: The next samples of the sample order; ``plan.rows`` of them are taken.
-        source: Where their objects are.
+        plan: The shard to write.
+        samples: The next samples of the sample order; ``plan.rows`` of them are used.
+        source: The store with their objects.
         open_writer: Opens a writer for one of the shard's files, by its name.
         reads: How far to read ahead.
         shard_format: The format to write.
         validate: How images are checked.
         on_bad_sample: Whether a sample with an undecodable image fails the shard or is left out.
             An object that is missing, changed or unreadable fails it in any case.
-        progress: Told what advances in `STAGE`; its start and finish are for who knows all shards.
+        progress: Advances `STAGE`; the caller, who knows all shards, starts and finishes it.
 
     Raises:
-        LarderError: Not `ObjectError`: the store itself failed.
+        LarderError: The store itself failed; never `ObjectError`.
     """
     names = shard_format.file_names(plan.name)
     with ExitStack() as stack:
@@ -88,7 +88,7 @@ def build_shard(
 
 
 class _Building:
-    """One shard being built: what went into it, what was left out, what failed."""
+    """One shard being built: what was added, what was left out, what failed."""
 
     def __init__(
         self,
@@ -114,6 +114,7 @@ class _Building:
         self._written = self._told_samples = self._told_bytes = 0
 
     def add(self, samples: Iterable[Sample], reads: Reads) -> None:
+        """Read the samples ahead, and append them."""
         whole_bytes = reads.whole_bytes
 
         def read(sample: Sample) -> Fetched | None:

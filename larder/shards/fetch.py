@@ -1,4 +1,4 @@
-"""Reading what a sample is made of, and checking that it is what was planned."""
+"""Reads the objects of a sample, and checks that they are as planned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from larder.store.etags import ContentCheck, changed
 __all__ = ["UNDECODABLE", "Body", "Fetched", "check_streamed", "fetch", "sample_bytes", "stream"]
 
 UNDECODABLE = "sample.undecodable"
-"""The one failure of a sample that ``on_bad_sample: skip`` leaves out."""
+"""The only failure for which ``on_bad_sample: skip`` leaves a sample out."""
 
 _RANGE_BYTES = 1 << 20
 
@@ -34,7 +34,7 @@ class Body(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What came of reading one sample.
+    """The result of reading one sample.
 
     Attributes:
         bodies: Its parts' contents, in their order; fewer if some could not be read.
@@ -46,19 +46,19 @@ class Fetched(NamedTuple):
 
 
 def sample_bytes(sample: Sample) -> int:
-    """Bytes of all its objects."""
-    # A list, as it is faster than a generator, and this is asked for every sample.
+    """Total bytes of all its objects."""
+    # A list, because it is faster than a generator, and this is called for every sample.
     return sum([part.size_bytes for part in sample.parts])
 
 
 def fetch(source: Readable, sample: Sample, validate: Validation, *, skip: bool = False) -> Fetched:
-    """Read a whole sample into memory; all of its objects that fail are reported, not raised.
+    """Read a complete sample into memory; failures of its objects are returned, not raised.
 
     Args:
-        source: Where its objects are.
-        sample: As planned.
+        source: The store with its objects.
+        sample: The planned sample.
         validate: How images are checked.
-        skip: Samples with an undecodable image are left out: nobody is told how to have that.
+        skip: Whether samples with undecodable images are left out, so that no hint is needed.
     """
     bodies: list[Body] = []
     failures: list[Failure] = []
@@ -79,7 +79,7 @@ def fetch(source: Readable, sample: Sample, validate: Validation, *, skip: bool 
 def check_streamed(
     source: Readable, sample: Sample, validate: Validation, *, skip: bool = False
 ) -> list[Failure]:
-    """Find what is wrong with a sample too large for memory, by the ranges that it takes.
+    """Check a sample that is too large for memory, by reading the ranges that are needed.
 
     The arguments are those of `fetch`.
     """
@@ -126,7 +126,7 @@ def _check(source: Readable, part: Part) -> ContentCheck:
 
 
 class _RangeFile(io.RawIOBase):
-    """A seekable file of an object: each read gets one range."""
+    """A seekable file over an object: each read is one range request."""
 
     def __init__(self, source: Readable, part: Part) -> None:
         self._source = source
@@ -134,20 +134,25 @@ class _RangeFile(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
+        """Always true."""
         return True
 
     def seekable(self) -> bool:
+        """Always true."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position; nothing is read."""
         base = {io.SEEK_CUR: self._position, io.SEEK_END: self._part.size_bytes}.get(whence, 0)
         self._position = max(0, base + offset)
         return self._position
 
     def tell(self) -> int:
+        """The position."""
         return self._position
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Read one range of the object."""
         length = min(len(buffer), self._part.size_bytes - self._position)
         if length <= 0:
             return 0

@@ -1,4 +1,4 @@
-"""Whether an image can be read: asked of Pillow, before the image goes into a shard."""
+"""Checks with Pillow whether an image can be read, before it goes into a shard."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from larder.samples.images import FORMATS, is_image
 __all__ = ["Validation", "check_image"]
 
 Validation = Literal["none", "header", "decode"]
-"""How images are checked: not at all, by format and size, or by decoding all of them."""
+"""How images are checked: not at all, by format and size, or by decoding them."""
 
 _SILENT = r"PIL\."
 
 
 def check_image(ext: str, data: bytes | IO[bytes], mode: Validation, *, where: str) -> None:
-    """Check a part of a sample; one that is no image by its extension passes.
+    """Check a part of a sample; a part without the extension of an image is accepted.
 
-    ``header`` finds what is no image, and an image that ends within its header. ``decode`` decodes
-    the first frame, and finds images cut short and those that training could not decode either.
-    Of more than 178,956,970 pixels, Pillow's bound against decompression bombs, none passes.
+    ``header`` finds files that are not images, and images truncated within the header. ``decode``
+    decodes the first frame, and finds truncated images and others that training could not decode.
+    Images of more than 178,956,970 pixels, Pillow's limit against decompression bombs, are refused.
 
     Args:
         ext: Extension of the part, without the first dot.
@@ -36,13 +36,13 @@ def check_image(ext: str, data: bytes | IO[bytes], mode: Validation, *, where: s
     if mode == "none" or not is_image(ext):
         return
     if not data:
-        raise _undecodable("it is empty", where)
+        raise _undecodable("the file is empty", where)
     try:
         _read(io.BytesIO(data) if isinstance(data, bytes) else data, mode)
     except (LarderError, MemoryError):
         raise
     except Exception as error:
-        # Any other, as on bad data Pillow's plugins raise whatever comes: struct.error, IndexError.
+        # Any exception: on bad data, Pillow's plugins raise struct.error, IndexError and others.
         raise _undecodable(_reason(error), where) from error
 
 
@@ -50,16 +50,16 @@ def _read(file: IO[bytes], mode: Validation) -> None:
     from PIL import Image
 
     _silence()
-    # Opening refuses an image without a width, a height or a mode.
+    # Opening an image refuses one without a width, a height or a mode.
     with Image.open(file, formats=FORMATS) as image:
         if mode == "decode":
             image.load()
 
 
 def _silence() -> None:
-    """Keep Pillow's warnings, of odd tags or many pixels, from the user.
+    """Hide Pillow's warnings (about odd tags or many pixels) from the user.
 
-    Not by ``catch_warnings``, which restores the filters of all threads, in any order.
+    Not with ``catch_warnings``, which restores the filters of all threads, in any order.
     """
     front = warnings.filters[0] if warnings.filters else None
     if front is None or getattr(front[3], "pattern", None) != _SILENT:
@@ -79,5 +79,5 @@ def _undecodable(reason: str, where: str) -> ObjectError:
         "sample.undecodable",
         f"the image cannot be decoded: {reason}",
         where=where,
-        hint="fix it, exclude it, or set on_bad_sample: skip",
+        hint="fix or exclude it, or set on_bad_sample: skip",
     )

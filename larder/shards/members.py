@@ -1,4 +1,4 @@
-"""A sample's members: its parts, and its label as one more part, sorted by extension."""
+"""A sample's members: its parts, and its label as an additional part, sorted by extension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream of many small pieces, written in large blocks and hashed on the way."""
+"""A stream of many small pieces, written in large blocks and hashed on the fly."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _BLOCKS = 3
 
 
 class HashedOutput:
-    """Joins pieces into blocks that a thread of its own hashes and writes, in order.
+    """Joins pieces into blocks that a separate thread hashes and writes, in order.
 
-    Both let go of the interpreter's lock, so that the caller can read the next pieces meanwhile.
-    Holds three blocks of 1 MiB. As a context manager it ends its thread; it neither commits nor
+    Both release the interpreter lock, so that the caller can read the next pieces in the meantime.
+    Holds three blocks of 1 MiB. As a context manager, it ends its thread; it neither commits nor
     aborts the writer.
 
     Args:
@@ -38,10 +38,10 @@ class HashedOutput:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="larder-write")
 
     def append(self, pieces: Sequence[bytes], size_bytes: int) -> None:
-        """Append pieces that are ``size_bytes`` long together.
+        """Append pieces with a total length of ``size_bytes``.
 
         Raises:
-            LarderError: What the writer raised for an earlier block.
+            LarderError: The writer's error for an earlier block.
         """
         self.bytes += size_bytes
         if self._block.tell() + size_bytes < _BLOCK_BYTES:
@@ -51,10 +51,10 @@ class HashedOutput:
             self._append_over_blocks(piece)
 
     def finish(self) -> str:
-        """Write what is left; the hex SHA-256 of all that was appended.
+        """Write the rest, and return the hex SHA-256 of everything appended.
 
         Raises:
-            LarderError: What the writer raised.
+            LarderError: The writer's error.
         """
         self._under_way.append(self._thread.submit(self._put, self._block))
         while self._under_way:
@@ -86,6 +86,7 @@ class HashedOutput:
         return block
 
     def __enter__(self) -> HashedOutput:
+        """Return the output itself."""
         return self
 
     def __exit__(
@@ -94,4 +95,5 @@ class HashedOutput:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """End the thread."""
         self._thread.shutdown(wait=True, cancel_futures=True)

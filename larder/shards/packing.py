@@ -1,7 +1,7 @@
-"""Which sample goes into which shard: pure arithmetic on sizes.
+"""Assigns samples to shards: pure arithmetic on sizes.
 
-Shards are filled in the order of the samples, up to a target size, so that where a sample falls
-depends on the sizes before it in its split and on nothing else.
+Shards are filled in the order of the samples, up to a target size, so that the position of a sample
+depends only on the sizes before it in its split.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ def plan_shards(
 ) -> Iterator[ShardPlan]:
     """Fill shards greedily with samples, in order.
 
-    No shard is longer than ``target_bytes``, unless it holds one sample that alone is. A split
-    without samples gets no shard.
+    No shard is longer than ``target_bytes``, unless its only sample is. A split without samples
+    gets no shard.
 
     Args:
-        sizes: Pairs of a split and the bytes that its samples take in a shard, one split after
-            the other; a split may come in several pairs. `larder.shards.sizes` makes them.
-        target_bytes: Length that a shard should not pass, bytes, with all of its files.
-        dataset: What the shards' names begin with.
+        sizes: Pairs of a split and the bytes that its samples take in a shard, one split after the
+            other; a split may have several pairs. From `larder.shards.sizes`.
+        target_bytes: Maximum total length of the files of a shard.
+        dataset: The beginning of the shards' names.
         shard_format: Their format.
-        targets: Instead of ``target_bytes``, for splits with a target of their own; see
+        targets: Replaces ``target_bytes`` for some splits; see
             `larder.shards.totals.target_for`.
 
     Yields:
-        The shards, each as soon as it is full, so that no size is held for longer; if names
-        contain the number of shards, as soon as all shards of the split are.
+        The shards, each as soon as it is full, so that sizes are not kept; if names contain the
+        number of shards of a split, as soon as all its shards are full.
     """
     row = 0
     for split, group in groupby(sizes, key=lambda pair: pair[0]):
@@ -63,10 +63,9 @@ def batch_shards(
 ) -> list[ShardBatch]:
     """Group neighbouring shards into batches of about ``batch_bytes``.
 
-    No batch is longer, or has more than ``batch_rows`` samples, unless it holds one shard that
-    alone is or has. A batch may hold shards of more
-    than one split, and its rows are contiguous: where shards between two others are not to be
-    made, a new batch begins.
+    No batch is larger, or has more than ``batch_rows`` samples, unless its only shard is or has. A
+    batch may contain shards of several splits, but its rows are contiguous: a new batch begins
+    after shards that do not have to be built.
     """
     batches: list[ShardBatch] = []
     shards: list[ShardPlan] = []
@@ -85,18 +84,18 @@ def batch_shards(
 
 
 def brace_pattern(names: Sequence[str]) -> str:
-    """One pattern that expands to the shards of a split, as a shell and WebDataset expand it.
+    """A pattern that a shell or WebDataset expands to the shards of a split.
 
-    ``digits-train-{000000..000003}.tar``; the plain name if there is but one; if numbers are
-    missing, as where every sample of a shard was left out,
+    ``digits-train-{000000..000003}.tar``; the plain name if there is only one; if numbers are
+    missing, because every sample of a shard was left out,
     ``digits-train-{{000000..000003},000005}.tar``.
 
     Args:
-        names: One name or more, of one dataset and split, in the order of their numbers.
+        names: One or more names of one dataset and split, in the order of their numbers.
     """
     if len(names) == 1:
         return names[0]
-    # Two names differ in the digits of their numbers and nowhere else.
+    # Two names differ only in the digits of their numbers.
     pairs = zip(names[0], names[-1], strict=False)
     differs = next(place for place, (one, other) in enumerate(pairs) if one != other)
     head = names[0][:differs].rstrip(_DIGITS)
@@ -108,7 +107,7 @@ def brace_pattern(names: Sequence[str]) -> str:
 
 
 def _fill(sizes: Iterable[int], target_bytes: int, empty_bytes: int) -> Iterator[tuple[int, int]]:
-    """Samples and bytes of each shard."""
+    """Number of samples and bytes of each shard."""
     rows = 0
     total_bytes = empty_bytes
     for size in sizes:

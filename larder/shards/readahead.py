@@ -1,4 +1,4 @@
-"""Reading ahead of who consumes, in order, within a bound on the bytes in memory."""
+"""Reads ahead of the consumer, in order, within a bound on the bytes in memory."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _WHOLE_SHARE = 8
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """How to read: shared by all the shards that a process builds at once.
+    """How to read; shared by all shards that a process builds concurrently.
 
     Attributes:
-        executor: Threads that read; None to read one after the other in the caller's thread,
-            which is fastest for files in the page cache.
-        window: Reads that one shard has under way or waiting to be consumed.
-        budget: Bytes that those of all shards hold.
+        executor: Threads that read; None to read sequentially in the caller's thread, which is
+            fastest for files in the page cache.
+        window: Maximum number of reads of one shard that are in progress or waiting.
+        budget: Maximum bytes held by the reads of all shards.
     """
 
     executor: Executor | None
@@ -39,23 +39,23 @@ class Reads:
 
     @property
     def whole_bytes(self) -> int:
-        """What is larger than this, an eighth of the budget, is streamed instead of read ahead."""
+        """Samples larger than this, an eighth of the budget, are streamed instead of read ahead."""
         return self.budget.total_bytes // _WHOLE_SHARE
 
 
 def suited_concurrency(source: Readable, validate: Validation, concurrency: int) -> int:
-    """How many reads at once suit a source, of ``concurrency`` allowed.
+    """The best number of concurrent reads for a source, at most ``concurrency``.
 
     ===========  ============  ==================
     source       validate      reads at once
     ===========  ============  ==================
     directory    none, header  1
     directory    decode        one per core
-    any other    any           all that is allowed
+    any other    any           ``concurrency``
     ===========  ============  ==================
 
-    Files in the page cache are read faster than they are handed from thread to thread (three
-    times as fast, measured at 1 KB); decoding lets go of the interpreter's lock.
+    Files in the page cache are read faster than they are passed between threads (three times as
+    fast, measured with 1 KB); decoding releases the interpreter lock.
     """
     if not source.features.local_path:
         return concurrency
@@ -67,9 +67,9 @@ def open_reads(concurrency: int, memory_bytes: int) -> Iterator[Reads]:
     """Threads and memory to read with.
 
     Args:
-        concurrency: Reads at once, over all shards; 1 reads in the caller's thread.
-            `suited_concurrency` gives it.
-        memory_bytes: Bytes read and not yet consumed, over all shards.
+        concurrency: Concurrent reads over all shards, from `suited_concurrency`; 1 reads in the
+            caller's thread.
+        memory_bytes: Maximum bytes read but not yet consumed, over all shards.
     """
     budget = ByteBudget(memory_bytes)
     if concurrency == 1:
@@ -88,15 +88,15 @@ def read_ahead(
     size_bytes: Callable[[Item], int],
     reads: Reads,
 ) -> Generator[tuple[Item, Result], None, None]:
-    """Every item with what ``read`` gives for it, in order.
+    """Every item with the result of ``read``, in order.
 
-    An item's bytes count from the time its read is handed to a thread until the consumer asks for
-    the next item. Nobody waits for bytes while holding some, so shards that share a budget cannot
-    block each other for ever. If the consumer stops early (close the generator), what has not
-    begun is cancelled.
+    An item's bytes count from the time its read is submitted to a thread until the consumer
+    requests the next item. Nothing waits for bytes while holding some, so shards that share a
+    budget cannot block each other for ever. If the consumer stops early (by closing the generator),
+    reads that have not started are cancelled.
 
     Args:
-        items: What to read; taken no further ahead than the window and the budget allow.
+        items: What to read; consumed no further ahead than the window and the budget allow.
         read: Called in the executor's threads. Its exceptions are raised in their turn.
         size_bytes: Bytes that reading an item holds.
         reads: The limits.
@@ -123,7 +123,7 @@ _Pending = tuple[Item, int, Future[Result]]
 
 
 def _take(reads: Reads, pending: int, size_bytes: int) -> int | None:
-    """Bytes taken for one more read, or None if one that is pending must be consumed first."""
+    """Bytes acquired for one more read, or None if a pending read must be consumed first."""
     if pending == 0:
         return reads.budget.acquire(size_bytes)
     return reads.budget.try_acquire(size_bytes) if pending < reads.window else None

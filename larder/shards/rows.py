@@ -1,4 +1,4 @@
-"""Collecting the rows of a shard's index: as Arrow batches, a tenth of the memory of objects."""
+"""Collects the rows of a shard's index as Arrow batches: a tenth of the memory of objects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BATCH_ROWS = 2048
 
 
 class IndexRows:
-    """Rows of `larder.shards.model.ROWS` in the making."""
+    """Rows of `larder.shards.model.ROWS` being collected."""
 
     def __init__(self) -> None:
         self._batches = [pa.RecordBatch.from_pylist([], schema=ROWS)]
@@ -32,7 +32,7 @@ class IndexRows:
         self._counts: list[int] = []
 
     def add(self, sample: SampleRow, parts: Sequence[PartRow]) -> None:
-        """One more sample and its parts."""
+        """Add one sample and its parts."""
         self._samples.append(sample)
         self._parts += parts
         self._counts.append(len(parts))

@@ -1,8 +1,8 @@
 """The bytes of a tar archive: the same for the same members, on any machine.
 
 POSIX ustar (IEEE Std 1003.1, ``pax`` utility, "ustar Interchange Format") for every member whose
-name and size it can hold, and one PAX extended header before the others: names that are not
-ASCII, too long for the name and prefix fields, and members of 8 GiB or more. Mode 0644, ids,
+name and size it supports, and one PAX extended header before the others: names that are not ASCII
+or too long for the name and prefix fields, and members of 8 GiB or more. Mode 0644, ids,
 times and device numbers 0, no user or group names.
 """
 
@@ -26,10 +26,10 @@ __all__ = [
 BLOCK_BYTES = 512
 
 END = bytes(2 * BLOCK_BYTES)
-"""What ends an archive. Padding it to a record of 10,240 bytes is for tapes."""
+"""The end of an archive. Padding it to a record of 10,240 bytes is only needed for tapes."""
 
 NAME_BYTES = 100
-"""An ASCII name up to this long needs no more than a plain header."""
+"""An ASCII name up to this length only needs a plain header."""
 
 OCTAL_LIMIT = 8**11
 """From this size on, 8 GiB, a member needs a PAX header."""
@@ -45,9 +45,9 @@ _Kind = tuple[bytes, int]
 
 
 def _kind(flag: bytes) -> _Kind:
-    """The bytes from the checksum to the prefix, and the sum of all the bytes that never vary."""
+    """The bytes from the checksum to the prefix, and the sum of all constant bytes."""
     tail = b"\0 " + flag + _AFTER_KIND
-    # The checksum's own digits count as blanks, and so does the zero byte after them.
+    # The digits of the checksum itself count as blanks, as does the zero byte after them.
     return tail, sum(_OWNER) + sum(_TIME) + sum(tail) + 7 * ord(" ")
 
 
@@ -63,15 +63,15 @@ def padding(size_bytes: int) -> bytes:
 
 
 def member_header(name: str, size_bytes: int) -> bytes:
-    """All that precedes the data of a member: one block, or three and more with a PAX header.
+    """Everything before the data of a member: one block, or three or more with a PAX header.
 
     Args:
         name: Name of the member, with ``/`` between directories.
-        size_bytes: Length of its data, bytes.
+        size_bytes: Length of its data in bytes.
 
     Raises:
-        ObjectError: ``object.bad_key``: the name is empty, ends in ``/`` or holds a zero byte,
-            which no tar archive can represent.
+        ObjectError: ``object.bad_key``: the name is empty, ends in ``/`` or contains a zero byte,
+            which a tar archive cannot represent.
     """
     raw = name.encode()
     if len(raw) <= NAME_BYTES and size_bytes < OCTAL_LIMIT and raw.isascii():
@@ -85,7 +85,7 @@ def header_size(name: str, size_bytes: int) -> int:
     """``len(member_header(name, size_bytes))``.
 
     Raises:
-        ObjectError: As `member_header`.
+        ObjectError: See `member_header`.
     """
     return len(member_header(name, size_bytes))
 
@@ -94,7 +94,7 @@ def member_size(name: str, size_bytes: int) -> int:
     """Bytes that a member takes in an archive: header, data and padding.
 
     Raises:
-        ObjectError: As `member_header`.
+        ObjectError: See `member_header`.
     """
     return header_size(name, size_bytes) + size_bytes + -size_bytes % BLOCK_BYTES
 
@@ -102,15 +102,15 @@ def member_size(name: str, size_bytes: int) -> int:
 def _bad_name(name: str) -> ObjectError:
     return ObjectError(
         "object.bad_key",
-        "a tar archive cannot hold a member of that name",
+        "a tar archive cannot contain a member with this name",
         where=repr(name),
         hint="rename the object, or exclude it",
     )
 
 
 def _sum(data: bytes) -> int:
-    # adler32's lower half is one plus the sum of the bytes, modulo 65,521, which no header's
-    # variable fields reach: a tenth of the time of sum().
+    # The lower half of adler32 is one plus the sum of the bytes modulo 65,521, which the variable
+    # fields of a header cannot reach: ten times as fast as sum().
     return (adler32(data) & 0xFFFF) - 1
 
 
@@ -139,14 +139,14 @@ def _unusual_header(name: str, raw: bytes, size_bytes: int) -> bytes:
 
 
 def _split(raw: bytes) -> tuple[bytes, bytes] | None:
-    """Prefix and name of a long ASCII path for their two fields, or None if it does not fit."""
-    # The leftmost slash that leaves a name which fits: the prefix is then as short as can be.
+    """A long ASCII path as prefix and name, for the two fields, or None if it does not fit."""
+    # The leftmost slash that leaves a name that fits: so the prefix is as short as possible.
     slash = raw.find(b"/", len(raw) - NAME_BYTES - 1)
     return (raw[:slash], raw[slash + 1 :]) if 0 < slash <= _PREFIX_BYTES else None
 
 
 def _record(keyword: bytes, value: bytes) -> bytes:
-    """One PAX record: its length with that number's own digits, ``keyword=value``, a newline."""
+    """One PAX record: its length (including its own digits), ``keyword=value``, a newline."""
     rest = len(keyword) + len(value) + 3
     length = rest + len(str(rest))
     length = rest + len(str(length))
@@ -154,5 +154,5 @@ def _record(keyword: bytes, value: bytes) -> bytes:
 
 
 def _cut(raw: bytes) -> bytes:
-    """What the name field says under a PAX path: whole characters of it, for who reads no PAX."""
+    """The name field next to a PAX path, for readers without PAX; cut between characters."""
     return raw[:NAME_BYTES].decode(errors="ignore").encode()

@@ -1,9 +1,9 @@
-"""The sizes of all samples, added up in a file, so that many ways to fill shards can be tried.
+"""Running totals of the sizes of all samples in a file, so that many shard sizes can be tried.
 
-A target is tried in as many steps as shards are asked for, each a binary search in the file, and
-some 27 targets are tried. So the search costs next to nothing beside reading the sizes once where a
-thousand shards are asked for, and seconds for 100,000, the most that a dataset may ask for. Memory
-does not grow with the number of samples.
+Trying a target takes as many steps as there are shards, each a binary search in the file, and about
+27 targets are tried. So for a thousand shards the search takes almost no time compared with reading
+the sizes once, and for 100,000, the maximum, it takes seconds. Memory does not grow with the number
+of samples.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _Totals = npt.NDArray[np.int64]
 
 
 class RunningTotals:
-    """What the samples of each split take in shards, from its first one up to each of them.
+    """The bytes that the samples of each split take in shards, up to and including each sample.
 
     Args:
-        sizes: As `larder.shards.packing.plan_shards` takes them.
+        sizes: As for `larder.shards.packing.plan_shards`.
         path: The file to write: eight bytes for each sample.
 
     Raises:
@@ -54,7 +54,7 @@ class RunningTotals:
         }
 
     def sizes(self) -> Iterator[tuple[str, list[int]]]:
-        """The sizes once more."""
+        """The sizes again."""
         for split, ends in self.of_split.items():
             for start in range(0, len(ends), _CHUNK):
                 before = ends[start - 1] if start else 0
@@ -62,20 +62,19 @@ class RunningTotals:
 
 
 def target_for(ends: _Totals, target_bytes: int, count_min: int, empty_bytes: int) -> int:
-    """The target, of ``target_bytes`` at most, that gives a split enough shards of like sizes.
+    """The target, at most ``target_bytes``, that gives a split enough shards of similar sizes.
 
-    Enough are ``count_min``, or one for each sample where there are fewer samples. Where
-    ``target_bytes`` gives enough it is returned, so that nothing is packed anew. A smaller target
-    never gives fewer shards, so no target gives a number of shards between ``count_min`` and that
-    of the largest target that gives enough. That number is taken; it is less than twice
-    ``count_min``: a shard that is a byte too long becomes two. Of the targets that give it, the
-    smallest is returned: a larger one would leave less for the last shard, down to a single
-    sample.
+    Enough means ``count_min``, or one per sample if there are fewer samples. If ``target_bytes``
+    gives enough, it is returned, so that nothing is packed again. A smaller target never gives
+    fewer shards, so no target gives a number between ``count_min`` and that of the largest
+    sufficient target. That number is chosen; it is less than twice ``count_min``, because a shard
+    that is one byte too long becomes two. Of the targets that give it, the smallest is returned: a
+    larger one would leave less for the last shard, down to a single sample.
 
     Args:
         ends: Running totals of the samples' sizes in the order of the samples.
         target_bytes: As for `larder.shards.packing.plan_shards`.
-        count_min: Shards that there should be.
+        count_min: Minimum number of shards.
         empty_bytes: Bytes of a shard without samples.
     """
     wanted = min(count_min, len(ends))
@@ -92,12 +91,12 @@ def target_for(ends: _Totals, target_bytes: int, count_min: int, empty_bytes: in
 
 
 def _smallest(most: int, holds: Callable[[int], bool]) -> int:
-    """The smallest target of 1 to ``most`` that something holds for, as it does for all above."""
+    """The smallest target from 1 to ``most`` for which ``holds``, given that it is monotonic."""
     return bisect_left(range(1, most), True, key=holds) + 1
 
 
 def count_shards(ends: _Totals, target_bytes: int, most: int, empty_bytes: int) -> int:
-    """How many shards `larder.shards.packing.plan_shards` fills; counted up to ``most``."""
+    """Number of shards that `larder.shards.packing.plan_shards` fills; counted up to ``most``."""
     room = target_bytes - empty_bytes
     row = count = filled = 0
     while row < len(ends) and count < most:

@@ -176,6 +176,8 @@ class Readable(Protocol):
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
         """The bytes of an object (or of a range), which must fit in memory."""
+        with self.open(key, offset=offset, length=length, if_match=if_match) as reader:
+            return b"".join(reader)
 
 
 class Store(Readable, Protocol):

@@ -20,11 +20,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from larder.atomic import sync_folder
+from larder.disk import disk_errors
 from larder.errors import ConfigError, NotFoundError, ObjectError, PreconditionError
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store
 from larder.store.keys import check_path_key, object_url
 from larder.store.local_errors import local_error, local_errors
-from larder.store.local_files import describe, file_etag, sync_folder
+from larder.store.local_files import describe, file_etag
 from larder.store.local_walk import walk
 from larder.store.local_write import LocalWriter
 
@@ -177,12 +179,13 @@ class LocalStore(Store):
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """See `larder.store.base.Store.upload`; copies by reference if possible."""
-        try:
-            with open(path, "rb") as source, self.writer(key) as draft:
-                draft.copy_from(source)
-                return draft.commit()
-        except OSError as error:
-            raise ConfigError("config.path", str(error.strerror), where=str(path)) from error
+        with (
+            disk_errors(path, reading=True),
+            open(path, "rb") as source,
+            self.writer(key) as draft,
+        ):
+            draft.copy_from(source)
+            return draft.commit()
 
     def delete(self, key: str) -> None:
         """See `larder.store.base.Store.delete`; also removes empty directories, except the root."""

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from larder.config.urls import parse_url
+from larder.disk import FULL
 from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError, StoreError
 from larder.store.keys import object_url
 
 __all__ = ["local_error", "local_errors"]
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM}
 _BUSY = {errno.ESTALE, errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR, errno.EBUSY}
 _NO_PATH = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTEMPTY}
@@ -44,10 +44,9 @@ def local_error(error: OSError, store_url: str, key: str, *, writing: bool) -> L
     text = (error.strerror or str(error)).lower()
     if code in _DENIED:
         return _denied(store_url, key, text)
-    if code in _FULL:
-        return StoreError(
-            "store.full", text, where=where, hint="free some space, or use another directory"
-        )
+    if code in FULL:
+        hint = "free some space, or use another directory"
+        return StoreError("store.full", text, where=where, hint=hint)
     if code in _BUSY:
         return RetryableError("store.unavailable", text, where=where)
     if writing:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from larder.atomic import sync_folder
 from larder.store.base import ObjectInfo
 from larder.temporary import TEMPORARY_PREFIX, wait_for_lock
 
-__all__ = ["describe", "file_etag", "locked", "make_folder", "sync_folder"]
+__all__ = ["describe", "file_etag", "locked", "make_folder"]
 
 _LOCK = f"{TEMPORARY_PREFIX}lock".encode()
 
@@ -37,21 +37,6 @@ def make_folder(folder: bytes) -> None:
         with suppress(FileExistsError):
             os.mkdir(folder)
     sync_folder(parent)
-
-
-def sync_folder(folder: bytes) -> None:
-    """Make the names in a directory durable, if it still exists."""
-    try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # file systems that cannot sync a directory
-            raise
-    finally:
-        os.close(handle)
 
 
 @contextmanager

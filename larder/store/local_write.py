@@ -10,11 +10,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO
 
+from larder.atomic import sync_folder
 from larder.errors import ObjectError, PreconditionError
 from larder.store.base import Buffer, ObjectInfo, Writer
 from larder.store.keys import object_url
 from larder.store.local_errors import local_errors
-from larder.store.local_files import describe, locked, make_folder, sync_folder
+from larder.store.local_files import describe, locked, make_folder
 from larder.store.local_sweep import sweep_once
 from larder.temporary import open_draft
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from larder.errors import ConfigError, NotFoundError, ObjectError, PreconditionError
+from larder.disk import disk_errors
+from larder.errors import NotFoundError, ObjectError, PreconditionError
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
 from larder.store.etag_trust import EtagTrust
 from larder.store.keys import check_key, folder_prefix, object_url
@@ -110,12 +111,6 @@ class MemoryStore(Store):
         end = None if length is None else offset + length
         return MemoryReader(info, memoryview(found.data)[offset:end])
 
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
-        """See `larder.store.base.Readable.get`."""
-        return b"".join(self.open(key, offset=offset, length=length, if_match=if_match))
-
     def put(
         self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
     ) -> ObjectInfo:
@@ -143,10 +138,8 @@ class MemoryStore(Store):
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """See `larder.store.base.Store.upload`."""
-        try:
+        with disk_errors(path, reading=True):
             return self.put(key, path.read_bytes())
-        except OSError as error:
-            raise ConfigError("config.path", str(error.strerror), where=str(path)) from error
 
     def delete(self, key: str) -> None:
         """See `larder.store.base.Store.delete`."""

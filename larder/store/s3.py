@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from larder.disk import disk_errors
 from larder.errors import (
-    ConfigError,
     LarderError,
     NotFoundError,
     ObjectError,
@@ -25,17 +25,20 @@ from larder.errors import (
 from larder.store.base import Buffer, Features, ObjectInfo, Store
 from larder.store.etag_trust import etag_trust
 from larder.store.keys import check_key, folder_prefix
-from larder.store.s3_access import S3Access, has_boto3, is_plain
+from larder.store.s3_access import S3Access, is_plain
 from larder.store.s3_boto import BotoObjects
 from larder.store.s3_clients import lost_obstore
 from larder.store.s3_errors import REGION_UNTOLD, Answer, Call, s3_error
 from larder.store.s3_list import S3Listing
 from larder.store.s3_obstore import NoRangesError, ObstoreObjects
 from larder.store.s3_read import S3Body, S3Reader, Span
+from larder.store.s3_settings import has_boto3
 from larder.store.s3_write import S3Writer
 
 __all__ = ["S3Store"]
 
+# Of the first parts of a multipart upload: a stream that is being written holds three of them in
+# memory, an upload five.
 _PART_BYTES = 16 << 20
 _STREAM_PARTS = 2
 _UPLOAD_PARTS = 4
@@ -50,8 +53,6 @@ class S3Store(Store):
         endpoint: See `larder.store.open_store`, also for the next two.
         region: See there.
         profile: See there.
-        part_bytes: Size of the first upload parts of a multipart upload, at least 5 MiB. A stream
-            being written holds three of them in memory, an upload five.
     """
 
     def __init__(
@@ -62,7 +63,6 @@ class S3Store(Store):
         endpoint: str | None = None,
         region: str | None = None,
         profile: str | None = None,
-        part_bytes: int = _PART_BYTES,
     ) -> None:
         self._prefix = folder_prefix(prefix)
         self._url = f"s3://{bucket}/{self._prefix}"
@@ -72,7 +72,6 @@ class S3Store(Store):
         self._listing = S3Listing(self._access)
         self._plain = ObstoreObjects(self._access)
         self._odd = BotoObjects(self._access)
-        self._part_bytes = part_bytes
         self._features = Features(
             create_if_absent=True,
             replace_if_match=True,
@@ -109,7 +108,7 @@ class S3Store(Store):
     def head(self, key: str) -> ObjectInfo:
         """See `larder.store.base.Readable.head`. If the bucket is missing, so is the object.
 
-        The storage class is known only if boto3 is installed: obstore does not give it.
+        The storage class is set if boto3 is installed: obstore does not return it.
         """
         objects, full, call = self._find(key)
         if has_boto3():
@@ -139,13 +138,6 @@ class S3Store(Store):
             message = "it changed since it was listed"
             raise PreconditionError("object.changed", message, where=call.where)
         return S3Reader(body, span, call.where)
-
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
-        """See `larder.store.base.Readable.get`."""
-        with self.open(key, offset=offset, length=length, if_match=if_match) as reader:
-            return b"".join(reader)
 
     def put(
         self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
@@ -193,18 +185,15 @@ class S3Store(Store):
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """See `larder.store.base.Store.upload`. Needs boto3 for files above 16 MiB."""
-        try:
-            with open(path, "rb") as source:
-                first = source.read(self._part_bytes)
-                if len(first) < self._part_bytes:
-                    return self.put(key, first)
-                with self._writer(key, _UPLOAD_PARTS) as writer:
-                    while first:
-                        writer.write(first)
-                        first = source.read(self._part_bytes)
-                    return writer.commit()
-        except OSError as error:
-            raise ConfigError("config.path", str(error.strerror), where=str(path)) from error
+        with disk_errors(path, reading=True), open(path, "rb") as source:
+            first = source.read(_PART_BYTES)
+            if len(first) < _PART_BYTES:
+                return self.put(key, first)
+            with self._writer(key, _UPLOAD_PARTS) as writer:
+                while first:
+                    writer.write(first)
+                    first = source.read(_PART_BYTES)
+                return writer.commit()
 
     def delete(self, key: str) -> None:
         """See `larder.store.base.Store.delete`."""
@@ -223,7 +212,7 @@ class S3Store(Store):
 
     def _writer(self, key: str, parts_in_flight: int) -> S3Writer:
         _, full, call = self._find(key, writing=True)
-        return S3Writer(self._access, full, call, self._part_bytes, parts_in_flight)
+        return S3Writer(self._access, full, call, _PART_BYTES, parts_in_flight)
 
     def _begin(
         self,

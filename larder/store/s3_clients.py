@@ -87,9 +87,9 @@ def lost_obstore() -> bool:
     return _process.lost_obstore
 
 
-def _environment() -> tuple[tuple[str, str], ...]:
+def _environment() -> frozenset[tuple[str, str]]:
     """The environment variables that clients, proxies and credentials depend on."""
-    return tuple(
+    return frozenset(
         (name, value)
         for name, value in os.environ.items()
         if name.startswith(_VARIABLES) or name.lower().endswith("_proxy")

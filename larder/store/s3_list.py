@@ -18,9 +18,10 @@ from xml.etree import ElementTree
 
 from larder.errors import StoreError
 from larder.store.base import ObjectInfo
-from larder.store.s3_access import S3Access, import_boto3
+from larder.store.s3_access import S3Access
 from larder.store.s3_errors import Answer, Call, answer_of_body, s3_error, unanswered
 from larder.store.s3_read import storage_class
+from larder.store.s3_settings import import_boto3
 
 __all__ = ["S3Listing", "read_page"]
 
@@ -133,7 +134,7 @@ def read_page(body: bytes, store_url: str) -> _Page:
         # expansion of entities.
         root = ElementTree.fromstring(body)  # noqa: S314
         space = root.tag.rpartition("ListBucketResult")[0]
-        tags = [space + name for name in _ENTRY]  # joined once a page
+        tags = [space + name for name in _ENTRY]  # joined once per page
         token = ""
         if _text(root, f"{space}IsTruncated") == "true":
             token = _text(root, f"{space}NextContinuationToken")

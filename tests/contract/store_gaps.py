@@ -1,4 +1,4 @@
-"""What a server does not keep of the stores' contract: one row per known gap.
+"""Where a server does not keep the contract of stores: one row per known gap.
 
 A row is checked too: the test fails where the server keeps the promise after all.
 """

@@ -1,4 +1,4 @@
-"""What every format of shards promises; a new one is tested here once it is in the registry."""
+"""The contract of shard formats; every format in the registry is tested here."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_samples_are_read_back_by_the_index(store: Store, format_: ShardFormat) 
     assert read(store, format_, [some_parts]) == [{"bin": b"last" * 1000}]
 
 
-def test_a_part_stands_where_the_index_says(store: Store, format_: ShardFormat) -> None:
+def test_a_part_is_where_the_index_says(store: Store, format_: ShardFormat) -> None:
     result = build(store, format_)
     data = store.get(result.name)
     for sample, content in zip(indexed(result), CONTENTS, strict=True):
@@ -136,9 +136,7 @@ def test_the_bytes_follow_from_the_samples_alone(
     assert again == result
 
 
-def test_sizes_are_those_that_are_written_where_they_are_known(
-    store: Store, format_: ShardFormat
-) -> None:
+def test_known_sizes_are_those_that_are_written(store: Store, format_: ShardFormat) -> None:
     plan, result = planned(store, format_, CONTENTS), build(store, format_)
     sizes = format_.sample_sizes(order_samples(store, CONTENTS))
     assert len(sizes) == len(CONTENTS)
@@ -164,7 +162,7 @@ def flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
 
 
-def test_damage_is_found_or_does_no_harm(store: Store, format_: ShardFormat) -> None:
+def test_damage_is_found_or_harmless(store: Store, format_: ShardFormat) -> None:
     result = build(store, format_)
     samples, contents = indexed(result), [expected(content) for content in CONTENTS]
     found: list[str] = []

@@ -60,7 +60,7 @@ def code_of(call: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_a_key_comes_back_as_it_is(place: Place, store: Store, name: str) -> None:
+def test_a_key_is_returned_unchanged(place: Place, store: Store, name: str) -> None:
     key = KEYS[name]
     data = key.encode()
     with place.promise(name):
@@ -85,7 +85,7 @@ def test_a_refused_key_is_an_error_of_that_object(place: Place, store: Store) ->
 
 
 @pytest.mark.parametrize("key", ["", "k" * 1025, "\ud800"])
-def test_no_store_takes_such_a_key(store: Store, key: str) -> None:
+def test_no_store_accepts_such_a_key(store: Store, key: str) -> None:
     assert code_of(lambda: store.put(key, b"")) == "object.bad_key"
     assert code_of(lambda: store.get(key)) == "object.bad_key"
 
@@ -271,7 +271,7 @@ def test_one_of_eight_wins(place: Place, store: Store) -> None:
 
 
 def _race(store: Store, key: str) -> list[bytes]:
-    """The contents of those who were told that theirs was written."""
+    """The contents of the writers whose write succeeded."""
     start = threading.Barrier(8)
 
     def put(data: bytes) -> bytes:
@@ -337,7 +337,7 @@ def test_a_file_is_uploaded(store: Store, tmp_path: Path, size_bytes: int) -> No
     assert store.get("up/load") == data
 
 
-def test_a_file_that_is_not_there_is_the_users_error(store: Store, tmp_path: Path) -> None:
+def test_a_missing_file_is_the_users_error(store: Store, tmp_path: Path) -> None:
     assert code_of(lambda: store.upload("k", tmp_path / "none")) == "config.path"
 
 
@@ -350,7 +350,7 @@ def test_deleting_twice_is_fine(store: Store) -> None:
     assert listed(store) == ["a"]
 
 
-# The store as a whole
+# The complete store
 
 
 # A memory store is made when it is named.

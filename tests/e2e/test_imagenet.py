@@ -63,7 +63,7 @@ def source(s3_server: S3Server, variables: dict[str, str]) -> Store:
     return opened(variables["IMAGENET_SOURCE"], s3_server)
 
 
-def test_what_it_says(built: tuple[Workplace, Finished], source: Store) -> None:
+def test_the_message(built: tuple[Workplace, Finished], source: Store) -> None:
     document = built[1].document
     images = [
         info.size_bytes for page in source.list() for info in page if info.key.endswith(".JPEG")
@@ -121,7 +121,7 @@ def test_samples_and_labels_as_webdataset_reads_them(
         assert seen == count
 
 
-def test_everything_published_is_whole(
+def test_everything_published_is_complete(
     built: tuple[Workplace, Finished], s3_server: S3Server, variables: dict[str, str]
 ) -> None:
     store = opened(f"{variables['LARDER_STORAGE']}/larder/imagenet", s3_server)
@@ -149,7 +149,7 @@ def test_the_second_run_reuses_all_of_it(built: tuple[Workplace, Finished]) -> N
         assert done.document[field] == first.document[field]
 
 
-def test_the_variable_of_aws_leads_to_the_server_too(
+def test_the_variable_of_aws_also_selects_the_server(
     built: tuple[Workplace, Finished], s3_server: S3Server
 ) -> None:
     place, first = built

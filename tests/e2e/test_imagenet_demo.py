@@ -1,4 +1,4 @@
-"""``make demo-imagenet``: what it prints can be pasted, and its servers can be started again."""
+"""``make demo-imagenet``: its commands can be pasted, and its servers can be started again."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def taken_ports() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("taken_ports")
-def test_what_the_demo_prints_goes_on_where_it_ended(reporting: Workplace) -> None:
+def test_the_commands_that_the_demo_prints_continue_it(reporting: Workplace) -> None:
     done = reporting.run("--count", "40", python=DEMO)
     assert done.status == 0, done.err
     config = reporting.folder / "out/aws-us-west-2/imagenet/experiment.yaml"
     assert done.out.endswith(config.read_text())
     asked = [line[2:] for line in done.err.splitlines() if line.startswith("$ ")]
     assert len(asked) == 2
-    for line in asked:  # a shell takes it as it stands
+    for line in asked:  # a shell accepts it unchanged
         words = subprocess.run(
             ["bash", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True, check=True
         ).stdout.splitlines()

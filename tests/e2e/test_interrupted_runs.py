@@ -93,7 +93,7 @@ many()
 
 
 @pytest.mark.slow
-def test_a_temporary_server_writes_down_all_it_was_told(place: Workplace) -> None:
+def test_a_temporary_server_saves_all_events(place: Workplace) -> None:
     done = place.run(python=("-c", MANY_TASKS))
     assert done.status == 0, done.err
     assert wait_until(lambda: not processes(place))
@@ -119,14 +119,14 @@ def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place: Workpl
     assert not list(place.storage.glob("larder/imagenet/versions/*/version.json"))
     copied = len(mirrored(place))
 
-    # With a server of its own, as nobody named one.
+    # With a temporary server, because none is configured.
     done = place.run(*FEW, "--json")
     assert done.status == 0, done.err
     assert done.document["status"] == "built"
     assert done.document["copied"]["count"] == len(mirrored(place)) - copied
     assert wait_until(lambda: not processes(place))
     assert list(place.temporary.iterdir()) == []
-    # Nobody waited for the server, and still it wrote down all that it was told.
+    # The run did not wait for the server, which still saved all events.
     *_, interrupted, (state, tasks) = history(place)
     assert interrupted == before
     assert (state, set(tasks)) == ("COMPLETED", {"COMPLETED"})
@@ -176,7 +176,7 @@ def test_nobody_waits_for_a_temporary_server_and_it_ends(
 
 
 @pytest.mark.slow
-def test_a_killed_run_takes_its_prefect_server_along(place: Workplace) -> None:
+def test_a_killed_run_ends_its_prefect_server(place: Workplace) -> None:
     running = place.start(*FEW)
     running.read_until("mirror: started")
     assert len(processes(place)) == 2
@@ -185,7 +185,7 @@ def test_a_killed_run_takes_its_prefect_server_along(place: Workplace) -> None:
     assert wait_until(lambda: not processes(place))
 
 
-def test_a_terminal_shows_rows_and_gets_its_cursor_back(reporting: Workplace) -> None:
+def test_a_terminal_shows_rows_and_its_cursor_is_restored(reporting: Workplace) -> None:
     master, slave = pty.openpty()
     seen = bytearray()
 

@@ -1,4 +1,4 @@
-"""The real command, killed from outside at any stage, or run twice at once: one right version."""
+"""The real command, killed at any stage, or run twice concurrently: one correct version."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def receipted(place: Workplace) -> int:
 
 
 def checked(place: Workplace) -> list[str]:
-    """The versions that are published, each of them whole."""
+    """The published versions, each of them complete."""
     return list(check_all(open_store(str(place.storage / ROOT))))
 
 
@@ -72,7 +72,7 @@ def opened(place: Workplace) -> str:
 def undisturbed(
     tmp_path_factory: pytest.TempPathFactory, source: Path, prefect_server: Any
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The document of a run that nobody disturbed, and its shards."""
+    """The document of an undisturbed run, and its shards."""
     folder = tmp_path_factory.mktemp("undisturbed")
     place = Workplace(folder, IMAGENET_SOURCE=str(source), PREFECT_API_URL=prefect_server.url)
     return finished(place), shards(place)
@@ -113,7 +113,7 @@ def test_readers_keep_their_version_while_the_next_is_made_and_killed(
     assert opened(reporting) == second["version"] != first["version"]
 
 
-def test_two_commands_at_once_each_with_a_server_of_its_own(
+def test_two_concurrent_commands_have_separate_servers(
     place: Workplace, undisturbed: tuple[dict[str, Any], dict[str, str]]
 ) -> None:
     both = [place.start(*MANY), place.start(*MANY)]

@@ -88,7 +88,7 @@ def test_both_answer_the_same(place: Workplace, arguments: list[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", [LARDER, FLOW], ids=["larder", "flow"])
-def test_skipped_samples_are_told_whatever_is_shown(
+def test_skipped_samples_are_always_reported(
     reporting: Workplace, own_source: Callable[[Workplace], Path], way: tuple[str, ...]
 ) -> None:
     folder = own_source(reporting)
@@ -206,7 +206,7 @@ print(json.dumps(prepare(dataset="imagenet", settings=small)))
 
 class TestInterrupted:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-    def test_larder_stops_between_two_objects_and_carries_on(
+    def test_larder_stops_between_two_objects_and_continues(
         self, place: Workplace, number: int
     ) -> None:
         running = place.start(*FEW, "--json", python=LARDER)

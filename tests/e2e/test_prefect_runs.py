@@ -309,7 +309,7 @@ def states(server: PrefectServer, name: str, count: int) -> dict[str, str]:
     return found
 
 
-def test_a_window_of_batches_each_told_how_many_and_bad_ones_are_failed_task_runs(
+def test_batches_are_submitted_in_a_window_and_failed_ones_are_failed_task_runs(
     reporting: Workplace, prefect_server: PrefectServer
 ) -> None:
     done = reporting.run("all", "window of all", python=("-c", WINDOW))
@@ -419,7 +419,7 @@ def test_batches_whose_objects_failed_are_failed_and_reported_as_without_prefect
     assert any(task["name"].startswith("shards from") for task in others)
 
 
-def test_a_level_for_the_terminal_leaves_the_runs_page_as_it_is(
+def test_the_terminals_log_level_does_not_change_the_runs_page(
     reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str]
 ) -> None:
     name = named()

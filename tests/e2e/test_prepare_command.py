@@ -109,7 +109,7 @@ class TestPlan:
         assert after.keys() == before.keys()
         assert {name for name in after if after[name] != before[name]} <= {"tmp"}
 
-    def test_its_document_begins_as_that_of_the_run(
+    def test_its_document_begins_like_that_of_the_run(
         self, place: Workplace, built: tuple[Workplace, Finished]
     ) -> None:
         done = place.run("--dataset", "imagenet", "--plan", "--json", *SMALL)
@@ -124,7 +124,7 @@ class TestPlan:
             assert plan["shards"][field] == run["shards"][field]
         assert {"cost", "seconds", "failures"} <= plan.keys()
 
-    def test_of_what_is_done_it_says_so(self, built: tuple[Workplace, Finished]) -> None:
+    def test_finished_work_is_reported(self, built: tuple[Workplace, Finished]) -> None:
         place, run = built
         before = place.files()
         done = place.run("--dataset", "imagenet", "--plan", "--json", *SMALL)
@@ -210,7 +210,7 @@ class TestRun:
         done = built[0].run("--dataset", "imagenet", "--quiet", *SMALL)
         assert (done.status, done.out, done.err) == (0, "", "")
 
-    def test_quiet_tells_warnings_alone_with_prefect_too(self, reporting: Workplace) -> None:
+    def test_quiet_shows_only_warnings_with_prefect_too(self, reporting: Workplace) -> None:
         done = reporting.run("--dataset", "imagenet", "--quiet", *SMALL)
         assert (done.status, done.out) == (0, "")
         beginnings = {line.partition(":")[0] for line in done.err.splitlines()}
@@ -275,7 +275,7 @@ class TestWrongInput:
 
 
 class TestStores:
-    def test_a_source_directory_that_is_not_there(self, place: Workplace) -> None:
+    def test_a_missing_source_directory(self, place: Workplace) -> None:
         done = place.run("--dataset", "imagenet", IMAGENET_SOURCE=str(place.folder / "nowhere"))
         assert "nowhere" in refused(done, 3, "store.missing")
 
@@ -333,7 +333,7 @@ class TestFailures:
         assert {failure["key"] for failure in mended.document["failures"]} == keys
         assert mended.document["shards"]["samples"] == 58
 
-    def test_a_prefect_server_that_is_not_there(self, place: Workplace) -> None:
+    def test_a_missing_prefect_server(self, place: Workplace) -> None:
         done = place.run("--dataset", "imagenet", PREFECT_API_URL="http://127.0.0.1:9/api")
         told = refused(done, 1, "run.server")
         assert "127.0.0.1:9" in told

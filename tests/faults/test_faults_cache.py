@@ -1,4 +1,4 @@
-"""Caches that were cut short, changed, or whose builder was killed."""
+"""Caches that were truncated or changed, or whose builder was killed."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def test_files_that_are_built_at_once_share_what_is_free(small_disk: Path) -> None:
+def test_files_that_are_built_concurrently_share_the_free_space(small_disk: Path) -> None:
     """Neither ends, and the disk is never full."""
     reserve_bytes = 2_000_000
     least_bytes = [shutil.disk_usage(small_disk).free]

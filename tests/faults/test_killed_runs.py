@@ -1,4 +1,4 @@
-"""Runs that are killed by SIGKILL, in processes of their own, and runs beside each other."""
+"""Runs that are killed with SIGKILL, in separate processes, and concurrent runs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def shards(found: Published) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, str]]:
-    """The document of a run that nobody disturbed, and the sha256 of its shards."""
+    """The document of an undisturbed run, and the sha256 of its shards."""
     folder = tmp_path_factory.mktemp("undisturbed")
     fill(folder)
     document = finished(start(folder))
@@ -133,7 +133,7 @@ def test_a_run_that_was_killed_is_finished_by_the_next(
     ],
 )
 @pytest.mark.parametrize("changed", [False, True])
-def test_what_a_killed_run_left_is_swept_by_the_next(
+def test_the_next_run_sweeps_what_a_killed_run_left(
     tmp_path: Path,
     undisturbed: tuple[dict[str, Any], dict[str, str]],
     method: str,
@@ -163,10 +163,10 @@ def test_what_a_killed_run_left_is_swept_by_the_next(
     published(tmp_path)
 
 
-def test_what_a_living_run_uses_is_not_swept(
+def test_files_of_a_living_run_are_not_swept(
     tmp_path: Path, undisturbed: tuple[dict[str, Any], dict[str, str]]
 ) -> None:
-    """Many at once, each of which looks for what others left."""
+    """Many concurrent processes, each of which looks for what others left."""
     document, expected = undisturbed
     fill(tmp_path)
     for each in [start(tmp_path) for _ in range(4)]:

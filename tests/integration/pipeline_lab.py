@@ -1,4 +1,4 @@
-"""A small source of images, and a place to prepare it, for tests of whole runs."""
+"""A small source of images, and a place to prepare it, for tests of complete runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def png(seed: int, width: int = 9, height: int = 7) -> bytes:
 
 
 def images(classes: str = "abc", each: int = 4) -> dict[str, bytes]:
-    """``a/00.png`` and so on; the first image of each class has a part ``json`` beside it."""
+    """``a/00.png`` and so on; the first image of each class also has a part ``json``."""
     found = {
         f"{name}/{number:02}.png": png(100 * place + number)
         for place, name in enumerate(classes)

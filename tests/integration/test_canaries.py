@@ -1,4 +1,4 @@
-"""A secret that is planted through each way in comes out nowhere: refused, and not repeated."""
+"""A secret that is passed in through every input appears nowhere: refused, and not repeated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TYPED = ("bool", "int", "float", "Literal")
 
 
 def keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, bool]]:
-    """The dotted keys of a file, and whether any text may stand there."""
+    """The dotted keys of a file, and whether any string is allowed there."""
     for name, field in model.model_fields.items():
         key = f"{prefix}{field.alias or name}"
         inner = field.annotation

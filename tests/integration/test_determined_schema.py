@@ -1,4 +1,4 @@
-"""What we emit, before Determined's own schemas.
+"""Emitted configs, validated with Determined's own schemas.
 
 The newest wheel that holds them is determined 0.21.0 (later ones validate in the master alone). It
 is unpacked into .cache/ without its dependencies, and only its schemas are imported.
@@ -155,7 +155,7 @@ def test_the_validator_rejects_a_relative_host_path(check: Check) -> None:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_determined_rejects_our_model_rejects(name: str, check: Check) -> None:
+def test_the_model_rejects_what_determined_rejects(name: str, check: Check) -> None:
     assert check(BROKEN[name])
     with pytest.raises(ConfigError) as caught:
         validate(BROKEN[name], RELEASE)
@@ -211,7 +211,7 @@ def emitted(cluster: str, template: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.stem)
-def test_what_we_emit_passes(
+def test_emitted_configs_are_valid(
     cluster: str, template: Path, check: Check, check_complete: Check
 ) -> None:
     config = emitted(cluster, template)

@@ -1,4 +1,4 @@
-"""What only Linux has is not needed: a run in a Python without it, as macOS has one."""
+"""Features of Linux are not needed: a run in a Python without them, as on macOS."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ assert prepare(settings)["status"] == "reused"
 """
 
 
-def test_a_run_without_what_only_linux_has(tmp_path: Path) -> None:
+def test_a_run_without_linux_features(tmp_path: Path) -> None:
     write(tmp_path / "source", {f"{name}.bin": name.encode() for name in "abc"})
     script = f"ONLY_LINUX = {ONLY_LINUX!r}\n{RUN}"
     command = [sys.executable, "-c", script, str(tmp_path)]

@@ -1,4 +1,4 @@
-"""Whole runs, without an orchestrator: what comes out is what stood at the source."""
+"""Complete runs, without an orchestrator: the result has exactly what was in the source."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def lab_of(folder: Path, variant: str, **fields: Any) -> tuple[Lab, dict[str, by
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_what_is_published_is_what_stood_at_the_source(tmp_path: Path, variant: str) -> None:
+def test_what_is_published_is_what_was_in_the_source(tmp_path: Path, variant: str) -> None:
     lab, objects = lab_of(tmp_path, variant)
     document = lab.prepare(cluster=CONCURRENCY)
     published = lab.only()
@@ -106,7 +106,7 @@ def test_labels(tmp_path: Path, variant: str, label_of: dict[str, int]) -> None:
         assert sample.label == label_of.get(sample.key, label_of.get(sample.key[0]))
 
 
-def test_splits_take_what_their_globs_say(tmp_path: Path) -> None:
+def test_splits_get_what_their_globs_match(tmp_path: Path) -> None:
     lab, _ = lab_of(tmp_path, "splits by globs")
     lab.prepare()
     samples = lab.only().samples
@@ -127,7 +127,7 @@ def test_a_shuffle_is_one_order_of_the_same_samples(tmp_path: Path) -> None:
     assert sorted(after) == before
 
 
-def test_the_disk_of_the_training_nodes_bounds_no_cache_that_is_built_here(tmp_path: Path) -> None:
+def test_the_disk_of_the_training_nodes_does_not_limit_a_cache_built_here(tmp_path: Path) -> None:
     lab, _ = lab_of(tmp_path, "as it is")
     document = lab.prepare(cluster={"nodes": {"disk_bytes": 1}})
     assert document["cache"]["records"] == 12

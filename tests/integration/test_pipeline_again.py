@@ -1,4 +1,4 @@
-"""Runs after runs: what did not change is not done again, and what came out stays."""
+"""Repeated runs: what did not change is not done again, and the result stays the same."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_a_source_that_changes_back_leads_to_the_old_version(tmp_path: Path) -> 
     check(lab)
 
 
-def test_an_object_that_makes_no_sample_makes_no_version(tmp_path: Path) -> None:
+def test_an_object_without_a_sample_makes_no_version(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path, on_bad_key="skip")
     first = lab.prepare()
     write(lab.source, {"README": b"words"})
@@ -261,7 +261,7 @@ def test_an_object_that_makes_no_sample_makes_no_version(tmp_path: Path) -> None
     assert recorder.writes() == []
 
 
-def test_what_is_mirrored_already_is_not_copied_for_another_shape(tmp_path: Path) -> None:
+def test_mirrored_objects_are_not_copied_again_for_another_shape(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path)
     first = lab.prepare()
     second = lab.prepare(shards={"bytes": 100_000})
@@ -284,8 +284,8 @@ def test_a_copy_that_was_tampered_with_is_made_again(tmp_path: Path) -> None:
     lab.check()
 
 
-def test_a_mended_image_costs_one_copy_and_not_all_again(tmp_path: Path) -> None:
-    """A run that failed has copied what it could; the next one goes on from there."""
+def test_a_fixed_image_costs_one_copy(tmp_path: Path) -> None:
+    """A run that failed has copied what it could; the next one continues from there."""
     lab = directory_lab(tmp_path, images() | {"b/02.png": b"no image"})
     with pytest.raises(RunError):
         lab.prepare()
@@ -333,7 +333,7 @@ def test_the_same_bucket_gives_the_same_version_everywhere(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EINVAL])
-def test_a_storage_that_refuses_locks_gets_its_second_version(
+def test_a_storage_that_refuses_locks_can_get_a_second_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def refuse(*_: object) -> None:

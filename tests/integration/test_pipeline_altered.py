@@ -1,4 +1,4 @@
-"""Finished work that something altered, at the same size, before a cut-off run is carried on."""
+"""Finished work that something altered, at the same size, before the next run continues."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def keys(stores: list[RecordingStore], *methods: str) -> list[str]:
 @pytest.mark.parametrize("alter", [in_place, replaced_with_its_time])
 @pytest.mark.parametrize("part", [SHARD, CACHE])
 @pytest.mark.parametrize("killed_at", ["segment.json", "version.json"])
-def test_what_was_altered_in_a_directory_is_made_again(
+def test_altered_files_in_a_directory_are_made_again(
     tmp_path: Path, part: str, alter: Callable[[Path], None], killed_at: str
 ) -> None:
     expected = directory_lab(tmp_path / "1", **FIELDS).prepare()
@@ -110,7 +110,7 @@ def test_what_was_altered_in_a_directory_is_made_again(
     assert [part in key for key in made] == [True], "and nothing else"
 
 
-def test_of_several_receipts_of_a_shard_that_of_its_object_counts(
+def test_of_several_receipts_of_a_shard_the_one_that_matches_its_object_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rerun decodes an image that the killed run could not: the shard has other samples now."""
@@ -135,7 +135,7 @@ def test_of_several_receipts_of_a_shard_that_of_its_object_counts(
     lab.check()
 
 
-def test_what_was_only_touched_is_read_once_and_kept(tmp_path: Path) -> None:
+def test_touched_files_are_read_once_and_kept(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path, **FIELDS)
     cut_off(lab)
     made = [path for end in ("tar", "mdb") for path in Path(str(lab.storage)).rglob(f"*.{end}")]
@@ -161,7 +161,7 @@ def test_what_was_only_touched_is_read_once_and_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("part", [SHARD, CACHE])
-def test_what_was_altered_in_a_bucket_is_made_again(
+def test_altered_files_in_a_bucket_are_made_again(
     tmp_path: Path, request: pytest.FixtureRequest, server: str, part: str
 ) -> None:
     found: S3Server = request.getfixturevalue(f"{server}_server")

@@ -1,4 +1,4 @@
-"""Bad input: one line that names what, why and the way out; nothing published, nothing lost."""
+"""Bad input: one line that says what, why and what to do; nothing published, nothing lost."""
 
 from __future__ import annotations
 
@@ -340,7 +340,7 @@ def test_images_without_bytes_are_refused_before_anything_is_copied(
 
 @pytest.mark.parametrize("batch_bytes", [1, 10**9])
 def test_images_that_are_left_out(tmp_path: Path, batch_bytes: int) -> None:
-    """The others stand in the shards that were planned for them, and the cache agrees."""
+    """The others are in the shards that were planned for them, and the cache agrees."""
     fields = {
         "splits": {"train": ["a/**", "b/**"], "validation": "c/**"},
         "cluster": {"runner": {"batch_bytes": batch_bytes}},
@@ -373,7 +373,7 @@ def test_nothing_is_left_when_every_image_is_broken(tmp_path: Path) -> None:
     assert "a/1.png" in str(error)
 
 
-def test_objects_without_bytes_are_fine_where_no_image_is_needed(tmp_path: Path) -> None:
+def test_empty_objects_are_accepted_if_they_are_not_images(tmp_path: Path) -> None:
     objects = {"a/1.txt": b"", "a/1.json": b"{}", "a/2.txt": b"words"}
     lab = directory_lab(tmp_path, objects, labels=None, cache={"records": "encoded"})
     assert lab.prepare()["shards"]["samples"] == 2
@@ -526,7 +526,7 @@ def odd_lab(name: str, folder: Path, **fields: Any) -> Lab:
 
 
 @pytest.mark.parametrize("mirror", [True, False])
-def test_odd_keys_are_taken_or_left_out(tmp_path: Path, mirror: bool) -> None:
+def test_bad_keys_are_accepted_or_left_out(tmp_path: Path, mirror: bool) -> None:
     lab = odd_lab(f"odd-{mirror}", tmp_path, on_bad_key="skip", mirror=mirror)
     document = lab.prepare()
     bad = [key for key, kind in ODD.items() if kind == "bad"]
@@ -543,7 +543,7 @@ def test_odd_keys_are_taken_or_left_out(tmp_path: Path, mirror: bool) -> None:
     assert lab.prepare()["status"] == "reused"
 
 
-def test_odd_keys_are_refused_by_name(tmp_path: Path) -> None:
+def test_bad_keys_are_refused_by_name(tmp_path: Path) -> None:
     lab = odd_lab("odd-refused", tmp_path)
     error = refused(lab)
     assert status(error) == ("config.bad_key", 2)
@@ -554,7 +554,7 @@ def test_odd_keys_are_refused_by_name(tmp_path: Path) -> None:
     assert str(caught.value) == str(error)
 
 
-def test_a_key_that_no_file_can_have(tmp_path: Path) -> None:
+def test_a_key_that_a_file_cannot_have(tmp_path: Path) -> None:
     long = "k" * 996 + ".txt"
     write("memory://long", {long: b"1", "a/b.txt": b"2", "a/b.txt/c.txt": b"3"})
     lab = directory_lab_of("memory://long", tmp_path, labels=None, cache=None, on_bad_key="skip")
@@ -634,7 +634,7 @@ def test_two_images_of_a_sample_that_would_be_one_field_of_the_cache(tmp_path: P
     assert status(error) == ("cache.schema", 2)
     assert isinstance(error, RefusedError)
     assert [failure.key for failure in error.report.failures] == ["a/00", "b/01"]
-    assert "a/00: its parts jpg and png would be one image" in error.report.failures[0].line
+    assert "a/00: its parts jpg and png would become one image" in error.report.failures[0].line
     assert not (tmp_path / "local").exists(), "it was refused before anything was copied"
     with pytest.raises(RefusedError):
         lab.plan()
@@ -771,7 +771,7 @@ def test_configs_that_cannot_be_written(tmp_path: Path) -> None:
         (["splits=[a"], "config.invalid_setting"),
     ],
 )
-def test_settings_that_make_no_sense(settings: list[str], code: str, tmp_path: Path) -> None:
+def test_invalid_settings(settings: list[str], code: str, tmp_path: Path) -> None:
     with pytest.raises(LarderError) as caught:
         plan(
             load_settings(

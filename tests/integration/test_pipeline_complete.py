@@ -1,4 +1,4 @@
-"""A run that finds its version made already looks whether all of it is there, by listing it."""
+"""A run whose version exists already checks that it is complete, by listing it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def do_as_it_says(lab: Lab, error: DamageError) -> None:
         "manifests/objects-*",
     ],
 )
-def test_what_is_not_there_in_full_length_is_named_and_the_way_out_works(
+def test_missing_or_truncated_files_are_named_and_the_hint_works(
     tmp_path: Path, part: str, alter: Callable[[Path], None]
 ) -> None:
     lab = directory_lab(tmp_path, **FIELDS)
@@ -70,7 +70,7 @@ def test_what_is_not_there_in_full_length_is_named_and_the_way_out_works(
     error = damage(lab)
     assert (error.code, error.exit_status) == ("damage.size", 4)
     assert error.where == f"file://{path}"
-    assert "likewise" not in error.message
+    assert "of this version" not in error.message
     do_as_it_says(lab, error)
     again = lab.prepare()
     assert again["digest"] == first["digest"]
@@ -100,10 +100,10 @@ def test_the_first_is_named_and_the_others_are_counted(tmp_path: Path) -> None:
         path.unlink()
     error = damage(lab)
     assert error.where.endswith("shards/train/d-train-000000.tar")
-    assert error.message == "it is missing; 5 more files of this version likewise"
+    assert error.message == "the file is missing; 5 more files of this version, too"
 
 
-def test_other_inputs_of_the_same_version_hand_over_no_damage_either(tmp_path: Path) -> None:
+def test_other_inputs_of_the_same_version_do_not_reuse_a_damaged_one(tmp_path: Path) -> None:
     """An object came that makes no sample: the version is found by its content."""
     lab = directory_lab(tmp_path, on_bad_key="skip", **FIELDS)
     lab.prepare()

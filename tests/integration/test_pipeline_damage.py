@@ -1,4 +1,4 @@
-"""Files of ours that are damaged: found, named, and what is named can be deleted and made anew."""
+"""Damaged files are found and named, and can be deleted and made again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def carried_out(lab: Lab, most: int) -> DOCUMENT:
     ["version.json", "segment.json", "latest.json", "inputs/*", "objects-*", "mirror/*/*.parquet"],
 )
 @pytest.mark.parametrize("changed", [False, True])
-def test_a_damaged_file_of_a_version_is_found_or_made_anew(
+def test_a_damaged_file_of_a_version_is_found_or_made_again(
     tmp_path: Path, damaged: str, changed: bool
 ) -> None:
     lab = directory_lab(tmp_path / "1", **FIELDS)
@@ -67,7 +67,7 @@ def test_a_damaged_file_of_a_version_is_found_or_made_anew(
     "damaged",
     ["work/shards/*.json", "work/shards/*.parquet", "../../work/mirror/*/*", "work/cache/*"],
 )
-def test_a_damaged_receipt_is_found_and_made_anew(tmp_path: Path, damaged: str) -> None:
+def test_a_damaged_receipt_is_found_and_made_again(tmp_path: Path, damaged: str) -> None:
     lab = directory_lab(tmp_path / "1", **FIELDS)
     expected = directory_lab(tmp_path / "2", **FIELDS).prepare()["digest"]
     stop = Stop()

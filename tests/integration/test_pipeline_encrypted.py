@@ -1,4 +1,4 @@
-"""A bucket whose etags look like an md5 and are none: SSE-KMS."""
+"""A bucket whose etags look like an MD5 but are not: SSE-KMS."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIELDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("mirror", [True, False])
-def test_one_object_is_read_twice_and_no_more(tmp_path: Path, mirror: bool) -> None:
+def test_only_one_object_is_read_twice(tmp_path: Path, mirror: bool) -> None:
     objects = images()
     forget("kms-source")
     forget("kms")

@@ -1,4 +1,4 @@
-"""A rerun makes the shards that are missing, wherever they are missing, and nothing else."""
+"""The next run makes the missing shards, wherever they are missing, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHARDS = 6
 @pytest.mark.parametrize(
     "gone", [gone for count in (1, 2) for gone in combinations(range(SHARDS), count)]
 )
-def test_the_shards_that_are_gone_are_made_again_from_their_own_samples(
+def test_missing_shards_are_made_again_from_their_own_samples(
     tmp_path: Path, gone: tuple[int, ...]
 ) -> None:
     splits = {name: f"{name}/**" for name in "abcdef"}
@@ -40,7 +40,7 @@ def test_the_shards_that_are_gone_are_made_again_from_their_own_samples(
     lab.check()
 
 
-def test_receipts_that_another_larder_wrote_are_none(tmp_path: Path) -> None:
+def test_receipts_of_another_version_of_larder_are_ignored(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path)
     first = lab.prepare()
     storage = tmp_path / "local"

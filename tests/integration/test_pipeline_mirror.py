@@ -1,4 +1,4 @@
-"""A mirror that is cut off: how little of it the next run copies again."""
+"""A mirror that is interrupted: how little of it the next run copies again."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def mirrored(root: str) -> set[str]:
         return {info.key for page in store.list("mirror/") for info in page}
 
 
-def test_an_interrupted_mirror_is_carried_on_where_it_stopped(
+def test_an_interrupted_mirror_continues_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of it is one batch, which leaves its receipt at the end."""
@@ -70,7 +70,7 @@ def test_an_interrupted_mirror_is_carried_on_where_it_stopped(
     lab.check()
 
 
-def test_a_killed_mirror_repeats_no_more_than_a_receipt_stands_for(
+def test_a_killed_mirror_repeats_no_more_than_one_receipt_covers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size_bytes = sum(map(len, OBJECTS.values())) / len(OBJECTS)
@@ -83,13 +83,13 @@ def test_a_killed_mirror_repeats_no_more_than_a_receipt_stands_for(
         there = len(mirrored(lab.root))
         document = lab.prepare()
         repeated = document["copied"]["count"] - (len(OBJECTS) - there)
-        # Five and a little, two under way, and eight that were done while a receipt was left.
+        # Five and a bit, two in progress, and eight that were done while a receipt was written.
         assert 0 <= repeated <= 6 + 2 + 8
         lab.check()
 
 
 class Waiting(RecordingStore):
-    """A source that keeps the reader of one object waiting until it is told to go on."""
+    """A source that keeps the reader of one object waiting until it may continue."""
 
     def __init__(self, inner: Store, key: str) -> None:
         super().__init__(inner)

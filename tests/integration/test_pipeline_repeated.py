@@ -1,4 +1,4 @@
-"""A batch that is tried again, as Prefect does: what an earlier try finished is not done again."""
+"""A batch that is retried, as by Prefect: what an earlier attempt finished is not done again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lab(tmp_path: Path) -> Lab:
 
 
 class Tries:
-    """Stores that note what is asked of them, and of which one call fails in the first try."""
+    """Stores that record calls, and of which one call fails in the first attempt."""
 
     def __init__(self, method: str, key: str) -> None:
         self.stores: list[RecordingStore] = []
@@ -113,7 +113,7 @@ def test_a_batch_of_copies_copies_only_the_rest(lab: Lab) -> None:
         lab.check()
 
 
-def test_a_batch_of_shards_makes_only_the_rest(
+def test_a_retried_batch_of_shards_makes_only_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = directory_lab(tmp_path / "1", OBJECTS, mirror=False, **FIELDS).prepare()

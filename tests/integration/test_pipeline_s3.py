@@ -1,4 +1,4 @@
-"""Whole runs between real S3 servers."""
+"""Complete runs between real S3 servers."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_bucket_that_answers_nothing_else(
     assert "closed" in str(error)
 
 
-def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_server(tmp_path: Path) -> None:
     with answering(200, "") as endpoint:
         pass
     bad = {"url": "s3://gone/x", "endpoint": endpoint, "region": "us-east-1"}

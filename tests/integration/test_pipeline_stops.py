@@ -90,7 +90,7 @@ def undisturbed(tmp_path: Path) -> Iterator[tuple[Bucket, DOCUMENT, list[int]]]:
     bucket.close()
 
 
-def test_a_run_stopped_at_any_write_is_carried_on(
+def test_a_run_stopped_at_any_write_can_be_continued(
     tmp_path: Path, undisturbed: tuple[Bucket, DOCUMENT, list[int]]
 ) -> None:
     whole, document, stops = undisturbed
@@ -119,7 +119,7 @@ def test_a_run_stopped_at_any_write_is_carried_on(
 def test_a_new_version_stopped_at_any_write_leaves_the_old_one(
     tmp_path: Path, undisturbed: tuple[Bucket, DOCUMENT, list[int]]
 ) -> None:
-    """At every moment `latest` names the old version or the new one, and either is whole."""
+    """At every moment `latest` names the old or the new version, and both are complete."""
     old, first, stops = undisturbed
     changed = {"a/00.png": png(91), "d/00.png": png(92)}
     second = None
@@ -169,9 +169,7 @@ def test_a_directory_keeps_its_promise_too(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("published", [0, 1])
-def test_what_was_lost_of_unfinished_work_is_made_again(
-    tmp_path: Path, lost: str, published: int
-) -> None:
+def test_lost_unfinished_work_is_made_again(tmp_path: Path, lost: str, published: int) -> None:
     """Before the segment is published, and between it and the version."""
     lab = directory_lab(tmp_path, OBJECTS, **FIELDS)
     document, stop = stopped(lab, None)
@@ -219,7 +217,7 @@ def test_any_history_leads_to_the_same_content(tmp_path: Path) -> None:
         bucket.close()
 
 
-# Two at once
+# Two concurrent runs
 
 
 @pytest.mark.parametrize("mirror", [True, False])
@@ -277,7 +275,7 @@ class Meddler(RecordingStore):
         return super().writer(key)
 
 
-def test_no_shard_is_made_of_what_was_not_copied(tmp_path: Path) -> None:
+def test_no_shard_is_made_from_objects_that_were_not_copied(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path)
     with between(Meddler), pytest.raises(RunError) as caught:
         lab.prepare()

@@ -1,4 +1,4 @@
-"""What a plan says: contents, exclusions and warnings, as lines of 80 columns and as a document."""
+"""The contents of a plan: statistics, exclusions and warnings, as lines and as a document."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def as_webdataset_reads(shards: Sequence[str]) -> dict[str, dict[str, bytes]]:
     return found
 
 
-def test_what_is_left_out_is_counted_and_named(tmp_path: Path) -> None:
+def test_excluded_objects_are_counted_and_named(tmp_path: Path) -> None:
     extra = {"README": b"x", "a/raw.tif": b"x", "b/notes.txt": b"y", "b/zz.png": png(1)}
     lab = directory_lab(tmp_path, images() | extra)
     source = {"url": lab.source, "include": ["**/*.png", "**/*.json"], "exclude": ["b/zz*"]}
@@ -84,7 +84,7 @@ def test_only_the_first_keys_are_named_and_none_can_alter_a_terminal(tmp_path: P
     assert "x00004\\x1b[31m.log, ..." in text(document)
 
 
-def test_label_files_and_folder_markers_are_told_of(tmp_path: Path) -> None:
+def test_label_files_and_folder_markers_are_reported(tmp_path: Path) -> None:
     write("memory://markers-told", {"a/": b"", "a/1.txt": b"1", "l.txt": b"1 x"})
     labels = {"files": {"train": "l.txt"}}
     settings = run_settings("memory://markers-told", tmp_path / "local", tmp_path, labels=labels)
@@ -126,7 +126,7 @@ def test_objects_that_merge_into_one_sample(tmp_path: Path) -> None:
     assert "a/1.jpg and a/1.png" in warnings(both)["merged_samples"]
 
 
-def test_samples_that_lack_a_part(tmp_path: Path) -> None:
+def test_samples_without_a_part_that_others_have(tmp_path: Path) -> None:
     """Three of twelve have a json; one has no png."""
     lab = directory_lab(tmp_path)
     assert warnings(lab.plan())["uneven_samples"] == "only 3 of 12 samples have json"
@@ -136,13 +136,13 @@ def test_samples_that_lack_a_part(tmp_path: Path) -> None:
     assert warnings(lab.plan())["uneven_samples"] == "1 of 13 samples has no png"
 
 
-def test_samples_of_several_kinds_lack_nothing(tmp_path: Path) -> None:
+def test_samples_of_several_kinds_are_not_uneven(tmp_path: Path) -> None:
     objects = {"a/1.txt": b"1", "a/2.pdf": b"2", "b/3.jpg": png(1)}
     document = directory_lab(tmp_path, objects, cache=None).plan()
     assert "uneven_samples" not in warnings(document)
 
 
-def test_names_that_have_dots_of_their_own(tmp_path: Path) -> None:
+def test_names_with_other_dots(tmp_path: Path) -> None:
     keys = [f"log/2024.{number:05}.txt" for number in range(1_200)]
     write("memory://dots", dict.fromkeys(keys, b"x"))
     document = plan(run_settings("memory://dots", tmp_path / "local", tmp_path), NullProgress())
@@ -151,14 +151,14 @@ def test_names_that_have_dots_of_their_own(tmp_path: Path) -> None:
     assert "and 991 extensions more" in text(document)
 
 
-def test_splits_and_classes_that_nothing_falls_into(tmp_path: Path) -> None:
+def test_empty_splits_and_classes(tmp_path: Path) -> None:
     lab = directory_lab(
         tmp_path,
         splits={"train": "**", "validation": "nothing/**"},
         labels={"classes": ["b", "x", "a", "c", "y"]},
     )
     found = warnings(lab.plan())
-    assert found["empty_split"] == "no sample falls into validation: check splits"
+    assert found["empty_split"] == "there are no samples in validation: check splits"
     assert found["unseen_classes"] == "2 of 5 classes in labels.classes have no sample: x, y"
     assert lab.prepare()["shards"]["samples"] == 12
 
@@ -228,7 +228,7 @@ def test_as_many_shards_as_are_asked_for(tmp_path: Path) -> None:
     ]
 
 
-def test_a_least_number_of_shards_makes_nothing_anew_unless_it_needs_more(tmp_path: Path) -> None:
+def test_count_min_packs_nothing_again_unless_it_needs_more_shards(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path)
     first = lab.prepare()
     count = first["shards"]["count"]
@@ -267,8 +267,8 @@ def test_every_loader_worker_of_webdataset_finds_a_shard(
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
-def test_the_dataset_files_leaves_out_what_is_no_sample(tmp_path: Path) -> None:
-    """A folder as it lies about: the shipped file takes it, and says what it left out."""
+def test_the_dataset_files_leaves_out_what_is_not_a_sample(tmp_path: Path) -> None:
+    """An arbitrary folder: the bundled file accepts it, and lists what it left out."""
     source = tmp_path / "source"
     odd = {".DS_Store": b"\0", "README": b"read", "b/.DS_Store": b"\0", "b/Makefile": b"all:"}
     write(source, {"1.txt": b"one", "b/2.jpg": b"any bytes", "b/2.json": b"{}"} | odd)
@@ -294,7 +294,7 @@ def test_the_dataset_files_leaves_out_what_is_no_sample(tmp_path: Path) -> None:
     }
 
 
-def test_a_path_longer_than_a_line_stands_on_a_line_of_its_own(tmp_path: Path) -> None:
+def test_a_path_longer_than_a_line_has_a_separate_line(tmp_path: Path) -> None:
     deep = "/".join(["d" * 60] * 3)
     objects = images() | {
         f"{deep}/1.v1.png": png(1),

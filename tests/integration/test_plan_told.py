@@ -1,4 +1,4 @@
-"""What a plan warns of is told by the run too, and a plan refuses what the run would refuse."""
+"""A run also reports the warnings of its plan, and a plan refuses what the run would refuse."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def messages(document: dict[str, Any], code: str) -> list[str]:
     return [each["message"] for each in document["warnings"] if each["code"] == code]
 
 
-def test_a_run_warns_of_what_its_plan_warns_of(tmp_path: Path) -> None:
+def test_a_run_has_the_warnings_of_its_plan(tmp_path: Path) -> None:
     splits = {"train": "**", "validation": "nothing/**"}
     lab = directory_lab(tmp_path, images() | DOTS, splits=splits)
     planned = lab.plan()["warnings"]
@@ -43,7 +43,7 @@ def test_a_run_warns_of_what_its_plan_warns_of(tmp_path: Path) -> None:
 
 
 def test_a_version_found_by_planning_is_not_warned_of_again(tmp_path: Path) -> None:
-    """Other inputs, the same samples: a file came that is none."""
+    """Other inputs, the same samples: a file was added that is not a sample."""
     lab = directory_lab(tmp_path, images() | DOTS, on_bad_key="skip")
     assert lab.prepare()["warnings"]
     write(lab.source, {"README": b"read"})
@@ -53,7 +53,7 @@ def test_a_version_found_by_planning_is_not_warned_of_again(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("flag", ["--quiet", "--json"])
-def test_warnings_are_told_on_stderr_where_no_summary_is_shown(
+def test_warnings_are_shown_on_stderr_without_a_summary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flag: str
 ) -> None:
     write(tmp_path / "source", {"1.txt": b"x", "img.v1.txt": b"y", "img.v2.txt": b"z"})
@@ -121,7 +121,7 @@ def test_a_config_that_would_be_written_is_named(tmp_path: Path) -> None:
     assert lab.prepare()["configs"] == [config]
 
 
-def test_a_plan_refuses_what_the_run_refuses_of_a_version_that_stands(tmp_path: Path) -> None:
+def test_a_plan_refuses_what_the_run_refuses_of_an_existing_version(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path)
     lab.prepare()
     for more in (

@@ -107,7 +107,7 @@ def imds(server: S3Server) -> Answers:
 
 
 def agent(server: S3Server) -> Answers:
-    """The credentials endpoint beside a container."""
+    """The credentials endpoint of a container."""
 
     def answers(method: str, path: str, headers: dict[str, str]) -> Answer:
         right = (method, path, headers.get("authorization")) == ("GET", "/v1/credentials", TOKEN)
@@ -176,7 +176,7 @@ def test_the_role_of_an_instance(
     with serving(imds(rclone_server)) as url:
         environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = f"{url}/"
         assert read(published, environment) == "[2, 0]"
-        # A light install cannot list what is there instead.
+        # A light install cannot list what exists instead.
         said = read(f"{published}@absent", environment)
         assert said == "version.missing: there is no tag 'absent'; check the name and the address"
 
@@ -244,7 +244,7 @@ def certified(folder: Path) -> ssl.SSLContext:
     return context
 
 
-def test_metadata_that_knows_no_role_is_not_a_missing_version(
+def test_metadata_without_a_role_is_not_a_missing_version(
     published: str, environment: dict[str, str]
 ) -> None:
     with serving(lambda *_: (404, "<Code>NoSuchKey</Code>")) as url:
@@ -252,11 +252,11 @@ def test_metadata_that_knows_no_role_is_not_a_missing_version(
         said = read(published, environment)
     assert said.startswith("store.denied: no AWS credentials: the instance's metadata service")
     assert "answers 404" in said
-    said = read(published, environment)  # nobody listens there any more
+    said = read(published, environment)  # nothing listens there any more
     assert "metadata service does not answer" in said
 
 
-def test_nobody_gives_credentials(published: str, environment: dict[str, str]) -> None:
+def test_there_are_no_credentials(published: str, environment: dict[str, str]) -> None:
     said = read(published, environment)  # the metadata is not asked for a server of this machine
     assert said.startswith("store.denied: no AWS credentials in the environment")
 

@@ -1,4 +1,4 @@
-"""What formats of shards may be: a whole run with one that is unlike tar in every way."""
+"""A complete run with a shard format that differs from tar in every respect."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_whole_run(lab: Lab) -> None:
         assert segment.shards == "columns"
 
 
-def test_training_is_given_the_first_file_of_every_shard(lab: Lab) -> None:
+def test_training_gets_the_first_file_of_every_shard(lab: Lab) -> None:
     lab.prepare()
     data = larder.open(f"{lab.storage}/larder/d@latest")
     names = [Path(path).name for path in data.shards("train")]
@@ -135,13 +135,13 @@ def test_training_is_given_the_first_file_of_every_shard(lab: Lab) -> None:
         assert len(cache) == data.splits["train"].samples == 9
 
 
-def test_a_rerun_makes_nothing(lab: Lab) -> None:
+def test_a_second_run_makes_nothing(lab: Lab) -> None:
     first = lab.prepare()
     again, written = carried_on(lab)
     assert (again["status"], again["digest"], written) == ("reused", first["digest"], [])
 
 
-def test_other_limits_make_the_same_bytes(tmp_path: Path) -> None:
+def test_other_limits_give_the_same_bytes(tmp_path: Path) -> None:
     """Workers, batches, and whether samples are streamed."""
     one = directory_lab(tmp_path / "1", OBJECTS, **FIELDS)
     cluster = {"runner": {"workers": 2, "batch_bytes": 1}, "copy": {"memory_bytes": "1 MiB"}}
@@ -164,7 +164,7 @@ class Bucket:
             return check_all(root)
 
 
-def test_a_run_that_is_killed_at_any_write_is_carried_on(tmp_path: Path) -> None:
+def test_a_run_killed_at_any_write_can_be_continued(tmp_path: Path) -> None:
     bucket = Bucket(tmp_path)
     writes = cut_off(bucket.lab, None).writes
     (expected,) = bucket.check().values()
@@ -182,9 +182,7 @@ def test_a_run_that_is_killed_at_any_write_is_carried_on(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("ext", ["cols", "rows"])
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_shard_of_which_one_file_is_not_what_was_written_is_made_again(
-    lab: Lab, ext: str, lost: bool
-) -> None:
+def test_a_shard_with_one_altered_file_is_made_again(lab: Lab, ext: str, lost: bool) -> None:
     stop = cut_off(lab, None)
     last = next(at for at, (_, key) in enumerate(stop.writes) if key.endswith("segment.json"))
     expected = lab.only().version.digest
@@ -216,7 +214,7 @@ def test_a_published_shard_that_lacks_a_file_is_named(lab: Lab) -> None:
     assert caught.value.where.endswith(path.name)
 
 
-def test_the_cache_is_not_built_of_a_shard_that_is_not_what_its_index_says(lab: Lab) -> None:
+def test_the_cache_is_not_built_from_a_shard_that_differs_from_its_index(lab: Lab) -> None:
     class Shifted:
         """A storage in which two parts of a shard are not cut where they were."""
 
@@ -241,7 +239,7 @@ def test_the_cache_is_not_built_of_a_shard_that_is_not_what_its_index_says(lab: 
     assert lab.check() == {}
 
 
-def test_planned_bytes_are_told_where_sizes_are_estimates(lab: Lab) -> None:
+def test_planned_bytes_are_reported_if_sizes_are_estimates(lab: Lab) -> None:
     class Listener(NullProgress):
         def __init__(self) -> None:
             self.planned: dict[str, tuple[int | None, int | None]] = {}

@@ -1,4 +1,4 @@
-"""What users install: the wheel holds larder alone, and asks for little."""
+"""What users install: the wheel contains only larder, and has few requirements."""
 
 from __future__ import annotations
 

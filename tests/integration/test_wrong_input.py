@@ -81,9 +81,7 @@ def refused(
         (["source.region=us west"], "config.invalid_value"),
     ],
 )
-def test_what_was_a_defect_is_a_clear_error(
-    refused: Refused, settings: list[str], code: str
-) -> None:
+def test_former_bugs_are_clear_errors(refused: Refused, settings: list[str], code: str) -> None:
     assert refused(*settings)["code"] == code
 
 

@@ -1,4 +1,4 @@
-"""Records of every schema come back, and every flipped bit is found."""
+"""Records of every schema are read back unchanged, and every flipped bit is found."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def records(draw: st.DrawFn, schema: Schema) -> dict[str, Any]:
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Schema, list[dict[str, Any]]]:
-    # Names that are no text make a schema that is refused; others come.
+    # Schemas with names that are not strings are refused; others are read.
     try:
         schema = draw(schemas())
     except FatalError:

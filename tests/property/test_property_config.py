@@ -1,4 +1,4 @@
-"""Interpolation, --set and YAML hold for any text."""
+"""Interpolation, --set and YAML work for any string."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ TREES = st.recursive(
 
 
 @given(TEXTS, st.dictionaries(NAMES, TEXTS))
-def test_a_text_with_doubled_dollars_is_itself(text: str, environ: dict[str, str]) -> None:
+def test_a_string_with_doubled_dollars_is_unchanged(text: str, environ: dict[str, str]) -> None:
     expansion = interpolate(text.replace("$", "$$"), environ)
     assert (expansion.text, expansion.variables, expansion.missing) == (text, (), ())
 
@@ -164,7 +164,7 @@ def test_any_setting_gives_a_config_error_or_valid_settings(given_settings: dict
 
 @given(ARGUMENTS)
 @settings(deadline=None)
-def test_any_endpoint_of_the_environment_is_refused_or_serves(endpoint: str) -> None:
+def test_any_endpoint_of_the_environment_is_refused_or_works(endpoint: str) -> None:
     asked, error = None, None
     try:
         asked = load_settings(

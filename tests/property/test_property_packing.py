@@ -137,7 +137,7 @@ def test_every_split_gets_as_many_shards_as_it_should(
 
 
 @given(st.lists(st.integers(512, 5000), min_size=1, max_size=40), targets, st.integers(1, 50))
-def test_no_target_gives_a_number_of_shards_nearer_to_the_least(
+def test_no_target_gives_a_number_of_shards_closer_to_the_minimum(
     group: list[int], target_bytes: int, least: int
 ) -> None:
     fitted = len(_filled(group, _fitted([("train", group)], target_bytes, least)["train"]))
@@ -198,7 +198,7 @@ def test_batches_hold_all_shards_in_order(
 
 
 @given(splits, targets, st.integers(1, 50_000), st.data())
-def test_rows_of_a_batch_are_contiguous_whatever_stands_already(
+def test_rows_of_a_batch_are_contiguous_whatever_is_finished_already(
     found: list[tuple[str, list[int]]], target: int, batch_bytes: int, data: st.DataObject
 ) -> None:
     plans = list(plan_shards(found, target, "d", WEBDATASET))
@@ -235,7 +235,7 @@ def test_sizes_by_column_are_those_of_the_members(content: list[dict], start: in
 
 
 @given(sample_orders, st.integers(0, 5), st.integers(0, 20))
-def test_samples_are_read_as_they_stand(content: list[dict], start: int, length: int) -> None:  # type: ignore[type-arg]
+def test_samples_are_read_unchanged(content: list[dict], start: int, length: int) -> None:  # type: ignore[type-arg]
     batch = pa.RecordBatch.from_pylist(content, schema=SAMPLE_ORDER).slice(start, length)
     found = [
         {**sample._asdict(), "parts": [part._asdict() for part in sample.parts]}

@@ -1,4 +1,4 @@
-"""docs/reference/formats.md says what the code writes."""
+"""docs/reference/formats.md matches what the code writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/reference says what the code says."""
+"""docs/reference matches the code."""
 
 import ast
 import re
@@ -82,7 +82,7 @@ def test_defaults_are_those_of_the_models(heading: str, model: type[BaseModel], 
 
 
 def _is_inner(name: str) -> bool:
-    """Keys of another kind of splits, of list items, or of what is null by default."""
+    """Keys of another kind of splits, of list items, or of fields that are null by default."""
     return name.startswith("splits.") or "[]" in name or name in ("labels", "cache")
 
 

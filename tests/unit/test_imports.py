@@ -1,4 +1,4 @@
-"""The arrows of the house: who may import whom. Design, "The house"."""
+"""Which part of Larder may import which; see "Imports" in CONTRIBUTING.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-BASE = {"errors", "units", "progress", "limits", "packages", "disk", "temporary"}
+BASE = {"errors", "units", "progress", "limits", "packages", "disk", "temporary", "atomic"}
 PURE = BASE | {"config", "manifest"}
 STAGES = {"transfer", "shards", "cache", "versions", "experiments"}
 BELOW_STAGES = PURE | {"store", "samples"}
@@ -23,6 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "packages": {"errors"},
     "disk": {"errors"},
     "temporary": {"disk"},
+    "atomic": {"disk", "temporary"},
     "config": BASE,
     "manifest": BASE,
     "store": PURE,

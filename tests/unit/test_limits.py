@@ -1,4 +1,4 @@
-"""Bounds on memory and work under way."""
+"""Bounds on memory and concurrent work."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_every_batch_has_the_memory_of_a_stream(
     ("share_mib", "local", "read_ahead_mib"),
     [(64, False, 16), (128, False, 80), (1, False, 8), (64, True, 64)],
 )
-def test_what_is_read_ahead_is_what_a_writer_leaves(
+def test_reading_ahead_gets_the_memory_that_the_writer_leaves(
     share_mib: int, local: bool, read_ahead_mib: int
 ) -> None:
     assert read_ahead_bytes(share_mib * MIB, local=local) == read_ahead_mib * MIB
@@ -51,7 +51,7 @@ def test_what_is_read_ahead_is_what_a_writer_leaves(
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.integers(0, 150), max_size=40))
-def test_the_budget_is_never_passed_and_nothing_waits_for_ever(sizes: list[int]) -> None:
+def test_the_budget_is_never_exceeded_and_nothing_waits_for_ever(sizes: list[int]) -> None:
     budget = ByteBudget(100)
     lock, held, most = threading.Lock(), 0, 0
 
@@ -70,7 +70,7 @@ def test_the_budget_is_never_passed_and_nothing_waits_for_ever(sizes: list[int])
     assert held == 0
 
 
-def test_an_error_inside_gives_the_bytes_back() -> None:
+def test_an_error_releases_the_bytes() -> None:
     budget = ByteBudget(10)
     with pytest.raises(KeyError), budget.holding(10):
         raise KeyError

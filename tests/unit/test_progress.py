@@ -1,4 +1,4 @@
-"""What a stage tells: passed on, stopped between two objects, remembered."""
+"""The progress of a stage: forwarded, stopped between two objects, recorded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from larder.errors import FatalError
 from larder.progress import CancellableProgress, NullProgress, StageTimes
 
 
-def test_it_passes_on_what_it_is_told_until_it_is_to_stop() -> None:
+def test_it_forwards_calls_until_it_is_asked_to_stop() -> None:
     listener, stop = mock.create_autospec(NullProgress, instance=True), Event()
     progress = CancellableProgress(listener, stop)
 
@@ -59,7 +59,7 @@ def test_stages_are_remembered_in_the_order_they_began() -> None:
     listener.finish.assert_called_with("copy")
 
 
-def test_a_stage_that_begins_again_goes_on_without_what_was_between() -> None:
+def test_the_time_of_a_stage_excludes_pauses() -> None:
     now = 0.0
     times = StageTimes(clock=lambda: now)
     for begin, end in ((0.0, 2.0), (1002.0, 1003.0), (2000.0, 2000.5)):

@@ -1,4 +1,4 @@
-"""Temporary files and folders: nothing is left of them, also not after their owner was killed."""
+"""Temporary files and folders: nothing remains of them, even if their owner was killed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_nothing_is_left_at_the_end_or_after_an_error(tmp_path: Path) -> None:
     assert list(parent.iterdir()) == []
 
 
-def test_that_of_a_killed_owner_is_swept_and_that_of_a_living_one_is_not(tmp_path: Path) -> None:
+def test_files_of_killed_owners_are_swept_and_those_of_living_ones_are_not(tmp_path: Path) -> None:
     killed, left = owner(tmp_path)
     living, used = owner(tmp_path)
     with killed, living:
@@ -98,7 +98,7 @@ def test_another_machine_s_goes_after_long_silence_alone(tmp_path: Path) -> None
         assert names(tmp_path) == expected
 
 
-def test_what_is_locked_stays_however_old_it_is(tmp_path: Path) -> None:
+def test_locked_files_stay_however_old_they_are(tmp_path: Path) -> None:
     ours, ours_handle = open_draft(os.fsencode(tmp_path))
     path, theirs_handle = open_draft(os.fsencode(tmp_path))
     theirs = foreign(os.fsdecode(path))
@@ -148,7 +148,7 @@ def test_a_folder_that_could_not_be_locked_is_left_alone(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("no_lock_at_first")
-def test_what_could_not_be_locked_and_was_left_goes_as_another_machine_s(tmp_path: Path) -> None:
+def test_abandoned_files_without_locks_are_treated_like_another_machines(tmp_path: Path) -> None:
     path, handle = open_draft(os.fsencode(tmp_path))
     os.close(handle)
     now_seconds = os.stat(path).st_ctime
@@ -169,7 +169,7 @@ def test_what_could_not_be_locked_and_was_left_goes_as_another_machine_s(tmp_pat
         ".larder-tmp-workshop-",
     ],
 )
-def test_what_we_did_not_make_is_left_alone(tmp_path: Path, name: str) -> None:
+def test_files_of_others_are_left_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").mkdir()
     (tmp_path / "file" / name).write_bytes(b"x")
     (tmp_path / "folder" / name).mkdir(parents=True)
@@ -181,7 +181,7 @@ def test_what_we_did_not_make_is_left_alone(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_a_draft_that_is_swept_before_it_is_locked_is_made_anew(
+def test_a_draft_that_is_swept_before_it_is_locked_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
     lock = fcntl.flock
@@ -202,9 +202,7 @@ def test_a_draft_that_is_swept_before_it_is_locked_is_made_anew(
 
 
 @pytest.mark.parametrize("files", [[], ["data.mdb"], ["inner/data.mdb"]])
-def test_a_folder_without_its_lock_goes_after_long_silence(
-    tmp_path: Path, files: list[str]
-) -> None:
+def test_an_unlocked_folder_is_removed_after_a_long_time(tmp_path: Path, files: list[str]) -> None:
     """Its maker was killed before it made the lock, or when it had removed it."""
     with workshop(tmp_path) as folder:
         name = folder.name[:-1] + "_"

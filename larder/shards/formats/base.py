@@ -29,7 +29,7 @@ class ShardWriter(Protocol):
         """Append a sample whose parts are in memory.
 
         Args:
-            sample: As planned.
+            sample: The planned sample.
             bodies: The contents of ``sample.parts``, in the same order.
         """
 

@@ -1,8 +1,8 @@
-"""Samples as members of a tar archive: what WebDataset's readers take.
+"""Samples as members of a tar archive, as WebDataset readers expect them.
 
 A part is a member ``KEY.EXT``; a label is the member ``KEY.cls``, its ASCII decimal digits.
-Members of a sample stand together, sorted by extension. Format: "The WebDataset Format", in that
-library's documentation; the tar bytes are those of `larder.shards.tar`.
+The members of a sample are consecutive, sorted by extension. Format: "The WebDataset Format", in
+the library's documentation; the bytes of the archive come from `larder.shards.tar`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WebDataset:
     counted = False
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """Bytes of the samples' members: headers, data and padding, those of labels too."""
+        """Bytes of the samples' members: headers, data and padding, including labels."""
         return sum_members(batch, _member_sizes)
 
     def shard_name(self, stem: str, index: int, count: int) -> str:
@@ -45,11 +45,11 @@ class WebDataset:
         return f"{stem}-{index:06d}.tar"
 
     def file_names(self, name: str) -> Sequence[str]:
-        """The archive alone."""
+        """Only the archive."""
         return (name,)
 
     def writer(self, outputs: Sequence[HashedOutput]) -> TarWriter:
-        """Begin an archive."""
+        """Start an archive."""
         return TarWriter(*outputs)
 
     def open(self, store: Readable, key: str) -> PartReader:
@@ -58,10 +58,10 @@ class WebDataset:
 
 
 class TarWriter:
-    """A shard in the making; see `larder.shards.formats.base.ShardWriter`.
+    """A shard being written; see `larder.shards.formats.base.ShardWriter`.
 
     Args:
-        output: Where its bytes go.
+        output: Receives its bytes.
     """
 
     def __init__(self, output: HashedOutput) -> None:
@@ -86,7 +86,7 @@ class TarWriter:
         self._rows.add((key, start, offset - start, label), rows)
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
-        """Read and append a sample a buffer at a time."""
+        """Read and append a sample, one buffer at a time."""
         start = self._output.bytes
         rows: list[PartRow] = []
         for ext, key, size_bytes, buffers in streamed_members(sample, source):
@@ -99,7 +99,7 @@ class TarWriter:
         return None
 
     def finish(self) -> pa.RecordBatch:
-        """End the archive; its rows."""
+        """Write the end of the archive, and return its rows."""
         self._output.append([tar.END], len(tar.END))
         return self._rows.finish()
 

@@ -1,4 +1,4 @@
-"""Parts of remote stores are downloaded once, and only what is right gets a name."""
+"""Cache files in remote stores are downloaded once, and only verified files get their name."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from larder.atomic import draft
 from larder.cache.build import build_file
 from larder.cache.fetch import VARIABLE, cache_directory, fetch_file
 from larder.cache.file import open_file
 from larder.cache.layout import CacheFileFacts
 from larder.cache.schema import Field, Schema
-from larder.cache.scratch import draft
 from larder.errors import ConfigError, DamageError, NotFoundError, StoreError
 from larder.store.local import LocalStore
 from larder.store.memory import MemoryStore, forget
@@ -29,7 +29,7 @@ SCHEMA = Schema((Field("x", "int64"),))
 
 
 class Remote(MemoryStore):
-    """A store that counts what is opened, and can hold back the bytes."""
+    """A store that counts what is opened, and can delay the bytes."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -116,7 +116,7 @@ def test_ranks_that_want_the_same_part_download_it_once(
     assert store.opened == 1
 
 
-def test_what_is_missing_is_said(remote: tuple[Remote, CacheFileFacts], tmp_path: Path) -> None:
+def test_missing_packages_are_named(remote: tuple[Remote, CacheFileFacts], tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         fetch_file(remote[0], "cache/b.mdb", remote[1], tmp_path / "c")
 

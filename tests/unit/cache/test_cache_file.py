@@ -101,7 +101,7 @@ def test_negative_numbers_count_from_the_end(file: CacheFileReader) -> None:
             file[index]
 
 
-def test_a_batch_stacks_what_has_one_shape(file: CacheFileReader) -> None:
+def test_a_batch_stacks_values_of_the_same_shape(file: CacheFileReader) -> None:
     order = [7, 0, 99, 7]
     batch = file.batch(np.array(order))
     assert isinstance(batch["label"], np.ndarray)
@@ -110,13 +110,13 @@ def test_a_batch_stacks_what_has_one_shape(file: CacheFileReader) -> None:
         assert_record({name: column[row] for name, column in batch.items()}, number)
 
 
-def test_a_batch_gives_the_fields_asked_for(file: CacheFileReader) -> None:
+def test_a_batch_has_the_requested_fields(file: CacheFileReader) -> None:
     assert list(file.batch([3], fields=["key", "label"])) == ["key", "label"]
     with pytest.raises(KeyError, match="nope"):
         file.batch([3], fields=["nope"])
 
 
-def test_columns_that_are_there_are_filled(file: CacheFileReader) -> None:
+def test_existing_columns_are_filled(file: CacheFileReader) -> None:
     columns = empty_columns(SCHEMA.fields, 4)
     file.read_into(columns, [3, 0], [5, 6])
     file.read_into(columns, [1, 2], [7, 8])
@@ -192,7 +192,7 @@ def test_a_builder_that_fails_leaves_the_old_part(tmp_path: Path) -> None:
     open_file(path, facts, verify=True).close()
 
 
-def test_records_are_told_as_they_are_written(tmp_path: Path) -> None:
+def test_records_are_reported_as_they_are_written(tmp_path: Path) -> None:
     told: list[tuple[int, int, int]] = []
     build(tmp_path / "a.mdb", 3, on_record=lambda *facts: told.append(facts))
     codec = Codec(SCHEMA)

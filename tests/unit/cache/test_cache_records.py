@@ -116,7 +116,7 @@ def test_every_shard_is_read_once_in_one_pass(labelled: Shelf, tmp_path: Path) -
         ([(8, 8, 3), (5, 8, 1)], (None, 8, 3)),
     ],
 )
-def test_the_shape_is_the_least_that_fits(
+def test_the_shape_is_the_narrowest_that_fits(
     shelf: Shelf, tmp_path: Path, sizes: list[tuple[int, int, int]], shape: tuple[Any, ...]
 ) -> None:
     samples = [(str(n), None, {"png": png(*size, n + 1)}) for n, size in enumerate(sizes)]
@@ -128,7 +128,7 @@ def test_the_shape_is_the_least_that_fits(
             np.testing.assert_array_equal(record["image"], wanted)
 
 
-def test_parts_that_some_samples_lack_are_optional(shelf: Shelf, tmp_path: Path) -> None:
+def test_parts_that_some_samples_do_not_have_are_optional(shelf: Shelf, tmp_path: Path) -> None:
     shelf.add_shard("a", [("x", 1, {"jpg": png(2, 2)}), ("y", None, {"json": b"{}"})])
     with built(shelf, "decoded", tmp_path) as part:
         assert [(field.name, field.optional) for field in part.schema.fields] == [
@@ -194,7 +194,9 @@ def test_two_images_for_one_field_are_refused(shelf: Shelf, tmp_path: Path) -> N
     shelf.add_shard("a", [("x", None, {"jpg": png(2, 2), "png": png(2, 2)})])
     error = refused(shelf, "decoded", tmp_path)
     assert error.code == "cache.schema"
-    assert "shards/a: x.png: another part of the sample fills the field 'image' too" in str(error)
+    assert "shards/a: x.png: another part of the sample also becomes the field 'image'" in str(
+        error
+    )
 
 
 def test_images_of_two_dtypes_are_refused(shelf: Shelf, tmp_path: Path) -> None:
@@ -235,7 +237,7 @@ def test_an_index_that_goes_back_is_damage(labelled: Shelf, tmp_path: Path) -> N
     assert refused(labelled, "encoded", tmp_path).code == "damage.manifest"
 
 
-def test_the_budget_holds(labelled: Shelf, tmp_path: Path) -> None:
+def test_the_budget_is_respected(labelled: Shelf, tmp_path: Path) -> None:
     with pytest.raises(FatalError) as caught:
         build_samples(labelled.samples, "encoded", tmp_path / "x.mdb", limit_bytes=9000)
     assert caught.value.code == "run.endless"
@@ -264,7 +266,7 @@ class Slow(Making):
         self._arrays["image"] = pool.submit(self.gate.wait)
 
 
-def test_the_window_bounds_what_is_held() -> None:
+def test_the_window_bounds_memory() -> None:
     taken: list[Slow] = []
     most = 0
 
@@ -293,7 +295,7 @@ def _released(records: Iterator[Slow], taken: list[Slow]) -> Iterator[Slow]:
         record.gate.set()
 
 
-def test_progress_is_told_once_for_every_record(shelf: Shelf, tmp_path: Path) -> None:
+def test_progress_is_reported_once_for_every_record(shelf: Shelf, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
 
     class Listener:

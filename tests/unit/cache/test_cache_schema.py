@@ -61,7 +61,7 @@ def test_names_are_unique_and_there_is_one() -> None:
         Schema(())
 
 
-def test_select_gives_fields_in_the_order_asked_for() -> None:
+def test_select_returns_fields_in_the_requested_order() -> None:
     assert [field.name for field in SCHEMA.select(["image", "label"])] == ["image", "label"]
     assert SCHEMA.select(None) == SCHEMA.fields
     with pytest.raises(KeyError):
@@ -81,7 +81,7 @@ def test_select_gives_fields_in_the_order_asked_for() -> None:
         ({"fields": 3}, "invalid schema"),
     ],
 )
-def test_what_cannot_be_read_is_refused(change: dict[str, Any], message: str) -> None:
+def test_unreadable_documents_are_refused(change: dict[str, Any], message: str) -> None:
     document = json.dumps({**json.loads(SCHEMA.document()), **change}).encode()
     with pytest.raises(FatalError, match=message) as caught:
         Schema.parse(document, "here.mdb")

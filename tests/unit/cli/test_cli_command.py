@@ -63,7 +63,7 @@ def test_a_command_may_do_without_a_dataset() -> None:
     assert options(optional.parse_args([])).dataset == ""
 
 
-def test_an_unknown_flag_is_named_before_what_follows_from_it() -> None:
+def test_an_unknown_flag_is_named_before_its_consequences() -> None:
     error = refused("--datset", "digits")
     assert str(error) == "there is no flag --datset; did you mean --dataset?"
     assert refused("--dataset", "d", "--zzz=1").hint == "see python -m flows.x --help"
@@ -144,7 +144,7 @@ def start(
     )
 
 
-def test_help_tells_the_exit_statuses_and_loads_nothing_heavy() -> None:
+def test_help_lists_the_exit_statuses_and_imports_nothing_slow() -> None:
     script = f"{SCRIPT.replace('sys.exit(run(', 'run((').strip()}\nprint(*sys.modules)"
     done = start("--help", script=script)
     for status in ("0 ", "1 ", "2 ", "3 ", "4 ", "130 "):
@@ -164,7 +164,7 @@ def test_a_wrong_flag_with_json_as_a_process() -> None:
 
 
 @pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("--dataset=d", 1)])
-def test_a_reader_that_has_gone_leaves_no_traceback(argument: str, status: int) -> None:
+def test_a_closed_pipe_leaves_no_traceback(argument: str, status: int) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:

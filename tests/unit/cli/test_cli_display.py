@@ -1,4 +1,4 @@
-"""What the display shows, with a clock of the test's own."""
+"""What the display shows, with the test's own clock."""
 
 import io
 import os
@@ -112,7 +112,7 @@ def test_many_threads_lose_no_count(clock: Clock) -> None:
     assert stream.getvalue().splitlines()[-1] == "shard: done, 8,000 samples, 80.0 kB in 0.0 s"
 
 
-def test_a_reader_of_stderr_that_has_gone_does_not_stop_the_work(clock: Clock) -> None:
+def test_a_closed_stderr_does_not_stop_the_work(clock: Clock) -> None:
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
@@ -174,7 +174,7 @@ def test_the_rows_of_imagenet_fit_into_80_columns(clock: Clock) -> None:
         ]
 
 
-def test_a_stage_that_counts_nothing_shows_no_count_when_it_is_done(clock: Clock) -> None:
+def test_a_finished_stage_without_counts_shows_none(clock: Clock) -> None:
     display, view, _, _ = live(clock)
     with display:
         display.start("plan", objects=1500)
@@ -184,7 +184,7 @@ def test_a_stage_that_counts_nothing_shows_no_count_when_it_is_done(clock: Clock
         assert rows(view)[0].endswith("━ done in 2.0 s")
 
 
-def test_a_stage_with_nothing_to_count_says_what_it_is_at_and_for_how_long(clock: Clock) -> None:
+def test_a_stage_without_counts_shows_its_note_and_duration(clock: Clock) -> None:
     display, view, _, _ = live(clock, width=80)
     with display:
         display.start("prefect")
@@ -200,7 +200,7 @@ def test_a_stage_with_nothing_to_count_says_what_it_is_at_and_for_how_long(clock
         assert rows(view)[1].startswith("mirror 0 of 2")
 
 
-def test_plain_lines_say_what_a_stage_is_at(clock: Clock) -> None:
+def test_plain_lines_show_the_note_of_a_stage(clock: Clock) -> None:
     stream = io.StringIO()
     with Display(stream=stream, clock=clock) as display:
         display.start("prefect")
@@ -271,7 +271,7 @@ def test_a_row_says_what_it_counts(clock: Clock, name: str, noun: str) -> None:
     ]
 
 
-def test_stages_are_remembered_where_nothing_is_shown(clock: Clock) -> None:
+def test_stages_are_recorded_even_if_nothing_is_shown(clock: Clock) -> None:
     with Display(quiet=True, clock=clock) as display:
         display.start("shard", objects=2)
         clock.now += 2
@@ -280,7 +280,7 @@ def test_stages_are_remembered_where_nothing_is_shown(clock: Clock) -> None:
     assert display.stages() == {"shard": {"seconds": 2.0, "objects": 2, "bytes": 3}}
 
 
-def test_a_terminal_that_is_gone_does_not_stop_the_work(clock: Clock) -> None:
+def test_a_closed_terminal_does_not_stop_the_work(clock: Clock) -> None:
     class Gone(Terminal):
         def write(self, text: str) -> int:
             raise OSError(5, "Input/output error")

@@ -46,9 +46,7 @@ def test_the_examples_are_the_configs_that_are_tracked() -> None:
     }
 
 
-def test_all_are_written_and_a_second_time_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_are_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = tmp_path / "a/with space"
     assert main([str(base)]) == 0
     assert files(base) == {f"configs/{name}": data for name, data in SHIPPED.items()}
@@ -63,7 +61,7 @@ def test_all_are_written_and_a_second_time_none(
     assert {path: path.stat().st_mtime_ns for path in base.rglob("*")} == before
 
 
-def test_a_file_of_the_user_beside_the_examples_is_none_of_them(
+def test_a_users_file_next_to_the_examples_is_not_an_example(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beside = tmp_path / "examples"
@@ -80,7 +78,7 @@ def test_a_file_of_the_user_beside_the_examples_is_none_of_them(
     ("given", "code"),
     [("s3://bucket/x", "config.path"), ("https://u:pw@host/x", "config.secret")],
 )
-def test_a_url_is_no_place_for_configs(
+def test_configs_cannot_be_written_to_a_url(
     given: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -128,7 +126,7 @@ def test_a_file_that_differs_is_named_and_nothing_is_written(tmp_path: Path) -> 
     assert files(tmp_path) == {**SHIPPED, "datasets/mine.yaml": b"not shipped"}
 
 
-def test_what_is_missing_is_added(tmp_path: Path) -> None:
+def test_missing_data_is_completed(tmp_path: Path) -> None:
     write_examples(tmp_path)
     (tmp_path / "datasets/files.yaml").unlink()
     written, kept = write_examples(tmp_path)

@@ -54,7 +54,7 @@ def test_the_first_argument_chooses_the_module_and_the_others_go_there(
         (["--json"], "there is no flag --json"),
     ],
 )
-def test_what_is_no_command_is_refused(arguments: list[str], part: str) -> None:
+def test_an_unknown_command_is_refused(arguments: list[str], part: str) -> None:
     with pytest.raises(ConfigError) as caught:
         dispatch(arguments)
     assert caught.value.code == "config.invalid_flag"

@@ -1,4 +1,4 @@
-"""What is written to stdout and stderr, and what happens where that fails."""
+"""What is written to stdout and stderr, and what happens if that fails."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def test_stdout_that_cannot_be_written_is_one_line(what: str, redirect: str, rea
 
 
 @pytest.mark.parametrize("redirect", [">/dev/full", ">&-"])
-def test_an_error_keeps_its_line_and_status_where_its_document_is_lost(redirect: str) -> None:
+def test_an_error_keeps_its_line_and_status_if_its_document_is_lost(redirect: str) -> None:
     done = shell(redirect, "damage()", "--json")
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr == "error[damage.digest]: torn\n"
@@ -89,7 +89,7 @@ def test_nothing_printed_needs_no_stdout() -> None:
     assert shell(">&-", "None").returncode == 0
 
 
-def test_what_the_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_outside_the_encoding_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     value = {"key": "übung \udcff"}
     done = shell("", f"print_json({value!r})")
@@ -97,7 +97,7 @@ def test_what_the_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> 
     assert shell("", f"print_text({value['key']!r})").stdout == "\\xfcbung \\udcff\n"
 
 
-def test_a_reader_that_has_gone_is_told_to_the_caller() -> None:
+def test_a_closed_pipe_is_reported_to_the_caller() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w") as gone, pytest.MonkeyPatch.context() as patch:
@@ -122,7 +122,7 @@ def test_nothing_that_is_printed_reaches_the_terminal_as_a_control(
 
 
 @pytest.mark.parametrize("json_flag", [(), ("--json",)])
-def test_a_plan_that_cannot_be_written_claims_no_deed(
+def test_a_plan_that_cannot_be_printed_does_not_claim_to_have_done_work(
     tmp_path: Path, json_flag: tuple[str, ...]
 ) -> None:
     (tmp_path / "source").mkdir()

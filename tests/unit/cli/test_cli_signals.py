@@ -1,4 +1,4 @@
-"""What a signal does, by how far a command is."""
+"""The effect of a signal in each state of a command."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def test_a_signal_asks_the_steps_to_stop(number: int) -> None:
     assert signal.getsignal(number) is before
 
 
-def test_other_errors_stay_what_they_are() -> None:
+def test_other_errors_are_unchanged() -> None:
     with (
         pytest.raises(StoreError),
         interruptible(threading.Event(), print),
@@ -153,7 +153,7 @@ sys.exit(run(main))
     assert_interrupted(done)
 
 
-def test_signals_while_the_interrupt_is_told_and_cleaned_up() -> None:
+def test_signals_while_the_interrupt_is_reported_and_cleaned_up() -> None:
     script = """
 def main():
     try:
@@ -178,7 +178,7 @@ sys.exit(3)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_what_was_ignored_at_the_start_stays_ignored(number: signal.Signals) -> None:
+def test_signals_ignored_at_the_start_stay_ignored(number: signal.Signals) -> None:
     script = f"""
 def main():
     kill({int(number)})

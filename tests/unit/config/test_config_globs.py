@@ -55,7 +55,7 @@ def test_globs(glob: str, matching: list[str], others: list[str]) -> None:
 @pytest.mark.parametrize(
     "glob", ["a[b", "a[", "[]", "[!]", "a{b", "{a,{b}", "[z-a]", "[a/]", "[+-9]"]
 )
-def test_globs_that_make_no_sense_are_refused(glob: str) -> None:
+def test_invalid_globs_are_refused(glob: str) -> None:
     with pytest.raises(ConfigError) as caught:
         glob_regex(glob)
     assert caught.value.code == "config.invalid_value"
@@ -71,7 +71,7 @@ def test_include_less_exclude() -> None:
     assert not selected("train/thumbs/b.jpg")
 
 
-def test_no_glob_takes_nothing() -> None:
+def test_without_globs_nothing_matches() -> None:
     assert compile_globs([]) is None
     assert not Selection([])("a")
 

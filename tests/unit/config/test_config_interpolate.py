@@ -1,4 +1,4 @@
-"""Variables in the texts of a file."""
+"""Variables in the strings of a file."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_variables_and_missing_ones_are_named_once() -> None:
 
 
 @pytest.mark.parametrize("text", ["${", "${}", "${1A}", "${A", "${A-x}", "${A:x}", "a ${ b }"])
-def test_a_brace_that_begins_no_variable(text: str) -> None:
+def test_a_brace_without_a_variable(text: str) -> None:
     with pytest.raises(ValueError, match="needs a variable"):
         interpolate(text, ENVIRON)
     (problem,) = expand(parse(f"a:\n  - '{text}'", "x.yaml"), ENVIRON).problems

@@ -221,7 +221,7 @@ def test_a_setting_makes_the_variable_it_replaces_unnecessary(
         "source: {url: a}\nsplits: {by: hash, seed: 7, fractions: {a: 1}, group: '${A}('}",
     ],
 )
-def test_what_came_from_a_variable_is_not_repeated(refused: Refuse, text: str) -> None:
+def test_values_of_variables_are_not_repeated(refused: Refuse, text: str) -> None:
     error = refused(text, A="hunter2")
     assert "hunter2" not in str(error)
     assert error.where.startswith("configs/datasets/x.yaml:")
@@ -385,7 +385,7 @@ def test_all_mistakes_of_a_file_are_listed(refused: Refuse) -> None:
         ),
     ],
 )
-def test_what_only_a_run_would_trip_over_is_told_by_its_line(
+def test_mistakes_that_would_only_fail_a_run_are_reported_with_their_line(
     text: str, line: str, refused: Refuse
 ) -> None:
     assert str(refused(text)) == f"configs/datasets/x.yaml:{line}"
@@ -464,7 +464,7 @@ def test_fractions_where_globs_belong_name_the_seeded_hash(
     load(SOURCE + f"splits: {hint}\n")
 
 
-def test_splits_may_be_called_by_seed_and_fractions(load: Callable[..., Dataset]) -> None:
+def test_splits_may_have_the_names_by_seed_and_fractions(load: Callable[..., Dataset]) -> None:
     splits = load(SOURCE + "splits: {by: h, seed: 'a/**', fractions: [b], train: c}\n").splits
     assert splits == {"by": ("h",), "seed": ("a/**",), "fractions": ("b",), "train": ("c",)}
 
@@ -503,7 +503,7 @@ def test_the_keys_of_a_cluster_by_set_have_cluster_in_front(config_dir: Path) ->
     ]
 
 
-def test_what_was_given_by_set_is_not_repeated(refused: Refuse) -> None:
+def test_values_given_by_set_are_not_repeated(refused: Refuse) -> None:
     for key in (
         "shards.bytes",
         "shards.shuffle_seed",
@@ -518,7 +518,7 @@ def test_what_was_given_by_set_is_not_repeated(refused: Refuse) -> None:
     assert "AKIA" not in str(refused(SOURCE + "shards: {bytes: AKIAIOSFODNN7EXAMPLE}\n"))
 
 
-def test_quotes_for_a_text_by_set_survive_the_shell(refused: Refuse) -> None:
+def test_quotes_for_a_string_by_set_survive_the_shell(refused: Refuse) -> None:
     error = refused(SOURCE, "description=7")
     assert error.hint == "add quotes: --set 'description=\"7\"'"
 

@@ -1,4 +1,4 @@
-"""What an editor shows of a mistake: one error, at the right path, that says what is expected."""
+"""What an editor shows for a mistake: one error, at the right path, with what is expected."""
 
 import json
 from collections.abc import Iterator
@@ -114,5 +114,5 @@ def test_a_typical_mistake_has_one_error_where_it_is(
         {"source": {"url": "a", "include": "*", "endpoint": None, "region": "${REGION}"}},
     ],
 )
-def test_what_is_right_has_no_error(change: dict[str, Any]) -> None:
+def test_valid_files_have_no_errors(change: dict[str, Any]) -> None:
     jsonschema.Draft202012Validator(schema(SCHEMAS["dataset.json"])).validate({**DATASET, **change})

@@ -43,7 +43,7 @@ def test_wrong_yaml_names_the_key_and_not_the_value() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_settings_are_told_apart_by_their_first_key() -> None:
+def test_settings_are_separated_by_their_first_key() -> None:
     dataset, cluster = parse_settings(["a=1", "cluster.a=2", "clusters.a=3"])
     assert [(setting.path, setting.where) for setting in dataset] == [
         (("a",), "--set a"),
@@ -52,7 +52,7 @@ def test_settings_are_told_apart_by_their_first_key() -> None:
     assert [(setting.path, setting.where) for setting in cluster] == [(("a",), "--set cluster.a")]
 
 
-def test_apply_replaces_makes_mappings_and_notes_the_place() -> None:
+def test_apply_replaces_values_creates_mappings_and_records_positions() -> None:
     document = parse("a: {b: 1, c: 2}\nn: null\n", "x.yaml")
     settings, _ = parse_settings(["a.b=5", "n.m=6", "new.deep.key=7", "a.b=8"])
     applied = apply(document, settings)
@@ -68,7 +68,7 @@ def test_apply_replaces_makes_mappings_and_notes_the_place() -> None:
 
 
 @pytest.mark.parametrize(("key", "part"), [("a.b", "single value"), ("l.0", "a list")])
-def test_a_path_through_what_has_no_keys(key: str, part: str) -> None:
+def test_a_path_through_a_value_without_keys(key: str, part: str) -> None:
     settings, _ = parse_settings([f"{key}=1"])
     with pytest.raises(ConfigError, match=part) as caught:
         apply(parse("a: text\nl: [1]\n", "x.yaml"), settings)

@@ -1,4 +1,4 @@
-"""The files of configs/: they load, and the schemas are current and agree with the loader."""
+"""The bundled files in configs/: they load, and the schemas are current and match the loader."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ def schema_of(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def test_what_is_shipped() -> None:
+def test_the_bundled_files() -> None:
     assert names(CONFIGS, "datasets") == ["digits", "files", "imagenet", "imagenet-folders"]
     assert names(CONFIGS, "clusters") == ["aws-us-west-2", "local"]
 
@@ -98,7 +98,7 @@ def test_the_schema_refuses_what_the_loader_refuses(change: dict[str, Any]) -> N
         jsonschema.validate({**read(path).value, **change}, schema_of(path))
 
 
-def test_variables_may_stand_where_numbers_do() -> None:
+def test_variables_may_be_used_for_numbers() -> None:
     path = CONFIGS / "clusters/aws-us-west-2.yaml"
     copy = {"concurrency": "${N:-4}", "max_cost_usd": "${LIMIT}", "engine": "${E}"}
     jsonschema.validate({**read(path).value, "copy": copy}, schema_of(path))

@@ -1,4 +1,4 @@
-"""Every field takes values of its own type, and no other that merely looks like it."""
+"""Every field accepts only values of its own type, and none that merely look like it."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -107,12 +107,12 @@ def _flow(value: Any) -> str:
 
 
 @pytest.mark.parametrize(("model", "key", "kind"), FIELDS, ids=str)
-def test_no_value_passes_for_another_type(
+def test_no_value_is_accepted_as_another_type(
     model: type[BaseModel], key: str, kind: type, tmp_path: Path
 ) -> None:
     for value in WRONG[kind]:
         if key in BYTES and value == "'7'":
-            continue  # bytes may be texts
+            continue  # bytes may be strings
         if key in LISTS and value == "[a]":
             continue
         with pytest.raises(ConfigError) as caught:
@@ -130,7 +130,7 @@ VALUES = {bool: False, int: 7, float: 0.5}
     [(model, key, kind) for model, key, kind in FIELDS if kind is not str],
     ids=str,
 )
-def test_a_variable_may_hold_what_the_file_could(
+def test_a_variable_may_have_any_value_that_the_file_could(
     model: type[BaseModel], key: str, kind: type, tmp_path: Path
 ) -> None:
     text = f"'${{{VARIABLES[kind]}}}'"

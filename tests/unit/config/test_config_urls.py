@@ -1,4 +1,4 @@
-"""URLs and endpoints: which serve, and that no message repeats what may be a credential."""
+"""URLs and endpoints: which are valid, and that no message repeats what may be a credential."""
 
 import pytest
 
@@ -29,7 +29,7 @@ SIGNED = f"X-Amz-Credential={ACCESS_KEY}%2F20261121&X-Amz-Signature={SECRET}"
         "dir ",
     ],
 )
-def test_urls_that_serve(url: str) -> None:
+def test_valid_urls(url: str) -> None:
     assert url_fault(url) is None
     check_url(url)
 
@@ -88,7 +88,7 @@ def test_credentials_in_urls_are_refused(url: str) -> None:
         ("/a\udcff", "config.invalid_value"),
     ],
 )
-def test_urls_that_no_store_serves(url: str, code: str) -> None:
+def test_urls_that_are_not_supported(url: str, code: str) -> None:
     fault = url_fault(url)
     assert fault
     assert fault.code == code in CODES
@@ -118,7 +118,7 @@ def test_a_slash_too_few(url: str, hint: str) -> None:
         "http://my_server",
     ],
 )
-def test_endpoints_that_serve(endpoint: str) -> None:
+def test_valid_endpoints(endpoint: str) -> None:
     assert endpoint_fault(endpoint) is None
     check_endpoint(endpoint)
 
@@ -192,6 +192,6 @@ def test_what_messages_repeat() -> None:
         ("", "", "", True),
     ],
 )
-def test_a_url_is_taken_apart(url: str, scheme: str, rest: str, is_directory: bool) -> None:
+def test_a_url_is_parsed(url: str, scheme: str, rest: str, is_directory: bool) -> None:
     assert parse_url(url) == (scheme, rest)
     assert parse_url(url).is_directory == is_directory

@@ -46,7 +46,7 @@ def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: obje
     assert type(scalar(text)) is type(value)
 
 
-def test_values_and_the_lines_they_stand_at() -> None:
+def test_values_and_their_lines() -> None:
     document = parse("a: 1\nb:\n  c: '2'\n  d:\n  - x\n  - {e: !!str 3}\n", "x.yaml")
     assert document.value == {"a": 1, "b": {"c": "2", "d": ["x", {"e": "3"}]}}
     assert document.place(("b", "c")).where == "x.yaml:3"
@@ -55,7 +55,7 @@ def test_values_and_the_lines_they_stand_at() -> None:
     assert document.place(("zzz",)).where == "x.yaml:1"
 
 
-def test_keys_are_texts_as_they_are_written() -> None:
+def test_keys_are_strings_as_written() -> None:
     assert parse("1: a\ntrue: b\n0x10: c\n", "x").value == {"1": "a", "true": "b", "0x10": "c"}
 
 
@@ -81,7 +81,7 @@ def test_anchors_and_merges() -> None:
         ("[" * 4000, "x.yaml", "deeply"),
     ],
 )
-def test_what_is_not_such_yaml_is_refused(text: str, where: str, part: str) -> None:
+def test_invalid_yaml_is_refused(text: str, where: str, part: str) -> None:
     error = refused(text)
     assert error.code == "config.invalid_yaml"
     assert error.where == where
@@ -103,7 +103,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         assert caught.value.where == str(path)
 
 
-def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "bom.yaml").write_bytes(b"\xef\xbb\xbfa: 1")
     assert read(tmp_path / "bom.yaml").value == {"a": 1}
 

@@ -32,7 +32,7 @@ def test_the_table(requested: str, storage_url: str, delivery: str, rule: str) -
         ("bind_mount", "memory://test/", "cannot reach"),
     ],
 )
-def test_what_is_impossible_is_refused(requested: str, storage_url: str, words: str) -> None:
+def test_impossible_choices_are_refused(requested: str, storage_url: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         choose(requested, storage_url)
     assert caught.value.code == "config.invalid_value"
@@ -40,7 +40,7 @@ def test_what_is_impossible_is_refused(requested: str, storage_url: str, words: 
     assert caught.value.hint
 
 
-def test_every_rule_says_why_and_whence() -> None:
+def test_every_rule_has_a_reason_and_a_source() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
     for rule in RULES:
         assert rule.sentence

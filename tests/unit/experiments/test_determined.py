@@ -73,7 +73,7 @@ def test_a_version_without_labels_and_cache(
     assert "classes" not in data
 
 
-def test_what_the_template_says_is_kept(version_info: Make, cluster: Make) -> None:
+def test_the_template_is_kept(version_info: Make, cluster: Make) -> None:
     template = {
         "zebra": 1,
         "searcher": {"name": "single", "metric": "loss"},
@@ -196,7 +196,7 @@ def test_a_split_without_samples_has_no_pattern(
     assert found["data"]["splits"]["train"]["pattern"]
 
 
-def test_the_same_values_give_the_same_text(
+def test_the_same_values_give_the_same_yaml(
     version_info: Make, cluster: Make, template: dict[str, Any]
 ) -> None:
     shared = ["a"]
@@ -208,7 +208,7 @@ def test_the_same_values_give_the_same_text(
     assert "&id" not in texts.pop()
 
 
-def test_the_header_is_a_comment_whatever_it_holds() -> None:
+def test_the_header_is_always_a_comment() -> None:
     assert to_yaml({"a": 1}, ["two\nlines", "x"]) == "# two lines\n# x\na: 1\n"
 
 
@@ -234,6 +234,6 @@ def test_values_come_back_as_they_were(values: dict[str, Any]) -> None:
 
 
 @given(st.from_regex(r"[0-9eExob.+-]{1,6}|true|Null|~", fullmatch=True))
-def test_a_text_stays_a_text_for_a_reader_of_yaml_1_2(text: str) -> None:
+def test_a_string_stays_a_string_for_yaml_1_2(text: str) -> None:
     written = to_yaml({"a": text}).removeprefix("a: ").rstrip("\n")
     assert written[0] in "'\"" or scalar(written) == text

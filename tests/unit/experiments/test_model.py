@@ -28,7 +28,7 @@ def problems(release: str = "0.38", **more: Any) -> str:
     return caught.value.message
 
 
-def test_what_is_needed_is_enough() -> None:
+def test_required_fields_are_sufficient() -> None:
     validate(experiment(), "0.38")
 
 

@@ -13,13 +13,13 @@ def mount(host_path: str, container_path: str, *, read_only: bool = True) -> Mou
     return Mount(host_path=host_path, container_path=container_path, read_only=read_only)
 
 
-def test_without_mounts_the_local_directory_is_mounted_at_its_own_path() -> None:
+def test_without_mounts_the_storage_is_mounted_at_its_own_path() -> None:
     assert bind("file:///srv/team/data/", ()) == Binding(
         "/srv/team/data", "/srv/team/data", True, "/srv/team/data"
     )
 
 
-def test_the_data_is_found_below_the_mount_that_holds_it() -> None:
+def test_the_data_is_found_below_the_mount_that_contains_it() -> None:
     mounts = (mount("/mnt/data", "/data"), mount("/mnt/other", "/other"))
     assert bind("/mnt/data/team/a", mounts) == Binding("/mnt/data", "/data", True, "/data/team/a")
 
@@ -28,12 +28,12 @@ def test_a_directory_that_is_the_mount_itself() -> None:
     assert bind("/mnt/data", (mount("/mnt/data", "/data"),)).data_path == "/data"
 
 
-def test_a_sibling_with_the_same_beginning_does_not_hold_it() -> None:
+def test_a_sibling_with_the_same_prefix_does_not_contain_it() -> None:
     with pytest.raises(ConfigError, match="host_path of exactly one mount, not none of them"):
         bind("/mnt/database", (mount("/mnt/data", "/data"),))
 
 
-def test_two_mounts_that_hold_it_are_ambiguous() -> None:
+def test_two_mounts_that_contain_it_are_ambiguous() -> None:
     mounts = (mount("/mnt", "/a"), mount("/mnt/data", "/b"))
     with pytest.raises(ConfigError, match="not /mnt, /mnt/data"):
         bind("/mnt/data/x", mounts)
@@ -69,9 +69,7 @@ def test_a_mount_that_hides_the_model_code_is_refused(container_path: str) -> No
         ("/mnt", "data", "0.container_path must be absolute"),
     ],
 )
-def test_a_path_that_does_not_serve_is_refused(
-    host_path: str, container_path: str, words: str
-) -> None:
+def test_an_unusable_path_is_refused(host_path: str, container_path: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         bind("/mnt/x", (mount(host_path, container_path),), where="cluster here")
     assert caught.value.code == "config.path"

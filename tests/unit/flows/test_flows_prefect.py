@@ -1,4 +1,4 @@
-"""Whether a Prefect server is named, and what of Prefect's logs is shown."""
+"""Whether a Prefect server is configured, and which of Prefect's logs are shown."""
 
 import logging
 import os
@@ -61,12 +61,12 @@ def test_a_server_is_named_by_the_active_profile(
 
 
 @pytest.mark.parametrize("text", ["not TOML", "profiles = 1", 'active = ["x"]'])
-def test_profiles_that_make_no_sense_are_prefects_to_complain_about(home: Path, text: str) -> None:
+def test_invalid_profiles_are_reported_by_prefect(home: Path, text: str) -> None:
     (home / "profiles.toml").write_text(text)
     assert not has_server()
 
 
-def test_what_the_user_has_set_stays() -> None:
+def test_settings_of_the_user_are_kept() -> None:
     with mock.patch.dict(os.environ, PREFECT_LOGGING_LEVEL="DEBUG"):
         configure_prefect()
         assert os.environ["PREFECT_LOGGING_LEVEL"] == "DEBUG"
@@ -124,7 +124,7 @@ def test_runs_log_what_they_do_whatever_the_terminal_shows(
         assert os.environ.get("PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL") == of_runs
 
 
-def test_what_the_active_profile_sets_stays(home: Path) -> None:
+def test_settings_of_the_active_profile_are_kept(home: Path) -> None:
     (home / "profiles.toml").write_text(PROFILES)
     with mock.patch.dict(os.environ):
         configure_prefect()

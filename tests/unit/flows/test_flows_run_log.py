@@ -1,4 +1,4 @@
-"""What a run's page is told of its outcome."""
+"""What the page of a run shows of its result."""
 
 import logging
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is shown of Prefect's configuration: never a password, a key, or what a URL hides."""
+"""Messages about Prefect's configuration never show a password, a key or secrets in URLs."""
 
 import os
 import traceback
@@ -25,7 +25,7 @@ SECRET = "canary0987654321"
         ("https://token@host/api", "https://host/api", "token"),
     ],
 )
-def test_a_password_is_taken_out_of_a_url(url: str, plain: str, auth: str) -> None:
+def test_a_password_is_removed_from_a_url(url: str, plain: str, auth: str) -> None:
     assert auth_of(url, where="X") == (plain, auth)
 
 
@@ -41,7 +41,7 @@ def test_a_password_is_taken_out_of_a_url(url: str, plain: str, auth: str) -> No
         SECRET,
     ],
 )
-def test_what_is_no_servers_url_is_refused_and_not_shown(url: str) -> None:
+def test_an_invalid_server_url_is_refused_and_not_shown(url: str) -> None:
     with (
         mock.patch.dict(os.environ, PREFECT_API_URL=url),
         pytest.raises(ConfigError) as raised,
@@ -52,7 +52,7 @@ def test_what_is_no_servers_url_is_refused_and_not_shown(url: str) -> None:
     assert SECRET not in "".join(traceback.format_exception(raised.value))
 
 
-def test_prefect_is_given_the_password_apart_from_the_url(tmp_path: Path) -> None:
+def test_prefect_gets_the_password_separately_from_the_url(tmp_path: Path) -> None:
     (tmp_path / "profiles.toml").write_text(
         f'active = "x"\n[profiles.x]\nPREFECT_API_URL = "http://me:{SECRET}@host/api"\n'
     )
@@ -64,7 +64,7 @@ def test_prefect_is_given_the_password_apart_from_the_url(tmp_path: Path) -> Non
     assert hidden(f"with {SECRET}") == "with ***"
 
 
-def test_urls_keep_what_is_no_secret() -> None:
+def test_urls_keep_what_is_not_secret() -> None:
     text = f"for 'http://me:{SECRET}@host:80/api/x?key={SECRET}#{SECRET}' and s3://bucket/a"
     assert without_auth(text) == "for 'http://host:80/api/x' and s3://bucket/a"
 
@@ -94,14 +94,14 @@ def test_an_error_of_larder_stays_without_the_cause_that_shows_a_secret() -> Non
     assert SECRET not in "".join(traceback.format_exception(raised.value))
 
 
-def test_an_error_about_an_object_stays_what_it_is() -> None:
+def test_an_error_about_an_object_is_unchanged() -> None:
     where = "s3://bucket/train/a@2x.jpg?version=1"
     with pytest.raises(ObjectError) as raised, Hidden([SECRET]).guard():
         raise ObjectError("object.missing", "it is gone", where=where)
     assert str(raised.value) == f"{where}: it is gone"
 
 
-def test_other_errors_and_their_causes_stay_what_they_are() -> None:
+def test_other_errors_and_their_causes_are_unchanged() -> None:
     cause = ValueError("no secret")
     with pytest.raises(FatalError) as raised, Hidden([SECRET, "", "abc"]).guard():
         raise FatalError("run.server", "abc refused") from cause

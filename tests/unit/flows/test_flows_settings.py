@@ -1,4 +1,4 @@
-"""A wrong setting of Prefect's is told by the name of its variable, and its value is not."""
+"""An invalid setting of Prefect is reported with its variable, but without its value."""
 
 import os
 import subprocess
@@ -66,7 +66,7 @@ def test_every_wrong_setting_of_a_kind_is_named(tmp_path: Path) -> None:
     assert CANARY not in "".join(lines) + err
 
 
-def test_settings_that_do_not_go_together_are_named_by_what_they_begin_with(
+def test_incompatible_settings_are_named_by_their_common_prefix(
     tmp_path: Path,
 ) -> None:
     (line,), _ = load(tmp_path, PREFECT_LOGGING_TO_API_BATCH_SIZE="1")
@@ -77,7 +77,7 @@ def test_settings_that_do_not_go_together_are_named_by_what_they_begin_with(
 @pytest.mark.parametrize(
     ("given", "seconds"), [("-5", 1.0), ("0", 1.0), ("90", 90.0), ("9" * 30, 86_400.0)]
 )
-def test_a_server_is_awaited_for_a_time_that_a_socket_can_wait(
+def test_the_timeout_of_a_server_is_one_that_a_socket_accepts(
     tmp_path: Path, given: str, seconds: float
 ) -> None:
     script = "from flows._settings import *; load_prefect(); print(startup_seconds())"

@@ -1,4 +1,4 @@
-"""What the command planned is used by the flow run that it was planned for, and by no other."""
+"""The plan of a command is used only by the flow run that it was made for."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def test_every_flipped_bit_is_found_or_harmless(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"not a manifest at all"])
-def test_what_is_no_manifest_is_damage(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_not_a_manifest_is_damage(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "m").write_bytes(data)
     with pytest.raises(DamageError, match="m: the manifest cannot be read"):
         read(tmp_path / "m")
@@ -212,9 +212,7 @@ def test_another_schema_is_damage(manifest: ManifestFile) -> None:
 
 
 @pytest.mark.parametrize(("first_row", "rows"), [(101, None), (90, 11), (0, 101)])
-def test_rows_that_are_not_there_are_damage(
-    manifest: ManifestFile, first_row: int, rows: int | None
-) -> None:
+def test_missing_rows_are_damage(manifest: ManifestFile, first_row: int, rows: int | None) -> None:
     with pytest.raises(DamageError, match="has 100 rows, not 101"):
         read(manifest.path, first_row=first_row, rows=rows)
 

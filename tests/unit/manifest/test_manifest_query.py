@@ -217,7 +217,7 @@ def test_an_input_is_closed_when_the_result_is_abandoned(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", [DamageError, KeyError, KeyboardInterrupt])
-def test_what_an_input_raises_comes_out(tmp_path: Path, kind: type[BaseException]) -> None:
+def test_an_error_of_an_input_is_raised(tmp_path: Path, kind: type[BaseException]) -> None:
     error = kind("damage.manifest", "it is gone")
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -248,7 +248,7 @@ def test_what_an_input_raises_comes_out(tmp_path: Path, kind: type[BaseException
         "SELECT a.key, b.row FROM input AS a JOIN input AS b USING (key)",
     ],
 )
-def test_what_a_statement_must_not_do_is_an_error_of_ours(tmp_path: Path, statement: str) -> None:
+def test_a_forbidden_statement_is_an_error_of_larder(tmp_path: Path, statement: str) -> None:
     with pytest.raises(FatalError) as caught:
         list(query(statement, {"input": cut("ab")}, KEYS, work_dir=tmp_path))
     assert caught.value.code == "run.internal"

@@ -1,4 +1,4 @@
-"""What is more to do is said to take longer."""
+"""More work has a longer estimate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches in threads: the first error, or Ctrl-C, stops those that run beside it."""
+"""Batches in threads: the first error, or Ctrl-C, stops the other batches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_results_come_in_the_order_of_the_batches() -> None:
 
 @pytest.mark.parametrize("error", [FatalError("run.internal", "x"), KeyboardInterrupt()])
 @pytest.mark.parametrize("failing", [0, 1])
-def test_an_error_or_an_interrupt_stops_the_batches_beside(
+def test_an_error_or_an_interrupt_stops_the_other_batches(
     error: BaseException, failing: int
 ) -> None:
     begun, ran, ended = threading.Barrier(2), [], []

@@ -1,4 +1,4 @@
-"""Manifests by reference: verified, fetched once, and let go of only when nobody reads them."""
+"""Manifests by reference: verified, fetched once, and dropped only when nothing reads them."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ def test_a_manifest_is_read_from_the_store_once(store: RecordingStore, tmp_path:
     assert store.count("open") == 2
 
 
-def test_one_that_is_fetched_does_not_hold_up_another(
-    store: RecordingStore, tmp_path: Path
-) -> None:
+def test_fetching_one_does_not_block_another(store: RecordingStore, tmp_path: Path) -> None:
     slow, other = put(store, tmp_path, 1), put(store, tmp_path, 2)
     manifests, begun, done = Manifests(), threading.Event(), threading.Event()
 
@@ -79,7 +77,7 @@ def test_one_that_is_fetched_does_not_hold_up_another(
         assert future.result() == [1, 2]
 
 
-def test_what_nobody_reads_makes_room(store: RecordingStore, tmp_path: Path) -> None:
+def test_unused_manifests_are_dropped(store: RecordingStore, tmp_path: Path) -> None:
     refs = [put(store, tmp_path, number) for number in range(4)]
     manifests, paths = Manifests(kept=2), []
     with manifests.fetched(store, refs[0]) as held:
@@ -114,7 +112,7 @@ def test_damage_is_found(store: RecordingStore, tmp_path: Path) -> None:
         assert caught.value.code == "damage.digest"
 
 
-def test_one_that_is_not_there(store: RecordingStore, tmp_path: Path) -> None:
+def test_a_missing_one(store: RecordingStore, tmp_path: Path) -> None:
     ref, manifests = put(store, tmp_path, 1), Manifests()
     store.delete(ref.key)
     with pytest.raises(NotFoundError), manifests.fetched(store, ref):

@@ -1,4 +1,4 @@
-"""Receipts of batches: which are left, and which are read."""
+"""Receipts of batches: which are written, and which are read."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_batch_that_is_not_finished_leaves_partial_receipts_of_all_it_did(
     assert len(keys(root, layout.partial_copies_prefix(FIRST))) == 2
 
 
-def test_of_a_finished_batch_of_shards_no_partial_receipt_is_read(root: RecordingStore) -> None:
+def test_partial_receipts_of_a_finished_batch_of_shards_are_not_read(root: RecordingStore) -> None:
     shards(root, FIRST, range(3))
     shards(root, SECOND, [3, 4])
     root.forget()
@@ -100,7 +100,7 @@ def test_of_a_finished_batch_of_shards_no_partial_receipt_is_read(root: Recordin
     assert not [key for key in read_keys(root) if f"partial/{FIRST}" in key]
 
 
-def test_what_is_not_asked_for_is_not_read(root: RecordingStore) -> None:
+def test_only_requested_ranges_are_read(root: RecordingStore) -> None:
     shards(root, FIRST, range(3))
     shards(root, SECOND, range(3, 6))
     root.forget()
@@ -108,7 +108,7 @@ def test_what_is_not_asked_for_is_not_read(root: RecordingStore) -> None:
     assert len(read_keys(root)) == 2
 
 
-def test_once_all_planned_shards_stand_no_further_receipt_is_read(root: RecordingStore) -> None:
+def test_when_all_planned_shards_are_found_no_further_receipt_is_read(root: RecordingStore) -> None:
     shards(root, FIRST, range(3))
     shards(root, SECOND, [1])  # of a run that was cut off
     root.forget()
@@ -117,7 +117,7 @@ def test_once_all_planned_shards_stand_no_further_receipt_is_read(root: Recordin
     assert read_keys(root) == [f"{layout.shards_work_prefix('s')}{FIRST}.json"]
 
 
-def test_of_a_finished_batch_of_copies_no_partial_receipt_is_read(
+def test_partial_receipts_of_a_finished_batch_of_copies_are_not_read(
     root: RecordingStore, tmp_path: Path
 ) -> None:
     copies(root, tmp_path, FIRST, "abc")

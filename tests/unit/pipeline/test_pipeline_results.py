@@ -1,4 +1,4 @@
-"""How a run that failed for some objects is told."""
+"""How a run with failed objects is reported."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from larder.pipeline.results import BatchReport, RunError
         ("esc\x1b.jpg", "fix it", r"esc\x1b.jpg: cannot be decoded"),
     ],
 )
-def test_the_error_of_a_run_says_once_what_to_do(key: str, hint: str, told: str) -> None:
+def test_the_error_of_a_run_has_one_hint(key: str, hint: str, told: str) -> None:
     error = ObjectError("sample.undecodable", "cannot be decoded", where=key, hint=hint)
     report = BatchReport(failed=1, failures=(Failure.of(key, error),))
     assert str(RunError("shard", report)) == (
         f"1 failed in shard, the first: {told}; "
-        "nothing was published; fix or exclude them and run again to carry on"
+        "nothing was published; fix or exclude them then run again to continue"
     )

@@ -1,4 +1,4 @@
-"""What the files and the environment make of a run."""
+"""The settings of a run, from files and the environment."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_wrong_setting_is_named_once() -> None:
     assert len(caught.value.problems) == 1
 
 
-def test_a_home_directory_that_is_not_there() -> None:
+def test_a_missing_home_directory() -> None:
     for key in ("source.url", "cluster.storage.url"):
         settings = ["source.url=x", f"{key}=~no-such-user/x"]
         with pytest.raises(ConfigError) as caught:
@@ -121,7 +121,7 @@ def test_a_directory_that_is_a_url_is_refused() -> None:
         assert "hunter2" not in str(caught.value)
 
 
-def test_schemes_are_told_apart_in_lower_case() -> None:
+def test_schemes_are_compared_in_lower_case() -> None:
     settings = ["source.url=S3://bucket/A"]
     environ = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}
     asked = load_settings("files", config_dir=CONFIGS, settings=settings, environ=environ)
@@ -140,7 +140,7 @@ def test_the_tilde_of_a_flag_is_the_home_directory(
 
 @pytest.mark.parametrize("url", ["s3://bucket/x", "gs://bucket/x", "file:///dir"])
 @pytest.mark.parametrize("flag", ["config_dir", "output"])
-def test_a_bucket_is_no_directory(flag: str, url: str) -> None:
+def test_a_bucket_is_not_a_directory(flag: str, url: str) -> None:
     given = {"config_dir": CONFIGS, flag: Path(url)}
     with pytest.raises(ConfigError) as caught:
         load_settings("digits", **given)

@@ -151,7 +151,7 @@ def refusal(call: Any, *arguments: Any) -> tuple[str, str]:
     return caught.value.code, str(caught.value)
 
 
-def test_wrong_names_are_answered_with_those_there_are(toy: str) -> None:
+def test_unknown_names_are_answered_with_the_known_ones(toy: str) -> None:
     assert refusal(larder.open, f"{toy}@v9") == (
         "version.missing",
         f"{toy}: there is no tag 'v9'; the tags are: latest, v1",
@@ -174,7 +174,7 @@ def test_wrong_names_are_answered_with_those_there_are(toy: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [[1.5], [1.0], [True, False], ["1"], np.array([0.0])])
-def test_a_record_has_a_whole_number(toy: str, wrong: Any) -> None:
+def test_a_record_number_must_be_an_integer(toy: str, wrong: Any) -> None:
     with larder.open(toy).cache("train") as reader:
         with pytest.raises(TypeError, match="record numbers must be integers, not"):
             reader.batch(wrong)

@@ -1,4 +1,4 @@
-"""What a plan says of the samples is what a slow count of them says."""
+"""The statistics of the samples match those of a slow count."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_objects_that_merge_are_named() -> None:
     assert found.clashing.examples == (("b", ("jpg", "png")),)
 
 
-def test_examples_are_few_and_the_count_is_whole() -> None:
+def test_examples_are_limited_and_the_count_is_complete() -> None:
     found = count([(f"s{n:05}", {"jpg": 1, "png": 1}) for n in range(2_500)], step=700)
     assert (found.merged.samples, len(found.merged.examples)) == (2_500, 3)
     assert (found.clashing.samples, len(found.clashing.examples)) == (2_500, 1_000)
@@ -102,7 +102,7 @@ def test_memory_is_bounded_where_every_name_has_another_extension() -> None:
     )
 
 
-def test_images_of_no_bytes_are_named_by_their_keys() -> None:
+def test_empty_images_are_named_by_their_keys() -> None:
     found = count(
         [("a", {"jpg": 0, "json": 0}), ("b", {"txt": 0}), ("c", {"jpg": 1, "seg.png": 0})], step=2
     )

@@ -93,7 +93,7 @@ def test_good_keys_split_as_webdataset_splits_them(key: str) -> None:
 
 
 @given(keys)
-def test_what_webdataset_cannot_split_is_bad(key: str) -> None:
+def test_keys_that_webdataset_cannot_split_are_bad(key: str) -> None:
     if base_plus_ext(key)[0] is None:
         assert bad_key_reason(key) is not None
 

@@ -44,14 +44,14 @@ def test_label_files(text: str, labels: dict[str, str]) -> None:
     ("data", "message"),
     [
         (b"a cat\n\xff dog", "val.txt: the label file is not UTF-8 at byte 6"),
-        (b"a cat\nb\n", "val.txt, line 2: a name and a class are needed"),
-        (b"a,cat\nb,\n", "val.txt, line 2: a name and a class are needed"),
+        (b"a cat\nb\n", "val.txt, line 2: expected a name and a class"),
+        (b"a,cat\nb,\n", "val.txt, line 2: expected a name and a class"),
         (b"a,cat,3\n", "val.txt, line 1: 3 columns"),
-        (b"a cat\n\na dog\n", "val.txt, line 3: 'a' is of class 'dog' here and 'cat' above"),
+        (b"a cat\n\na dog\n", "val.txt, line 3: 'a' has class 'dog' here and 'cat' above"),
         (b'a,"cat\n', "val.txt, line 1: not a line of CSV"),
     ],
 )
-def test_label_files_that_make_no_sense(data: bytes, message: str) -> None:
+def test_invalid_label_files(data: bytes, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_label_file(data, "val.txt")
     assert caught.value.code == "config.label"
@@ -142,7 +142,7 @@ def test_unknown_classes_are_named(
 
 
 def test_a_class_pinned_twice_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"labels\.classes: 'a' is named twice"):
+    with pytest.raises(ConfigError, match=r"labels\.classes: duplicate class 'a'"):
         ClassTable(("a", "b", "a"))
 
 
@@ -190,7 +190,7 @@ VAL = Labels(files={"val": "val.txt"})
 @pytest.mark.parametrize(
     "name", ["val/1.seg.PNG", "val/1.JPEG", "1.JPEG", "1.seg.PNG", "val/1", "1"]
 )
-def test_a_file_may_name_a_sample_in_any_of_its_ways(name: str) -> None:
+def test_a_label_file_may_name_a_sample_in_several_ways(name: str) -> None:
     samples = {"val/1": ["val/1.JPEG", "val/1.seg.PNG"]}
     assert label(VAL, samples, f"{name} cat\n".encode()) == ["cat"]
 

@@ -232,7 +232,7 @@ def test_a_shuffle_is_pinned_and_a_permutation(tmp_path: Path) -> None:
     assert sorted(keys_of(seven)) == sorted(keys_of(eight)) == keys_of(plain)
 
 
-def test_hash_splits_put_parts_together(tmp_path: Path) -> None:
+def test_hash_splits_keep_parts_together(tmp_path: Path) -> None:
     keys = [f"k{at}.{ext}" for at in range(50) for ext in ("jpg", "txt")]
     splits = {"by": "hash", "seed": 1, "fractions": {"b": 0.5, "a": 0.5}}
     found, rows = run(tmp_path, keys, splits=splits)

@@ -30,7 +30,7 @@ def test_no_keys_no_splits() -> None:
     assert GlobRule({"a": ("**",)}).of_objects(pa.array([], pa.string())).tolist() == []
 
 
-def test_a_glob_takes_whole_keys_only() -> None:
+def test_a_glob_matches_only_whole_keys() -> None:
     keys = pa.array(["a\n", "xa", "a"])
     assert GlobRule({"a": ("a",)}).of_objects(keys).tolist() == [NO_SPLIT, NO_SPLIT, 0]
 
@@ -46,13 +46,13 @@ def test_hash_splits_are_pinned() -> None:
     assert "".join(map(str, rule.of_samples([f"{at}" for at in range(60)]))) == PINNED_SPLITS
 
 
-def test_shares_hold() -> None:
+def test_fractions_are_respected() -> None:
     rule = by_hash(1, {"a": 0.5, "b": 0.3, "c": 0.2})
     counts = np.bincount(rule.of_samples(f"k{at}" for at in range(20_000)), minlength=3)
     assert np.abs(counts / 20_000 - [0.5, 0.3, 0.2]).max() < 0.02
 
 
-def test_shares_that_do_not_add_up_by_rounding() -> None:
+def test_fractions_that_do_not_add_up_because_of_rounding() -> None:
     parts = {f"s{at}": 0.1 for at in range(10)}
     found = by_hash(1, parts).of_samples(f"k{at}" for at in range(5_000))
     assert set(found.tolist()) == set(range(10))

@@ -82,7 +82,7 @@ def names(store: Store) -> list[str]:
     return [info.key for page in store.list() for info in page]
 
 
-def test_the_result_tells_what_is_in_the_file(source: Store, target: Store) -> None:
+def test_the_result_describes_the_file(source: Store, target: Store) -> None:
     planned = plan(source, IMAGES)
     result = build(planned, source, target)
     data = target.get("pets-train-000000.tar")
@@ -145,9 +145,7 @@ def test_webdataset_and_tarfile_read_every_sample(source: Store, target: Store) 
         assert reader.getnames() == expected
 
 
-def test_samples_are_taken_from_where_the_shard_before_stopped(
-    source: Store, target: Store
-) -> None:
+def test_samples_continue_where_the_previous_shard_stopped(source: Store, target: Store) -> None:
     batch = order_samples(source, IMAGES)
     plans = list(
         plan_shards(split_sizes([batch], WEBDATASET.sample_sizes), 20_000, "pets", WEBDATASET)
@@ -244,7 +242,7 @@ def test_undecodable_images_fail_or_are_left_out(
     assert skipped.samples == undisturbed.samples
 
 
-def test_a_header_tells_less_than_decoding(source: Store, target: Store) -> None:
+def test_checking_the_header_finds_less_than_decoding(source: Store, target: Store) -> None:
     planned = plan(source, BAD)
     keys = {
         mode: [failure.key for failure in build(planned, source, target, validate=mode).failures]
@@ -265,7 +263,7 @@ def test_a_shard_whose_samples_were_all_left_out_is_not_written(
 
 def test_a_sample_larger_than_memory_is_streamed(source: Store, target: Store) -> None:
     class NoGets:
-        """The source, of which no object may be held whole."""
+        """The source, of which no object may be held in memory completely."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(source, name)
@@ -284,7 +282,7 @@ def test_a_sample_larger_than_memory_is_streamed(source: Store, target: Store) -
     assert streamed == whole
 
 
-def test_a_streamed_object_that_changes_under_way_fails_the_shard(
+def test_a_streamed_object_that_changes_while_it_is_read_fails_the_shard(
     source: Store, target: Store
 ) -> None:
     planned = plan(source, [Content("a", {"bin": bytes(3000)}, 1), Content("b", {"bin": b"b"}, 1)])
@@ -307,7 +305,7 @@ def test_a_streamed_object_that_changes_under_way_fails_the_shard(
 
 @pytest.mark.parametrize("concurrency", [1, 4])
 @pytest.mark.parametrize("error", [RetryableError("store.unavailable", "503"), KeyboardInterrupt()])
-def test_what_is_no_failure_of_an_object_ends_the_build(
+def test_an_error_that_is_not_of_an_object_ends_the_build(
     source: Store, target: Store, concurrency: int, error: BaseException
 ) -> None:
     class Ends:
@@ -344,7 +342,7 @@ def test_progress_adds_up_to_what_was_planned(source: Store, target: Store) -> N
     assert sum(count for _, _, count in told) + 1024 == planned[0].bytes
 
 
-def test_the_budget_is_whole_again_after_every_end(source: Store, target: Store) -> None:
+def test_the_budget_is_free_again_after_every_end(source: Store, target: Store) -> None:
     shard, samples = plan(source, IMAGES)
     source.delete("train/cat/003.jpg")
     budget = ByteBudget(5000)

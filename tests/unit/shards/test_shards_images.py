@@ -1,4 +1,4 @@
-"""What counts as an image that can be decoded."""
+"""Which images count as decodable."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ KINDS = [
 
 @pytest.mark.parametrize(("ext", "kind"), KINDS)
 @pytest.mark.parametrize("mode", ["none", "header", "decode"])
-def test_whole_images_pass(ext: str, kind: str, mode: str) -> None:
+def test_complete_images_are_accepted(ext: str, kind: str, mode: str) -> None:
     check_image(ext, encoded(kind), mode, where="a")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("ext", "kind"), KINDS)
-def test_decoding_finds_what_is_cut_short(ext: str, kind: str) -> None:
+def test_decoding_finds_truncated_images(ext: str, kind: str) -> None:
     data = encoded(kind)
     with pytest.raises(ObjectError, match="cannot be decoded") as caught:
         check_image(ext, data[: len(data) // 2], "decode", where="folder/a.jpg")
@@ -49,7 +49,7 @@ def test_decoding_finds_what_is_cut_short(ext: str, kind: str) -> None:
     assert caught.value.where == "folder/a.jpg"
 
 
-def test_a_header_does_not_tell_that_the_end_of_a_jpeg_is_missing() -> None:
+def test_checking_the_header_does_not_find_a_truncated_jpeg() -> None:
     data = encoded("JPEG")[:-100]
     check_image("jpg", data, "header", where="a")
     with pytest.raises(ObjectError, match="truncated"):
@@ -60,14 +60,14 @@ def test_a_header_does_not_tell_that_the_end_of_a_jpeg_is_missing() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "it is empty"),
+        (b"", "the file is empty"),
         (b"<html>503</html>", "no image format is recognised"),
         (b"\xff\xd8\xff", "no image format is recognised"),
         (b"\x89PNG\r\n\x1a\n", "cannot be decoded"),
         (b"GIF89a" + bytes(7), "no image format"),
     ],
 )
-def test_what_is_no_image_is_named(data: bytes, message: str, mode: str) -> None:
+def test_a_file_that_is_not_an_image_is_named(data: bytes, message: str, mode: str) -> None:
     with pytest.raises(ObjectError, match=message) as caught:
         check_image("jpg", data, mode, where="a")  # type: ignore[arg-type]
     assert "object at 0x" not in str(caught.value)
@@ -81,7 +81,7 @@ def test_other_parts_pass_and_may_be_empty(ext: str) -> None:
 @pytest.mark.parametrize(
     ("ext", "image"), [("jpg", True), ("JPEG", True), ("seg.png", True), ("png.json", False)]
 )
-def test_the_last_extension_tells(ext: str, image: bool) -> None:
+def test_the_last_extension_decides(ext: str, image: bool) -> None:
     assert is_image(ext) is image
 
 
@@ -107,7 +107,7 @@ def test_many_pixels_pass_in_silence_and_too_many_do_not() -> None:
         check_image("pgm", bitmap_header(200_000_000), "header", where="a")
 
 
-def test_an_error_of_the_store_is_not_taken_for_one_of_the_image() -> None:
+def test_an_error_of_the_store_is_not_reported_as_one_of_the_image() -> None:
     class Vanished(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
             raise NotFoundError("object.missing", "it is gone")

@@ -75,7 +75,7 @@ def test_an_error_of_the_writer_comes_out() -> None:
             output.finish()
 
 
-def test_an_error_of_the_writer_stops_who_appends() -> None:
+def test_an_error_of_the_writer_stops_the_caller() -> None:
     piece = bytes(40 * MIB)
     with HashedOutput(Broken()) as output, pytest.raises(StoreError, match="no space is left"):
         output.append([piece], len(piece))

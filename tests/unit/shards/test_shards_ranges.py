@@ -37,9 +37,7 @@ def test_ranges_come_in_one_pass_from_the_first_of_them(store: RecordingStore) -
     assert opened(store) == 1
 
 
-def test_what_is_far_ahead_is_not_read_up_to(
-    store: RecordingStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_gaps_are_skipped(store: RecordingStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "_SKIP_BYTES", 300)
     with RangeReader(store, "s") as reader:
         assert reader.read_range(700, 10) == DATA[700:710]
@@ -57,7 +55,7 @@ def test_an_object_that_ends_too_early_is_damage(store: RecordingStore, offset: 
     assert (caught.value.code, caught.value.where) == ("damage.size", reader.url)
 
 
-def test_a_part_that_stands_nowhere_as_it_is_cannot_be_read_so(store: RecordingStore) -> None:
+def test_a_part_without_an_offset_cannot_be_read_by_range(store: RecordingStore) -> None:
     sample = IndexedSample("k", "s", 0, 1, None, (IndexedPart("jpg", None, 10, 0),))
     with PartReader(store, "s") as reader, pytest.raises(DamageError) as caught:
         reader.read(sample)

@@ -57,7 +57,7 @@ def test_results_come_in_order(concurrency: int, memory_bytes: int) -> None:
     assert found == [(item, item * 2) for item in items]
 
 
-def test_the_budget_is_never_passed_and_given_back(executor: ThreadPoolExecutor) -> None:
+def test_the_budget_is_never_exceeded_and_is_released(executor: ThreadPoolExecutor) -> None:
     budget = WatchedBudget(100)
     reads = Reads(executor, 16, budget)
     sizes = [30, 30, 30, 30, 99, 1, 100, 500, 7, 60, 60] * 5
@@ -80,7 +80,7 @@ def test_shards_that_share_a_budget_do_not_block_each_other(executor: ThreadPool
     assert budget.held == 0
 
 
-def test_no_more_than_the_window_is_under_way() -> None:
+def test_no_more_than_the_window_is_in_progress() -> None:
     begun: list[int] = []
 
     class Immediate(ThreadPoolExecutor):
@@ -99,7 +99,9 @@ def test_no_more_than_the_window_is_under_way() -> None:
     ahead.close()
 
 
-def test_an_exception_comes_in_its_turn_and_cancels_the_rest(executor: ThreadPoolExecutor) -> None:
+def test_an_exception_is_raised_in_its_turn_and_cancels_the_rest(
+    executor: ThreadPoolExecutor,
+) -> None:
     budget = WatchedBudget(1000)
     asked: list[int] = []
 
@@ -122,7 +124,7 @@ def test_an_exception_comes_in_its_turn_and_cancels_the_rest(executor: ThreadPoo
     assert budget.held == 0
 
 
-def test_a_consumer_that_stops_cancels_what_has_not_begun() -> None:
+def test_a_consumer_that_stops_cancels_pending_reads() -> None:
     budget = WatchedBudget(100)
     go_on = threading.Event()
     begun: list[int] = []

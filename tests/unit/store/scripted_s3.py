@@ -1,4 +1,4 @@
-"""An HTTP server that gives the answers of a script, for what no real server says on demand."""
+"""An HTTP server with scripted answers, for what no real server answers on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store can do, every store in front of another can."""
+"""Every wrapper around a store has all its methods."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Noting(DelegatingStore):
         return call()
 
 
-def test_what_a_wrapper_does_about_all_calls_it_does_about_each(tmp_path: Path) -> None:
+def test_a_wrapper_wraps_every_call(tmp_path: Path) -> None:
     assert CALLS.keys() == methods(Store) - {"url", "features"} | {"write", "commit"}
     (tmp_path / "file").write_bytes(b"1")
     for name, call in CALLS.items():
@@ -119,7 +119,7 @@ def test_every_write_and_nothing_else_stops(name: str, tmp_path: Path) -> None:
     assert CALLS.keys() - methods(Readable) == WRITES
 
 
-def test_an_encrypted_store_tells_one_etag_of_what_is_written_and_read(tmp_path: Path) -> None:
+def test_an_encrypted_store_has_one_etag_for_writing_and_reading(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"12")
     inner = MemoryStore(uuid.uuid4().hex)
     store = EncryptedStore(inner)

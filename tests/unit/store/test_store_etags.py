@@ -1,4 +1,4 @@
-"""Etags as proof of content, where they are an md5 and where they are not."""
+"""Etags as proof of content, if they are an MD5 and if they are not."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def encrypted(inner: Store) -> RecordingStore:
 
 
 def arrive(store: Store, key: str) -> bool:
-    """Read an object, as whoever reads one does; whether its etag proved it."""
+    """Read an object like any reader; returns whether its etag proved it."""
     info = store.head(key)
     content_check = ContentCheck(store, key, info.etag, info.size_bytes)
     content_check.add(store.get(key, if_match=info.etag))
     return content_check.check()
 
 
-def test_that_etags_are_no_md5_is_learned_once() -> None:
+def test_that_etags_are_not_md5_is_learned_once() -> None:
     inner = filled(20)
     store = encrypted(inner)
     assert not any(arrive(store, f"{number:02}") for number in range(20))
@@ -85,14 +85,14 @@ def test_the_first_of_an_encrypted_store_is_found_if_it_is_damaged() -> None:
     assert store.count("open") == 1, "the damaged one said nothing about etags"
 
 
-def test_etags_that_agree_go_on_proving_where_others_do_not() -> None:
+def test_matching_etags_remain_proof_if_others_do_not_match() -> None:
     store = RecordingStore(EncryptedStore(filled(6), encrypted=lambda key: key in ("01", "03")))
     proved = [arrive(store, f"{number:02}") for number in range(6)]
     assert proved == [True, False, True, False, True, True]
     assert store.count("open") == 2
 
 
-def test_one_odd_object_does_not_let_a_damaged_transfer_pass() -> None:
+def test_one_mismatch_does_not_hide_a_damaged_transfer() -> None:
     faulty = FaultyStore(EncryptedStore(filled(4), encrypted=lambda key: key == "01"))
     assert arrive(faulty, "00")
     assert not arrive(faulty, "01"), "rotten on the server's disk, say"
@@ -102,14 +102,14 @@ def test_one_odd_object_does_not_let_a_damaged_transfer_pass() -> None:
     assert caught.value.code == "object.mismatch"
 
 
-def test_of_a_mixed_bucket_no_more_than_some_objects_are_read_twice() -> None:
+def test_in_a_mixed_bucket_only_some_objects_are_read_twice() -> None:
     store = RecordingStore(EncryptedStore(filled(60), encrypted=lambda key: key != "00"))
     assert arrive(store, "00")
     assert not any(arrive(store, f"{number:02}") for number in range(1, 60))
     assert store.count("open") == 16
 
 
-def test_what_is_learned_is_learned_of_a_bucket_of_an_endpoint() -> None:
+def test_trust_is_learned_per_bucket_and_endpoint() -> None:
     one, same = (S3Store("bucket", prefix).features.etag_trust for prefix in ("a", "b"))
     other = S3Store("bucket", endpoint="http://127.0.0.1:1").features.etag_trust
     assert one is same is etag_trust("s3", "bucket", None, None)

@@ -1,4 +1,4 @@
-"""What a key may be, and how one that may not is reported."""
+"""Which keys are valid, and how invalid ones are reported."""
 
 from __future__ import annotations
 

@@ -90,14 +90,14 @@ def test_links_are_followed_but_not_in_circles(root: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("target", ["nowhere", "dangling"])
-def test_a_link_to_nothing_is_told(root: Path, target: str) -> None:
+def test_a_dangling_link_is_reported(root: Path, target: str) -> None:
     (root / "dangling").symlink_to(target)
     with pytest.raises(ObjectError, match="dangling") as caught:
         keys(LocalStore(root))
     assert caught.value.code == "object.unreadable"
 
 
-def test_a_name_that_is_not_unicode_is_told(root: Path) -> None:
+def test_a_name_that_is_not_unicode_is_reported(root: Path) -> None:
     Path(os.fsdecode(os.fsencode(root) + b"/caf\xe9")).write_bytes(b"")
     with pytest.raises(ObjectError, match=r"caf\\xe9") as caught:
         keys(LocalStore(root))
@@ -108,7 +108,7 @@ def test_a_name_that_is_not_unicode_is_told(root: Path) -> None:
     "key",
     ["", "/", "/a", "a/", "a//b", ".", "..", "a/..", "../a", "a\0b", ".larder-tmp-x", "\udce9"],
 )
-def test_keys_that_no_path_can_have(root: Path, key: str) -> None:
+def test_keys_that_a_path_cannot_have(root: Path, key: str) -> None:
     store = LocalStore(root)
     for call in (store.head, store.get, store.open, store.writer, store.delete):
         with pytest.raises(ObjectError) as caught:

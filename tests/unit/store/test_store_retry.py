@@ -77,7 +77,7 @@ def test_the_last_error_counts_the_tries(layers: Layers) -> None:
     assert isinstance(caught.value.__cause__, RetryableError)
 
 
-def test_no_try_begins_after_the_deadline(layers: Layers) -> None:
+def test_no_attempt_starts_after_the_deadline(layers: Layers) -> None:
     store = RetryStore(layers.faults, layers.clock.policy(attempts=99, deadline_seconds=7))
     layers.faults.add("get", unavailable(), times=None)
     with pytest.raises(RetryableError, match=r"4 tries in 6 s"):
@@ -94,14 +94,14 @@ def test_other_errors_are_not_repeated(layers: Layers) -> None:
     assert layers.clock.slept == []
 
 
-def test_a_listing_goes_on_after_its_last_page(layers: Layers) -> None:
+def test_a_listing_continues_after_its_last_page(layers: Layers) -> None:
     keys = [f"{n:04}" for n in range(2500)]
     for key in keys:
         layers.store.put(key, b"")
     layers.faults.add("list", unavailable(), nth=2)
     layers.faults.add("list", unavailable(), nth=3, times=2)
     assert [info.key for page in layers.store.list() for info in page] == keys
-    assert layers.calls.count("list") == 3  # each of them goes on at its first ask for a page
+    assert layers.calls.count("list") == 3  # each of them continues at its first request for a page
 
 
 def test_a_listing_that_stays_broken_raises(layers: Layers) -> None:
@@ -131,7 +131,7 @@ def test_a_stream_without_progress_gives_up(layers: Layers) -> None:
         b"".join(reader)
 
 
-def test_a_stream_does_not_go_on_in_another_object(layers: Layers) -> None:
+def test_a_stream_does_not_continue_in_another_object(layers: Layers) -> None:
     layers.store.put("k", b"first content")
     layers.faults.add("open", BreakStream(5))
     with layers.store.open("k") as reader:
@@ -141,7 +141,7 @@ def test_a_stream_does_not_go_on_in_another_object(layers: Layers) -> None:
     assert caught.value.code == "object.changed"
 
 
-def test_a_conditional_put_whose_answer_was_lost_is_ours(layers: Layers) -> None:
+def test_a_conditional_put_with_a_lost_answer_counts_as_written(layers: Layers) -> None:
     layers.faults.add("put", LoseAnswer())
     info = layers.store.put("k", b"mine", if_absent=True)
     assert info == layers.calls.head("k")
@@ -165,7 +165,7 @@ def test_equal_bytes_are_a_conflict_if_nothing_was_repeated(layers: Layers) -> N
         layers.store.put("k", b"same", if_absent=True)
 
 
-def test_a_conflict_with_what_is_gone_stays_a_conflict(layers: Layers) -> None:
+def test_a_conflict_with_a_deleted_object_stays_a_conflict(layers: Layers) -> None:
     layers.faults.add("put", unavailable())
     with pytest.raises(PreconditionError):
         layers.store.put("k", b"mine", if_match="gone")

@@ -1,4 +1,4 @@
-"""Who asks, where, and with which packages."""
+"""Credentials, endpoint and region, and which packages they need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 
 from larder.errors import ConfigError, LarderError, StoreError
 from larder.store import ObjectInfo, open_store
-from larder.store.s3_access import is_loopback, is_plain
+from larder.store.s3_access import is_plain
+from larder.store.s3_settings import is_loopback
 from larder.store.s3_write import part_size_bytes
 from larder.testing.servers import S3Server
 
@@ -62,7 +63,7 @@ def test_the_profile_of_the_environment(
 
 
 @pytest.mark.parametrize("profile", ["absent", "broken"])
-def test_a_profile_that_does_not_serve(profiles: None, url: str, profile: str) -> None:
+def test_an_unusable_profile(profiles: None, url: str, profile: str) -> None:
     with pytest.raises(StoreError) as caught:
         open_store(url, profile=profile).get("a")
     assert caught.value.code == "store.denied"
@@ -76,7 +77,9 @@ def test_no_credentials_at_all(no_keys: None, url: str, monkeypatch: pytest.Monk
         open_store(url, endpoint="http://127.0.0.1:9", retry=None).get("a")
     assert caught.value.code == "store.denied"
     assert "AWS_ACCESS_KEY_ID" in caught.value.hint
-    assert time.monotonic() - start < 30  # nobody waited for an instance's metadata to the end
+    assert (
+        time.monotonic() - start < 30
+    )  # nothing waited for an instance's metadata until the timeout
 
 
 def test_the_argument_beats_the_environment(
@@ -180,7 +183,7 @@ def test_a_session_token_is_sent(
         pytest.fail(str(error))
 
 
-def test_which_keys_obstore_takes_as_they_are() -> None:
+def test_which_keys_obstore_accepts_unchanged() -> None:
     for key in ("a", "a b/ü/%20", "..a/b..", "\u2028"):
         assert is_plain(key)
     for key in ("/a", "a/", "a//b", "a/./b", "../a", "a\n", "\x7f"):
@@ -204,7 +207,7 @@ def test_parts_grow_so_that_ten_thousand_are_enough() -> None:
 
 
 @pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
-def test_a_region_that_is_none_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_region_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.setenv(name, "us west\n")
     for call in (lambda store: store.get("a"), lambda store: list(store.list())):
@@ -251,7 +254,7 @@ def test_a_credential_with_a_line_break_is_named(
 
 
 @pytest.mark.parametrize("key", ["a", "a//b"])
-def test_an_object_is_told_of_with_its_storage_class_and_metadata(
+def test_an_object_is_described_with_its_storage_class_and_metadata(
     moto_server: S3Server, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     moto_server.create_bucket(BUCKET)

@@ -1,4 +1,4 @@
-"""What a store makes of the answers that real servers give only on bad days."""
+"""How a store handles answers that real servers rarely give."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_a_page_without_keys_is_not_the_end() -> None:
         assert [len(page) for page in opened(script).list()] == [1, 1]
 
 
-def test_the_folder_itself_is_no_object() -> None:
+def test_the_folder_itself_is_not_an_object() -> None:
     with scripted_s3(page("p/", "p/a")) as script:
         assert keys(opened(script)) == ["a"]
     with scripted_s3(page("p/")) as script:
@@ -264,7 +264,7 @@ def test_a_streams_part_is_sent_again() -> None:
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_a_completion_whose_answer_was_lost(ours: bool) -> None:
+def test_a_completion_with_a_lost_answer(ours: bool) -> None:
     md5 = hashlib.md5(b"part")
     etag = f"{hashlib.md5(md5.digest() * 2 if ours else b'other').hexdigest()}-2"
     part = Say(headers={"ETag": f'"{md5.hexdigest()}"'})

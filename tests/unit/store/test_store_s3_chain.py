@@ -1,4 +1,4 @@
-"""Who gives the credentials where boto3 is not installed."""
+"""Where credentials come from if boto3 is not installed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def giver(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
             return error.code
 
 
-def test_who_gives_them(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+def test_where_they_come_from(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     token = str(home / "token")
     web = {"WEB_IDENTITY_TOKEN_FILE": token, "ROLE_ARN": "arn"}
     full = {"CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1/c"}
@@ -67,7 +67,7 @@ def test_who_gives_them(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
 
 @pytest.mark.parametrize("name", ["config", "credentials"])
 @pytest.mark.parametrize("section", ["default", "profile default"])
-def test_a_default_profile_is_botocores_unless_it_tells_the_region_alone(
+def test_a_default_profile_needs_botocore_unless_it_only_sets_the_region(
     monkeypatch: pytest.MonkeyPatch, home: Path, name: str, section: str
 ) -> None:
     file = home / name
@@ -103,7 +103,7 @@ def test_when_the_metadata_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not asks_metadata(local_server=False)
 
 
-def test_metadata_that_takes_the_question_and_never_answers(
+def test_metadata_that_never_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(s3_chain, "_ANSWER_SECONDS", 0.2)
@@ -123,7 +123,7 @@ def test_a_profile_that_is_named_in_the_call() -> None:
         find_chain("team", "", URL, local_server=False)
 
 
-def test_what_an_error_of_obstores_means(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_meaning_of_errors_of_obstore(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
     chain, call = find_chain(None, "", URL, local_server=True), Call(URL, "key")
 

@@ -1,4 +1,4 @@
-"""What the task runs of the mirror are called."""
+"""The names of the mirror's task runs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a command that is watched wrote, all of it."""
+"""The complete output of a command that is watched."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from larder.testing.commands import Workplace
 
 
-def test_what_was_written_together_with_an_awaited_line_is_not_lost(tmp_path: Path) -> None:
+def test_output_written_together_with_an_awaited_line_is_not_lost(tmp_path: Path) -> None:
     text = "import sys; sys.stderr.write('one\\ntwo\\nthree\\n'); print('out')"
     running = Workplace(tmp_path).start(python=("-c", text))
     assert running.read_until("one") == "one"

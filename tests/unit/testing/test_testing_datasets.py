@@ -1,4 +1,4 @@
-"""The data that demos and tests are made with."""
+"""The data of demos and tests."""
 
 import gzip
 import hashlib
@@ -46,7 +46,7 @@ def test_digits_are_those_of_uci(tmp_path: Path) -> None:
     assert digest == "82be77aa2939271dc94b902b92ae6b4a97fb35c81a82d06c5b7da467be0b10b3"
 
 
-def test_digits_carry_their_citation() -> None:
+def test_digits_have_their_citation() -> None:
     packed = Path(datasets.__file__).with_name("digits.txt.gz").read_bytes()
     assert len(packed) < 60_000
     head = gzip.decompress(packed)[:400].decode()
@@ -115,6 +115,6 @@ def test_imagenet_goes_to_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (tmp_path / "bucket/val.txt").is_file()
 
 
-def test_a_url_that_no_store_serves(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_url_that_is_not_supported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["imagenet", "--url", "ftp://host/x", "--count", "10"]) == 2
     assert capsys.readouterr().err.startswith("error[config.unsupported_url]: ")

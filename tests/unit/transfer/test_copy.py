@@ -57,9 +57,7 @@ def test_an_object_that_changed_since_it_was_listed_is_not_copied(
     assert list(target.list()) == []
 
 
-def test_an_object_that_vanished_is_reported_and_the_others_go_on(
-    source: Store, target: Store
-) -> None:
+def test_a_deleted_object_is_reported_and_the_others_continue(source: Store, target: Store) -> None:
     infos = [source.put(key, key.encode()) for key in ("a", "b", "c")]
     source.delete("b")
     copied: list[Copy] = []
@@ -85,9 +83,7 @@ class Interrupted(NullProgress):
         raise FatalError("run.interrupted", "stopped")
 
 
-def test_what_was_copied_when_the_batch_is_stopped_is_told_all_the_same(
-    source: Store, target: Store
-) -> None:
+def test_copies_of_a_stopped_batch_are_still_reported(source: Store, target: Store) -> None:
     infos = [source.put(f"{number:02}", b"x") for number in range(40)]
     copied: list[Copy] = []
     with pytest.raises(FatalError):
@@ -127,7 +123,7 @@ class Racing(RecordingStore):
         return info
 
 
-def test_a_copy_that_another_run_makes_too_is_a_copy(source: Store, tmp_path: Path) -> None:
+def test_a_copy_that_another_run_also_makes_is_a_copy(source: Store, tmp_path: Path) -> None:
     target = Racing(open_store(str(tmp_path)), b"same")
     copied = copy_object(source, source.put("k", b"same"), target, "k", BUDGET)
     there = target.head("k")
@@ -172,11 +168,11 @@ def test_a_bit_flipped_in_a_stream_from_the_source_is_found(source: Store, targe
     assert list(target.list()) == []
 
 
-def test_an_etag_that_is_no_md5_of_the_content_proves_nothing(source: Store, target: Store) -> None:
+def test_an_etag_that_is_not_an_md5_proves_nothing(source: Store, target: Store) -> None:
     info = source.put("k", b"encrypted at rest")
 
     class Encrypted:
-        """As S3 with KMS: etags of the form of an md5 that are none."""
+        """Like S3 with KMS: etags that look like an MD5 but are not."""
 
         url, features = source.url, source.features
 

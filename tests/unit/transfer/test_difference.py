@@ -83,7 +83,7 @@ def test_the_table(
     assert found == {"k": (mirrored.etag if mirrored and same else None, None)}
 
 
-def test_a_multipart_etag_is_no_md5() -> None:
+def test_a_multipart_etag_is_not_an_md5() -> None:
     assert is_md5(MD5)
     assert not is_md5(MD5 + "-3")
     assert not is_md5(MD5.upper())

@@ -1,4 +1,4 @@
-"""The mirror read as the source: what comes is what was copied, or an error."""
+"""The mirror read as the source: returns what was copied, or raises an error."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def code_of(call: Callable[[], object]) -> str:
     return caught.value.code
 
 
-def test_it_gives_copies_under_the_etags_of_their_sources(mirror: Mirror) -> None:
+def test_copies_have_the_etags_of_their_sources(mirror: Mirror) -> None:
     assert mirror.head("k").etag == "as listed"
     assert mirror.get("k", if_match="as listed") == DATA
     assert mirror.get("k", offset=3, length=4, if_match="as listed") == DATA[3:7]
@@ -69,7 +69,7 @@ def test_another_state_of_the_source_is_a_change(mirror: Mirror) -> None:
     assert code_of(lambda: mirror.open("k", if_match="older")) == "object.changed"
 
 
-def test_what_was_not_copied_is_not_there(mirror: Mirror) -> None:
+def test_objects_that_were_not_copied_are_missing(mirror: Mirror) -> None:
     for call in (mirror.head, mirror.get, mirror.open):
         assert code_of(lambda call=call: call("other")) == "object.missing"
 
@@ -87,7 +87,7 @@ def test_the_same_bytes_written_again_are_the_same_copy(mirror: Mirror, store: S
     assert mirror.get("k") == DATA
 
 
-def test_other_bytes_are_told_from_the_copy(mirror: Mirror, store: Store) -> None:
+def test_different_bytes_are_detected(mirror: Mirror, store: Store) -> None:
     store.put("k", DATA[::-1])
     store.put("e", DATA[::-1])
     assert code_of(lambda: mirror.get("k")) == "object.mismatch"
@@ -96,6 +96,6 @@ def test_other_bytes_are_told_from_the_copy(mirror: Mirror, store: Store) -> Non
     assert code_of(lambda: mirror.open("e")) == "object.changed"
 
 
-def test_it_has_the_features_of_its_store_but_for_the_etags(mirror: Mirror, store: Store) -> None:
+def test_it_has_the_features_of_its_store_except_the_etags(mirror: Mirror, store: Store) -> None:
     assert mirror.url == store.url
     assert mirror.features == replace(store.features, etag_is_md5=False)

@@ -78,7 +78,7 @@ def test_a_path_that_is_too_long(tmp_path: Path) -> None:
     assert failure.message == "the path would have 4,096 bytes in the storage; 4,095 is the most"
 
 
-def test_what_the_plan_allows_is_written_whatever_number_the_process_has(
+def test_the_storage_accepts_every_key_that_the_plan_accepts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An object of a short name has a longer one while it is written."""
@@ -114,6 +114,6 @@ def test_the_first_thousand_are_named_and_all_are_counted(tmp_path: Path) -> Non
     assert (len(result.failures), result.count) == (1_000, 1_300)
 
 
-def test_what_is_not_copied_is_not_looked_at(tmp_path: Path) -> None:
+def test_objects_that_are_not_copied_are_not_requested(tmp_path: Path) -> None:
     found = ["a.b", "a.b/.hidden.txt", "a.b/nodot", "k" * 300]
     assert unfit(open_store(str(tmp_path)), found).count == 0

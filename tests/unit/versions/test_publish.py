@@ -59,7 +59,7 @@ def dataset(**fields: object) -> Dataset:
     return Dataset.model_validate({"name": "d", "source": {"url": "/s"}, **fields})
 
 
-def test_a_version_reads_back_as_it_was_written(root: Store) -> None:
+def test_a_version_is_read_back_unchanged(root: Store) -> None:
     assert publish_version(root, VERSION) == VERSION
     assert read_version(root, VERSION.id) == VERSION
     assert read_version(root, "0" * 32) is None
@@ -85,7 +85,7 @@ def test_a_newer_format_is_named() -> None:
         parse_document(VersionDocument, data, "x")
 
 
-def test_documents_hold_no_times_and_no_absolute_urls() -> None:
+def test_documents_have_no_times_and_no_absolute_urls() -> None:
     plain = json.loads(seal(VERSION))
     assert "://" not in json.dumps(plain)
     assert not any("time" in key or "date" in key or "modified" in key for key in plain)
@@ -110,7 +110,7 @@ def test_a_tag_moves_forward_and_keeps_its_history(root: Store) -> None:
     assert (tag["version"], [past["version"] for past in tag["history"]]) == ("b", ["a"])
 
 
-def test_a_tag_moved_by_many_at_once_loses_no_move(root: Store) -> None:
+def test_concurrent_moves_of_a_tag_are_not_lost(root: Store) -> None:
     barrier = threading.Barrier(8)
 
     def move(number: int) -> None:

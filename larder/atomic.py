@@ -12,13 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from larder.cache.record import Buffer
-from larder.errors import ConfigError, StoreError
+from larder.disk import disk_errors
 from larder.temporary import open_draft, sweep_drafts
 
-__all__ = ["Draft", "disk_errors", "draft"]
-
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+__all__ = ["Draft", "draft", "sync_folder", "write_file"]
 
 
 class Draft:
@@ -34,7 +31,7 @@ class Draft:
         self.handle = handle
         self._final = final
 
-    def write(self, data: Buffer) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         """Append bytes.
 
         Raises:
@@ -54,7 +51,7 @@ class Draft:
         with disk_errors(self._final):
             os.fsync(self.handle)
             os.replace(self.path, self._final)
-            _sync_directory(self._final.parent)
+            sync_folder(os.fsencode(self._final.parent))
 
 
 @contextmanager
@@ -81,26 +78,28 @@ def draft(final: Path) -> Iterator[Draft]:
         os.close(handle)
 
 
-@contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError into an error that a user can act on.
+def write_file(path: Path, data: bytes) -> None:
+    """Write a whole file in one step, in place of what is there; its directory is made if needed.
 
     Raises:
-        ConfigError: ``config.path``.
-        StoreError: ``store.full``.
+        ConfigError: ``config.path``: it cannot be written.
+        StoreError: ``store.full``: no space is left.
     """
+    with draft(path) as file:
+        file.write(data)
+        file.publish()
+
+
+def sync_folder(folder: bytes) -> None:
+    """Make the names in a directory durable; nothing happens if it is gone."""
     try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL:
-            raise StoreError("store.full", "no space is left", where=str(path)) from error
-        message = error.strerror or type(error).__name__
-        raise ConfigError("config.path", message, where=str(path)) from error
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # from file systems that cannot sync a directory
+            raise
     finally:
         os.close(handle)
