@@ -3,6 +3,10 @@
 DuckDB runs it in the caller's thread and puts what does not fit into memory into a private folder.
 Strings compare by their UTF-8 bytes. A statement reads nothing but the rows that it is given: no
 file, no network, no extension.
+
+Where rows may be many, sort them as one stream and look at neighbours: that holds at any length. A
+join, and a union of several inputs within a statement, may run out of memory however much is on the
+disk; docs/design/002-one-short-way.md has the figures.
 """
 
 from __future__ import annotations
