@@ -15,14 +15,16 @@ import tempfile
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import duckdb
 import pyarrow as pa
 
 from larder.disk import disk_errors
 from larder.errors import FatalError, StoreError
 from larder.manifest.files import BATCH_ROWS
+
+if TYPE_CHECKING:
+    import duckdb
 
 __all__ = ["JOIN_BYTES", "MEMORY_BYTES", "Rows", "query"]
 
@@ -95,6 +97,8 @@ def query(
 
 
 def _connect(folder: Path, memory_bytes: int) -> duckdb.DuckDBPyConnection:
+    import duckdb  # when it is used: a run that finds its version prepared does without
+
     # One thread: the inputs are read in the caller's, and more of them gain next to nothing.
     connection = duckdb.connect(
         ":memory:",
@@ -125,6 +129,8 @@ def _noting(batches: Iterable[pa.RecordBatch], raised: list[BaseException]) -> _
 
 @contextmanager
 def _errors(work_dir: Path, raised: list[BaseException]) -> Iterator[None]:
+    import duckdb
+
     try:
         yield
     except (duckdb.Error, pa.ArrowException, OSError, ValueError) as error:
