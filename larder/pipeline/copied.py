@@ -18,7 +18,7 @@ from larder.versions import layout
 
 __all__ = ["batch_name", "batch_receipts", "mirrored", "partial_receipts", "read_receipts"]
 
-READERS = 8
+READERS = 4
 """Receipts that are read, and held in memory, at once: of 50,000 objects each at most."""
 
 
