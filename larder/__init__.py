@@ -49,7 +49,7 @@ def open(
         ConfigError: ``version.missing``: no such dataset, tag or version; ``config.invalid_value``:
             the URL has another form.
         StoreError: The store refuses the request, or cannot be reached.
-        DamageError: The version's document is not the one that was published.
+        DamageError: The version document is damaged.
     """
     # Imported when used, so that importing larder is fast.
     from larder.readers.data import open_data

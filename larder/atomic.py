@@ -61,7 +61,7 @@ def draft(final: Path) -> Iterator[Draft]:
     Unless `Draft.publish` is called, the file is removed afterwards.
 
     Raises:
-        ConfigError: ``config.path``: the directory cannot be made or written.
+        ConfigError: ``config.path``: the directory cannot be created or written to.
         StoreError: ``store.full``: no space is left.
     """
     with disk_errors(final):
@@ -79,10 +79,10 @@ def draft(final: Path) -> Iterator[Draft]:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a whole file in one step, in place of what is there; its directory is made if needed.
+    """Write a complete file in one step, replacing an existing one; creates its directory.
 
     Raises:
-        ConfigError: ``config.path``: it cannot be written.
+        ConfigError: ``config.path``: the file cannot be written.
         StoreError: ``store.full``: no space is left.
     """
     with draft(path) as file:
@@ -91,7 +91,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: bytes) -> None:
-    """Make the names in a directory durable; nothing happens if it is gone."""
+    """Make the names in a directory durable, if it still exists."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -99,7 +99,7 @@ def sync_folder(folder: bytes) -> None:
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # from file systems that cannot sync a directory
+        if error.errno != errno.EINVAL:  # file systems that cannot sync a directory
             raise
     finally:
         os.close(handle)

@@ -13,7 +13,7 @@ from larder.errors import ConfigError, StoreError
 __all__ = ["FULL", "disk_errors", "sha256_file"]
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""The error numbers that mean that there is no room for a file."""
+"""The error numbers that mean that there is no space for a file."""
 
 
 def sha256_file(path: Path) -> str:
@@ -28,7 +28,7 @@ def disk_errors(path: Path, *, reading: bool = False) -> Iterator[None]:
 
     Args:
         path: The file or directory, for messages.
-        reading: It is read instead.
+        reading: Whether it is read instead of written.
 
     Raises:
         StoreError: ``store.full``: no space is left.

@@ -1,7 +1,7 @@
-"""The shape of a part: one LMDB file of records.
+"""The layout of a cache file: an LMDB file of records.
 
-Keys are the records' ids, counted from 0, eight bytes, big-endian. The schema's document stands
-under ``schema``, which sorts after every id, so that a file is written from front to back.
+Keys are the records' ids, counted from 0, eight bytes, big-endian. The schema is stored under the
+key ``schema``, which sorts after every id, so that a file is written from front to back.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ SCHEMA_KEY: Final = b"schema"
 
 @dataclass(frozen=True, slots=True)
 class CacheFileFacts:
-    """What is published of a part, and checked when it is read.
+    """The published facts of a cache file, which are checked when it is read.
 
     Attributes:
         bytes: Length of the file.
-        sha256: Of the file; it depends on the page size of the machine that built it.
-        digest: Of the schema and the ordered records: see `larder.cache.record.ContentDigest`.
+        sha256: Digest of the file; depends on the page size of the machine that built it.
+        digest: Digest of the schema and the ordered records; see
+            `larder.cache.record.ContentDigest`.
         records: Number of records.
     """
 

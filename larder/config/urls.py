@@ -46,11 +46,11 @@ _SERVERS = "write http://HOST:PORT or https://HOST"
 
 
 ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-"""Where the AWS chain looks for the URL of a server that is not AWS's own, in this order."""
+"""Environment variables with the URL of a server other than AWS, in order of precedence."""
 
 
 class StoreUrl(NamedTuple):
-    """A URL taken apart.
+    """A parsed URL.
 
     Attributes:
         scheme: In lower case; empty for a plain path.
@@ -77,7 +77,7 @@ class StoreUrl(NamedTuple):
 
 
 def parse_url(url: str) -> StoreUrl:
-    """Take a URL apart; whatever has no ``scheme://`` is a path. Nothing is percent-decoded."""
+    """Parse a URL; anything without ``scheme://`` is a path. Nothing is percent-decoded."""
     match = _SCHEME.fullmatch(url)
     return StoreUrl(match[1].lower(), match[2]) if match else StoreUrl("", url)
 

@@ -1,8 +1,8 @@
 """Joins and sorts of manifests: one SQL statement over streams of rows, in bounded memory.
 
-DuckDB runs it in the caller's thread and puts what does not fit into memory into a private folder.
-Strings compare by their UTF-8 bytes. A statement reads nothing but the rows that it is given: no
-file, no network, no extension.
+DuckDB runs it in the caller's thread and writes what does not fit into memory to a private folder.
+Strings are compared by their UTF-8 bytes. A statement reads only the rows that it is given: no
+files, no network, no extensions.
 
 Where rows may be many, sort them as one stream and look at neighbours: that holds at any length. A
 join, and a union of several inputs within a statement, may run out of memory however much is on the
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["JOIN_BYTES", "MEMORY_BYTES", "Rows", "query"]
 
 MEMORY_BYTES = 64 * 1024**2
-"""What a sort may hold; two are at work at once where one reads what another yields."""
+"""Memory of a sort. Two run at the same time if one reads what the other yields."""
 
 JOIN_BYTES = 5 * MEMORY_BYTES
-"""What joins of several long inputs need: what they match by is not all put on the disk."""
+"""Memory of joins of several long inputs, whose hash tables are not all written to the disk."""
 
 _FULL = ("No space left on device", "Disk quota exceeded", "max_temp_directory_size")
 
@@ -40,11 +40,11 @@ _Batches = Generator[pa.RecordBatch]
 
 
 class Rows(NamedTuple):
-    """What a statement reads under one name.
+    """An input of a statement.
 
     Attributes:
-        schema: Of all batches.
-        batches: Of any length. A stream: a statement can read it once.
+        schema: The schema of all batches.
+        batches: Batches of any length. It is a stream that a statement can read only once.
     """
 
     schema: pa.Schema
@@ -59,16 +59,16 @@ def query(
     work_dir: Path,
     memory_bytes: int = MEMORY_BYTES,
 ) -> _Batches:
-    """Run one statement; nothing is done before the first batch is asked for.
+    """Run one statement, starting when the first batch is requested.
 
     Args:
-        statement: A ``SELECT`` whose columns are those of ``schema``, in their order. Its ``ORDER
-            BY`` leaves no two rows equal: so the result is the same at every run.
-        inputs: By the name that the statement has for them.
-        schema: Of the result.
-        work_dir: Directory for what does not fit into memory; what is put there is removed.
-        memory_bytes: What DuckDB may hold; a few batches come on top. Sorts go to the disk beyond
-            it, joins ask for `JOIN_BYTES`.
+        statement: A ``SELECT`` with the columns of ``schema``, in order. Its ``ORDER BY`` must be
+            total, so that every run gives the same result.
+        inputs: The inputs, by their name in the statement.
+        schema: The schema of the result.
+        work_dir: Directory for what does not fit into memory; nothing remains in it.
+        memory_bytes: Memory limit of DuckDB; a few batches come on top. Sorts
+            use the disk beyond it; joins need `JOIN_BYTES`.
 
     Yields:
         Batches of the result, of `larder.manifest.files.BATCH_ROWS` rows at most.
@@ -78,7 +78,7 @@ def query(
         ConfigError: ``config.path``: ``work_dir`` cannot be written.
         FatalError: ``run.internal``: DuckDB cannot run the statement, or its result is not of
             ``schema``.
-        LarderError: What reading an input raises.
+        LarderError: Any error of reading an input.
     """
     with ExitStack() as stack:
         with disk_errors(work_dir):
@@ -99,7 +99,7 @@ def query(
 def _connect(folder: Path, memory_bytes: int) -> duckdb.DuckDBPyConnection:
     import duckdb  # when it is used: a run that finds its version prepared does without
 
-    # One thread: the inputs are read in the caller's, and more of them gain next to nothing.
+    # One thread: the inputs are read in the caller's thread, and more gain almost nothing.
     connection = duckdb.connect(
         ":memory:",
         config={
@@ -117,7 +117,7 @@ def _connect(folder: Path, memory_bytes: int) -> duckdb.DuckDBPyConnection:
 
 
 def _noting(batches: Iterable[pa.RecordBatch], raised: list[BaseException]) -> _Batches:
-    """The same batches; what reading them raises is noted, as DuckDB makes text of it."""
+    """The same batches; records errors of reading them, because DuckDB only keeps their text."""
     try:
         yield from batches
     except GeneratorExit:

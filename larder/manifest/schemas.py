@@ -1,6 +1,6 @@
 """The columns of every manifest. Columns are pinned: a change is a new format version.
 
-A manifest is an Arrow table kept as Parquet. Strings compare by their UTF-8 bytes.
+A manifest is an Arrow table in a Parquet file. Strings are compared by their UTF-8 bytes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ OBJECTS = pa.schema(
 )
 """One row per object: of an inventory, ordered by key, or of a receipt of copies.
 
-``etag`` is the source's. ``checksum``, where it is known, is ``crc32c:`` and eight hex digits, or
-what the source's listing says. The last two are of the copy in the mirror, and null in an
-inventory: its etag, and how it was verified (``md5``, ``crc32c``). A receipt's ``modified`` is that
-of the copy.
+``etag`` is that of the source. ``checksum``, if known, is ``crc32c:`` and eight hex digits, or what
+the source's listing says. The last two columns describe the copy in the mirror and are null in an
+inventory: its etag, and how it was verified (``md5``, ``crc32c``). In a receipt, ``modified`` is
+that of the copy.
 """
 
 SAMPLE_ORDER = pa.schema(
@@ -59,10 +59,10 @@ SAMPLE_ORDER = pa.schema(
 )
 """One row per planned sample, in the order of the shards: splits one after the other.
 
-``parts`` are sorted by ``ext`` and hold the source objects; the label becomes a part ``cls`` when
-it is written. ``mirror_etag`` and ``checksum`` are of the copy where the mirror has one that was
-verified, and null where the object has to be copied. After the samples follow, with an empty
-``split``, the objects that are mirrored and are no parts of samples.
+``parts`` are sorted by ``ext`` and list the source objects; the label becomes a part ``cls`` when
+it is written. ``mirror_etag`` and ``checksum`` are those of a verified copy in the mirror, or null
+if the object has to be copied. The samples are followed, with an empty ``split``, by the objects
+that are mirrored but are not parts of samples.
 """
 
 SAMPLES = pa.schema(
@@ -130,4 +130,4 @@ RECORDS = pa.schema(
         pa.field("crc32c", pa.uint32(), nullable=False),
     ]
 )
-"""One row per record of one cache part, ordered by id. Reserved: nothing writes it yet."""
+"""One row per record of one cache file, ordered by id. Reserved: nothing writes it yet."""

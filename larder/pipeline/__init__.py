@@ -2,8 +2,9 @@
 
 ::
 
-    load_settings -> survey -> make_plan -> begin -> mirror_batch ...
+
+    load_settings -> inspect_source -> make_plan -> begin -> mirror_batch ...
         -> shard_batch ... -> index_shards -> cache_split ... -> publish -> emit_configs
 
-Each step takes and returns small values; manifests pass by reference.
+Each step takes and returns small values; manifests are passed by reference.
 """

@@ -1,4 +1,4 @@
-"""The begin of a run: the plan's manifests go where every task finds them."""
+"""The start of a run: stores the plan's manifests where every task finds them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def begin(plan: Plan) -> Job:
     """Put the manifests of a plan into the storage: the inventory where it will be published.
 
     Raises:
-        StoreError: The storage refuses to be written.
+        StoreError: The storage refuses writes.
     """
     found = plan.source_state
     root = open_location(found.cluster.storage, root_url(found.dataset, found.cluster))
@@ -43,6 +43,6 @@ def begin(plan: Plan) -> Job:
 def _put_inventory(root: Store, plan: Plan) -> ManifestRef:
     file = plan.source_state.inventory.file
     key = layout.manifest_key(plan.version, "objects", file.sha256)
-    if plan.published:  # from another inventory, which stays
+    if plan.published:  # from another inventory, which is kept
         return ManifestRef(key, file.sha256, file.bytes, file.rows)
     return put_named(root, key, file)

@@ -1,4 +1,4 @@
-"""The order of the steps from a job to a published version, whoever runs them."""
+"""The order of the steps from a job to a published version, for every runner."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ __all__ = ["Built", "Runner", "build"]
 class Runner(Protocol):
     """Runs steps: inline, or as the tasks of an orchestrator.
 
-    A step is a function of `larder.pipeline` that takes small values, and ``progress`` by name; one
-    over batches takes the job, a batch, and ``concurrent_batches`` too: how many run at once.
+    A step is a function of `larder.pipeline` that takes small values, and ``progress`` by name. A
+    step over batches takes the job, a batch, and ``concurrent_batches``, the number of concurrent
+    batches.
     """
 
     @property
     def progress(self) -> Progress:
-        """Who listens to the stages."""
+        """Receives the progress of the stages."""
 
     @property
     def times(self) -> TimedProgress:
-        """What the stages took so far."""
+        """The times of the stages so far."""
 
     def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
         """The result of one step."""
 
     def map(self, step: Callable[..., Any], job: Job, batches: Sequence[Any]) -> list[Any]:
-        """The results of a step for each batch, in their order, several at once."""
+        """The results of a step for each batch, in order; runs several at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,13 @@ class Built:
     """A published version, and what this run did for it.
 
     Attributes:
-        version: As published.
+        version: The published version.
         status: ``reused`` if it was published before this run, else ``built``.
         copied: Objects copied.
         reused_shards: Shards that an earlier run had finished.
         new_segments: 1 if this run made the segment, else 0.
-        omitted: Samples left out: the first by name.
-        omitted_count: How many there are.
+        omitted: Samples left out: the first ones by name.
+        omitted_count: Number of samples left out.
     """
 
     version: VersionDocument
@@ -66,15 +67,15 @@ class Built:
 
 
 def build(job: Job, runner: Runner) -> Built:
-    """Do what a job says.
+    """Execute a job.
 
-    Every step finds what an earlier run has done and does the rest. So a run that was killed
-    between the segment's document and the version's makes the latter.
+    Every step finds what an earlier run has done, and does the rest. So if a run was killed between
+    the segment's document and the version's, the next run writes the latter.
 
     Raises:
-        RunError: Objects or samples could not be handled; nothing is published.
-        StoreError: A store refuses everything.
-        RetryableError: A store went on failing.
+        RunError: Objects or samples failed; nothing is published.
+        StoreError: A store refuses access.
+        RetryableError: A store kept failing.
     """
     if job.published:
         version = runner.run(publish_existing, job)

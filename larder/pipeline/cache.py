@@ -31,7 +31,7 @@ from larder.versions.documents import CacheFile, seal, unseal
 __all__ = ["CacheBatch", "cache_split", "cache_splits"]
 
 DISK_RESERVE = 0.05
-"""Of what is free on the builder's disk when a cache file is begun: so much of it stays free."""
+"""The fraction of the disk space, free when a cache file is started, that remains free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class CacheBatch:
     """The samples of one split.
 
     Attributes:
-        split: Its name.
+        split: Name of the split.
         samples: ManifestRef of schema SAMPLES, over all splits.
-        first_row: Where those of the split begin.
-        rows: How many there are.
-        bytes: Of the split's shards.
+        first_row: The first row of the split.
+        rows: Number of rows of the split.
+        bytes: Total size of the split's shards.
     """
 
     split: str
@@ -54,7 +54,7 @@ class CacheBatch:
 
 
 def cache_splits(job: Job, index: Index) -> list[CacheBatch]:
-    """The files to build: one for each split that has samples; none without a cache."""
+    """The files to build: one per split with samples; empty without a cache."""
     batches: list[CacheBatch] = []
     first_row = 0
     for split, facts in index.splits.items():
@@ -68,19 +68,19 @@ def cache_splits(job: Job, index: Index) -> list[CacheBatch]:
 def cache_split(
     job: Job, batch: CacheBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> CacheFile:
-    """Build the file of one split and store it; one that is stored already is kept.
+    """Build and store the file of one split, unless it is stored already.
 
     Args:
         job: The run.
-        batch: What to build.
+        batch: The split to build.
         progress: Reports progress of stage ``cache``.
-        concurrent_batches: Parts that are built at once and share ``copy.memory_bytes``.
+        concurrent_batches: Number of files built concurrently, which share ``copy.memory_bytes``.
 
     Raises:
         ObjectError: ``sample.undecodable``.
-        DamageError: A shard is not what was written, or the file does not read back as built.
-        StoreError: ``store.full``: no space is left on the disk that it is built on, or next to
-            none; parts that are built at once share it.
+        DamageError: A shard is damaged, or the file differs when it is read back.
+        StoreError: ``store.full``: no space, or almost none, is left on the disk that it is built
+            on, which is shared by files that are built concurrently.
     """
     assert job.dataset.cache is not None, "there is no cache to build"
     root = open_root(job)
@@ -95,7 +95,7 @@ def cache_split(
             _samples(job, root, batch),
             job.dataset.cache.records,
             path,
-            limit_bytes=None,  # samples come to an end
+            limit_bytes=None,  # the samples are finite
             reserve_bytes=_reserve_bytes(folder),
             window_bytes=max(1, job.cluster.copy_.memory_bytes // concurrent_batches),
             progress=progress,
@@ -110,10 +110,10 @@ def cache_split(
 
 
 def _stored(root: Store, note: str) -> CacheFile | None:
-    """The part of a receipt, if its file is what the receipt says.
+    """The cache file of a receipt, if the stored file matches it.
 
-    A file whose etag is not that of the receipt is read, as `larder.pipeline.standing` does with a
-    shard. A receipt that another Larder wrote in another way is none.
+    If the etag of the file differs, it is read, as in `larder.pipeline.standing`. Receipts of an
+    incompatible version of Larder are ignored.
     """
     try:
         plain = unseal(bytes(root.get(note)), object_url(root.url, note))
@@ -136,9 +136,9 @@ def _leave_receipt(root: Store, note: str, file: CacheFile, etag: str) -> None:
 
 
 def _workshop_place(root: Store) -> Path:
-    """Where to build: on the storage's own disk where that is a directory.
+    """Where to build: on the storage's own disk, if it is a directory.
 
-    One place for all segments, so that what a killed run left is found by a run of another.
+    The place is the same for all segments, so that any run finds what a killed run left.
     """
     if root.features.local_path:
         return local_path(root, "x").parent

@@ -1,6 +1,6 @@
-"""What an earlier try at a batch finished: a task that is repeated does not do it again.
+"""What an earlier attempt at a batch finished, so that a task that is retried does not repeat it.
 
-A run that is carried on plans other batches; this is for the same batch of the same job.
+A run that continues an earlier one plans other batches; this is for the same batch of the same job.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from larder.versions import layout
 __all__ = ["copied_before", "shards_before"]
 
 _Pair = tuple[str, str, str]
-"""Key of an object, its etag at the source, and that of its copy."""
+"""Key of an object, its etag in the source, and that of its copy."""
 
 
 def copied_before(
@@ -35,18 +35,18 @@ def copied_before(
     concurrency: int,
     progress: Progress,
 ) -> list[Copy]:
-    """The copies that receipts of this batch vouch for, and that are still what these say.
+    """The copies in receipts of this batch that still match them.
 
     Args:
         root: The dataset's root.
-        batch: The batch's name, as `larder.pipeline.copies.CopyReceipts` has it.
-        objects: Gives the objects of the batch as they were listed.
-        concurrency: How many copies are asked for at once.
-        progress: May stop this; told of nothing, as the earlier try told of these objects.
+        batch: The batch's name in `larder.pipeline.copies.CopyReceipts`.
+        objects: Returns the listed objects of the batch.
+        concurrency: Number of concurrent requests.
+        progress: May stop this; nothing is reported, because the earlier attempt did that.
 
     Raises:
-        DamageError: A receipt cannot be trusted.
-        LarderError: The storage refuses, or ``progress`` stops it.
+        DamageError: A receipt is damaged.
+        LarderError: The storage refuses access, or ``progress`` stops it.
     """
     known: dict[_Pair, Copy] = {}
     for ref in copied.partial_receipts(root, batch):
@@ -79,18 +79,18 @@ def copied_before(
 def shards_before(
     root: Store, segment: str, batch: str
 ) -> dict[tuple[str, str], tuple[Shard, list[pa.RecordBatch]]]:
-    """The shards that receipts of this batch vouch for, with their rows, by split and name.
+    """The shards in receipts of this batch, with their rows, by split and name.
 
-    One whose object is not what its receipt says is left out.
+    Shards whose objects do not match their receipt are left out.
 
     Args:
         root: The dataset's root.
         segment: ID of the segment that is being built.
-        batch: The batch's name, as `larder.pipeline.receipts.ShardReceipts` has it.
+        batch: The batch's name in `larder.pipeline.receipts.ShardReceipts`.
 
     Raises:
-        DamageError: A receipt, or its rows, cannot be trusted.
-        StoreError: The storage refuses.
+        DamageError: A receipt or its rows are damaged.
+        StoreError: The storage refuses access.
     """
     found: dict[tuple[str, str], tuple[Shard, list[pa.RecordBatch]]] = {}
     for receipt in partial_receipts(root, segment, batch):

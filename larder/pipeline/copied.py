@@ -1,4 +1,4 @@
-"""What is copied already: the mirror as it is, and the receipts that vouch for it."""
+"""What is already copied: the listing of the mirror, and the receipts of its copies."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from larder.versions import layout
 __all__ = ["batch_name", "batch_receipts", "mirrored", "partial_receipts", "read_receipts"]
 
 READERS = 4
-"""Receipts that are read, and held in memory, at once: of 50,000 objects each at most."""
+"""Number of receipts held in memory at the same time, each of at most 50,000 objects."""
 
 
 def mirrored(root: Store) -> Iterator[ObjectInfo]:
-    """The objects of the mirror, by the keys that they have at the source, in order."""
+    """The objects of the mirror in order, with their keys in the source."""
     prefix = layout.mirror_prefix()
     for info in listed(root, prefix):
         yield replace(info, key=info.key.removeprefix(prefix))
 
 
 def batch_name(sample_order: ManifestRef, batch: CopyBatch) -> str:
-    """The name of a batch of copies: it says which rows of which order it copies."""
+    """The name of a batch of copies, from the sample order and its rows."""
     return f"{sample_order.sha256[:16]}-{batch.first_row:012d}-{batch.rows}"
 
 
 def read_receipts(root: Store) -> Iterator[pa.RecordBatch]:
-    """The rows of all receipts of the dataset, by schema OBJECTS.
+    """The rows of all receipts of the dataset, of schema OBJECTS.
 
-    Of a batch that was finished, its own receipt says all; its partial ones are not read.
+    A finished batch has a complete receipt; its partial ones are not read.
     """
 
     def read(ref: ManifestRef) -> list[pa.RecordBatch]:
@@ -48,7 +48,7 @@ def read_receipts(root: Store) -> Iterator[pa.RecordBatch]:
 
 
 def batch_receipts(root: Store, sample_order: ManifestRef) -> list[tuple[range, ManifestRef]]:
-    """The receipts of the finished batches of an order, with the rows that they are of."""
+    """The receipts of the finished batches of a sample order, with their rows of the order."""
     found: list[tuple[range, ManifestRef]] = []
     for info in listed(root, f"{layout.copies_prefix()}{sample_order.sha256[:16]}-"):
         first_row, rows = map(int, info.key.split("/")[-2].split("-")[1:])
@@ -57,7 +57,7 @@ def batch_receipts(root: Store, sample_order: ManifestRef) -> list[tuple[range, 
 
 
 def partial_receipts(root: Store, batch: str) -> Iterator[ManifestRef]:
-    """Those that a batch left before it was finished."""
+    """The receipts that a batch wrote before it was finished."""
     yield from map(_receipt, listed(root, layout.partial_copies_prefix(batch)))
 
 

@@ -1,4 +1,4 @@
-"""Receipts of copies, left while a batch is still being copied."""
+"""Receipts of copies, written while a batch is being copied."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["CopyReceipts"]
 
 
 class CopyReceipts(BatchReceipts[Copy]):
-    """Notes what one batch copies; see `larder.pipeline.due.BatchReceipts`.
+    """Records what one batch copies; see `larder.pipeline.due.BatchReceipts`.
 
     Args:
         root: The dataset's root.
-        name: Of the batch; no other batch of the dataset has it.
+        name: Name of the batch, unique within the dataset.
         folder: A private directory for temporary files.
-        count: How many objects the batch has.
-        concurrent_batches: Batches that run at once.
-        clock: Seconds from any fixed moment; for tests.
+        count: Number of objects in the batch.
+        concurrent_batches: Number of concurrent batches.
+        clock: Monotonic clock, in seconds; for tests.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class CopyReceipts(BatchReceipts[Copy]):
 
     @property
     def done(self) -> Totals:
-        """What was copied so far."""
+        """The objects copied so far."""
         with self._lock:
             return Totals(len(self._items), sum(row.size_bytes for row in self._items))
 
     def add(self, row: Copy) -> None:
-        """Note an object; may be called from any thread."""
+        """Record an object; may be called from any thread."""
         with self._lock:
             if len(self._items) == self._noted:
                 self._due.begin()

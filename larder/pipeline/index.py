@@ -34,11 +34,11 @@ class Index:
     """The finished shards of a segment.
 
     Attributes:
-        splits: Counts and patterns by split; a split without samples has none of either.
+        splits: Counts and patterns by split; a split without samples has no patterns.
         samples: ManifestRef of schema SAMPLES.
         shards: ManifestRef of schema SHARDS.
-        omitted: Samples that were left out: the first by name.
-        omitted_count: How many there were.
+        omitted: Samples that were left out: the first ones by name.
+        omitted_count: Number of samples left out.
     """
 
     splits: Mapping[str, SplitFacts]
@@ -49,7 +49,7 @@ class Index:
 
 
 def index_shards(job: Job, *, progress: Progress) -> Index:
-    """Write the manifests of a segment whose shards all stand.
+    """Write the manifests of a segment whose shards are all finished.
 
     Args:
         job: The run.
@@ -79,7 +79,7 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A shard that stands, and where its rows are among those of its receipt."""
+    """A finished shard, and the position of its rows in the receipt."""
 
     shard: Shard
     receipt: Receipt
@@ -87,7 +87,7 @@ class _Entry:
 
 
 def _planned(root: Store, job: Job) -> list[_Entry]:
-    """All shards in the order of the plan, those that nothing was left for too."""
+    """All shards in the order of the plan, including those whose samples were all left out."""
     with fetched(root, job.shard_plan) as path:
         plans = list(planned_shards(path))
     entries: dict[tuple[str, str], _Entry] = {}
@@ -96,18 +96,18 @@ def _planned(root: Store, job: Job) -> list[_Entry]:
     infos = {info.key.removeprefix(prefix): info for info in listed(root, prefix)}
     for receipt in read_receipts(root, job.segment):
         if not unsure:
-            break  # the others are of the same shards
+            break  # the others are for the same shards
         first_row = 0
         for shard in receipt.shards:
             name = (shard.split, shard.name)
-            if name in unsure:  # of several receipts, that of the object that stands there
+            if name in unsure:  # of several receipts, the one that matches the object
                 entries[name] = _Entry(shard, receipt, first_row)
                 if is_noted(shard, infos.get):
                     unsure.remove(name)
             first_row += shard.samples
     missing = [plan.name for plan in plans if (plan.split, plan.name) not in entries]
     if missing:
-        message = f"{format_count(len(missing), 'shard')} without a receipt, first {missing[0]}"
+        message = f"{format_count(len(missing), 'shard')} without a receipt, such as {missing[0]}"
         raise FatalError("run.failed", message, where=root.url, hint="run again")
     return [entries[plan.split, plan.name] for plan in plans]
 

@@ -1,6 +1,7 @@
-"""The job: what a step needs to know, small enough to hand to a task on any machine.
+"""The job: what a step needs to know, small enough to be sent to a task on any machine.
 
-Manifests pass between steps by reference: their key below the dataset's root, and their sha256.
+Manifests are passed between steps by reference: their key below the dataset's root, and their
+sha256.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ class ManifestRef:
 
 @dataclass(frozen=True, slots=True)
 class CopyBatch:
-    """Consecutive rows of the sample order, of which some objects are to be copied.
+    """Consecutive rows of the sample order with objects to copy.
 
     Attributes:
-        first_row: The first of them.
-        rows: How many there are.
-        objects: How many objects of theirs are to be copied.
-        bytes: The sizes of these objects together.
+        first_row: The first row.
+        rows: Number of rows.
+        objects: Number of objects to copy.
+        bytes: Total size of these objects.
     """
 
     first_row: int
@@ -69,15 +70,15 @@ class Job:
     """Everything that the steps of one run share.
 
     Attributes:
-        dataset: As configured.
-        cluster: As configured.
+        dataset: The dataset.
+        cluster: The cluster.
         inputs: The inputs digest.
         segment: ID of the segment to build.
         version: ID of the version to publish.
         classes: In the order of their numbers; empty without labels.
         inventory_us: When the inventory was taken, microseconds since 1970 UTC.
-        whole: The segment was there when the run was planned: only the version is to be made.
-        published: So was the version: only the inputs have to be noted.
+        complete: Whether the segment existed when the run was planned; only the version is missing.
+        published: Whether the version existed, too, so that only the inputs have to be recorded.
         skipped_keys: Keys that were left out because no sample can have them.
         inventory: ManifestRef of schema OBJECTS: the source, as it is published.
         sample_order: ManifestRef of schema SAMPLE_ORDER.
@@ -100,18 +101,18 @@ class Job:
 
     @property
     def root(self) -> str:
-        """URL of the dataset's root at the storage."""
+        """URL of the dataset's root in the storage."""
         return root_url(self.dataset, self.cluster)
 
 
 def root_url(dataset: Dataset, cluster: Cluster) -> str:
-    """URL of ``LOCAL/larder/DATASET/``; of a directory, ``file:///...``."""
+    """URL of ``STORAGE/larder/DATASET/``; ``file:///...`` for a directory."""
     url = object_url(cluster.storage.url, layout.dataset_prefix(dataset.name))
     return url if parse_url(url).scheme else f"file://{url}"
 
 
 def open_location(location: Location, url: str | None = None) -> Store:
-    """The store at a location, or at another URL that is reached in the same way."""
+    """The store at a location, or at another URL with the same credentials and endpoint."""
     return open_store(
         url or location.url,
         endpoint=location.endpoint,
@@ -121,7 +122,7 @@ def open_location(location: Location, url: str | None = None) -> Store:
 
 
 def open_root(job: Job) -> Store:
-    """The dataset's root at the storage."""
+    """The dataset's root in the storage."""
     return open_location(job.cluster.storage, job.root)
 
 
@@ -133,7 +134,7 @@ def open_source(job: Job) -> Store:
 def listed(root: Store, prefix: str) -> Iterator[ObjectInfo]:
     """The objects below the dataset's root whose keys begin with ``prefix``, in order.
 
-    A directory that nobody has made yet holds nothing, as a prefix of a bucket does.
+    A directory that does not exist is empty, like a prefix in a bucket.
     """
     pages = root.list(prefix)
     try:
@@ -147,19 +148,19 @@ def listed(root: Store, prefix: str) -> Iterator[ObjectInfo]:
 def scratch() -> Iterator[Path]:
     """A private directory for temporary files, removed at the end.
 
-    Those that killed runs left in the system's directory for them are removed too.
+    Directories that killed runs left in the system's temporary directory are removed, too.
     """
     with workshop(Path(tempfile.gettempdir())) as folder:
         yield folder
 
 
 def put_work(store: Store, segment: str, role: str, file: ManifestFile) -> ManifestRef:
-    """Put a manifest beside the segment that is being built."""
+    """Write a manifest into the work folder of the segment that is being built."""
     return put_named(store, f"{layout.work_prefix(segment)}{role}-{file.sha256[:16]}.parquet", file)
 
 
 def put_named(store: Store, key: str, file: ManifestFile) -> ManifestRef:
-    """Put a manifest at a key."""
+    """Write a manifest to a key."""
     with own_file_errors():
         store.upload(key, file.path)
     return ManifestRef(key=key, sha256=file.sha256, bytes=file.bytes, rows=file.rows)

@@ -1,4 +1,4 @@
-"""The mirror step: the objects that the storage lacks, in batches with receipts."""
+"""The mirror step: copies missing objects to the storage, in batches with receipts."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from larder.versions import layout
 __all__ = ["mirror_batch", "mirror_batches"]
 
 BATCH_OBJECTS = 50_000
-"""A batch ends here too, so that its receipt stays small when objects are."""
+"""Maximum number of objects in a batch, so that its receipt stays small even for small objects."""
 
 
 def mirror_batches(job: Job) -> list[CopyBatch]:
-    """The copies to make, cut into batches of about ``runner.batch_bytes``."""
+    """The copies to make, in batches of about ``runner.batch_bytes``."""
     if not job.dataset.mirror:
         return []
     root = open_root(job)
@@ -38,7 +38,7 @@ def mirror_batches(job: Job) -> list[CopyBatch]:
 
 
 def _uncopied(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, int]]:
-    """Of each row that has any: its number, its objects to copy, and their bytes."""
+    """For each row with objects to copy: its number, the number of objects, and their bytes."""
     first_row = 0
     for batch in batches:
         lists = batch.column("parts")
@@ -72,20 +72,20 @@ def _cut(rows: Iterable[tuple[int, int, int]], batch_bytes: int) -> Iterator[Cop
 def mirror_batch(
     job: Job, batch: CopyBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
-    """Copy one batch and leave a receipt of what was copied; if it is stopped, of what was by then.
+    """Copy one batch and write a receipt of what was copied, even if it is stopped.
 
-    What an earlier try at the same batch left receipts of is not copied again.
+    What receipts of an earlier attempt at the same batch list is not copied again.
 
     Args:
         job: The run.
-        batch: What to copy.
+        batch: The objects to copy.
         progress: Reports progress of stage ``mirror``.
-        concurrent_batches: Batches that run at once and share ``copy.concurrency`` and
+        concurrent_batches: Number of concurrent batches, which share ``copy.concurrency`` and
             ``copy.memory_bytes``.
 
     Raises:
-        StoreError: A store refuses everything.
-        RetryableError: A store went on failing.
+        StoreError: A store refuses access.
+        RetryableError: A store kept failing.
     """
     limits = job.cluster.copy_
     concurrency = max(1, limits.concurrency // concurrent_batches)
@@ -116,7 +116,7 @@ def mirror_batch(
 
 
 def _objects(job: Job, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo]:
-    """What a batch copies; when the objects were last modified is not known here."""
+    """The objects that a batch copies; their modification times are not known here."""
     first_row, rows = batch.first_row, batch.rows
     for order in read_ref(
         root, job.sample_order, SAMPLE_ORDER, columns=["parts"], first_row=first_row, rows=rows

@@ -1,4 +1,4 @@
-"""The shards of a plan: which rows of the sample order go into which of them."""
+"""Assigns the rows of the sample order to the shards of a plan."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHARD_PLAN = pa.schema(
         pa.field("bytes", pa.int64(), nullable=False),
     ]
 )
-"""One row per planned shard: which rows of the sample order it takes."""
+"""One row per planned shard, with its rows of the sample order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class Packed:
 
     Attributes:
         file: Local manifest of schema SHARD_PLAN.
-        splits: How many shards each split of the dataset has, and their bytes.
-        oversized: Shards of one sample that is larger than ``shards.bytes``.
-        targets: By split, the size of its shards where ``shards.count_min`` made them smaller than
+        splits: Number and bytes of the shards of each split of the dataset.
+        oversized: Number of shards with a single sample larger than ``shards.bytes``.
+        targets: By split, the size of its shards if ``shards.count_min`` makes them smaller than
             ``shards.bytes``.
     """
 
@@ -53,7 +53,7 @@ class Packed:
 
 
 def pack(dataset: Dataset, sample_order: SampleOrder, folder: Path) -> Packed:
-    """Fill shards with the samples of a sample order. Memory does not grow with their number.
+    """Fill shards with the samples of a sample order. Memory does not depend on their number.
 
     Args:
         dataset: As configured.

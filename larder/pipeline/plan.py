@@ -1,4 +1,4 @@
-"""The plan: everything that a run would do, as a value. Making it writes local files only."""
+"""The plan: everything that a run would do, as a value. Making it writes only local files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from larder.versions.publish import read_segment, read_version
 __all__ = ["Plan", "make_plan"]
 
 _SHA256 = "0" * 64
-"""As long as every digest in a key."""
+"""A digest of the length of those in keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +43,20 @@ class Plan:
     """Everything that a run would do.
 
     Attributes:
-        source_state: What stands at the source.
+        source_state: The state of the source.
         sample_order: The samples in the order of the shards, in a local manifest.
         shard_plan: The shards, in a local manifest of schema SHARD_PLAN.
-        shards: How many shards, and their bytes.
+        shards: Number of shards, and their bytes.
         shards_of_split: The same by split.
-        oversized: Shards of one sample that is larger than ``shards.bytes``.
-        copies: What the mirror lacks; None if nothing is mirrored.
-        unfit: Keys that would be mirrored and that the storage cannot have.
+        oversized: Number of shards with a single sample larger than ``shards.bytes``.
+        copies: What is missing from the mirror; None if nothing is mirrored.
+        unfit: Keys that would be mirrored but that the storage cannot hold.
         segment: ID of the segment.
-        whole: The segment is there already.
+        complete: Whether the segment exists already.
         version: ID of the version.
-        published: It is there already: only other inputs lead to it.
-        cost: What reading and copying costs.
-        seconds: A rough estimate of the run's time.
+        published: Whether it exists already, made from other inputs.
+        cost: The cost of reading and copying.
+        seconds: A rough estimate of the duration.
         delivery: How training will reach the data, and why.
     """
 
@@ -86,8 +86,8 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         progress: Reports progress of stage ``plan``.
 
     Raises:
-        ConfigError: Splits or labels do not fit the objects.
-        StoreError: The storage refuses to be listed.
+        ConfigError: Splits or labels do not match the objects.
+        StoreError: The storage cannot be listed.
     """
     progress.start("plan", objects=found.inventory.objects)
     dataset, cluster = found.dataset, found.cluster
@@ -142,7 +142,7 @@ def _order(found: SourceState, folder: Path) -> SampleOrder:
 
 
 def _objects(found: SourceState, folder: Path) -> Iterator[pa.RecordBatch]:
-    """The inventory, with what is known of copies where there is a mirror."""
+    """The inventory, with what is known about copies, if there is a mirror."""
     inventory = read_manifest(found.inventory.file.path, OBJECTS)
     if not found.dataset.mirror:
         return inventory
@@ -174,7 +174,7 @@ def _unfit(found: SourceState, root: Store, segment: str) -> Unfit:
 
 
 def _own_keys(dataset: Dataset, segment: str) -> Iterator[tuple[str, str]]:
-    """The longest keys that a run writes beside the mirror: what, and its key."""
+    """The longest keys that a run writes outside the mirror: a description, and the key."""
     longest = max(dataset.split_names, key=len)
     format_ = shard_format(dataset.shards.format)
     for name in format_.file_names(format_.shard_name(f"{dataset.name}-{longest}", 0, 1)):

@@ -1,4 +1,4 @@
-"""What a plan says: its JSON document, and the lines for people, which fit 80 columns."""
+"""A plan for users: its JSON document, and its lines of at most 80 columns."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def warnings(plan: Plan) -> list[dict[str, str]]:
-    """What a plan warns of, as both documents have it: of the plan, and of the run that built."""
+    """The warnings of a plan, for the documents of the plan and of the run that built it."""
     return [asdict(caution) for caution in cautions(plan)]
 
 
@@ -137,7 +137,7 @@ def warning_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def _wrapped(text: str, first: str = "", indent: str = "") -> list[str]:
-    """Text as lines of a terminal of 80 columns; only a longer word makes a longer line."""
+    """Text as lines of 80 columns; only a longer word makes a longer line."""
     return textwrap.wrap(
         text,
         WIDTH,
@@ -149,7 +149,7 @@ def _wrapped(text: str, first: str = "", indent: str = "") -> list[str]:
 
 
 def _row(name: str, texts: Sequence[str]) -> list[str]:
-    """A name, and beside it each text on lines of its own."""
+    """A name, followed by strings that each start a new line."""
     lines: list[str] = []
     for text in texts:
         lines += _wrapped(text, f"  {'' if lines else name:<8} ", " " * 13)

@@ -36,7 +36,7 @@ __all__ = ["publish", "publish_existing"]
 def publish(
     job: Job, index: Index, cache: Mapping[str, CacheFile], *, progress: Progress
 ) -> VersionDocument:
-    """Complete the segment, publish the version made of it, and let ``latest`` name that.
+    """Complete the segment, publish its version, and move ``latest`` to it.
 
     Args:
         job: The run.
@@ -45,10 +45,10 @@ def publish(
         progress: Reports progress of stage ``publish``.
 
     Returns:
-        The version that is published, by this run or by another that came first.
+        The published version, by this run or by another that was first.
 
     Raises:
-        DamageError: A document cannot be trusted.
+        DamageError: A document is damaged.
     """
     progress.start("publish")
     root = open_root(job)
@@ -60,18 +60,18 @@ def publish(
 
 
 def publish_existing(job: Job, *, progress: Progress) -> VersionDocument:
-    """Note that these inputs too lead to a version that is published already.
+    """Record that these inputs also lead to a version that is already published.
 
-    Only the inputs differ: an object that makes no sample came or went.
+    Only the inputs differ: an object that belongs to no sample was added or removed.
 
     Raises:
-        DamageError: The version is not there any more, nor all of it, or cannot be trusted.
+        DamageError: The version does not exist any more, or is incomplete or damaged.
     """
     progress.start("publish")
     root = open_root(job)
     version = read_version(root, job.version)
     if version is None:
-        raise DamageError("damage.manifest", "the version is gone", where=root.url)
+        raise DamageError("damage.manifest", "the version does not exist", where=root.url)
     check_complete(root, version)
     _point_at(root, job, version)
     progress.finish("publish")

@@ -1,7 +1,7 @@
-"""Receipts of shards: documents that say which shards stand, and with which samples.
+"""Receipts of shards: documents that list finished shards and their samples.
 
-A receipt is written after the shards and the rows that it names. A batch leaves partial ones while
-it is under way, and one of all its shards at its end.
+A receipt is written after the shards and rows that it names. A batch writes partial receipts while
+it is in progress, and one for all its shards at the end.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = ["Receipt", "Shard", "ShardReceipts", "partial_receipts", "put_receipt
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A shard that is finished: it has no ``files`` if all of its samples were left out.
+    """A finished shard; it has no ``files`` if all of its samples were left out.
 
-    ``omitted`` are the first samples that were left out of it, ``omitted_count`` is all of them.
+    ``omitted`` are the first samples that were left out, ``omitted_count`` is their number.
     """
 
     split: str
@@ -46,7 +46,7 @@ class Shard:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all its files."""
+        """Total size of its files."""
         return sum(file.bytes for file in self.files)
 
 
@@ -55,10 +55,10 @@ class Receipt:
     """Shards that were finished together.
 
     Attributes:
-        key: Where it stands.
-        shards: In the order in which they were finished.
-        rows: Manifest of schema SAMPLES: the samples of all of them, one after the other, with
-            ids that count within their shards.
+        key: Key of the receipt.
+        shards: The shards, in the order in which they were finished.
+        rows: Manifest of schema SAMPLES: the samples of all these shards in order, with ids that
+            count within their shards.
     """
 
     key: str
@@ -67,10 +67,10 @@ class Receipt:
 
 
 def read_receipts(root: Store, segment: str) -> Iterator[Receipt]:
-    """The receipts of a segment's shards: of finished batches first, then of parts of the others.
+    """The receipts of a segment's shards: of finished batches first, then partial ones.
 
-    One whose rows are gone is left out, and one that another Larder wrote in another way. What is
-    not asked for is not read, nor listed.
+    Receipts whose rows do not exist, or which were written by an incompatible version of Larder,
+    are left out. Receipts are listed and read only as they are requested.
     """
     partial = layout.partial_shards_prefix(segment)
     finished: set[str] = set()
@@ -85,7 +85,7 @@ def read_receipts(root: Store, segment: str) -> Iterator[Receipt]:
 
 
 def partial_receipts(root: Store, segment: str, batch: str) -> Iterator[Receipt]:
-    """Those that a batch of shards left before it was finished; otherwise as `read_receipts`."""
+    """The receipts that a batch wrote before it was finished; otherwise like `read_receipts`."""
     yield from _read(root, layout.partial_shards_prefix(segment, batch), lambda _: True)
 
 
@@ -124,20 +124,20 @@ def _shard(
 
 
 def put_receipt(root: Store, receipt: Receipt) -> None:
-    """Write a receipt, in place of the one that stands there."""
+    """Write a receipt, replacing an existing one."""
     root.put(receipt.key, seal({"shards": receipt.shards, "rows": receipt.rows}))
 
 
 class ShardReceipts(BatchReceipts[tuple[Shard, Sequence[pa.RecordBatch]]]):
-    """Notes the shards that one batch writes; see `larder.pipeline.due.BatchReceipts`.
+    """Records the shards that one batch writes; see `larder.pipeline.due.BatchReceipts`.
 
     Args:
         root: The dataset's root.
         segment: ID of the segment that is being built.
-        name: Of the batch; no other batch of the segment has it.
-        count: How many shards the batch has.
-        concurrent_batches: Batches that run at once.
-        clock: Seconds from any fixed moment; for tests.
+        name: Name of the batch, unique within the segment.
+        count: Number of shards in the batch.
+        concurrent_batches: Number of concurrent batches.
+        clock: Monotonic clock, in seconds; for tests.
     """
 
     def __init__(
@@ -158,12 +158,12 @@ class ShardReceipts(BatchReceipts[tuple[Shard, Sequence[pa.RecordBatch]]]):
 
     @property
     def done(self) -> Totals:
-        """The shards that stand, without those that no sample was left for."""
+        """The finished shards, without those whose samples were all left out."""
         sizes = [shard.bytes for shard, _ in self._items if shard.bytes]
         return Totals(len(sizes), sum(sizes))
 
     def add(self, result: ShardResult) -> None:
-        """Note a shard that did not fail."""
+        """Record a shard that did not fail."""
         self._items.append((_finished(result), [sample_rows(result, self._segment)]))
         self._due.add(result.bytes)
         self.leave_if_due()
@@ -178,7 +178,7 @@ class ShardReceipts(BatchReceipts[tuple[Shard, Sequence[pa.RecordBatch]]]):
             with ManifestWriter(folder / "rows.parquet", SAMPLES) as writer:
                 for batch in chain.from_iterable(samples for _, samples in items):
                     writer.append_batch(batch)
-            # Another run may leave the same receipt now, with rows of other bytes.
+            # Another run may write the same receipt now, with other bytes for the rows.
             rows = put_named(self._root, f"{place}-{writer.file.sha256[:16]}.parquet", writer.file)
         shards = tuple(shard for shard, _ in items)
         put_receipt(self._root, Receipt(f"{place}.json", shards, rows))

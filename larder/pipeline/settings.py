@@ -47,7 +47,7 @@ class Settings:
 
         Raises:
             ConfigError: ``config.invalid_value``: the storage does not allow the requested
-            delivery.
+                delivery.
         """
         return choose(self.dataset.experiment.delivery, self.cluster.storage.url)
 

@@ -1,6 +1,6 @@
-"""The shard step: batches of shards with receipts.
+"""The shard step: writes shards in batches with receipts.
 
-A rerun reads the receipts, sees which shards stand, and makes the others.
+The next run reads the receipts, finds the finished shards and makes the others.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from larder.versions import layout
 __all__ = ["BATCH_ROWS", "PackBatch", "shard_batch", "shard_batches"]
 
 BATCH_ROWS = 100_000
-"""A batch ends at so many samples too: a task holds some 1,200 bytes of each."""
+"""Maximum number of samples in a batch: a task holds about 1,200 bytes for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +47,20 @@ class PackBatch(ShardBatch):
     """Consecutive shards, and the receipts of the copies that they are made from.
 
     Attributes:
-        copies: ManifestRefs of schema OBJECTS; none without a mirror, or where all was mirrored
-            before the run.
+        copies: ManifestRefs of schema OBJECTS; empty without a mirror, or if everything was
+            mirrored before the run.
     """
 
     copies: tuple[ManifestRef, ...] = ()
 
     @property
     def objects(self) -> int:
-        """What progress counts: samples."""
+        """The number of samples, which progress counts."""
         return self.rows
 
 
 def shard_batches(job: Job, progress: Progress) -> tuple[list[PackBatch], Totals]:
-    """The shards to make, in batches of about ``runner.batch_bytes``, and those that stand.
+    """The shards to make, in batches of about ``runner.batch_bytes``, and the finished ones.
 
     See `larder.pipeline.standing.standing_shards`.
     """
@@ -85,23 +85,23 @@ def _with_copies(batch: ShardBatch, receipts: Sequence[tuple[range, ManifestRef]
 def shard_batch(
     job: Job, batch: PackBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
-    """Make the shards of one batch and leave a receipt.
+    """Make the shards of one batch and write a receipt.
 
-    Those that an earlier try at the same batch left receipts of are not made again.
+    Shards in receipts of an earlier attempt at the same batch are not made again.
 
     Args:
         job: The run.
-        batch: What to make.
+        batch: The shards to make.
         progress: Reports progress of stage ``shard``.
-        concurrent_batches: Batches that run at once and share ``copy.concurrency`` and
+        concurrent_batches: Number of concurrent batches, which share ``copy.concurrency`` and
             ``copy.memory_bytes``.
 
     Returns:
-        A report; with failures, the shards that failed were not written and have no receipt.
+        A report; shards that failed were not written and have no receipt.
 
     Raises:
-        StoreError: A store refuses everything.
-        RetryableError: A store went on failing.
+        StoreError: A store refuses access.
+        RetryableError: A store kept failing.
     """
     limits = job.cluster.copy_
     allowed = max(1, limits.concurrency // concurrent_batches)
@@ -124,7 +124,7 @@ def shard_batch(
         before = shards_before(root, job.segment, name)
         receipts.carry(before.values())
         for plan in batch.shards:
-            # A failed shard may leave samples unread; each shard takes exactly its own.
+            # A failed shard may leave samples unread; each shard reads exactly its own.
             own = list(islice(samples, plan.rows))
             if (plan.split, plan.name) in before:
                 continue
@@ -147,7 +147,7 @@ def shard_batch(
 
 
 def _reading(job: Job, root: Store, batch: PackBatch) -> Readable:
-    """What the samples are read from: the mirror if there is one, else the source."""
+    """The store that the samples are read from: the mirror if there is one, else the source."""
     if not job.dataset.mirror:
         return open_source(job)
     rows = chain(_parts(job, root, batch), _copied(job, root, batch))
@@ -167,7 +167,7 @@ def _parts(job: Job, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _copied(job: Job, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]:
-    """Of the receipts what is about the batch's samples."""
+    """The rows of the receipts for the batch's samples."""
     if batch.copies:
         parts = pa.Table.from_batches(_parts(job, root, batch))
         keys = parts.filter(parts.column("mirror_etag").is_null()).column("key")

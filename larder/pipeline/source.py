@@ -1,4 +1,4 @@
-"""The survey: what stands at the source, and whether it has been prepared already."""
+"""The state of the source, and whether it has already been prepared."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_LABEL_FILE_BYTES = 256 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class LabelFile:
-    """A file of labels at the source: its key, its bytes and their sha256."""
+    """A label file in the source: its key, its bytes and their sha256."""
 
     key: str
     data: bytes
@@ -42,16 +42,16 @@ class LabelFile:
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """What a run finds before it does anything.
+    """What a run finds out before it does anything.
 
     Attributes:
         settings: The run.
-        inventory: The objects at the source, in a local manifest.
+        inventory: The objects in the source, in a local manifest.
         inventory_us: When the listing began, microseconds since 1970 UTC.
         label_files: By split.
         inputs: The inputs digest.
         published: The version that these inputs led to, or None.
-        noted: That is written down; else it was found by comparing contents.
+        noted: Whether that is recorded; otherwise it was found by comparing contents.
     """
 
     settings: Settings
@@ -74,7 +74,7 @@ class SourceState:
 
 
 def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> SourceState:
-    """List the source and look its inputs digest up at the storage. Writes into ``folder`` only.
+    """List the source and look up its inputs digest in the storage. Writes only into ``folder``.
 
     Args:
         settings: The run.
@@ -82,9 +82,9 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
         progress: Reports progress of stage ``inventory``.
 
     Raises:
-        ConfigError: The source is empty, overlaps the local URL, or lacks a label file.
-        StoreError: A store refuses or cannot be reached.
-        DamageError: These inputs were prepared before, and not all of that is there any more; see
+        ConfigError: The source is empty, overlaps the storage, or has no such label file.
+        StoreError: A store refuses access or cannot be reached.
+        DamageError: These inputs were prepared before, but the version is incomplete; see
             `larder.pipeline.complete.check_complete`.
     """
     dataset, cluster = settings.dataset, settings.cluster
@@ -127,13 +127,13 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
 
 
 def note_inputs(found: SourceState, *, progress: Progress) -> None:
-    """Remember that these inputs led to the version found, and let ``latest`` name it.
+    """Record that these inputs led to the version found, and move ``latest`` to it.
 
-    Nothing is written if both are so already.
+    Nothing is written if this is already the case.
 
     Args:
-        found: What was found.
-        progress: Not used: this takes no time to speak of.
+        found: The state of the source.
+        progress: Not used, because this takes almost no time.
     """
     version = found.published
     assert version is not None, "these inputs led to no version"
@@ -179,7 +179,7 @@ def _check_length(size_bytes: int, where: str) -> None:
     if size_bytes > MAX_LABEL_FILE_BYTES:
         message = (
             f"a label file of {format_bytes(size_bytes)};"
-            f" {format_bytes(MAX_LABEL_FILE_BYTES)} is the most"
+            f" the maximum is {format_bytes(MAX_LABEL_FILE_BYTES)}"
         )
         hint = "check labels.files: it names a key in the source"
         raise ConfigError("config.label", message, where=where, hint=hint)

@@ -1,7 +1,8 @@
-"""Whether a source is what it was, although its etags are not.
+"""Whether a source is unchanged although its etags have changed.
 
-On a file system an etag changes with a file's time. Objects whose etag changed but not their size
-are read and their CRC32C compared with the recorded one, before they count as changed.
+On a file system, an etag changes with a file's modification time. Objects whose etag changed but
+not their size are read, and their CRC32C is compared with the recorded one, before they count as
+changed.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ def unchanged_version(
     progress: Progress,
     work_dir: Path,
 ) -> VersionDocument | None:
-    """The latest version if the source still has the contents that it was made from.
+    """The latest version, if the source still has the contents that it was made from.
 
     Args:
-        source: The source; one whose etags are md5 of the contents has said already that they
-            changed, and is not read.
+        source: The source; it is not read if its etags are MD5 of the contents, which prove that
+            they changed.
         root: The dataset's root.
-        inventory: What stands at the source now.
-        to_inputs: The inputs digest for an inventory digest, everything else as it is now.
-        label_files: Keys of label files, whose contents are part of the inputs as they are.
+        inventory: The current objects in the source.
+        to_inputs: Returns the inputs digest for an inventory digest, all else being equal.
+        label_files: Keys of label files, whose contents are themselves part of the inputs.
         progress: Reports progress of stage ``compare``, if there is anything to read.
         work_dir: Directory for temporary files.
     """
@@ -65,7 +66,7 @@ def unchanged_version(
     if version is None:
         return None
     with (
-        suppress(NotFoundError),  # if something is lost, it cannot be told
+        suppress(NotFoundError),  # if something is missing, it cannot be decided
         fetched(root, _ref(version, "objects")) as before,
         fetched(root, _ref(version, "samples")) as samples,
     ):

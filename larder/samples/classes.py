@@ -84,7 +84,7 @@ class ClassTable:
 
         Raises:
             ConfigError: ``config.label``: a class that is not pinned, or a number that is too
-            large.
+                large.
         """
         classes = self._classes()
         places = {name: place for place, name in enumerate(classes)}

@@ -1,4 +1,4 @@
-"""Sorted parts become samples: neighbours with the same sample key are one."""
+"""Groups sorted parts into samples: adjacent parts with the same sample key."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _Flags = npt.NDArray[np.bool_]
 
 
 class Grouped:
-    """Rows of `larder.samples.parts.PARTS` that hold samples in full.
+    """Rows of `larder.samples.parts.PARTS` with complete samples.
 
     Attributes:
-        rows: The parts, those of a sample one after the other.
-        lengths: How many each sample has; shape (samples,).
+        rows: The parts; those of a sample are adjacent.
+        lengths: Number of parts of each sample; shape (samples,).
     """
 
     def __init__(self, rows: pa.RecordBatch, starts: npt.NDArray[np.intp]) -> None:
@@ -34,7 +34,7 @@ class Grouped:
         self._starts = starts
 
     def first(self, column: str) -> pa.Array:
-        """A column that all parts of a sample have in common, one value per sample."""
+        """A column that is the same for all parts of a sample, one value per sample."""
         return self.rows.column(column).take(pa.array(self._starts))
 
     def parts(self, fields: Sequence[pa.Field] = tuple(_PARTS.value_type)) -> pa.Array:
@@ -49,11 +49,11 @@ class Grouped:
 def group_parts(
     batches: Iterable[pa.RecordBatch], by: Sequence[str] = ("sample",)
 ) -> Iterator[Grouped]:
-    """Cut rows between samples. The parts of one sample must fit into memory.
+    """Divide rows between samples. The parts of one sample must fit into memory.
 
     Args:
         batches: Rows of `larder.samples.parts.PARTS`, ordered by ``by`` first.
-        by: The columns that neighbours of one sample have in common.
+        by: The columns that are the same for all parts of a sample.
     """
     held: list[pa.RecordBatch] = []
     for batch in batches:
@@ -62,7 +62,7 @@ def group_parts(
         starts = np.flatnonzero(~_same_as_before(batch, by))
         last = int(starts[-1])
         if held and last == 0 and _same(held[-1], batch, by):
-            held.append(batch)  # one sample goes on and on
+            held.append(batch)  # a sample that spans several batches
             continue
         yield from _joined([*held, batch.slice(0, last)], by)
         held = [batch.slice(last)]
@@ -72,26 +72,26 @@ def group_parts(
 def without_duplicates(
     grouped: Grouped, split_names: Sequence[str], bad_keys: BadKeys
 ) -> tuple[Grouped, pa.RecordBatch]:
-    """Leave one part of each extension to a sample.
+    """Keep one part per extension and sample.
 
-    Of several the first by key stays; the others are bad keys.
+    If there are several, the first by key is kept; the others are bad keys.
 
     Args:
         grouped: Ordered by sample, extension and key.
         split_names: The splits in order, for messages.
-        bad_keys: Where to note parts that have to go.
+        bad_keys: Collects parts that are left out.
 
     Returns:
-        What stays, and the rows that have to go.
+        What is kept, and the rows that are left out.
 
     Raises:
-        ConfigError: ``config.unmatched_split``: a sample whose parts fall into two splits.
+        ConfigError: ``config.unmatched_split``: a sample with parts in two splits.
     """
     rows = grouped.rows
     duplicate = _same_as_before(rows, ("sample", "ext"))
     bad = rows.filter(pa.array(duplicate))
     for key, ext in zip(bad.column("key").to_pylist(), bad.column("ext").to_pylist(), strict=True):
-        bad_keys.add(key, f"the sample has another part {ext}, once extensions are normalised")
+        bad_keys.add(key, f"the sample has another part {ext} after extensions are normalised")
     rows = rows.filter(pa.array(~duplicate)) if len(bad) else rows
     same = _same_as_before(rows, ("sample",))
     _check_splits(rows, same, split_names)
@@ -109,7 +109,7 @@ def _same(before: pa.RecordBatch, after: pa.RecordBatch, by: Sequence[str]) -> b
 
 
 def _same_as_before(rows: pa.RecordBatch, by: Sequence[str]) -> _Flags:
-    """Whether each row equals the one before it in these columns; the first one does not."""
+    """Whether each row equals the previous one in these columns; false for the first."""
     same = np.ones(rows.num_rows, np.bool_)
     same[:1] = False
     for name in by:
@@ -126,8 +126,8 @@ def _check_splits(rows: pa.RecordBatch, same: _Flags, split_names: Sequence[str]
         one, two = rows.slice(at, 2).select(["key", "split"]).to_pylist()
         raise ConfigError(
             "config.unmatched_split",
-            f"{one['key']} falls into split {split_names[one['split']]!r} and "
-            f"{two['key']} into {split_names[two['split']]!r}, but they are one sample",
+            f"{one['key']} is in split {split_names[one['split']]!r} and "
+            f"{two['key']} in {split_names[two['split']]!r}, but they belong to one sample",
             where=rows.column("sample")[at].as_py(),
-            hint="let the globs of a split take all parts of a sample",
+            hint="make the globs of a split match all parts of a sample",
         )

@@ -76,7 +76,7 @@ class Labeller:
 
         Raises:
             ConfigError: ``config.label``: a class that is not pinned, or a number that is too
-            large.
+                large.
         """
         return self._table.number()
 

@@ -1,4 +1,4 @@
-"""The sample order: which samples there are, in the order in which they go into shards."""
+"""The sample order: all samples, in the order in which they go into shards."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _IN_ORDER = 'SELECT * FROM parts ORDER BY split, "order", sample, ext, key'
 
 _PART_FIELDS = list(SAMPLE_ORDER.field("parts").type.value_type)
 _IDENTITY = [field for field in _PART_FIELDS if not field.nullable]
-"""What of a part enters the digest: not what happens to be mirrored."""
+"""The fields of a part that the digest covers: not the state of the mirror."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitCount:
-    """Samples of a split, and the bytes of their objects."""
+    """Number of samples of a split, and the bytes of their objects."""
 
     samples: int = 0
     bytes: int = 0
@@ -47,20 +47,20 @@ class SampleOrder:
 
     Attributes:
         file: Manifest of schema SAMPLE_ORDER.
-        samples: How many there are: its first rows.
-        objects: Objects that are parts of them.
-        object_bytes: The sizes of these objects together.
-        image_objects: Those of them whose extension is an image's.
-        uncopied: Objects without a known copy in the mirror, those of no sample too.
-        uncopied_bytes: The sizes of these objects together.
+        samples: Number of samples, which are its first rows.
+        objects: Number of objects that are parts of samples.
+        object_bytes: Total size of these objects.
+        image_objects: Number of these objects with the extension of an image.
+        uncopied: Number of objects without a known copy in the mirror, with or without a sample.
+        uncopied_bytes: Total size of these objects.
         splits: For every split of the dataset, in order, even if it is empty.
         classes: In the order of their numbers; empty for a dataset without labels.
-        bad_keys: The first 1,000 objects that can be no part of a sample.
-        bad_key_count: How many of those there are.
-        ignored_count: Directory markers and label files, which are no samples either.
+        bad_keys: The first 1,000 objects that cannot be part of a sample.
+        bad_key_count: Number of such objects.
+        ignored_count: Number of directory markers and label files, which are not samples either.
         digest: sha256 hex over the ordered samples: split, key, label, parts without their copies.
-        contents: What the samples are made of.
-        class_samples: Samples of each class.
+        contents: Statistics of the samples.
+        class_samples: Number of samples of each class.
     """
 
     file: ManifestFile
@@ -88,30 +88,30 @@ def order_samples(
     out: Path,
     work_dir: Path,
 ) -> SampleOrder:
-    """Group objects into samples, give each its split and label, and put them into order.
+    """Group objects into samples, give each its split and label, and sort them.
 
     The order is that of the splits in the dataset file; within a split by the UTF-8 of the sample
-    key or, with ``shards.shuffle_seed``, by a seeded hash of it. It depends on the objects and the
-    dataset alone, not on how they come or how much memory there is.
+    key or, with ``shards.shuffle_seed``, by a seeded hash of it. It depends only on the objects and
+    the dataset, not on the batches or on the available memory.
 
-    Bad keys are left out and reported, whatever ``on_bad_key`` says: whether they stop the run is
-    for the caller to decide. Memory is that of two times `larder.manifest.query.query`, of the
-    classes, the label files and the parts of any one sample.
+    Bad keys are left out and reported, whatever ``on_bad_key`` says: the caller decides whether
+    they stop the run. Memory is that of two concurrent calls of `larder.manifest.query.query`, plus
+    the classes, the label files and the parts of a single sample.
 
     Args:
-        objects: Batches of schema OBJECTS, ordered by key, of any length; with ``mirror_etag`` and
-            ``checksum`` where the mirror has a copy, and then what is mirrored besides follows
-            after the samples.
+        objects: Batches of schema OBJECTS, ordered by key, of any length, with ``mirror_etag`` and
+            ``checksum`` if the mirror has a copy; in that case, other objects that are mirrored
+            follow after the samples.
         dataset: As configured.
         label_files: By split, the bytes of the files that ``labels.files`` names.
         out: The manifest to write.
-        work_dir: Directory for what does not fit into memory; it is left as it was found.
+        work_dir: Directory for what does not fit into memory; nothing remains in it.
 
     Raises:
-        ConfigError: ``config.unmatched_split``: objects that no split takes, or a sample in two.
-            ``config.label``: a sample without a label, or with a part ``cls`` besides; a label
-            file that cannot be understood; a class that is not pinned. ``config.invalid_value``:
-            a glob that cannot be understood.
+        ConfigError: ``config.unmatched_split``: objects that match no split, or a sample in two.
+            ``config.label``: a sample without a label, or with a part ``cls`` of its own; an
+            invalid label file; a class that is not pinned. ``config.invalid_value``: an invalid
+            glob.
         StoreError: ``store.full``: no space is left.
     """
     bad_keys = BadKeys()
@@ -176,7 +176,7 @@ class _Tally:
         """Rows of schema SAMPLE_ORDER for sorted rows of `larder.samples.parts.PARTS`."""
         numbers: pa.Array | None = None
         for grouped in in_order:
-            # Only now: no row comes out of the sort before every sample has been labelled.
+            # Only now: the sort returns no row before every sample has been labelled.
             if numbers is None:
                 numbers = self._numbers()
             splits = np.minimum(grouped.first("split").to_numpy(), len(self._names) - 1)
@@ -189,7 +189,7 @@ class _Tally:
             yield pa.RecordBatch.from_arrays([*columns, grouped.parts()], schema=SAMPLE_ORDER)
 
     def _numbers(self) -> pa.Array:
-        """The number of the class by code."""
+        """The class number of each code."""
         if self._planner.labeller is None:
             return pa.array([], pa.int32())
         numbering = self._planner.labeller.number()

@@ -1,4 +1,4 @@
-"""Objects on their way to become parts of samples, a record batch at a time."""
+"""Turns objects into parts of samples, one record batch at a time."""
 
 from __future__ import annotations
 
@@ -31,52 +31,52 @@ PARTS = pa.schema(
         pa.field("label", pa.int32()),
     ]
 )
-"""One row per part. What is known of it is that of `larder.manifest.schemas.SAMPLE_ORDER`.
+"""One row per part, with the fields of parts in `larder.manifest.schemas.SAMPLE_ORDER`.
 
-``split`` is a place in the dataset's splits, `NO_SAMPLE` for an object that is mirrored and is no
-part of a sample. `larder.samples.planner` adds what the sample decides: the split where sample keys
-are hashed, ``order``, a hash where samples are shuffled, else 0, and ``label``, a code of
+``split`` is an index into the dataset's splits, or `NO_SAMPLE` for an object that is mirrored but
+is not part of a sample. `larder.samples.planner` adds what depends on the sample: the split if
+sample keys are hashed; ``order``, a hash if samples are shuffled, else 0; and ``label``, a code of
 `larder.samples.classes.ClassTable`.
 """
 
 NO_SAMPLE = 2**15 - 1
-"""Comes after all splits."""
+"""Sorted after all splits."""
 
 _MOST_SHOWN = 1_000
 
 _Splits = npt.NDArray[np.int16]
 
-# `split_key`, and what it takes of a good key. What does not match is bad; what does match and is
-# suspect besides goes through `bad_key_reason`, which knows.
+# `split_key` as an expression for good keys. Keys that do not match are bad; keys that match but
+# are suspect are checked by `bad_key_reason`.
 _NAME = r"^(?P<sample>(?:[^/]+/)*[^./]+)\.(?P<ext>[^/]+)$"
 _SUSPECT = r"(?:^|/)\.\.?/|^__|\.__|[\x00-\x1f\x7f-\x{9f}]"
 
 
 class BadKeys:
-    """The keys that cannot be parts: counted, and the first 1,000 kept."""
+    """The keys that cannot be parts: their number, and the first 1,000."""
 
     def __init__(self) -> None:
         self.count = 0
         self.shown: list[Failure] = []
 
     def add(self, key: str, reason: str) -> None:
-        """Note one key and why."""
+        """Add one key and the reason."""
         self.count += 1
         if len(self.shown) < _MOST_SHOWN:
             self.shown.append(Failure(key=key, code="config.bad_key", message=reason))
 
 
 class Intake:
-    """Takes objects in, and keeps count of those that become no part.
+    """Turns objects into parts, and counts those that do not become parts.
 
     Args:
-        rule: The globs of the splits, or None where the sample key decides.
-        label_files: Keys of label files; they are no samples.
-        bad_keys: Where to note keys that no sample can have.
+        rule: The globs of the splits, or None if the sample key decides.
+        label_files: Keys of label files, which are not samples.
+        bad_keys: Collects keys that no sample can have.
 
     Attributes:
         ignored: Directory markers and label files so far.
-        label_files: Rows of schema `PARTS` for those label files that the mirror takes.
+        label_files: Rows of schema `PARTS` for the label files that are mirrored.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Intake:
         """The rows of schema `PARTS` for batches of schema OBJECTS.
 
         Raises:
-            ConfigError: ``config.unmatched_split``, after the last object: no split takes some.
+            ConfigError: ``config.unmatched_split``, after the last object: some match no split.
         """
         for batch in objects:
             yield self._parts(self._without_ignored(batch))
@@ -148,17 +148,17 @@ class Intake:
 
     def _without_split(self) -> ConfigError:
         others = self._unmatched - 1
-        more = f", nor {format_count(others, 'other')}" if others else ""
+        more = f", like {format_count(others, 'other')}" if others else ""
         return ConfigError(
             "config.unmatched_split",
-            f"no split takes this object{more}",
+            f"the object matches no split{more}",
             where=self._first_unmatched,
-            hint="add a glob to splits, or leave it out with source.exclude",
+            hint="add a glob to splits, or exclude it with source.exclude",
         )
 
 
 def of_no_sample(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of schema `PARTS` for objects that are mirrored and are no parts of samples."""
+    """Rows of schema `PARTS` for objects that are mirrored but are not parts of samples."""
     place = PARTS.get_field_index("split")
     splits = pa.array(np.full(len(rows), NO_SAMPLE, np.int16))
     return rows.set_column(place, PARTS.field(place), splits)
@@ -178,7 +178,7 @@ def _rows(batch: pa.RecordBatch, names: pa.Array, splits: _Splits) -> pa.RecordB
 
 
 def _normalised(exts: pa.Array) -> pa.Array:
-    # There are few different ones, so each is looked at once.
+    # There are few distinct ones, so each is normalised once.
     encoded = exts.dictionary_encode()
     normal = [normalise_ext(ext) for ext in encoded.dictionary.to_pylist()]
     return pa.array(normal, pa.string()).take(encoded.indices)

@@ -1,4 +1,4 @@
-"""What the dataset file says of each sample: its split, its place in the order, its label."""
+"""Applies the dataset file to each sample: its split, its position in the order, its label."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from larder.samples.splits import GlobRule, HashRule
 __all__ = ["Planner"]
 
 _LABEL_EXT = "cls"
-"""The part that a label becomes when it is written."""
+"""The extension of a label's part when it is written."""
 
 
 class Planner:
-    """Adds to each sample what the dataset file says of it.
+    """Adds to each sample what the dataset file says about it.
 
     Args:
         dataset: As configured.
@@ -32,12 +32,12 @@ class Planner:
 
     Attributes:
         split_names: The splits in order.
-        glob_rule: For splits by globs on objects; None where the sample key decides.
+        glob_rule: For splits by globs on objects; None if the sample key decides.
         labeller: None for a dataset without labels.
 
     Raises:
-        ConfigError: ``config.label``: a label file that cannot be understood, a class pinned
-            twice. ``config.invalid_value``: a glob that cannot be understood.
+        ConfigError: ``config.label``: an invalid label file, or a duplicate pinned class.
+            ``config.invalid_value``: an invalid glob.
     """
 
     def __init__(self, dataset: Dataset, label_files: Mapping[str, bytes]) -> None:
@@ -52,8 +52,8 @@ class Planner:
         """The rows of samples, with what the dataset file says of each sample.
 
         Raises:
-            ConfigError: ``config.label``: a sample without a label, or with a part ``cls``
-                besides. ``config.unmatched_split``: a sample key without the group to hash.
+            ConfigError: ``config.label``: a sample without a label, or with a part ``cls`` of its
+                own. ``config.unmatched_split``: a sample key without the group to hash.
         """
         keys, splits = grouped.first("sample"), grouped.first("split").to_numpy()
         texts = column_texts(keys) if self._hash_rule or self._seed is not None else []
@@ -82,7 +82,7 @@ def _check_no_label_part(keys: pa.Array, parts: pa.Array) -> None:
         sample = int(pc.list_parent_indices(parts)[found].as_py())
         raise ConfigError(
             "config.label",
-            f"the sample has a part {_LABEL_EXT} of its own, where its label goes",
+            f"the sample already has a part {_LABEL_EXT}, which its label would become",
             where=keys[sample].as_py(),
-            hint="drop labels from the dataset, or leave these parts out with source.exclude",
+            hint="remove labels from the dataset, or exclude these parts with source.exclude",
         )

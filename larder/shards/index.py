@@ -1,4 +1,4 @@
-"""Rows of the manifest of samples, from what came of a shard."""
+"""Rows of the samples manifest, from the result of writing a shard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def sample_rows(result: ShardResult, segment: str) -> pa.RecordBatch:
     Their ``id`` counts within the shard; `numbered` adds what comes before it in the split.
 
     Args:
-        result: The shard; one that was not written gives no rows.
+        result: The shard; no rows if it was not written.
         segment: ID of its segment.
     """
     rows = result.samples

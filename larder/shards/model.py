@@ -1,4 +1,4 @@
-"""What the shards are made of, what is planned, and what came of it."""
+"""What shards are made of, what is planned, and the result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 LABEL_EXT = "cls"
-"""Extension of the part that holds the label, as WebDataset's readers expect it."""
+"""Extension of the part with the label, as WebDataset readers expect it."""
 
 ROWS = pa.schema([SAMPLES.field(name) for name in ("key", "offset", "length", "label", "parts")])
 """What a shard knows of `larder.manifest.schemas.SAMPLES`: a row per sample, in its order."""
@@ -38,15 +38,15 @@ NO_ROWS = pa.RecordBatch.from_pylist([], schema=ROWS)
 """The rows of a shard that was not written."""
 
 
-# Named tuples, as a million of them are made: a frozen dataclass takes five times as long.
+# Named tuples, because there are millions of them: a frozen dataclass takes five times as long.
 class Part(NamedTuple):
     """One source object of a sample: a row's entry of `larder.manifest.schemas.SAMPLE_ORDER`.
 
     Attributes:
         ext: Extension of the member, without the first dot, such as ``jpg`` or ``seg.png``.
         key: The object in the source.
-        size_bytes: Its length when it was listed, bytes.
-        etag: Its etag when it was listed; empty to read the object whatever its etag is.
+        size_bytes: Its length in the listing.
+        etag: Its etag in the listing; empty to read the object regardless of its etag.
     """
 
     ext: str
@@ -59,8 +59,8 @@ class Sample(NamedTuple):
     """One planned sample: a row of `larder.manifest.schemas.SAMPLE_ORDER`.
 
     Attributes:
-        split: The split it falls into.
-        key: What its members' names begin with.
+        split: Its split.
+        key: The beginning of its members' names.
         label: Number of its class, None if it has none.
         parts: Its objects, sorted by ``ext``.
     """
@@ -78,7 +78,7 @@ class ShardPlan:
     Attributes:
         split: The split of all its samples.
         index: Its number within the split, from 0.
-        name: Its file name, such as ``imagenet-train-000000.tar``; of several files, the first's.
+        name: Its file name, such as ``imagenet-train-000000.tar``; the first if it has several.
         first_row: Row of its first sample in the sample order, counted over all splits.
         rows: Number of its samples, one at least.
         bytes: Length of its files if no sample is left out, bytes; an estimate if the format
@@ -99,7 +99,7 @@ class ShardBatch:
 
     Attributes:
         index: Number of the batch, from 0.
-        shards: One shard or more.
+        shards: One or more shards.
     """
 
     index: int
@@ -117,7 +117,7 @@ class ShardBatch:
 
     @property
     def bytes(self) -> int:
-        """Length of all its shards, bytes."""
+        """Total length of its shards in bytes."""
         return sum(shard.bytes for shard in self.shards)
 
 
@@ -141,7 +141,7 @@ class ShardFile:
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """What came of one `ShardPlan`.
+    """The result of one `ShardPlan`.
 
     Attributes:
         split: As planned.
@@ -161,17 +161,17 @@ class ShardResult:
 
     @property
     def bytes(self) -> int:
-        """Length of its files; 0 if it was not written."""
+        """Total length of its files; 0 if it was not written."""
         return sum(file.bytes for file in self.files)
 
     @property
     def written(self) -> bool:
-        """Whether there is such a shard now."""
+        """Whether the shard was written."""
         return bool(self.files)
 
 
 def label_bytes(label: int) -> bytes:
-    """What the part of a label holds: its ASCII decimal digits."""
+    """The content of a label's part: ASCII decimal digits."""
     return b"%d" % label
 
 
@@ -195,6 +195,6 @@ def _samples_of(batch: pa.RecordBatch) -> Iterator[Sample]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    # By way of numpy, as to_pylist() makes an Arrow scalar of every value: ten times as slow.
+    # Through numpy, because to_pylist() creates an Arrow scalar for every value: ten times slower.
     values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
     return values

@@ -1,4 +1,4 @@
-"""How many bytes each sample of a sample order takes in a shard, a record batch at a time."""
+"""The bytes that each sample of a sample order takes in a shard, one record batch at a time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Sizes = npt.NDArray[np.int64]
 def split_sizes(
     batches: Iterable[pa.RecordBatch], sample_sizes: Callable[[pa.RecordBatch], Sizes]
 ) -> Iterator[tuple[str, list[int]]]:
-    """The sizes that `larder.shards.packing.plan_shards` takes, from a sample order.
+    """The sizes for `larder.shards.packing.plan_shards`, from a sample order.
 
     Args:
         batches: Record batches of `larder.manifest.schemas.SAMPLE_ORDER`, in order.
-        sample_sizes: Of the format; see `larder.shards.formats.base.ShardFormat`.
+        sample_sizes: The format's method; see `larder.shards.formats.base.ShardFormat`.
 
     Yields:
         A split and the bytes that its next samples take in a shard.
@@ -52,12 +52,12 @@ def content_sizes(batch: pa.RecordBatch) -> Sizes:
 def sum_members(
     batch: pa.RecordBatch, member_sizes: Callable[[pa.Array, pa.Array, Sizes], Sizes]
 ) -> Sizes:
-    """Bytes that each sample takes: the sum over its parts, and over its label as a part ``cls``.
+    """Bytes that each sample takes: the sum over its parts, including its label as part ``cls``.
 
     Args:
         batch: Rows of `larder.manifest.schemas.SAMPLE_ORDER`.
-        member_sizes: What each part takes, from the keys of their samples, their extensions, and
-            the lengths of their contents.
+        member_sizes: Returns what each part takes, given the keys of the samples, the extensions
+            and the lengths of the contents.
     """
     parts = batch.column("parts")
     counts = pc.list_value_length(parts).to_numpy()

@@ -48,7 +48,7 @@ class ObstoreObjects:
     def head(self, full_key: str, call: Call) -> ObjectInfo:
         """Describe an object."""
         with self._errors(call):
-            # Not obstore.head(), which tells neither the storage class nor the metadata.
+            # Not obstore.head(), which returns neither the storage class nor the metadata.
             return _info(
                 call.key, obstore.get(self._access.obstore, full_key, options={"head": True})
             )

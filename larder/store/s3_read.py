@@ -13,7 +13,7 @@ __all__ = ["S3Body", "S3Reader", "Span", "storage_class"]
 
 
 def storage_class(named: str | None) -> str:
-    """A storage class as S3 names it; empty for ``STANDARD``, which a HEAD leaves out."""
+    """The storage class in S3's words; empty for ``STANDARD``, which HEAD leaves out."""
     return "" if named is None or named == "STANDARD" else sys.intern(named)
 
 

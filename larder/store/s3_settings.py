@@ -1,4 +1,4 @@
-"""Where a bucket is and who asks: endpoint, region and credentials, by the standard AWS chain."""
+"""Endpoint, region and credentials of a bucket, from the standard AWS chain."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Copying objects to the storage: inventory, plan, copies, receipts."""
+"""Copies objects to the storage: inventory, differences, verified copies, costs."""

@@ -1,4 +1,4 @@
-"""Copying one object from one store to another, verified, in bounded memory."""
+"""Copies one object from one store to another, verified, in bounded memory."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Copy(NamedTuple):
     """An object that was copied: a row of `larder.manifest.schemas.OBJECTS`.
 
     Attributes:
-        key: Of the object at the source.
+        key: Key of the object in the source.
         size_bytes: Its length.
-        etag: Its etag when it was listed.
+        etag: Its etag in the listing.
         modified_us: When the copy was written, microseconds since 1970 UTC.
-        checksum: ``crc32c:`` and eight hex digits, of the bytes that came from the source.
+        checksum: ``crc32c:`` and eight hex digits, of the bytes read from the source.
         mirror_etag: Etag of the copy.
         check: How the copy was verified: ``md5`` or ``crc32c``.
     """
@@ -42,7 +42,7 @@ class Copy(NamedTuple):
 
     @staticmethod
     def of(source: ObjectInfo, copy: ObjectInfo, crc32c: int, check: str) -> Copy:
-        """The row for an object as it was listed, and its copy as its store describes it."""
+        """The row for an object from the listing, and its copy as described by its store."""
         return Copy(
             source.key,
             source.size_bytes,
@@ -69,24 +69,23 @@ def copy_object(
 ) -> Copy:
     """Copy one object and verify the copy.
 
-    The object is read on the condition that its etag is still the one listed; what comes is held
-    against that etag where it is an md5. The copy is verified by the etag that the target answers
-    where that is the md5 of the content, else by reading it back. A copy that fails verification
-    is deleted.
+    The object is read on the condition that its etag has not changed since the listing; the bytes
+    are compared with that etag, if it is an MD5. The copy is verified by the target's etag, if that
+    is the MD5 of the content, else by reading it back. A copy that fails verification is deleted.
 
     Args:
-        source: Where it is read.
+        source: The store that it is read from.
         info: The object as it was listed.
-        target: Where it is written.
+        target: The store that it is written to.
         key: Its key there.
-        budget: Bytes held in memory, shared with the copies beside this one.
-        ready: Called once there is memory, before anything is read; may raise.
+        budget: Bytes held in memory, shared with concurrent copies.
+        ready: Called when there is memory, before anything is read; may raise an error.
 
     Raises:
-        ObjectError: The object vanished, changed, cannot be read or written, or the copy's bytes
-            differ (``object.mismatch``).
-        StoreError: A store refuses everything.
-        RetryableError: A store went on failing.
+        ObjectError: The object was deleted or changed, cannot be read or written, or the copy's
+            bytes differ (``object.mismatch``).
+        StoreError: A store refuses access.
+        RetryableError: A store kept failing.
     """
     if info.size_bytes <= WHOLE_BYTES:
         with budget.holding(2 * info.size_bytes):
@@ -122,7 +121,7 @@ def _copy_stream(source: Readable, info: ObjectInfo, target: Store, key: str) ->
 
 
 def _etag_proves(target: Store, md5: str, written: ObjectInfo, data: bytes) -> bool:
-    """Whether the etag of the copy does; ``md5`` is that of the content where it is known."""
+    """Whether the etag proves the copy; ``md5`` is that of the content, if it is known."""
     if not (target.features.etag_is_md5 and is_md5(written.etag)):
         return False
     return (
@@ -131,20 +130,20 @@ def _etag_proves(target: Store, md5: str, written: ObjectInfo, data: bytes) -> b
 
 
 def _read_back(target: Store, written: ObjectInfo, crc: int) -> ObjectInfo:
-    """The copy as it is now: another run may have written it again meanwhile."""
+    """The current copy: another run may have written it again in the meantime."""
     seen = 0
     with target.open(written.key) as reader:
         for buffer in reader:
             seen = google_crc32c.extend(seen, bytes(buffer))
     if seen == crc:
         return reader.info
-    hint = "another run copies another state of the source; run again once it is done"
+    hint = "another run copies another state of the source; run again when it is done"
     if reader.info.etag == written.etag:
         target.delete(written.key)
         hint = "the copy was removed; run again"
     raise ObjectError(
         "object.mismatch",
-        f"the copy has {format_crc32c(seen)}, its source {format_crc32c(crc)}",
+        f"the copy has {format_crc32c(seen)}, but its source has {format_crc32c(crc)}",
         where=object_url(target.url, written.key),
         hint=hint,
     )

@@ -1,9 +1,9 @@
-"""What a copy costs, from list prices. Pure.
+"""The cost of a copy, from list prices. Pure.
 
-Prices in US dollars, as AWS lists them for most regions (2026): a transfer between two AWS
-regions 0.02 per GB (10^9 bytes), a GET 0.0004 and a PUT 0.005 per 1,000. Within one region, on
-file systems and on servers that are not AWS's own nothing is charged. The true price depends on
-the regions and on contracts: it is an estimate, and says so where it is shown.
+Prices in US dollars, from the list prices of AWS for most regions (2026): a transfer between two
+AWS regions costs 0.02 per GB (10^9 bytes), 1,000 GETs 0.0004 and 1,000 PUTs 0.005. Within one
+region, on file systems and on servers other than AWS there are no charges. The actual price depends
+on the regions and on contracts: the result is an estimate, and is shown as such.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ PUT_USD = 0.005 / 1000
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """An estimate in US dollars, and what it is made of."""
+    """An estimate in US dollars, and its components."""
 
     egress_usd: float
     requests_usd: float
 
     @property
     def total_usd(self) -> float:
-        """All of it."""
+        """The sum."""
         return self.egress_usd + self.requests_usd
 
 
@@ -40,14 +40,14 @@ def _is_aws(location: Location) -> bool:
 def estimate_cost(
     source: Location, storage: Location, *, read_objects: int, read_bytes: int, put_objects: int
 ) -> Cost:
-    """Price reading from the source and writing at the storage.
+    """Estimate the cost of reading from the source and writing to the storage.
 
     Args:
-        source: Where bytes come from; a region that is not given counts as another region.
-        storage: Where they go.
-        read_objects: Objects to read at the source.
-        read_bytes: Their bytes, in all.
-        put_objects: Objects to write at the storage.
+        source: The source; if its region is not given, it counts as another region.
+        storage: The storage.
+        read_objects: Number of objects to read from the source.
+        read_bytes: Their total size.
+        put_objects: Number of objects to write to the storage.
     """
     crosses = _is_aws(source) and (source.region is None or source.region != storage.region)
     egress = EGRESS_USD_PER_GB * read_bytes / 1e9 if crosses else 0.0

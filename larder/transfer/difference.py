@@ -1,6 +1,6 @@
-"""What the mirror holds already: the inventory joined with its listing and the receipts of copies.
+"""Finds what is already mirrored: joins the inventory with the mirror's listing and its receipts.
 
-An object is the same as its mirrored copy if
+The verdict on an object and its mirrored copy:
 
 =========  ===============  =========================================  =======
 mirrored?  size             etags                                      verdict
@@ -8,7 +8,7 @@ mirrored?  size             etags                                      verdict
 no         --               --                                         missing
 yes        differs          --                                         changed
 yes        equal            this pair was verified before              same
-yes        equal            both md5 of the content, and equal         same
+yes        equal            both MD5 of the content, and equal         same
 yes        equal            anything else proves nothing               changed
 =========  ===============  =========================================  =======
 """
@@ -53,15 +53,14 @@ def with_copies(
     md5: bool,
     work_dir: Path,
 ) -> Iterator[pa.RecordBatch]:
-    """Find the objects that are the same as their copies, by the table above.
+    """Find the objects that are the same as their copies, according to the table above.
 
     Memory: that of `larder.manifest.query.query`.
 
     Args:
         objects: Rows of schema OBJECTS: the inventory.
-        mirrored: The listing of the mirror, keys as at the source.
-        receipts: Rows of schema OBJECTS: copies verified before; of one object there may be any
-            number.
+        mirrored: The listing of the mirror, with keys as in the source.
+        receipts: Rows of schema OBJECTS: copies verified before, any number per object.
         md5: Whether equal etags of 32 hex digits prove equal contents here.
         work_dir: Directory for temporary files.
 
@@ -95,7 +94,7 @@ def _of_kind(kind: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
 
 
 def _matched(rows: pa.Table, *, md5: bool) -> Iterator[pa.RecordBatch]:
-    """The objects among sorted rows that hold every row of their keys, with what was found."""
+    """The objects among sorted rows, which contain all rows of their keys, with what was found."""
     if not rows.num_rows:
         return
     keys, kinds = rows.column("key").combine_chunks(), rows.column("kind").to_numpy()
@@ -125,14 +124,14 @@ def _matched(rows: pa.Table, *, md5: bool) -> Iterator[pa.RecordBatch]:
 
 
 def _by_group(groups: _Places, rows: _Places) -> _Places:
-    """The last of the rows in each group, -1 where there is none."""
+    """The last of the rows in each group, or -1."""
     found = np.full(groups[-1] + 1, -1)
     found[groups[rows]] = rows
     return found
 
 
 def _taken(rows: pa.Table, name: str, places: _Places) -> pa.ChunkedArray:
-    """The values at these rows, null for -1."""
+    """The values of these rows, null for -1."""
     return rows.column(name).take(pa.array(places, mask=places < 0))
 
 

@@ -1,4 +1,4 @@
-"""The inventory: which objects stand at the source, streamed from a listing into a manifest."""
+"""The inventory: the objects in the source, streamed from a listing into a manifest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["IDENTITY", "Inventory", "LeftOut", "object_batches", "take_inventory
 BATCH_ROWS = 10_000
 
 SHOWN_KEYS = 5
-"""How many keys that were left out are kept by name."""
+"""Maximum number of excluded keys kept by name."""
 
 IDENTITY = ["key", "size_bytes", "etag"]
 """The columns of OBJECTS that the digest of an inventory covers."""
@@ -31,13 +31,13 @@ IDENTITY = ["key", "size_bytes", "etag"]
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Objects that were listed and not taken: how many, and the first of their keys."""
+    """Objects that were listed but not included: their number, and their first keys."""
 
     count: int = 0
     keys: tuple[str, ...] = ()
 
     def and_more(self, keys: Sequence[str]) -> LeftOut:
-        """The same with the objects of these keys besides."""
+        """These objects and further ones."""
         room = SHOWN_KEYS - len(self.keys)
         return LeftOut(self.count + len(keys), (*self.keys, *keys[:room]))
 
@@ -48,12 +48,12 @@ class Inventory:
 
     Attributes:
         file: Manifest of schema OBJECTS, ordered by key.
-        objects: How many were taken.
-        bytes: Their sizes together.
-        listed: How many the listing showed, taken or not.
-        digest: sha256 hex over the ordered keys, sizes and etags; knows nothing of times.
-        not_included: Those that no glob of ``source.include`` matches.
-        excluded: Those that one does, and one of ``source.exclude`` too.
+        objects: Number of objects included.
+        bytes: Their total size.
+        listed: Number of objects in the listing, included or not.
+        digest: sha256 hex over the ordered keys, sizes and etags, without times.
+        not_included: Objects that match no glob of ``source.include``.
+        excluded: Objects that match one, but also a glob of ``source.exclude``.
     """
 
     file: ManifestFile
@@ -68,13 +68,13 @@ class Inventory:
 def take_inventory(
     store: Readable, include: Sequence[str], exclude: Sequence[str], out: Path, progress: Progress
 ) -> Inventory:
-    """List a source and keep what is included and not excluded.
+    """List a source, and keep the objects that are included and not excluded.
 
     Memory is that of one row group, whatever the number of objects.
 
     Raises:
-        ConfigError: ``config.empty_source``: nothing is left, with what was seen and matched.
-        StoreError: The listing is refused or fails; nothing is made of a part of a listing.
+        ConfigError: ``config.empty_source``: no object is left; says what was listed and matched.
+        StoreError: The listing is refused or fails; a partial listing is never used.
     """
     tally = _Tally(include, exclude, progress)
     progress.start("inventory")
@@ -94,7 +94,7 @@ def take_inventory(
 
 
 class _Tally:
-    """Counts and digests what passes."""
+    """Counts and digests objects."""
 
     def __init__(self, include: Sequence[str], exclude: Sequence[str], progress: Progress) -> None:
         self.objects = self.bytes = self.listed = 0
@@ -106,6 +106,7 @@ class _Tally:
         self._progress = progress
 
     def batches(self, pages: Iterator[list[ObjectInfo]]) -> Iterator[pa.RecordBatch]:
+        """Batches of the included objects of a listing."""
         rows: list[ObjectInfo] = []
         for page in pages:
             self.listed += len(page)
@@ -137,7 +138,7 @@ class _Tally:
         return batch
 
     def nothing(self, store: Readable) -> ConfigError:
-        """The error that no object is left: what was listed, matched and excluded."""
+        """The error that no object is left, with what was listed, matched and excluded."""
         include, exclude = self._globs
         listed = f"{format_count(self.listed, 'object')} listed"
         hint = "check source.include and source.exclude; globs match keys below source.url"
@@ -148,7 +149,7 @@ class _Tally:
         else:
             message = (
                 f"{listed}, {self.excluded.count:,} match include {include}, and exclude {exclude}"
-                " takes all of them away"
+                " excludes all of them"
             )
         return ConfigError("config.empty_source", message, where=store.url, hint=hint)
 
@@ -158,7 +159,7 @@ def _named(globs: Sequence[str]) -> str:
 
 
 def object_batches(infos: Iterable[ObjectInfo]) -> Iterator[pa.RecordBatch]:
-    """Batches of schema OBJECTS, for objects as they were listed."""
+    """Batches of schema OBJECTS for listed objects."""
     stream = iter(infos)
     return map(_batch, iter(lambda: list(islice(stream, BATCH_ROWS)), []))
 

@@ -1,4 +1,4 @@
-"""Copying a batch of objects: many at once, every failure collected, memory bounded."""
+"""Copies a batch of objects: concurrently, collecting all failures, in bounded memory."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def copy_batch(
 ) -> tuple[Failure, ...]:
     """Copy objects, several at a time.
 
-    An object that cannot be copied is reported and the others go on.
+    If an object cannot be copied, it is reported and the others continue.
 
     Args:
-        source: Where they are read.
-        target: Where they are written.
-        objects: As they were listed.
-        prefix: Put before each key at the target.
-        concurrency: Objects under way at once.
-        budget: Bytes in memory at once.
+        source: The store that they are read from.
+        target: The store that they are written to.
+        objects: The listed objects.
+        prefix: Prefix of each key in the target.
+        concurrency: Maximum number of objects in progress.
+        budget: Maximum bytes in memory.
         progress: Reports progress of stage ``mirror``.
-        copied: Told of every object that was copied and verified, by the thread that did so and
-            before anything else: of those under way when the batch is stopped too.
+        copied: Called for every object that was copied and verified, in the thread that did so and
+            before anything else; also for objects in progress when the batch is stopped.
         awake: Called by this thread whenever an object is done, and otherwise every
             ``wake_seconds``.
         wake_seconds: See there.
@@ -51,13 +51,15 @@ def copy_batch(
         The objects that could not be copied, ordered by key.
 
     Raises:
-        StoreError: A store refuses everything; copies under way are waited for.
-        RetryableError: A store went on failing.
-        LarderError: What ``progress`` or ``awake`` raises.
+        StoreError: A store refuses access; copies in progress are waited for.
+        RetryableError: A store kept failing.
+        LarderError: Any error of ``progress`` or ``awake``.
     """
 
     def ready() -> None:
-        progress.advance("mirror")  # raises if the batch was stopped while it waited for memory
+        progress.advance(
+            "mirror"
+        )  # raises an error if the batch was stopped while it waited for memory
 
     def attempt(info: ObjectInfo) -> Failure | None:
         try:

@@ -1,4 +1,4 @@
-"""The mirror, read as if it were the source: what comes is what was copied, or an error."""
+"""The mirror, read as if it were the source: returns what was copied, or raises an error."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ __all__ = ["Copies", "Mirror", "copies_by_key"]
 Copies = dict[str, tuple[str, str, str | None]]
 """By key: etag of the source, etag of the copy, and checksum of the content.
 
-Without a checksum the copy was known by an etag that is the md5 of the content.
+If there is no checksum, the copy was identified by an etag that is the MD5 of the content.
 """
 
 _COLUMNS = ("key", "etag", "mirror_etag", "checksum")
 
 
 def copies_by_key(rows: Iterable[pa.RecordBatch]) -> Copies:
-    """The copies that rows name.
+    """The copies in some rows.
 
     Args:
-        rows: Those of `larder.manifest.schemas.OBJECTS`, or the parts of SAMPLE_ORDER. Those
-            without a ``mirror_etag`` are passed over.
+        rows: Rows of `larder.manifest.schemas.OBJECTS`, or parts of SAMPLE_ORDER. Rows without a
+            ``mirror_etag`` are skipped.
     """
     found: Copies = {}
     for batch in rows:
         known = batch.filter(batch.column("mirror_etag").is_valid())
-        # By way of numpy: ten times as fast as to_pylist().
+        # Through numpy: ten times as fast as to_pylist().
         keys, *columns = (
             known.column(name).to_numpy(zero_copy_only=False).tolist() for name in _COLUMNS
         )
@@ -47,13 +47,13 @@ def copies_by_key(rows: Iterable[pa.RecordBatch]) -> Copies:
 class Mirror(Readable):
     """Reads copies under the etags of their sources, and checks their content.
 
-    Something else may write to the mirror at the same time: a run of another state of the source.
-    So every object that is read whole is held against its checksum; one that has none is read on
-    the condition that its etag is still the one recorded. A range is not checked by itself.
+    Something else may write to the mirror at the same time, such as a run for another state of the
+    source. So every object that is read completely is compared with its checksum; an object without
+    one is read on the condition that its etag is still the recorded one. Ranges are not checked.
 
     Args:
-        store: Holds the copies.
-        copies: What was copied.
+        store: The store with the copies.
+        copies: The copies.
     """
 
     def __init__(self, store: Readable, copies: Copies) -> None:
@@ -62,16 +62,16 @@ class Mirror(Readable):
 
     @property
     def url(self) -> str:
-        """That of the store."""
+        """The URL of the store."""
         return self._store.url
 
     @property
     def features(self) -> Features:
-        """Those of the store, but that the etags are those of the sources."""
+        """The features of the store, except that etags are those of the source."""
         return replace(self._store.features, etag_is_md5=False)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """The copies that are there, with the etags of their sources; nothing else."""
+        """Only the copies that exist, with the etags of their sources."""
         for page in self._store.list(prefix, start_after=start_after):
             copies = [
                 replace(info, etag=self._copies[info.key][0])
@@ -85,7 +85,7 @@ class Mirror(Readable):
         """The copy, with the etag of its source.
 
         Raises:
-            NotFoundError: It was not copied, or is not there any more.
+            NotFoundError: It was not copied, or does not exist any more.
         """
         return replace(self._store.head(key), etag=self._copy(key, None)[0])
 
@@ -105,7 +105,7 @@ class Mirror(Readable):
     ) -> Reader:
         """See `larder.store.base.Readable.open`; ``if_match`` is the etag of the source.
 
-        The reader of a whole object raises after its last byte if the content is not that copied.
+        The reader of a complete object raises an error after its last byte if the content differs.
         """
         _, etag, checksum = self._copy(key, if_match)
         condition = etag if checksum is None else None
@@ -113,7 +113,7 @@ class Mirror(Readable):
         return _CheckedReader(self, reader) if offset == 0 and length is None else reader
 
     def check(self, key: str, crc32c: int) -> None:
-        """Hold the content of an object against what was copied.
+        """Compare the content of an object with what was copied.
 
         Raises:
             ObjectError: ``object.mismatch``.
@@ -122,9 +122,9 @@ class Mirror(Readable):
         if wanted is not None and format_crc32c(crc32c) != wanted:
             raise ObjectError(
                 "object.mismatch",
-                f"the mirror gives {format_crc32c(crc32c)}, {wanted} was copied to it",
+                f"the mirror has {format_crc32c(crc32c)} instead of {wanted}",
                 where=object_url(self._store.url, key),
-                hint="something else writes to it, or its disk fails; delete it and run again",
+                hint="something else writes to it, or its disk is failing; delete it and run again",
             )
 
     def _copy(self, key: str, if_match: str | None) -> tuple[str, str, str | None]:
@@ -139,13 +139,14 @@ class Mirror(Readable):
 
 
 class _CheckedReader(DelegatingReader):
-    """A reader that sums what passes."""
+    """A reader that computes the checksum of its bytes."""
 
     def __init__(self, mirror: Mirror, inner: Reader) -> None:
         super().__init__(inner)
         self._mirror = mirror
 
     def __iter__(self) -> Iterator[Buffer]:
+        """The bytes; raises an error at the end if their checksum differs."""
         crc = 0
         for buffer in self.inner:
             crc = google_crc32c.extend(crc, bytes(buffer))

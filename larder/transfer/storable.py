@@ -1,8 +1,8 @@
-"""Which of the source's keys the mirror could not have: known before anything is copied.
+"""Finds keys of the source that the mirror cannot hold, before anything is copied.
 
-An object store takes keys of up to 1,024 bytes, its prefix included. Below a directory a key is a
-path: no segment has more than 255 bytes, the whole not more than 4,095, and nothing is a file and a
-folder at once, as ``a.d`` would be beside ``a.d/1.jpg``.
+In an object store, keys have up to 1,024 bytes, including the prefix. In a directory, a key is a
+path: segments have up to 255 bytes, the path up to 4,095, and nothing can be both a file and a
+folder, as ``a.d`` would be because of ``a.d/1.jpg``.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["Storage", "Unfit", "unfit_keys"]
 
 _MOST_SHOWN = 1_000
 _DRAFT_BYTES = 64
-"""More than the name under which a file is written until it is whole."""
+"""More than the length of the temporary name under which a file is written."""
 
 _DOTTED_FOLDER = r"\.[^/]*/"
 
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """Keys that a storage cannot have: the first 1,000 by name, and how many there are."""
+    """Keys that a storage cannot hold: the first 1,000 by name, and their number."""
 
     failures: tuple[Failure, ...] = ()
     count: int = 0
@@ -40,12 +40,12 @@ class Unfit:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """What limits the keys of a store.
+    """The limits of a store's keys.
 
     Attributes:
-        url: The store's.
-        prefix_bytes: What stands before each key: in the bucket, or of the path.
-        path: Keys are paths below a directory.
+        url: URL of the store.
+        prefix_bytes: Length of what precedes each key in the bucket or path.
+        path: Whether keys are paths below a directory.
     """
 
     url: str
@@ -54,14 +54,14 @@ class Storage:
 
     @staticmethod
     def of(store: Store) -> Storage:
-        """That of a store."""
+        """The limits of a store."""
         path = store.features.local_path
         url = parse_url(store.url)
         prefix = url.rest if path else url.prefix
         return Storage(store.url, len(prefix.encode(errors="surrogateescape")), path)
 
     def reason(self, key: str) -> str | None:
-        """Why this store cannot have a key, as a clause; None if it can."""
+        """Why this store cannot hold a key, as a clause; None if it can."""
         size_bytes = self.prefix_bytes + len(key.encode())
         if not self.path:
             return _too_long("the key", size_bytes, MAX_KEY_BYTES)
@@ -74,7 +74,7 @@ class Storage:
         return _too_long("the path", longest, MAX_PATH_BYTES)
 
     def suspicious(self, keys: pa.Array, prefix: str) -> pa.Array:
-        """Which keys may be too long, or otherwise unfit, once ``prefix`` is before them."""
+        """Which keys may be too long, or otherwise unfit, with ``prefix`` before them."""
         before = self.prefix_bytes + len(prefix.encode())
         if not self.path:
             return pc.greater(pc.binary_length(keys), MAX_KEY_BYTES - before)
@@ -86,21 +86,21 @@ class Storage:
 def _too_long(what: str, size_bytes: int, most: int) -> str | None:
     if size_bytes <= most:
         return None
-    return f"{what} would have {size_bytes:,} bytes in the storage; {most:,} is the most"
+    return f"{what} would have {size_bytes:,} bytes in the storage; the maximum is {most:,}"
 
 
 def unfit_keys(
     objects: Callable[[], Iterable[pa.RecordBatch]], storage: Storage, prefix: str
 ) -> Unfit:
-    """Find the keys of a source that a storage cannot have.
+    """Find the keys of a source that a storage cannot hold.
 
-    Bad keys and folder markers are passed over: they are not copied. Memory does not grow.
+    Bad keys and folder markers are skipped, because they are not copied. Memory is bounded.
 
     Args:
-        objects: Gives batches with columns ``key`` and ``size_bytes``, ordered by key; called
+        objects: Returns batches with columns ``key`` and ``size_bytes``, ordered by key; called
             again if folders have names that objects could have.
-        storage: Where the objects would go.
-        prefix: What would stand before each key there.
+        storage: The storage.
+        prefix: The prefix of each key in the storage.
     """
     failures: list[Failure] = []
     count = 0
@@ -122,12 +122,12 @@ def _found(
             reason = storage.reason(prefix + key) if may_be_part(key, size_bytes) else None
             if reason:
                 yield key, reason
-        # An object's name has a dot, so a folder without one is no object.
+        # The name of an object has a dot, so a folder without one is not an object.
         dotted = dotted or bool(pc.any(pc.match_substring_regex(keys, _DOTTED_FOLDER)).as_py())
     if storage.path and dotted:
         rows = (row for batch in objects() for row in _rows(batch))
         for key, reason in _inside_objects(rows):
-            if not storage.reason(prefix + key):  # else it was named above
+            if not storage.reason(prefix + key):  # otherwise it was already reported
                 yield key, reason
 
 
@@ -137,10 +137,11 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, int]]:
 
 
 def _inside_objects(rows: Iterable[tuple[str, int]]) -> Iterator[tuple[str, str]]:
-    """Objects below a key that is an object itself.
+    """Objects below a key that is itself an object.
 
-    In the order of keys, ``a.d-1.jpg`` comes between ``a.d`` and ``a.d/1.jpg``; but all keys that
-    do begin with ``a.d``. So it is enough to remember the keys that begin the one at hand.
+    In the order of keys, ``a.d-1.jpg`` comes between ``a.d`` and ``a.d/1.jpg``, but all such keys
+    begin with ``a.d``. So it is sufficient to remember the keys that are prefixes of the current
+    one.
     """
     beginnings: list[str] = []
     for key, size_bytes in rows:
@@ -150,6 +151,9 @@ def _inside_objects(rows: Iterable[tuple[str, int]]) -> Iterator[tuple[str, str]
             continue
         for other in beginnings:
             if key.startswith(f"{other}/"):
-                yield key, f"{other} is an object too, and a path is a file or a folder, not both"
+                yield (
+                    key,
+                    f"{other} is also an object, and a path cannot be both a file and a folder",
+                )
                 break
         beginnings.append(key)

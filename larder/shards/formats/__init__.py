@@ -18,7 +18,7 @@ def shard_format(name: str) -> ShardFormat:
     """Look a format up by its name in ``shards.format``.
 
     Raises:
-        ConfigError: ``config.invalid_value``: there is none.
+        ConfigError: ``config.invalid_value``: unknown name.
     """
     if name not in FORMATS:
         raise ConfigError(

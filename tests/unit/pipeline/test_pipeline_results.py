@@ -22,5 +22,5 @@ def test_the_error_of_a_run_has_one_hint(key: str, hint: str, told: str) -> None
     report = BatchReport(failed=1, failures=(Failure.of(key, error),))
     assert str(RunError("shard", report)) == (
         f"1 failed in shard, the first: {told}; "
-        "nothing was published; fix or exclude them then run again to continue"
+        "nothing was published; fix or exclude them, then run again to continue"
     )

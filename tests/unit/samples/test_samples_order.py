@@ -196,7 +196,7 @@ def test_bad_keys_are_left_out_and_named(tmp_path: Path) -> None:
     ]
     assert {failure.code for failure in found.bad_keys} == {"config.bad_key"}
     assert found.bad_keys[-1].message == (
-        "the sample has another part jpg, once extensions are normalised"
+        "the sample has another part jpg after extensions are normalised"
     )
     assert found.bad_key_count == len(found.bad_keys) == 11
     assert found.objects == 3
@@ -256,23 +256,23 @@ def test_objects_without_a_split_are_named_and_counted(tmp_path: Path) -> None:
     keys = ["a/1.jpg", "b/1.jpg", "b/2.jpg", "c/1.jpg", "no-extension"]
     message = refused(tmp_path, keys, splits={"train": "a/*"}, cut=1)
     assert message.startswith(
-        "config.unmatched_split b/1.jpg: no split takes this object, nor 2 others; "
+        "config.unmatched_split b/1.jpg: the object matches no split, like 2 others; "
     )
     message = refused(tmp_path, keys[:2], splits={"train": "a/*"})
-    assert message.startswith("config.unmatched_split b/1.jpg: no split takes this object; ")
+    assert message.startswith("config.unmatched_split b/1.jpg: the object matches no split; ")
 
 
 def test_a_sample_in_two_splits_is_named(tmp_path: Path) -> None:
     splits = {"train": "*.jpg", "validation": "**"}
     message = refused(tmp_path, ["a.jpg", "b.jpg", "b.txt"], splits=splits, cut=1)
     assert message.startswith(
-        "config.unmatched_split b: b.jpg falls into split 'train' and b.txt into 'validation'"
+        "config.unmatched_split b: b.jpg is in split 'train' and b.txt in 'validation'"
     )
 
 
 def test_a_label_and_a_part_cls_are_one_too_many(tmp_path: Path) -> None:
     message = refused(tmp_path, ["d/a.jpg", "d/b.cls", "d/b.jpg"], labels={})
-    assert message.startswith("config.label d/b: the sample has a part cls of its own")
+    assert message.startswith("config.label d/b: the sample already has a part cls")
 
 
 def test_a_sample_without_a_label_is_named(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_path_that_is_too_long(tmp_path: Path) -> None:
     assert [failure.key for failure in unfit(store, found).failures] == refused(store, found)
     assert refused(store, found) == [found[1]]
     (failure,) = unfit(store, found).failures
-    assert failure.message == "the path would have 4,096 bytes in the storage; 4,095 is the most"
+    assert failure.message == "the path would have 4,096 bytes in the storage; the maximum is 4,095"
 
 
 def test_the_storage_accepts_every_key_that_the_plan_accepts(
@@ -105,7 +105,7 @@ def test_in_a_bucket_the_prefix_counts(url: str) -> None:
     ]
     result = unfit(store, found, "mirror/")
     assert [failure.key for failure in result.failures] == [found[1]]
-    assert "1,025 bytes in the storage; 1,024 is the most" in result.failures[0].message
+    assert "1,025 bytes in the storage; the maximum is 1,024" in result.failures[0].message
 
 
 def test_the_first_thousand_are_named_and_all_are_counted(tmp_path: Path) -> None:
