@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["JOIN_BYTES", "MEMORY_BYTES", "Rows", "query"]
 
-MEMORY_BYTES = 64 * 1024**2
+MEMORY_BYTES = 100 * 1024**2
 """Memory of a sort. Two run at the same time if one reads what the other yields."""
 
-JOIN_BYTES = 5 * MEMORY_BYTES
+JOIN_BYTES = 3 * MEMORY_BYTES
 """Memory of joins of several long inputs, whose hash tables are not all written to the disk."""
 
 _FULL = ("No space left on device", "Disk quota exceeded", "max_temp_directory_size")
