@@ -1,16 +1,17 @@
-"""Sorting and joining manifests, and planning a run: Larder and pyarrow in memory.
+"""Sorting and matching manifests, and planning a run: Larder and pyarrow in memory.
 
 ::
 
     python -m benchmarks.planning [--runs 5] [--files-scale 1] [--directory DIR] [--json]
 
-Sorts and joins are of 5,000,000 rows, from Parquet files to a stream of rows in the order of their
-keys, every turn in a process of its own whose start does not count:
+Sorts and matches are of 5,000,000 rows, from Parquet files to a stream of rows in the order of
+their keys, every turn in a process of its own whose start does not count:
 
-- sort: rows of random order. Ours is a statement of `larder.manifest.query`, in bounded memory; the
+- sort: rows in random order. Ours is a statement of `larder.manifest.query`, in bounded memory; the
   peer reads the whole table and calls ``Table.sort_by``.
-- join: 5,000,000 objects and what is known of 4,950,000 of them, a left join. The peer reads both
-  tables and calls ``Table.join``, which knows no order, then ``sort_by``.
+- match: 5,000,000 objects with the listing of a mirror and receipts of copies in random order, each
+  of which has 99 of 100 objects. Ours is `larder.transfer.difference.with_copies`. The peer reads
+  three tables and calls ``Table.join`` twice, which knows no order, then ``sort_by``.
 
 Plans are of 1,000,000 objects of a store that invents its listing, so that no store's time is in
 them: all that ``--plan`` does, in the order of the keys, shuffled, and shuffled with a mirror that
@@ -23,6 +24,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -44,93 +46,110 @@ from benchmarks.harness import (
 )
 from larder.manifest.files import read_manifest, write_manifest
 from larder.manifest.query import Rows, query
+from larder.manifest.schemas import OBJECTS
 from larder.pipeline.inline import plan
 from larder.store import ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
 from larder.testing.runs import between, run_settings
+from larder.transfer.difference import with_copies
 
 ROWS = 5_000_000
-OBJECTS = 1_000_000
+PLANNED_OBJECTS = 1_000_000
 PYARROW = "pyarrow in memory"
 CLASSES = 1_000
 
-KNOWN = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("etag", pa.string(), nullable=False),
-        pa.field("checksum", pa.string()),
-    ]
-)
-JOINED = pa.schema([*KNOWN, pa.field("copy_etag", pa.string()), pa.field("copy_sum", pa.string())])
+FACTORS = np.array([0x9E3779B97F4A7C15, 7_919], np.uint64)
 
-SORT = "SELECT * FROM unordered ORDER BY key"
-JOIN = """
-SELECT o.*, c.etag AS copy_etag, c.checksum AS copy_sum
-FROM objects AS o LEFT JOIN copies AS c ON c.key = o.key ORDER BY o.key
-"""
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+SORT = "SELECT * FROM receipts ORDER BY key"
 
 Measured = Mapping[str, float]
 
 
-def known_rows(numbers: np.ndarray[Any, Any], seed: int) -> pa.RecordBatch:
-    """Rows of `KNOWN` for objects by number, with etags as long as an md5."""
+def hex_digests(numbers: Numbers, seed: int) -> pa.Array:
+    """A string as long as an md5 for each number."""
+    words = (numbers + seed).astype(np.uint64)[:, None] * FACTORS
+    offsets = pa.array(range(0, 32 * len(numbers) + 1, 32), pa.int32())
+    text = pa.py_buffer(words.tobytes().hex().encode())
+    return pa.StringArray.from_buffers(len(numbers), offsets.buffers()[1], text)
+
+
+def object_rows(numbers: Numbers, *, copied: bool) -> pa.RecordBatch:
+    """Rows of OBJECTS for objects by number: of an inventory, or receipts of their copies."""
     names = pc.utf8_lpad(pc.cast(pa.array(numbers), pa.string()), 8, "0")
     folders = pc.utf8_lpad(pc.cast(pa.array(numbers // 1_300), pa.string()), 8, "0")
-    keys = pc.binary_join_element_wise("train/n", folders, "/n", folders, "_", names, ".JPEG", "")
-    etags = np.random.default_rng([seed, int(numbers[0])]).bytes(16 * len(numbers)).hex()
-    offsets = pa.array(range(0, 32 * len(numbers) + 1, 32), pa.int32())
-    digests = pa.StringArray.from_buffers(
-        len(numbers), offsets.buffers()[1], pa.py_buffer(etags.encode())
-    )
-    sums = pc.binary_join_element_wise("crc32c:", pc.utf8_slice_codeunits(digests, 0, 8), "")
-    return pa.record_batch([keys, pa.array(numbers % 100_000), digests, sums], schema=KNOWN)
+    copies = hex_digests(numbers, 1)
+    columns = {
+        "key": pc.binary_join_element_wise("n", folders, "/n", folders, "_", names, ".JPEG", ""),
+        "size_bytes": pa.array(numbers % 100_000),
+        "etag": hex_digests(numbers, 0),
+        "modified": pa.array(numbers, OBJECTS.field("modified").type),
+    }
+    if copied:
+        columns |= {"mirror_etag": copies, "checksum": pc.utf8_slice_codeunits(copies, 0, 8)}
+    unknown = pa.nulls(len(numbers), pa.string())
+    return pa.record_batch([columns.get(name, unknown) for name in OBJECTS.names], schema=OBJECTS)
 
 
 def make_manifests(folder: Path, count: int) -> None:
-    """``objects`` and ``copies`` in the order of their keys, ``unordered`` in none."""
+    """``objects`` and ``copies`` in the order of their keys, ``receipts`` in none."""
 
-    def write(name: str, numbers: np.ndarray[Any, Any], seed: int) -> None:
+    def write(name: str, numbers: Numbers) -> None:
         pieces = np.array_split(numbers, len(numbers) // 100_000 + 1)
-        batches = (known_rows(piece, seed) for piece in pieces)
-        write_manifest(folder / f"{name}.parquet", KNOWN, batches)
+        batches = (object_rows(piece, copied=name != "objects") for piece in pieces)
+        write_manifest(folder / f"{name}.parquet", OBJECTS, batches)
 
     numbers = np.arange(count)
-    write("objects", numbers, 0)
-    write("copies", numbers[numbers % 100 > 0], 1)
-    write("unordered", np.random.default_rng(7).permutation(numbers), 2)
+    copied = numbers[numbers % 100 > 0]
+    write("objects", numbers)
+    write("copies", copied)
+    write("receipts", np.random.default_rng(7).permutation(copied))
+
+
+def read(folder: Path, name: str) -> Iterator[pa.RecordBatch]:
+    """One of the manifests."""
+    return read_manifest(folder / f"{name}.parquet", OBJECTS)
+
+
+def listing(folder: Path) -> Iterator[ObjectInfo]:
+    """The copies as a mirror lists them."""
+    for batch in read(folder, "copies"):
+        columns = (batch.column(name) for name in ("key", "size_bytes", "mirror_etag"))
+        yield from map(ObjectInfo, *(column.to_pylist() for column in columns), repeat(0))
 
 
 def sort_ours(folder: Path) -> Iterator[pa.RecordBatch]:
     """One statement over a stream."""
-    return query(SORT, _inputs(folder, "unordered"), KNOWN, work_dir=folder)
+    rows = Rows(OBJECTS, read(folder, "receipts"))
+    return query(SORT, {"receipts": rows}, OBJECTS, work_dir=folder)
 
 
 def sort_by_pyarrow(folder: Path) -> Iterator[pa.RecordBatch]:
     """All rows at once."""
-    return iter(pq.read_table(folder / "unordered.parquet").sort_by("key").to_batches())
+    return iter(pq.read_table(folder / "receipts.parquet").sort_by("key").to_batches())
 
 
-def join_ours(folder: Path) -> Iterator[pa.RecordBatch]:
-    """One statement over two streams."""
-    return query(JOIN, _inputs(folder, "objects", "copies"), JOINED, work_dir=folder)
+def match_ours(folder: Path) -> Iterator[pa.RecordBatch]:
+    """What a plan does to see which objects are mirrored already."""
+    objects, receipts = read(folder, "objects"), read(folder, "receipts")
+    return with_copies(objects, listing(folder), receipts, md5=False, work_dir=folder)
 
 
-def join_by_pyarrow(folder: Path) -> Iterator[pa.RecordBatch]:
-    """All rows at once, joined, then sorted."""
-    copies = pq.read_table(folder / "copies.parquet", columns=["key", "etag", "checksum"])
-    copies = copies.rename_columns(["key", "copy_etag", "copy_sum"])
-    joined = pq.read_table(folder / "objects.parquet").join(copies, "key", join_type="left outer")
-    return iter(joined.sort_by("key").to_batches())
-
-
-def _inputs(folder: Path, *names: str) -> dict[str, Rows]:
-    return {name: Rows(KNOWN, read_manifest(folder / f"{name}.parquet", KNOWN)) for name in names}
+def match_by_pyarrow(folder: Path) -> Iterator[pa.RecordBatch]:
+    """All rows at once, joined twice, then sorted."""
+    objects = pq.read_table(folder / "objects.parquet", columns=["key", "size_bytes", "etag"])
+    copies = pq.read_table(folder / "copies.parquet", columns=["key", "size_bytes", "mirror_etag"])
+    names = ["key", "etag", "mirror_etag", "checksum"]
+    receipts = pq.read_table(folder / "receipts.parquet", columns=names)
+    found = objects.join(copies, ["key", "size_bytes"], join_type="left outer")
+    found = found.join(receipts, names[:3], join_type="left outer")
+    return iter(found.sort_by("key").to_batches())
 
 
 TASKS = {
     "sort": {"ours": sort_ours, PYARROW: sort_by_pyarrow},
-    "join": {"ours": join_ours, PYARROW: join_by_pyarrow},
+    "match": {"ours": match_ours, PYARROW: match_by_pyarrow},
 }
 
 
@@ -138,14 +157,16 @@ def turn(folder: Path, task: str, name: str, count: int) -> Measured:
     """Let one contender do a task once, to its last row."""
     start = perf_counter()
     last = ""
-    rows = 0
+    rows = copies = 0
     for batch in TASKS[task][name](folder):
         keys = batch.column("key")
         assert last < keys[0].as_py(), "the keys are out of order"
         last = keys[-1].as_py()
         rows += batch.num_rows
+        copies += batch.num_rows - batch.column("mirror_etag").null_count
     seconds = perf_counter() - start
-    assert rows == count, f"{rows} rows"
+    copied = count - -(-count // 100)
+    assert (rows, copies) == (count if task == "match" else copied, copied), (rows, copies)
     return {"seconds": seconds, "peak_bytes": peak_bytes()}
 
 
@@ -220,7 +241,7 @@ def peak_bytes() -> float:
 
 
 def run_task(task: str, folder: Path, count: int, runs: int) -> Case:
-    """Sort or join by everybody, and say how it went."""
+    """Sort or match by everybody, and say how it went."""
     peaks = dict.fromkeys(TASKS[task], 0.0)
 
     def contend(name: str) -> Measured:
@@ -262,8 +283,8 @@ def _report(title: str, seconds: Measured, peaks: Measured, count: int) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
-    flags = arguments("Sort, join and plan manifests: Larder, and pyarrow in memory.", argv)
-    rows, objects = (max(1, round(each * flags.files_scale)) for each in (ROWS, OBJECTS))
+    flags = arguments("Sort, match and plan manifests: Larder, and pyarrow in memory.", argv)
+    rows, objects = (max(1, round(each * flags.files_scale)) for each in (ROWS, PLANNED_OBJECTS))
     cases: list[Case] = []
     with tempfile.TemporaryDirectory(prefix="larder-bench-", dir=flags.directory) as name:
         folder = Path(name)

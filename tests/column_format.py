@@ -21,11 +21,12 @@ import google_crc32c
 import pyarrow as pa
 
 from larder.errors import DamageError, Failure, ObjectError
-from larder.samples.indexed import IndexedSample, check_part
+from larder.samples.grouping import LABEL_EXT
+from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.shards.fetch import Body, stream
 from larder.shards.formats import FORMATS
 from larder.shards.members import members
-from larder.shards.model import LABEL_EXT, Sample, label_bytes
+from larder.shards.model import Sample, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.rows import IndexRows
 from larder.shards.sizes import Sizes, content_sizes
@@ -116,10 +117,12 @@ class ColumnsReader:
         except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamageError("damage.record", f"no columns: {error}", where=self.url) from None
 
-    def read(self, sample: IndexedSample) -> dict[str, bytes]:
+    def read(
+        self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
+    ) -> dict[str, bytes]:
         found = {}
-        for part in sample.parts:
-            where = f"{self.url}: {sample.key}.{part.ext}"
+        for part in sample.parts if parts is None else parts:
+            where = part_place(self.url, sample, part.ext)
             try:
                 label = self._labels[sample.offset] if part.ext == LABEL_EXT else None
                 value = label_bytes(label) if label is not None else None
@@ -127,7 +130,7 @@ class ColumnsReader:
             except (KeyError, IndexError, TypeError):
                 message = "the index names what is not there"
                 raise DamageError("damage.manifest", message, where=where) from None
-            found[part.ext] = check_part(part, data, where)
+            found[part.ext] = check_part(part, data, sample, self.url)
         return found
 
     def __enter__(self) -> ColumnsReader:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Literal
 from larder.cache.images import Form
 from larder.cache.schema import Field, Schema
 from larder.errors import FatalError
+from larder.samples.grouping import LABEL_EXT
 from larder.samples.images import is_image
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ Kind = Literal["encoded", "decoded"]
 LABEL, KEY = "label", "key"
 
 _IMAGE = "image"
-_LABEL_EXT = "cls"
 _PART_PREFIX = "part."
 _IMAGE_PREFIX = "image."
 
@@ -84,7 +84,7 @@ def sample_schema(batches: Iterable[pa.RecordBatch], kind: Kind) -> Schema:
         for entry in batch.column("parts").flatten().field("ext").value_counts().to_pylist():
             exts[entry["values"]] += entry["counts"]
     if labels:
-        del exts[_LABEL_EXT]
+        del exts[LABEL_EXT]
     counts: Counter[str] = Counter()
     for ext, count in exts.items():
         counts[field_name(ext, kind)] += count

@@ -35,7 +35,7 @@ from larder.cache.window import Making, in_order
 from larder.errors import FatalError
 from larder.progress import NullProgress, Progress
 from larder.samples.images import is_image
-from larder.samples.indexed import IndexedSample, SampleReader, read_index
+from larder.samples.indexed import IndexedSample, SampleReader, part_place, read_index
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -164,16 +164,17 @@ def _record(
     record.values[KEY] = sample.key.encode()
     if LABEL in fields:
         record.values[LABEL] = sample.label
-    wanted = tuple(part for part in sample.parts if field_name(part.ext, kind) in fields)
-    for ext, data in shard.read(sample._replace(parts=wanted)).items():
-        name = field_name(ext, kind)
-        where = f"{shard.url}: {sample.key}.{ext}"
+    names = {part.ext: field_name(part.ext, kind) for part in sample.parts}
+    wanted = [part for part in sample.parts if names[part.ext] in fields]
+    for ext, data in shard.read(sample, wanted).items():
+        name = names[ext]
         if name in record.values or name in record.pictures:
             message = f"another part of the sample also becomes the field {name!r}"
-            hint = "use a cache of encoded records"
+            where, hint = part_place(shard.url, sample, ext), "use a cache of encoded records"
             raise FatalError("cache.schema", message, where=where, hint=hint)
         record.source_bytes += len(data)
         if kind == "decoded" and is_image(ext):
+            where = part_place(shard.url, sample, ext)
             record.pictures[name] = _picture(data, schema, fields[name], where)
         else:
             record.values[name] = data

@@ -61,6 +61,16 @@ class StoreUrl(NamedTuple):
     rest: str
 
     @property
+    def bucket(self) -> str:
+        """The bucket, or the name of a memory store."""
+        return self.rest.partition("/")[0]
+
+    @property
+    def prefix(self) -> str:
+        """What follows the bucket and a slash."""
+        return self.rest.partition("/")[2]
+
+    @property
     def is_directory(self) -> bool:
         """Whether it is a path, plain or as ``file://``."""
         return self.scheme in ("", "file")
@@ -138,10 +148,10 @@ def url_fault(url: str) -> Fault | None:
     """
     if not url.strip():
         return Fault("config.path", "the directory is missing", _STORES)
-    scheme, rest = parse_url(url.lstrip())
-    if is_signed(url) or (scheme and holds_credentials(scheme, rest)):
+    parts = parse_url(url.lstrip())
+    if is_signed(url) or (parts.scheme and holds_credentials(*parts)):
         return Fault("config.secret", NO_CREDENTIALS, CREDENTIALS_HINT)
-    return text_fault(url) or (_url_fault(scheme, rest, url) if scheme else _path_fault(url))
+    return text_fault(url) or (_url_fault(parts, url) if parts.scheme else _path_fault(url))
 
 
 def _path_fault(path: str) -> Fault | None:
@@ -152,12 +162,13 @@ def _path_fault(path: str) -> Fault | None:
     return _unsupported("// is missing after the scheme", hints.get(found[0].lower(), _STORES))
 
 
-def _url_fault(scheme: str, rest: str, url: str) -> Fault | None:
+def _url_fault(parts: StoreUrl, url: str) -> Fault | None:
     faults = {"s3": _s3_fault, "file": _file_fault, "memory": _memory_fault}
     if url != url.lstrip():
         return Fault("config.invalid_value", "the URL begins with a space")
+    scheme = parts.scheme
     if scheme in faults:
-        return faults[scheme](rest)
+        return faults[scheme](parts)
     served = scheme not in ("gs", "gcs")
     message = (
         f"unsupported scheme {scheme}://" if served else "Google Cloud Storage is not supported yet"
@@ -165,8 +176,8 @@ def _url_fault(scheme: str, rest: str, url: str) -> Fault | None:
     return _unsupported(message, _STORES)
 
 
-def _s3_fault(rest: str) -> Fault | None:
-    bucket = rest.partition("/")[0]
+def _s3_fault(url: StoreUrl) -> Fault | None:
+    bucket = url.bucket
     if _BUCKET.fullmatch(bucket):
         return None
     message = f"invalid bucket name {bucket!r}" if shown(bucket) else "invalid bucket name"
@@ -174,17 +185,17 @@ def _s3_fault(rest: str) -> Fault | None:
     return _unsupported(message, hint)
 
 
-def _file_fault(rest: str) -> Fault | None:
-    if not rest:
+def _file_fault(url: StoreUrl) -> Fault | None:
+    if not url.rest:
         return Fault("config.path", "the directory is missing", "write file:///dir")
-    if not rest.startswith("/"):
+    if not url.rest.startswith("/"):
         hint = "write file:///dir, or the path alone"
         return _unsupported("a file URL needs an absolute path and no host", hint)
     return None
 
 
-def _memory_fault(rest: str) -> Fault | None:
-    if rest.partition("/")[0]:
+def _memory_fault(url: StoreUrl) -> Fault | None:
+    if url.bucket:
         return None
     return _unsupported("a memory store must have a name", "write memory://name/prefix")
 

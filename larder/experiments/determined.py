@@ -106,18 +106,17 @@ def _bucket(
     config: dict[str, Any], version_info: VersionInfo, cluster: Cluster, where: str
 ) -> tuple[str, dict[str, str]]:
     """Add how to reach the bucket; returns the dataset's root, ``data.bucket``, ``data.prefix``."""
-    scheme, address = parse_url(version_info.root)
-    bucket, _, prefix = address.rstrip("/").partition("/")
+    root = parse_url(version_info.root.rstrip("/"))
     variables = {
         "AWS_DEFAULT_REGION": cluster.storage.region,
         "AWS_ENDPOINT_URL": cluster.storage.endpoint,
     }
-    if scheme == "s3" and any(variables.values()):
+    if root.scheme == "s3" and any(variables.values()):
         environment = _section(config, "environment", dict, where)
         wanted = {name: value for name, value in variables.items() if value}
         present = environment.get("environment_variables")
         environment["environment_variables"] = _with_variables(present, wanted, where)
-    return version_info.root.rstrip("/"), {"bucket": bucket, "prefix": f"{prefix}/"}
+    return version_info.root.rstrip("/"), {"bucket": root.bucket, "prefix": f"{root.prefix}/"}
 
 
 def _with_variables(present: Any, wanted: Mapping[str, str], where: str) -> Any:

@@ -3,6 +3,10 @@
 DuckDB runs it in the caller's thread and writes what does not fit into memory to a private folder.
 Strings are compared by their UTF-8 bytes. A statement reads only the rows that it is given: no
 files, no network, no extensions.
+
+Where rows may be many, sort them as one stream and look at neighbours: that holds at any length. A
+join, and a union of several inputs within a statement, may run out of memory however much is on the
+disk; docs/design/002-one-short-way.md has the figures.
 """
 
 from __future__ import annotations
@@ -11,21 +15,23 @@ import tempfile
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import duckdb
 import pyarrow as pa
 
 from larder.disk import disk_errors
 from larder.errors import FatalError, StoreError
 from larder.manifest.files import BATCH_ROWS
 
+if TYPE_CHECKING:
+    import duckdb
+
 __all__ = ["JOIN_BYTES", "MEMORY_BYTES", "Rows", "query"]
 
-MEMORY_BYTES = 100 * 1024**2
+MEMORY_BYTES = 64 * 1024**2
 """Memory of a sort. Two run at the same time if one reads what the other yields."""
 
-JOIN_BYTES = 3 * MEMORY_BYTES
+JOIN_BYTES = 5 * MEMORY_BYTES
 """Memory of joins of several long inputs, whose hash tables are not all written to the disk."""
 
 _FULL = ("No space left on device", "Disk quota exceeded", "max_temp_directory_size")
@@ -91,6 +97,8 @@ def query(
 
 
 def _connect(folder: Path, memory_bytes: int) -> duckdb.DuckDBPyConnection:
+    import duckdb  # when it is used: a run that finds its version prepared does without
+
     # One thread: the inputs are read in the caller's thread, and more gain almost nothing.
     connection = duckdb.connect(
         ":memory:",
@@ -121,6 +129,8 @@ def _noting(batches: Iterable[pa.RecordBatch], raised: list[BaseException]) -> _
 
 @contextmanager
 def _errors(work_dir: Path, raised: list[BaseException]) -> Iterator[None]:
+    import duckdb
+
     try:
         yield
     except (duckdb.Error, pa.ArrowException, OSError, ValueError) as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["FORMAT", "OBJECTS", "RECORDS", "SAMPLES", "SAMPLE_ORDER", "SHARDS"]
+__all__ = ["FORMAT", "OBJECTS", "SAMPLES", "SAMPLE_ORDER", "SHARDS"]
 
 FORMAT = 1
 
@@ -121,13 +121,3 @@ SHARDS = pa.schema(
 A shard has the name of its first file, whose row counts its ``samples``. The rows of its other
 files follow, with 0 samples.
 """
-
-RECORDS = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("sample_id", pa.int64(), nullable=False),
-        pa.field("length", pa.int64(), nullable=False),
-        pa.field("crc32c", pa.uint32(), nullable=False),
-    ]
-)
-"""One row per record of one cache file, ordered by id. Reserved: nothing writes it yet."""

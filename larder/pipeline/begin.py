@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from larder.manifest.files import ManifestFile
-from larder.pipeline.job import Job, ManifestRef, opened, put_named, put_work, root_url
+from larder.pipeline.job import Job, ManifestRef, open_location, put_named, put_work, root_url
 from larder.pipeline.plan import Plan
 from larder.store.base import Store
 from larder.versions import layout
@@ -18,26 +18,26 @@ def begin(plan: Plan) -> Job:
         StoreError: The storage refuses writes.
     """
     found = plan.source_state
-    with opened(found.cluster.storage, root_url(found.dataset, found.cluster)) as root:
+    root = open_location(found.cluster.storage, root_url(found.dataset, found.cluster))
 
-        def put(role: str, file: ManifestFile) -> ManifestRef:
-            return put_work(root, plan.segment, role, file)
+    def put(role: str, file: ManifestFile) -> ManifestRef:
+        return put_work(root, plan.segment, role, file)
 
-        return Job(
-            dataset=found.dataset,
-            cluster=found.cluster,
-            inputs=found.inputs,
-            segment=plan.segment,
-            version=plan.version,
-            classes=plan.sample_order.classes,
-            inventory_us=found.inventory_us,
-            complete=plan.complete,
-            published=plan.published,
-            skipped_keys=plan.sample_order.bad_key_count,
-            inventory=_put_inventory(root, plan),
-            sample_order=put("order", plan.sample_order.file),
-            shard_plan=put("shards", plan.shard_plan),
-        )
+    return Job(
+        dataset=found.dataset,
+        cluster=found.cluster,
+        inputs=found.inputs,
+        segment=plan.segment,
+        version=plan.version,
+        classes=plan.sample_order.classes,
+        inventory_us=found.inventory_us,
+        complete=plan.complete,
+        published=plan.published,
+        skipped_keys=plan.sample_order.bad_key_count,
+        inventory=_put_inventory(root, plan),
+        sample_order=put("order", plan.sample_order.file),
+        shard_plan=put("shards", plan.shard_plan),
+    )
 
 
 def _put_inventory(root: Store, plan: Plan) -> ManifestRef:

@@ -16,7 +16,7 @@ from larder.cache.records import Samples, build_samples
 from larder.errors import NotFoundError
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline.index import Index
-from larder.pipeline.job import Job, ManifestRef, opened_root
+from larder.pipeline.job import Job, ManifestRef, open_root
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.standing import has_sha256
 from larder.progress import Progress
@@ -83,29 +83,29 @@ def cache_split(
             on, which is shared by files that are built concurrently.
     """
     assert job.dataset.cache is not None, "there is no cache to build"
-    with opened_root(job) as root:
-        note = f"{layout.work_prefix(job.segment)}cache/{batch.split}.json"
-        file = _stored(root, note)
-        if file is not None:
-            progress.advance("cache", objects=batch.rows, bytes=batch.bytes)
-            return file
-        with workshop(_workshop_place(root)) as folder:
-            path = folder / f"{batch.split}.mdb"
-            facts = build_samples(
-                _samples(job, root, batch),
-                job.dataset.cache.records,
-                path,
-                limit_bytes=None,  # the samples are finite
-                reserve_bytes=_reserve_bytes(folder),
-                window_bytes=max(1, job.cluster.copy_.memory_bytes // concurrent_batches),
-                progress=progress,
-            )
-            with closing(open_file(path, facts)) as built:
-                built.verify()
-            key = layout.cache_key(job.segment, batch.split, facts.sha256)
-            stored = root.upload(key, path)
-        file = CacheFile(key, facts.bytes, facts.sha256, facts.digest, facts.records)
-        _leave_receipt(root, note, file, stored.etag)
+    root = open_root(job)
+    note = f"{layout.work_prefix(job.segment)}cache/{batch.split}.json"
+    file = _stored(root, note)
+    if file is not None:
+        progress.advance("cache", objects=batch.rows, bytes=batch.bytes)
+        return file
+    with workshop(_workshop_place(root)) as folder:
+        path = folder / f"{batch.split}.mdb"
+        facts = build_samples(
+            _samples(job, root, batch),
+            job.dataset.cache.records,
+            path,
+            limit_bytes=None,  # the samples are finite
+            reserve_bytes=_reserve_bytes(folder),
+            window_bytes=max(1, job.cluster.copy_.memory_bytes // concurrent_batches),
+            progress=progress,
+        )
+        with closing(open_file(path, facts)) as built:
+            built.verify()
+        key = layout.cache_key(job.segment, batch.split, facts.sha256)
+        stored = root.upload(key, path)
+    file = CacheFile(key, facts.bytes, facts.sha256, facts.digest, facts.records)
+    _leave_receipt(root, note, file, stored.etag)
     return file
 
 

@@ -18,7 +18,7 @@ from larder.versions import layout
 
 __all__ = ["batch_name", "batch_receipts", "mirrored", "partial_receipts", "read_receipts"]
 
-READERS = 8
+READERS = 4
 """Number of receipts held in memory at the same time, each of at most 50,000 objects."""
 
 

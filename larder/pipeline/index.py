@@ -12,7 +12,7 @@ import pyarrow as pa
 from larder.errors import Failure, FatalError
 from larder.manifest.files import write_manifest
 from larder.manifest.schemas import SAMPLES, SHARDS
-from larder.pipeline.job import Job, ManifestRef, listed, opened_root, put_named, scratch
+from larder.pipeline.job import Job, ManifestRef, listed, open_root, put_named, scratch
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.receipts import Receipt, Shard, read_receipts
@@ -59,7 +59,8 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
         FatalError: ``run.failed``: a shard has no receipt.
     """
     progress.start("index")
-    with opened_root(job) as root, scratch() as folder:
+    root = open_root(job)
+    with scratch() as folder:
         planned = _planned(root, job)
         standing = [entry for entry in planned if entry.shard.samples]
         shards = [entry.shard for entry in standing]

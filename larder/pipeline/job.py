@@ -28,9 +28,9 @@ __all__ = [
     "Job",
     "ManifestRef",
     "listed",
-    "opened",
-    "opened_root",
-    "opened_source",
+    "open_location",
+    "open_root",
+    "open_source",
     "put_named",
     "put_work",
     "root_url",
@@ -111,10 +111,9 @@ def root_url(dataset: Dataset, cluster: Cluster) -> str:
     return url if parse_url(url).scheme else f"file://{url}"
 
 
-@contextmanager
-def opened(location: Location, url: str | None = None) -> Iterator[Store]:
+def open_location(location: Location, url: str | None = None) -> Store:
     """The store at a location, or at another URL with the same credentials and endpoint."""
-    yield open_store(
+    return open_store(
         url or location.url,
         endpoint=location.endpoint,
         region=location.region,
@@ -122,18 +121,14 @@ def opened(location: Location, url: str | None = None) -> Iterator[Store]:
     )
 
 
-@contextmanager
-def opened_root(job: Job) -> Iterator[Store]:
+def open_root(job: Job) -> Store:
     """The dataset's root in the storage."""
-    with opened(job.cluster.storage, job.root) as store:
-        yield store
+    return open_location(job.cluster.storage, job.root)
 
 
-@contextmanager
-def opened_source(job: Job) -> Iterator[Store]:
+def open_source(job: Job) -> Store:
     """The source."""
-    with opened(job.dataset.source) as store:
-        yield store
+    return open_location(job.dataset.source)
 
 
 def listed(root: Store, prefix: str) -> Iterator[ObjectInfo]:

@@ -14,7 +14,7 @@ from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.carry import copied_before
 from larder.pipeline.copied import batch_name
 from larder.pipeline.copies import CopyReceipts
-from larder.pipeline.job import CopyBatch, Job, opened_root, opened_source, scratch
+from larder.pipeline.job import CopyBatch, Job, open_root, open_source, scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import BatchReport
 from larder.progress import Progress
@@ -32,9 +32,9 @@ def mirror_batches(job: Job) -> list[CopyBatch]:
     """The copies to make, in batches of about ``runner.batch_bytes``."""
     if not job.dataset.mirror:
         return []
-    with opened_root(job) as root:
-        batches = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=["parts"])
-        return list(_cut(_uncopied(batches), job.cluster.runner.batch_bytes))
+    root = open_root(job)
+    batches = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=["parts"])
+    return list(_cut(_uncopied(batches), job.cluster.runner.batch_bytes))
 
 
 def _uncopied(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, int]]:
@@ -90,7 +90,8 @@ def mirror_batch(
     limits = job.cluster.copy_
     concurrency = max(1, limits.concurrency // concurrent_batches)
     name = batch_name(job.sample_order, batch)
-    with opened_root(job) as root, opened_source(job) as source, scratch() as folder:
+    root, source = open_root(job), open_source(job)
+    with scratch() as folder:
 
         def objects(done: Collection[str] = ()) -> Iterator[ObjectInfo]:
             return (info for info in _objects(job, root, batch) if info.key not in done)

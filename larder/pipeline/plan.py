@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.copied import mirrored, read_receipts
 from larder.pipeline.estimate import estimate_seconds
-from larder.pipeline.job import opened, root_url
+from larder.pipeline.job import open_location, root_url
 from larder.pipeline.pack import pack
 from larder.pipeline.results import Totals
 from larder.pipeline.source import SourceState
@@ -103,10 +102,10 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         shards_version=shard_format(dataset.shards.format).version,
     )
     version = version_id(dataset.name, [SegmentUse(segment)])
-    with opened(cluster.storage, root_url(dataset, cluster)) as root:
-        complete = read_segment(root, segment) is not None
-        published = complete and read_version(root, version) is not None
-        unfit = Unfit() if published else _unfit(found, root, segment)
+    root = open_location(cluster.storage, root_url(dataset, cluster))
+    complete = read_segment(root, segment) is not None
+    published = complete and read_version(root, version) is not None
+    unfit = Unfit() if published else _unfit(found, root, segment)
     copies = None
     if dataset.mirror:
         copies = Totals(sample_order.uncopied, sample_order.uncopied_bytes)
@@ -133,29 +132,24 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
 
 
 def _order(found: SourceState, folder: Path) -> SampleOrder:
-    with _objects(found, folder) as objects:
-        return order_samples(
-            objects,
-            found.dataset,
-            label_files={split: file.data for split, file in found.label_files.items()},
-            out=folder / "sample-order.parquet",
-            work_dir=folder,
-        )
+    return order_samples(
+        _objects(found, folder),
+        found.dataset,
+        label_files={split: file.data for split, file in found.label_files.items()},
+        out=folder / "sample-order.parquet",
+        work_dir=folder,
+    )
 
 
-@contextmanager
-def _objects(found: SourceState, folder: Path) -> Iterator[Iterator[pa.RecordBatch]]:
+def _objects(found: SourceState, folder: Path) -> Iterator[pa.RecordBatch]:
     """The inventory, with what is known about copies, if there is a mirror."""
     inventory = read_manifest(found.inventory.file.path, OBJECTS)
     if not found.dataset.mirror:
-        yield inventory
-        return
-    with (
-        opened(found.dataset.source) as source,
-        opened(found.cluster.storage, root_url(found.dataset, found.cluster)) as root,
-    ):
-        md5 = source.features.etag_is_md5 and root.features.etag_is_md5
-        yield with_copies(inventory, mirrored(root), read_receipts(root), md5=md5, work_dir=folder)
+        return inventory
+    source = open_location(found.dataset.source)
+    root = open_location(found.cluster.storage, root_url(found.dataset, found.cluster))
+    md5 = source.features.etag_is_md5 and root.features.etag_is_md5
+    return with_copies(inventory, mirrored(root), read_receipts(root), md5=md5, work_dir=folder)
 
 
 def _unfit(found: SourceState, root: Store, segment: str) -> Unfit:

@@ -8,7 +8,7 @@ from larder.errors import DamageError
 from larder.manifest.schemas import SHARDS
 from larder.pipeline.complete import check_complete
 from larder.pipeline.index import Index
-from larder.pipeline.job import Job, ManifestRef, opened_root
+from larder.pipeline.job import Job, ManifestRef, open_root
 from larder.pipeline.manifests import read_ref
 from larder.progress import Progress
 from larder.store.base import Store
@@ -51,10 +51,10 @@ def publish(
         DamageError: A document is damaged.
     """
     progress.start("publish")
-    with opened_root(job) as root:
-        segment = publish_segment(root, _segment(job, index, cache))
-        version = publish_version(root, _version(job, root, segment))
-        _point_at(root, job, version)
+    root = open_root(job)
+    segment = publish_segment(root, _segment(job, index, cache))
+    version = publish_version(root, _version(job, root, segment))
+    _point_at(root, job, version)
     progress.finish("publish")
     return version
 
@@ -68,12 +68,12 @@ def publish_existing(job: Job, *, progress: Progress) -> VersionDocument:
         DamageError: The version does not exist any more, or is incomplete or damaged.
     """
     progress.start("publish")
-    with opened_root(job) as root:
-        version = read_version(root, job.version)
-        if version is None:
-            raise DamageError("damage.manifest", "the version does not exist", where=root.url)
-        check_complete(root, version)
-        _point_at(root, job, version)
+    root = open_root(job)
+    version = read_version(root, job.version)
+    if version is None:
+        raise DamageError("damage.manifest", "the version does not exist", where=root.url)
+    check_complete(root, version)
+    _point_at(root, job, version)
     progress.finish("publish")
     return version
 

@@ -6,7 +6,7 @@ The next run reads the receipts, finds the finished shards and makes the others.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -19,7 +19,7 @@ from larder.limits import read_ahead_bytes
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.carry import shards_before
 from larder.pipeline.copied import batch_receipts
-from larder.pipeline.job import Job, ManifestRef, opened, opened_root, opened_source
+from larder.pipeline.job import Job, ManifestRef, open_location, open_root, open_source
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.receipts import ShardReceipts
@@ -64,7 +64,8 @@ def shard_batches(job: Job, progress: Progress) -> tuple[list[PackBatch], Totals
 
     See `larder.pipeline.standing.standing_shards`.
     """
-    with opened_root(job) as root, fetched(root, job.shard_plan) as path:
+    root = open_root(job)
+    with fetched(root, job.shard_plan) as path:
         names = {(plan.split, plan.name) for plan in planned_shards(path)}
         done = standing_shards(root, job.segment, names, progress)
         plans = planned_shards(path)
@@ -106,9 +107,9 @@ def shard_batch(
     allowed = max(1, limits.concurrency // concurrent_batches)
     name = f"{batch.first_row:012d}-{batch.rows}"
     failures: list[Failure] = []
+    root = open_root(job)
+    source = _reading(job, root, batch)
     with (
-        opened_root(job) as root,
-        _reading(job, root, batch) as source,
         open_reads(
             suited_concurrency(source, job.dataset.validation, allowed),
             read_ahead_bytes(
@@ -145,17 +146,14 @@ def shard_batch(
     return BatchReport(done=receipts.done, failures=shown, failed=len(failures))
 
 
-@contextmanager
-def _reading(job: Job, root: Store, batch: PackBatch) -> Iterator[Readable]:
+def _reading(job: Job, root: Store, batch: PackBatch) -> Readable:
     """The store that the samples are read from: the mirror if there is one, else the source."""
     if not job.dataset.mirror:
-        with opened_source(job) as source:
-            yield source
-        return
+        return open_source(job)
     rows = chain(_parts(job, root, batch), _copied(job, root, batch))
     copies = copies_by_key(rows)
-    with opened(job.cluster.storage, object_url(job.root, layout.mirror_prefix())) as store:
-        yield Mirror(store, copies)
+    store = open_location(job.cluster.storage, object_url(job.root, layout.mirror_prefix()))
+    return Mirror(store, copies)
 
 
 def _writer(root: Store, segment: str, split: str, name: str) -> Writer:

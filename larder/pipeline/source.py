@@ -13,7 +13,7 @@ from larder.config.location import check_overlap
 from larder.config.models import Cluster, Dataset
 from larder.errors import ConfigError, NotFoundError, ObjectError
 from larder.pipeline.complete import check_complete
-from larder.pipeline.job import opened, root_url
+from larder.pipeline.job import open_location, root_url
 from larder.pipeline.settings import Settings
 from larder.pipeline.unchanged import unchanged_version
 from larder.progress import Progress
@@ -90,31 +90,31 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
     dataset, cluster = settings.dataset, settings.cluster
     check_overlap(dataset.source, cluster.storage.url, storage_endpoint=cluster.storage.endpoint)
     inventory_us = time.time_ns() // 1000
-    with opened(dataset.source) as source:
-        inventory = take_inventory(
+    source = open_location(dataset.source)
+    inventory = take_inventory(
+        source,
+        dataset.source.include,
+        dataset.source.exclude,
+        folder / "inventory.parquet",
+        progress,
+    )
+    label_files = _read_label_files(dataset, source)
+    inputs = _inputs(dataset, label_files, inventory.digest)
+    root = open_location(cluster.storage, root_url(dataset, cluster))
+    published = find_prepared(root, inputs)
+    noted = published is not None
+    if published is None:
+        published = unchanged_version(
             source,
-            dataset.source.include,
-            dataset.source.exclude,
-            folder / "inventory.parquet",
-            progress,
+            root,
+            inventory,
+            partial(_inputs, dataset, label_files),
+            label_files={file.key for file in label_files.values()},
+            progress=progress,
+            work_dir=folder,
         )
-        label_files = _read_label_files(dataset, source)
-        inputs = _inputs(dataset, label_files, inventory.digest)
-        with opened(cluster.storage, root_url(dataset, cluster)) as root:
-            published = find_prepared(root, inputs)
-            noted = published is not None
-            if published is None:
-                published = unchanged_version(
-                    source,
-                    root,
-                    inventory,
-                    partial(_inputs, dataset, label_files),
-                    label_files={file.key for file in label_files.values()},
-                    progress=progress,
-                    work_dir=folder,
-                )
-            if published is not None:
-                check_complete(root, published)
+    if published is not None:
+        check_complete(root, published)
     return SourceState(
         settings=settings,
         inventory=inventory,
@@ -137,10 +137,10 @@ def note_inputs(found: SourceState, *, progress: Progress) -> None:
     """
     version = found.published
     assert version is not None, "these inputs led to no version"
-    with opened(found.cluster.storage, root_url(found.dataset, found.cluster)) as root:
-        if not found.noted:
-            remember_inputs(root, found.inputs, version.id)
-        move_tag(root, TAG, version.id, found.inventory_us)
+    root = open_location(found.cluster.storage, root_url(found.dataset, found.cluster))
+    if not found.noted:
+        remember_inputs(root, found.inputs, version.id)
+    move_tag(root, TAG, version.id, found.inventory_us)
 
 
 def _inputs(dataset: Dataset, label_files: Mapping[str, LabelFile], inventory_digest: str) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from larder.limits import MAX_KEY_BYTES
 
 __all__ = [
+    "LABEL_EXT",
     "SampleName",
     "bad_key_reason",
     "is_directory_marker",
@@ -21,6 +22,9 @@ __all__ = [
     "normalise_ext",
     "split_key",
 ]
+
+LABEL_EXT = "cls"
+"""Extension of the part that holds the label, as WebDataset's readers expect it."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _META = re.compile(r"__[^/]*__(?:/|$)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -14,7 +14,7 @@ from larder.errors import DamageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["IndexedPart", "IndexedSample", "SampleReader", "check_part", "read_index"]
+__all__ = ["IndexedPart", "IndexedSample", "SampleReader", "check_part", "part_place", "read_index"]
 
 
 class IndexedPart(NamedTuple):
@@ -52,10 +52,16 @@ class SampleReader(Protocol):
     def url(self) -> str:
         """The shard's URL, for errors."""
 
-    def read(self, sample: IndexedSample) -> Mapping[str, bytes]:
-        """Read the parts that ``sample`` lists, the label's part ``cls`` included.
+    def read(
+        self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
+    ) -> Mapping[str, bytes]:
+        """Read parts of a sample; the label is the part ``cls``.
 
         Samples have to be read in the order of the shard; any of them may be skipped.
+
+        Args:
+            sample: The sample.
+            parts: Which of ``sample.parts`` to read, in their order; all of them if None.
 
         Returns:
             The content of each part, by extension.
@@ -79,20 +85,27 @@ class SampleReader(Protocol):
         """Close the shard."""
 
 
-def check_part(part: IndexedPart, data: bytes, where: str) -> bytes:
+def check_part(part: IndexedPart, data: bytes, sample: IndexedSample, url: str) -> bytes:
     """Return the content of a part after comparing its checksum with that of the index.
 
     Args:
         part: Its entry in the index.
         data: The content that was read.
-        where: Shard and part, for the error.
+        sample: Its sample.
+        url: The URL of its shard.
 
     Raises:
         DamageError: ``damage.record``.
     """
     if google_crc32c.value(data) != part.crc32c:
+        where = part_place(url, sample, part.ext)
         raise DamageError("damage.record", "its CRC-32C differs from the index", where=where)
     return data
+
+
+def part_place(url: str, sample: IndexedSample, ext: str) -> str:
+    """Where a part is, for errors: the URL of the shard and the name of the part."""
+    return f"{url}: {sample.key}.{ext}"
 
 
 def read_index(batches: Iterable[pa.RecordBatch]) -> Iterator[IndexedSample]:

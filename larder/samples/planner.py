@@ -12,6 +12,7 @@ from larder.config.models import Dataset, HashSplits
 from larder.errors import ConfigError
 from larder.samples.columns import column_texts
 from larder.samples.grouped import Grouped
+from larder.samples.grouping import LABEL_EXT
 from larder.samples.labels import Labeller
 from larder.samples.parts import PARTS
 from larder.samples.seeded import seeded_hashes
@@ -19,7 +20,6 @@ from larder.samples.splits import GlobRule, HashRule
 
 __all__ = ["Planner"]
 
-_LABEL_EXT = "cls"
 """The extension of a label's part when it is written."""
 
 
@@ -77,12 +77,12 @@ class Planner:
 
 
 def _check_no_label_part(keys: pa.Array, parts: pa.Array) -> None:
-    found = pc.index(parts.flatten().field("ext"), _LABEL_EXT).as_py()
+    found = pc.index(parts.flatten().field("ext"), LABEL_EXT).as_py()
     if found >= 0:
         sample = int(pc.list_parent_indices(parts)[found].as_py())
         raise ConfigError(
             "config.label",
-            f"the sample already has a part {_LABEL_EXT}, which its label would become",
+            f"the sample already has a part {LABEL_EXT}, which its label would become",
             where=keys[sample].as_py(),
             hint="remove labels from the dataset, or exclude these parts with source.exclude",
         )

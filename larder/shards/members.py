@@ -9,8 +9,9 @@ from operator import attrgetter
 
 import google_crc32c
 
+from larder.samples.grouping import LABEL_EXT
 from larder.shards.fetch import Body, stream
-from larder.shards.model import LABEL_EXT, Sample, label_bytes
+from larder.shards.model import Sample, label_bytes
 from larder.store.base import Readable
 
 __all__ = ["Member", "StreamedMember", "members", "streamed_members"]

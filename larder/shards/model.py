@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from larder.errors import Failure
 
 __all__ = [
-    "LABEL_EXT",
     "NO_ROWS",
     "ROWS",
     "Part",
@@ -27,9 +26,6 @@ __all__ = [
     "label_bytes",
     "read_samples",
 ]
-
-LABEL_EXT = "cls"
-"""Extension of the part with the label, as WebDataset readers expect it."""
 
 ROWS = pa.schema([SAMPLES.field(name) for name in ("key", "offset", "length", "label", "parts")])
 """What a shard knows of `larder.manifest.schemas.SAMPLES`: a row per sample, in its order."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
 from larder.errors import DamageError, ObjectError
-from larder.samples.indexed import IndexedSample, check_part
+from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.store import object_url
 from larder.store.base import Readable, Reader
 
@@ -106,13 +106,15 @@ class PartReader(RangeReader):
     See `larder.samples.indexed.SampleReader`.
     """
 
-    def read(self, sample: IndexedSample) -> dict[str, bytes]:
-        """Read its parts, which have to be in the order of their offsets."""
+    def read(
+        self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
+    ) -> dict[str, bytes]:
+        """Read parts of a sample, which have to be in the order of their offsets."""
         found = {}
-        for part in sample.parts:
-            where = f"{self.url}: {sample.key}.{part.ext}"
+        for part in sample.parts if parts is None else parts:
             if part.offset is None:
-                message = "the index has no offset for it"
+                where, message = part_place(self.url, sample, part.ext), "the index has no offset"
                 raise DamageError("damage.manifest", message, where=where)
-            found[part.ext] = check_part(part, self.read_range(part.offset, part.length), where)
+            data = self.read_range(part.offset, part.length)
+            found[part.ext] = check_part(part, data, sample, self.url)
         return found

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.shards.model import LABEL_EXT, label_bytes
+from larder.samples.grouping import LABEL_EXT
+from larder.shards.model import label_bytes
 
 __all__ = ["Sizes", "content_sizes", "split_sizes", "sum_members"]
 

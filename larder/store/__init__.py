@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from larder.config.urls import check_endpoint, check_region, check_url, parse_url
+from larder.config.urls import StoreUrl, check_endpoint, check_region, check_url, parse_url
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
 from larder.store.keys import check_path_key, object_url
 from larder.store.retry import RetryPolicy, RetryStore
@@ -58,14 +58,14 @@ def open_store(
         check_endpoint(endpoint, where="endpoint")
     if region:
         check_region(region, where="region")
-    scheme, rest = parse_url(url)
+    parts = parse_url(url)
     store: Store
-    if scheme == "memory":
-        store = _open_memory(rest)
-    elif scheme == "s3":
-        store = _open_s3(rest, endpoint, region, profile)
+    if parts.scheme == "memory":
+        store = _open_memory(parts)
+    elif parts.scheme == "s3":
+        store = _open_s3(parts, endpoint, region, profile)
     else:
-        store = _open_local(rest if scheme else os.path.expanduser(rest))
+        store = _open_local(parts.rest if parts.scheme else os.path.expanduser(parts.rest))
     return RetryStore(store, retry) if retry else store
 
 
@@ -86,15 +86,13 @@ def _open_local(path: str) -> Store:
     return LocalStore(path)
 
 
-def _open_memory(rest: str) -> Store:
+def _open_memory(url: StoreUrl) -> Store:
     from larder.store.memory import MemoryStore
 
-    name, _, prefix = rest.partition("/")
-    return MemoryStore(name, prefix)
+    return MemoryStore(url.bucket, url.prefix)
 
 
-def _open_s3(rest: str, endpoint: str | None, region: str | None, profile: str | None) -> Store:
+def _open_s3(url: StoreUrl, endpoint: str | None, region: str | None, profile: str | None) -> Store:
     from larder.store.s3 import S3Store
 
-    bucket, _, prefix = rest.partition("/")
-    return S3Store(bucket, prefix, endpoint=endpoint, region=region, profile=profile)
+    return S3Store(url.bucket, url.prefix, endpoint=endpoint, region=region, profile=profile)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from itertools import chain, starmap
 from pathlib import Path
 
 import numpy as np
@@ -40,15 +41,8 @@ _Places = npt.NDArray[np.int64]
 
 _ROWS = pa.schema([*OBJECTS, pa.field("kind", pa.int32(), nullable=False)])
 
-# Sorted, so that neighbours can be matched: joining such long lists takes several times the memory.
-_STATEMENT = """
-    SELECT * FROM (
-        SELECT *, 0 AS kind FROM mirrored
-        UNION ALL SELECT *, 1 AS kind FROM objects
-        UNION ALL SELECT *, 2 AS kind FROM receipts
-    )
-    ORDER BY key, kind, checksum NULLS FIRST, etag, mirror_etag
-"""
+# Sorted as one stream, for neighbours to be matched: that takes no more memory for more rows.
+_STATEMENT = "SELECT * FROM rows ORDER BY key, kind, checksum NULLS FIRST, etag, mirror_etag"
 
 
 def with_copies(
@@ -78,18 +72,25 @@ def with_copies(
         StoreError: ``store.full``: no space is left in ``work_dir``.
     """
     inputs = {
-        "objects": Rows(OBJECTS, objects),
-        "mirrored": Rows(OBJECTS, object_batches(mirrored)),
-        "receipts": Rows(OBJECTS, receipts),
+        _MIRRORED: object_batches(mirrored),
+        _OBJECT: objects,
+        _RECEIPT: receipts,
     }
+    rows_in = Rows(_ROWS, chain.from_iterable(starmap(_of_kind, inputs.items())))
     held = _ROWS.empty_table()
-    with closing(query(_STATEMENT, inputs, _ROWS, work_dir=work_dir)) as batches:
+    with closing(query(_STATEMENT, {"rows": rows_in}, _ROWS, work_dir=work_dir)) as batches:
         for batch in batches:
             rows = pa.concat_tables([held, pa.Table.from_batches([batch])])
             last = pc.index(rows.column("key"), batch.column("key")[-1]).as_py()
             held = rows.slice(last)
             yield from _matched(rows.slice(0, last), md5=md5)
     yield from _matched(held, md5=md5)
+
+
+def _of_kind(kind: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        kinds = pa.array(np.full(batch.num_rows, kind, np.int32))
+        yield pa.record_batch([*batch.columns, kinds], schema=_ROWS)
 
 
 def _matched(rows: pa.Table, *, md5: bool) -> Iterator[pa.RecordBatch]:

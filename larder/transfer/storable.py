@@ -56,8 +56,8 @@ class Storage:
     def of(store: Store) -> Storage:
         """The limits of a store."""
         path = store.features.local_path
-        rest = parse_url(store.url).rest
-        prefix = rest if path else rest.partition("/")[2]
+        url = parse_url(store.url)
+        prefix = url.rest if path else url.prefix
         return Storage(store.url, len(prefix.encode(errors="surrogateescape")), path)
 
     def reason(self, key: str) -> str | None:

@@ -92,19 +92,18 @@ def test_a_deployment_keeps_the_limits_of_the_cluster_file_and_logs_its_stages(
     assert run["state_type"] == "COMPLETED", (run["state"]["message"], done.err)
     dataset = run["parameters"]["dataset"]
 
-    work = next(reporting.storage.glob(f"larder/{dataset}/segments/*/work"))
+    root = reporting.storage / "larder" / dataset
     batches = {
-        "mirror": len(list(work.glob("mirror/*/*.parquet"))),
-        "shards": len(list(work.glob("shards/*.json"))),
+        "mirror": len(list(root.glob("work/mirror/*/*.parquet"))),
+        "shards": len(list(root.glob("segments/*/work/shards/*.json"))),
     }
-    tasks = prefect_server.task_runs(run, sum(batches.values()) + 8)
+    tasks = prefect_server.task_runs(run, sum(batches.values()) + 7)
     for kind, count in batches.items():
-        of_kind = [task for task in tasks if re.match(rf"{kind} (objects?|from) ", task["name"])]
+        of_kind = [task for task in tasks if re.match(rf"{kind} (samples?|from) ", task["name"])]
         assert len(of_kind) == count > 2 * WORKERS
         assert most_at_once(of_kind) <= WORKERS
 
-    root = open_store(str(reporting.storage / "larder" / dataset))
-    (version,) = check_all(root)
+    (version,) = check_all(open_store(str(root)))
     config = reporting.folder / f"out/local/{dataset}/experiment.yaml"
     assert config.is_file()
     lines = prefect_server.logs(run, f"{dataset} built: version {version}")

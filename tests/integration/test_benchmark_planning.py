@@ -21,7 +21,7 @@ def test_a_small_run_prints_one_document(tmp_path: Path) -> None:
     assert found["benchmark"] == "planning"
     assert {name: list(case["peers"]) for name, case in found["cases"].items()} == {
         "sort 20,000 rows": ["pyarrow in memory"],
-        "join 20,000 rows": ["pyarrow in memory"],
+        "match 20,000 rows": ["pyarrow in memory"],
         "plan 4,000 objects, in key order": [],
         "plan 4,000 objects, shuffled": [],
         "plan 4,000 objects, shuffled, mirrored": [],

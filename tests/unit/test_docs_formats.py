@@ -11,7 +11,7 @@ import pytest
 
 from larder.cache.record import Codec
 from larder.cache.schema import Field, Schema
-from larder.manifest.schemas import OBJECTS, RECORDS, SAMPLES, SHARDS
+from larder.manifest.schemas import OBJECTS, SAMPLES, SHARDS
 from larder.samples.images import EXTENSIONS
 from larder.versions.documents import SegmentDocument, VersionDocument
 
@@ -44,7 +44,6 @@ def test_the_schema_of_the_example_is_canonical() -> None:
         ("objects", OBJECTS),
         ("samples", SAMPLES),
         ("shards", SHARDS),
-        ("records", RECORDS),
     ],
 )
 def test_columns_are_those_of_the_manifests(name: str, schema: pa.Schema) -> None:

@@ -195,3 +195,5 @@ def test_what_messages_repeat() -> None:
 def test_a_url_is_parsed(url: str, scheme: str, rest: str, is_directory: bool) -> None:
     assert parse_url(url) == (scheme, rest)
     assert parse_url(url).is_directory == is_directory
+    assert (parse_url("s3://b/p/q/").bucket, parse_url("s3://b/p/q/").prefix) == ("b", "p/q/")
+    assert (parse_url("s3://b").bucket, parse_url("s3://b").prefix) == ("b", "")

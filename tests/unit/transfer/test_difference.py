@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -131,3 +133,36 @@ def test_the_join_finds_what_look_ups_find(
         by_md5 = there is not None and etag == there[1] == MD5
         same = there is not None and there[0] == size_bytes and (vouched or by_md5)
         assert found[key] == (there[1] if there and same else None, None)
+
+
+def test_any_number_of_objects_fits_into_the_memory_of_a_sort(tmp_path: Path) -> None:
+    count, rows = 250_000, 50_000
+
+    def batches(**columns: str) -> Iterator[pa.RecordBatch]:
+        """Rows of keys and etags that do not compress."""
+        for first in range(0, count, rows):
+            numbers = np.arange(first, first + rows)
+            texts = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 60, "0")
+            digests = np.random.default_rng(first).bytes(16 * rows).hex()
+            etags = [digests[at : at + 32] for at in range(0, len(digests), 32)]
+            known = {
+                "key": texts,
+                "size_bytes": pa.array(numbers),
+                "etag": pa.array(etags),
+                "modified": pa.array(numbers, OBJECTS.field("modified").type),
+            }
+            known |= {name: known[of] for name, of in columns.items()}
+            nothing = pa.nulls(rows, pa.string())
+            yield pa.record_batch(
+                [known.get(name, nothing) for name in OBJECTS.names], schema=OBJECTS
+            )
+
+    listed = (
+        ObjectInfo(*row)
+        for batch in batches()
+        for row in zip(*(batch.column(at).to_pylist() for at in range(3)), [0] * rows, strict=True)
+    )
+    receipts = batches(mirror_etag="etag", checksum="etag")
+    found = with_copies(batches(), listed, receipts, md5=False, work_dir=tmp_path)
+    seen = [(len(batch), batch.column("mirror_etag").null_count) for batch in found]
+    assert [sum(column) for column in zip(*seen, strict=True)] == [count, 0]
