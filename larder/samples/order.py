@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,9 @@ from larder.config.models import Dataset
 from larder.errors import Failure
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
-from larder.manifest.query import Rows, query
+from larder.manifest.query import Rows
 from larder.manifest.schemas import SAMPLE_ORDER
+from larder.manifest.sort import sort
 from larder.samples.contents import Contents, ContentsTally
 from larder.samples.grouped import Grouped, group_parts, without_duplicates
 from larder.samples.images import is_image
@@ -25,8 +26,8 @@ from larder.samples.planner import Planner
 
 __all__ = ["SampleOrder", "SplitCount", "order_samples"]
 
-_BY_SAMPLE = "SELECT * FROM parts ORDER BY sample, ext, key"
-_IN_ORDER = 'SELECT * FROM parts ORDER BY split, "order", sample, ext, key'
+_BY_SAMPLE = ("sample", "ext", "key")
+_IN_ORDER = ("split", "order", *_BY_SAMPLE)
 
 _PART_FIELDS = list(SAMPLE_ORDER.field("parts").type.value_type)
 _IDENTITY = [field for field in _PART_FIELDS if not field.nullable]
@@ -95,7 +96,7 @@ def order_samples(
     the dataset, not on the batches or on the available memory.
 
     Bad keys are left out and reported, whatever ``on_bad_key`` says: the caller decides whether
-    they stop the run. Memory is that of two concurrent calls of `larder.manifest.query.query`, plus
+    they stop the run. Memory is that of two concurrent calls of `larder.manifest.sort.sort`, plus
     the classes, the label files and the parts of a single sample.
 
     Args:
@@ -119,10 +120,9 @@ def order_samples(
     intake = Intake(planner.glob_rule, _label_keys(dataset), bad_keys)
 
     def in_order(
-        statement: str, parts: Iterable[pa.RecordBatch]
+        by: Sequence[str], parts: Iterable[pa.RecordBatch]
     ) -> closing[Generator[pa.RecordBatch]]:
-        rows = {"parts": Rows(PARTS, parts)}
-        return closing(query(statement, rows, PARTS, work_dir=work_dir))
+        return closing(sort(Rows(PARTS, parts), by, work_dir=work_dir))
 
     def planned() -> Iterator[pa.RecordBatch]:
         with in_order(_BY_SAMPLE, intake.parts(objects)) as parts:

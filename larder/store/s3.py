@@ -32,7 +32,6 @@ from larder.store.s3_errors import REGION_UNTOLD, Answer, Call, s3_error
 from larder.store.s3_list import S3Listing
 from larder.store.s3_obstore import NoRangesError, ObstoreObjects
 from larder.store.s3_read import S3Body, S3Reader, Span
-from larder.store.s3_settings import has_boto3
 from larder.store.s3_write import S3Writer
 
 __all__ = ["S3Store"]
@@ -107,11 +106,10 @@ class S3Store(Store):
     def head(self, key: str) -> ObjectInfo:
         """See `larder.store.base.Readable.head`. If the bucket is missing, so is the object.
 
-        The storage class is set if boto3 is installed: obstore does not return it.
+        obstore, which is several times as fast as boto3 here, tells neither the storage class nor
+        the media type and user metadata: listings have the one, and `open` the others.
         """
         objects, full, call = self._find(key)
-        if has_boto3():
-            objects = self._odd
         try:
             with self._told_region():
                 return objects.head(full, call)

@@ -25,8 +25,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.manifest.query import Rows, query
+from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
+from larder.manifest.sort import sort
 from larder.store.base import ObjectInfo
 from larder.transfer.inventory import object_batches
 
@@ -42,7 +43,7 @@ _Places = npt.NDArray[np.int64]
 _ROWS = pa.schema([*OBJECTS, pa.field("kind", pa.int32(), nullable=False)])
 
 # Sorted as one stream, for neighbours to be matched: that takes no more memory for more rows.
-_STATEMENT = "SELECT * FROM rows ORDER BY key, kind, checksum NULLS FIRST, etag, mirror_etag"
+_TIES = "checksum NULLS FIRST, etag, mirror_etag"
 
 
 def with_copies(
@@ -55,7 +56,7 @@ def with_copies(
 ) -> Iterator[pa.RecordBatch]:
     """Find the objects that are the same as their copies, according to the table above.
 
-    Memory: that of `larder.manifest.query.query`.
+    Memory: that of `larder.manifest.sort.sort`.
 
     Args:
         objects: Rows of schema OBJECTS: the inventory.
@@ -78,7 +79,7 @@ def with_copies(
     }
     rows_in = Rows(_ROWS, chain.from_iterable(starmap(_of_kind, inputs.items())))
     held = _ROWS.empty_table()
-    with closing(query(_STATEMENT, {"rows": rows_in}, _ROWS, work_dir=work_dir)) as batches:
+    with closing(sort(rows_in, ("key", "kind"), ties=_TIES, work_dir=work_dir)) as batches:
         for batch in batches:
             rows = pa.concat_tables([held, pa.Table.from_batches([batch])])
             last = pc.index(rows.column("key"), batch.column("key")[-1]).as_py()

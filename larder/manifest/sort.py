@@ -1,0 +1,98 @@
+"""Sorts a stream of rows. What comes in order, as a listing does, is passed through a file instead.
+
+Sorting a million rows takes DuckDB two seconds of CPU, and comparing neighbours takes a tenth of
+that. So rows are written to a file for as long as they come in order, and sorted from the first row
+that does not.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.disk import disk_errors
+from larder.manifest.files import BATCH_ROWS
+from larder.manifest.query import Rows, query
+
+__all__ = ["sort"]
+
+
+def sort(
+    rows: Rows, by: Sequence[str], *, ties: str = "", work_dir: Path
+) -> Generator[pa.RecordBatch]:
+    """Sort rows, within the memory of one call of `larder.manifest.query.query`.
+
+    Args:
+        rows: The rows; read to the end before the first one is returned.
+        by: Columns without nulls: numbers by value, strings by their UTF-8 bytes.
+        ties: Further terms of an SQL ``ORDER BY``, unless no two rows have the same ``by``.
+        work_dir: Directory for temporary files; nothing remains in it.
+
+    Yields:
+        Batches of the sorted rows, of `larder.manifest.files.BATCH_ROWS` rows at most.
+
+    Raises:
+        StoreError: ``store.full``: no space is left in ``work_dir``.
+        ConfigError: ``config.path``: ``work_dir`` cannot be written.
+        LarderError: Any error of reading the rows.
+    """
+    with disk_errors(work_dir):
+        work_dir.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(dir=work_dir, prefix="sort-")
+    with folder as name:
+        path = Path(name) / "rows.arrow"
+        batches = iter(rows.batches)
+        following = _spool(batches, rows.schema, by, path)
+        if following is None:
+            yield from _read(path)
+            return
+        terms = ", ".join([*(f'"{column}"' for column in by), *filter(None, [ties])])
+        unsorted = Rows(rows.schema, chain(_read(path), [following], batches))
+        statement = f"SELECT * FROM rows ORDER BY {terms}"  # noqa: S608 - names of columns
+        with closing(query(statement, {"rows": unsorted}, rows.schema, work_dir=work_dir)) as found:
+            yield from found
+
+
+def _spool(
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, by: Sequence[str], path: Path
+) -> pa.RecordBatch | None:
+    """Write batches to a file while they are in order; the first one that is not, if any."""
+    last: list[pa.RecordBatch] = []
+    with (
+        disk_errors(path),
+        pa.OSFile(str(path), "wb") as file,
+        pa.ipc.new_file(file, schema) as writer,
+    ):
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            keys = batch.select(list(by))
+            if not _ascending(pa.concat_batches([*last, keys])):
+                return batch
+            last = [keys.slice(batch.num_rows - 1)]
+            writer.write_batch(batch)
+    return None
+
+
+def _ascending(keys: pa.RecordBatch) -> bool:
+    """Whether every row is above the one before it, compared column by column."""
+    above, equal = (pa.repeat(value, keys.num_rows - 1) for value in (False, True))
+    for column in keys.columns:
+        before, after = column[:-1], column[1:]
+        above = pc.or_(above, pc.and_(equal, pc.less(before, after)))
+        equal = pc.and_(equal, pc.equal(before, after))
+    return bool(pc.all(above, min_count=0).as_py())
+
+
+def _read(path: Path) -> Iterator[pa.RecordBatch]:
+    with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
+        for index in range(reader.num_record_batches):
+            batch = reader.get_batch(index)
+            for start in range(0, batch.num_rows, BATCH_ROWS):
+                yield batch.slice(start, BATCH_ROWS)

@@ -1,0 +1,106 @@
+"""Rows in order pass; others are sorted, wherever the disorder begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from larder.errors import FatalError, StoreError
+from larder.manifest import sort as module
+from larder.manifest.files import BATCH_ROWS
+from larder.manifest.query import Rows
+from larder.manifest.sort import sort
+
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("kind", pa.int32(), nullable=False),
+        pa.field("value", pa.uint64()),
+    ]
+)
+ROWS = st.lists(
+    st.tuples(st.text(st.characters(exclude_categories=["Cs"]), max_size=3), st.integers(-2, 2)),
+    unique=True,
+    max_size=30,
+)
+
+
+def batches(rows: list[tuple[str, int]], cut: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(rows), cut):
+        part = rows[start : start + cut]
+        keys, kinds = zip(*part, strict=True)
+        values = range(start, start + len(part))
+        columns = [pa.array(each, f.type) for each, f in zip((keys, kinds, values), SCHEMA)]  # noqa: B905
+        yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def run(rows: list[tuple[str, int]], folder: Path, cut: int = 7, **options: Any) -> list[Any]:
+    found = list(
+        sort(Rows(SCHEMA, batches(rows, cut)), ("key", "kind"), work_dir=folder, **options)
+    )
+    assert not list(folder.iterdir()), "nothing remains"
+    assert all(batch.schema == SCHEMA and batch.num_rows <= BATCH_ROWS for batch in found)
+    return [tuple(row.values()) for batch in found for row in batch.to_pylist()]
+
+
+def expected(rows: list[tuple[str, int]]) -> list[Any]:
+    numbered = ((key, kind, value) for value, (key, kind) in enumerate(rows))
+    return sorted(numbered, key=lambda row: (row[0].encode(), row[1]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS, st.integers(1, 9), st.booleans())
+def test_rows_come_out_sorted_by_bytes(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, int]], cut: int, ordered: bool
+) -> None:
+    if ordered:
+        rows = sorted(rows, key=lambda row: (row[0].encode(), row[1]))
+    assert run(rows, tmp_path_factory.mktemp("s"), cut) == expected(rows)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 40_000])
+def test_rows_in_order_are_not_sorted(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("there is nothing to sort")
+
+    monkeypatch.setattr(module, "query", refuse)
+    rows = [(f"{n:06d}", 0) for n in range(count)]
+    assert run(rows, tmp_path, cut=max(1, count)) == expected(rows)
+
+
+@pytest.mark.parametrize("at", [0, 6, 7, 13, 20])
+def test_one_row_out_of_order_is_found_anywhere(at: int, tmp_path: Path) -> None:
+    rows = [(f"{n:06d}", 0) for n in range(21)]
+    rows.insert(at, rows.pop(at - 10))
+    assert run(rows, tmp_path) == expected(rows)
+
+
+def test_ties_are_broken_by_further_terms(tmp_path: Path) -> None:
+    assert run([("a", 0)] * 3, tmp_path, ties="value DESC") == [("a", 0, n) for n in (2, 1, 0)]
+
+
+def test_an_error_of_the_rows_is_passed_on(tmp_path: Path) -> None:
+    def broken(rows: list[tuple[str, int]]) -> Iterator[pa.RecordBatch]:
+        yield from batches(rows, 2)
+        raise FatalError("run.internal", "the rows end here")
+
+    for rows in ([("a", 0), ("b", 0)], [("b", 0), ("a", 0)]):
+        with pytest.raises(FatalError, match="the rows end here"):
+            list(sort(Rows(SCHEMA, broken(rows)), ("key", "kind"), work_dir=tmp_path))
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = pa.OSFile
+    monkeypatch.setattr(pa, "OSFile", lambda _path, mode="rb": opened("/dev/full", mode))
+    with pytest.raises(StoreError) as caught:
+        run([("a", 0), ("b", 0)], tmp_path)
+    assert caught.value.code == "store.full"
