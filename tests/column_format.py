@@ -21,11 +21,12 @@ import google_crc32c
 import pyarrow as pa
 
 from larder.errors import DamageError, Failure, ObjectError
+from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.shards.fetch import Body, stream
 from larder.shards.formats import FORMATS
 from larder.shards.members import members
-from larder.shards.model import LABEL_EXT, Sample, label_bytes
+from larder.shards.model import Sample, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.rows import IndexRows
 from larder.shards.sizes import Sizes, content_sizes

@@ -68,7 +68,6 @@ class Features:
     """What a store supports, where stores differ.
 
     Attributes:
-        create_if_absent: ``put(if_absent=True)`` is atomic.
         replace_if_match: ``put(if_match=...)`` is atomic.
         etag_is_md5: An etag of 32 hex digits is the MD5 of the content, unless KMS or similar
             encryption is used.
@@ -77,7 +76,6 @@ class Features:
             nothing.
     """
 
-    create_if_absent: bool
     replace_if_match: bool
     etag_is_md5: bool
     local_path: bool = False

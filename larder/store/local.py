@@ -32,9 +32,7 @@ from larder.store.local_write import LocalWriter
 
 __all__ = ["LocalReader", "LocalStore"]
 
-_FEATURES = Features(
-    create_if_absent=True, replace_if_match=True, etag_is_md5=False, local_path=True
-)
+_FEATURES = Features(replace_if_match=True, etag_is_md5=False, local_path=True)
 _PAGE_KEYS = 1000
 _SHOWN_CHARACTERS = 100
 _CHUNK_BYTES = 1 << 20

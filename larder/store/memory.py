@@ -78,7 +78,6 @@ class MemoryStore(Store):
     def features(self) -> Features:
         """All features, except paths."""
         return Features(
-            create_if_absent=True,
             replace_if_match=True,
             etag_is_md5=True,
             etag_trust=self._bucket.etag_trust,

@@ -73,7 +73,6 @@ class S3Store(Store):
         self._plain = ObstoreObjects(self._access)
         self._odd = BotoObjects(self._access)
         self._features = Features(
-            create_if_absent=True,
             replace_if_match=True,
             etag_is_md5=True,
             etag_trust=etag_trust("s3", bucket, endpoint, profile),

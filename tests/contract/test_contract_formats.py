@@ -96,7 +96,7 @@ def read(store: Store, format_: ShardFormat, samples: list[IndexedSample]) -> li
 
 
 def indexed(result: ShardResult) -> list[IndexedSample]:
-    return list(read_index([sample_rows(result, "s", 0)]))
+    return list(read_index([sample_rows(result, "s")]))
 
 
 def test_samples_are_read_back_by_the_index(store: Store, format_: ShardFormat) -> None:

@@ -14,8 +14,8 @@ from pipeline_lab import Lab, directory_lab, images, listing, opened, png, write
 import larder
 from larder.pipeline.results import RunError
 from larder.store.base import Store
-from larder.store.recording import RecordingStore
 from larder.testing.checker import Published, check_all
+from larder.testing.recording import RecordingStore
 from larder.testing.runs import TEMPLATE, between
 
 

@@ -16,7 +16,7 @@ from larder.errors import ObjectError
 from larder.pipeline import due
 from larder.shards import fetch
 from larder.store.base import Store
-from larder.store.recording import RecordingStore
+from larder.testing.recording import RecordingStore
 from larder.testing.runs import between
 from larder.testing.servers import S3Server
 from larder.testing.stops import Stop, Stopped, StoppingStore

@@ -13,7 +13,7 @@ from pipeline_lab import Lab, directory_lab, images, listing, write
 from larder.errors import DamageError
 from larder.pipeline.inline import prepare
 from larder.store.base import Store
-from larder.store.recording import RecordingStore
+from larder.testing.recording import RecordingStore
 from larder.testing.runs import between
 
 FIELDS: dict[str, Any] = {"splits": {"train": ["a/**", "b/**"], "validation": "c/**"}}

@@ -10,9 +10,9 @@ from pipeline_lab import Lab, directory_lab, images, opened, write
 
 from larder.store.base import Store
 from larder.store.memory import forget
-from larder.store.recording import RecordingStore
 from larder.testing.checker import check_all
 from larder.testing.encrypted import EncryptedStore
+from larder.testing.recording import RecordingStore
 from larder.testing.runs import between
 
 FIELDS: dict[str, Any] = {

@@ -18,8 +18,8 @@ from larder.pipeline.copies import CopyReceipts
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store
 from larder.store.base import Store
-from larder.store.recording import RecordingStore
 from larder.testing.faults import FaultyStore, unavailable
+from larder.testing.recording import RecordingStore
 from larder.testing.runs import between
 from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.transfer.mirror import copy_batch

@@ -22,8 +22,8 @@ from larder.pipeline.shard import shard_batch, shard_batches
 from larder.pipeline.source import inspect_source
 from larder.progress import NullProgress
 from larder.store.base import Store
-from larder.store.recording import RecordingStore
 from larder.testing.faults import FaultyStore, unavailable
+from larder.testing.recording import RecordingStore
 from larder.testing.runs import between
 from larder.versions import layout
 

@@ -16,8 +16,8 @@ from pipeline_lab import DOCUMENT, Lab, directory_lab, images, opened, png, writ
 
 from larder.pipeline.results import RunError
 from larder.store.memory import forget
-from larder.store.recording import RecordingStore, RecordingWriter
 from larder.testing.checker import Published, check_all
+from larder.testing.recording import RecordingStore, RecordingWriter
 from larder.testing.runs import between
 from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.versions.publish import read_tag

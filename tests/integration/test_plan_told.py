@@ -28,7 +28,7 @@ def messages(document: dict[str, Any], code: str) -> list[str]:
     return [each["message"] for each in document["warnings"] if each["code"] == code]
 
 
-def test_a_run_has_the_warnings_of_its_plan(tmp_path: Path) -> None:
+def test_a_run_reports_what_its_plan_warns_of(tmp_path: Path) -> None:
     splits = {"train": "**", "validation": "nothing/**"}
     lab = directory_lab(tmp_path, images() | DOTS, splits=splits)
     planned = lab.plan()["warnings"]

@@ -22,8 +22,8 @@ from larder.pipeline.inline import prepare
 from larder.pipeline.planned import plan_lines
 from larder.progress import NullProgress
 from larder.store.base import Store
-from larder.store.recording import RecordingStore
 from larder.testing.checker import Published, check_all
+from larder.testing.recording import RecordingStore
 from larder.testing.runs import between, forget_manifests
 from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.units import format_bytes

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import yaml as pyyaml
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -15,7 +15,7 @@ from larder.config.interpolate import expand, interpolate
 from larder.config.load import load_dataset
 from larder.config.models import Cluster, Dataset
 from larder.config.settings import apply, parse_settings
-from larder.config.yaml import parse
+from larder.config.yaml import parse, scalar
 from larder.errors import CODES, ConfigError, ProblemsError
 from larder.pipeline.settings import load_settings
 
@@ -70,9 +70,24 @@ def test_json_and_dumped_yaml_read_back(tree: Any) -> None:
     assert parse(json.dumps(tree), "x").value == tree
 
 
+@example({"a": ["0E0"]})
 @given(st.dictionaries(KEYS, TREES, max_size=3))
 def test_what_pyyaml_dumps_reads_back(tree: dict[str, Any]) -> None:
+    assume(not any(map(_number_in_yaml_1_2_only, _strings(tree))))
     assert parse(pyyaml.safe_dump(tree, allow_unicode=True, width=1000), "x").value == tree
+
+
+def _number_in_yaml_1_2_only(text: str) -> bool:
+    """PyYAML, which writes YAML 1.1, leaves ``0E0`` without quotes."""
+    return not isinstance(scalar(text), str) and pyyaml.safe_dump(text)[0] not in "'\""
+
+
+def _strings(tree: Any) -> Iterator[str]:
+    if isinstance(tree, str):
+        yield tree
+    elif isinstance(tree, dict | list):
+        for value in tree.values() if isinstance(tree, dict) else tree:
+            yield from _strings(value)
 
 
 @given(st.dictionaries(KEYS, TREES, max_size=3), st.lists(KEYS, min_size=1, max_size=3), TREES)

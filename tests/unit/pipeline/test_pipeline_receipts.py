@@ -20,7 +20,7 @@ from larder.progress import NullProgress
 from larder.shards.model import NO_ROWS, ShardFile, ShardResult
 from larder.store import open_store
 from larder.store.base import Reader, Store
-from larder.store.recording import RecordingStore
+from larder.testing.recording import RecordingStore
 from larder.transfer.copy import Copy
 from larder.versions import layout
 

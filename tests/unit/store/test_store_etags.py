@@ -13,10 +13,10 @@ from larder.store import open_store
 from larder.store.base import Store
 from larder.store.etag_trust import etag_trust
 from larder.store.etags import ContentCheck
-from larder.store.recording import RecordingStore
 from larder.store.s3 import S3Store
 from larder.testing.encrypted import EncryptedStore
 from larder.testing.faults import FaultyStore, FlipBit
+from larder.testing.recording import RecordingStore
 
 
 def filled(count: int) -> Store:

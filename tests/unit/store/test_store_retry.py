@@ -8,7 +8,6 @@ import pytest
 from larder.errors import NotFoundError, PreconditionError, RetryableError, StoreError
 from larder.store import RetryPolicy, RetryStore
 from larder.store.memory import MemoryStore
-from larder.store.recording import RecordingStore
 from larder.testing.faults import (
     BreakStream,
     ChangeObject,
@@ -17,6 +16,7 @@ from larder.testing.faults import (
     denied,
     unavailable,
 )
+from larder.testing.recording import RecordingStore
 
 
 @dataclass

@@ -15,8 +15,8 @@ from larder.limits import ByteBudget
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store
 from larder.store.base import Buffer, ObjectInfo, Reader, Store
-from larder.store.recording import RecordingStore
 from larder.testing.faults import FaultyStore, FlipBit
+from larder.testing.recording import RecordingStore
 from larder.transfer.copy import WHOLE_BYTES, Copy, copy_object, format_crc32c
 from larder.transfer.mirror import copy_batch
 
