@@ -97,7 +97,7 @@ def query(
 
 
 def _connect(folder: Path, memory_bytes: int) -> duckdb.DuckDBPyConnection:
-    import duckdb  # when it is used: a run that finds its version prepared does without
+    import duckdb  # only when needed: a run that reuses a version does not use it
 
     # One thread: the inputs are read in the caller's thread, and more gain almost nothing.
     connection = duckdb.connect(

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 LABEL_EXT = "cls"
-"""Extension of the part that holds the label, as WebDataset's readers expect it."""
+"""Extension of the part with the label, as WebDataset readers expect it."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _META = re.compile(r"__[^/]*__(?:/|$)")

@@ -42,7 +42,7 @@ _Places = npt.NDArray[np.int64]
 
 _ROWS = pa.schema([*OBJECTS, pa.field("kind", pa.int32(), nullable=False)])
 
-# Sorted as one stream, for neighbours to be matched: that takes no more memory for more rows.
+# Sorted as one stream, so that neighbours can be matched, with memory independent of the rows.
 _TIES = "checksum NULLS FIRST, etag, mirror_etag"
 
 
