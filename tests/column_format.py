@@ -147,5 +147,5 @@ class ColumnsReader:
 @contextmanager
 def registered() -> Iterator[None]:
     """Within, it is one of the formats."""
-    with mock.patch.dict(FORMATS, {NAME: Columns()}):
+    with mock.patch.dict(FORMATS, {NAME: Columns}):
         yield

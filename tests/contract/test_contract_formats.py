@@ -13,7 +13,7 @@ from larder.errors import DamageError
 from larder.readers.braces import expand
 from larder.samples.indexed import IndexedSample, read_index
 from larder.shards.build import build_shard
-from larder.shards.formats import FORMATS
+from larder.shards.formats import FORMATS, shard_format
 from larder.shards.formats.base import ShardFormat
 from larder.shards.index import sample_rows
 from larder.shards.model import ROWS, ShardPlan, ShardResult, read_samples
@@ -38,7 +38,9 @@ CONTENTS = [
 ]
 
 
-@pytest.fixture(params=[*FORMATS.values(), Columns()], ids=lambda each: type(each).__name__)
+@pytest.fixture(
+    params=[*map(shard_format, FORMATS), Columns()], ids=lambda each: type(each).__name__
+)
 def format_(request: pytest.FixtureRequest) -> Any:
     return request.param
 

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.shards import tar
-from larder.shards.formats import FORMATS
+from larder.shards.formats import shard_format
 from larder.shards.model import Sample, ShardPlan, label_bytes, read_samples
 from larder.shards.packing import batch_shards, brace_pattern, plan_shards
 from larder.shards.sizes import content_sizes, split_sizes
 from larder.shards.totals import RunningTotals, target_for
 
-WEBDATASET = FORMATS["webdataset"]
+WEBDATASET = shard_format("webdataset")
 
 sizes = st.lists(st.integers(512, 5000), max_size=40)
 split_names = st.sampled_from(["train", "validation", "test"])

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from larder.errors import ConfigError
-from larder.shards.formats.base import ShardFormat
-from larder.shards.formats.webdataset import WebDataset
+
+if TYPE_CHECKING:
+    from larder.shards.formats.base import ShardFormat
 
 __all__ = ["FORMATS", "shard_format"]
 
-FORMATS: dict[str, ShardFormat] = {
-    "webdataset": WebDataset(),
+
+def _imported(module: str, name: str) -> Callable[[], ShardFormat]:
+    """A format that is imported when it is used: pyarrow alone takes a fifth of a second."""
+    return lambda: getattr(import_module(f"{__name__}.{module}"), name)()
+
+
+FORMATS: dict[str, Callable[[], ShardFormat]] = {
+    "webdataset": _imported("webdataset", "WebDataset"),
 }
-"""Every format under its name in ``shards.format``. They implement the protocol `ShardFormat`."""
+"""Every format under its name in ``shards.format``: classes with the protocol `ShardFormat`."""
 
 
 def shard_format(name: str) -> ShardFormat:
@@ -27,4 +38,4 @@ def shard_format(name: str) -> ShardFormat:
             where="shards.format",
             hint=f"the formats are {', '.join(FORMATS)}",
         )
-    return FORMATS[name]
+    return FORMATS[name]()

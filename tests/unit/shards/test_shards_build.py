@@ -18,7 +18,7 @@ from PIL import Image
 from larder.errors import RetryableError
 from larder.limits import ByteBudget
 from larder.shards.build import STAGE, build_shard
-from larder.shards.formats import FORMATS
+from larder.shards.formats import shard_format
 from larder.shards.model import Part, Sample, ShardPlan, ShardResult, read_samples
 from larder.shards.packing import plan_shards
 from larder.shards.readahead import Reads, open_reads
@@ -27,7 +27,7 @@ from larder.store import Store, open_store
 from larder.store.memory import forget
 from larder.testing.sample_orders import Content, order_samples
 
-WEBDATASET = FORMATS["webdataset"]
+WEBDATASET = shard_format("webdataset")
 
 
 def jpeg(shade: int, side: int = 32) -> bytes:

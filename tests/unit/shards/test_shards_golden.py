@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from larder.shards.build import build_shard
-from larder.shards.formats import FORMATS
+from larder.shards.formats import FORMATS, shard_format
 from larder.shards.model import read_samples
 from larder.shards.packing import plan_shards
 from larder.shards.readahead import open_reads
@@ -46,7 +46,7 @@ def store() -> Iterator[Store]:
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("memory_bytes", [4_000, 1 << 24])  # streamed, and read ahead
 def test_the_bytes_of_every_format(store: Store, name: str, memory_bytes: int) -> None:
-    batch, format_ = order_samples(store, SAMPLES), FORMATS[name]
+    batch, format_ = order_samples(store, SAMPLES), shard_format(name)
     found = {}
     samples = read_samples([batch])
     for plan in plan_shards(split_sizes([batch], format_.sample_sizes), 9_000, "d", format_):

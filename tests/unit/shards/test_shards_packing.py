@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 from column_format import Columns
 
-from larder.shards.formats import FORMATS
+from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
 from larder.shards.packing import batch_shards, brace_pattern, plan_shards
 
-WEBDATASET = FORMATS["webdataset"]
+WEBDATASET = shard_format("webdataset")
 
 
 def test_shards_are_named_and_counted_by_split_and_rows_over_all() -> None:
