@@ -52,7 +52,7 @@ from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
 from larder.shards import tar
 from larder.shards.build import build_shard
-from larder.shards.formats import FORMATS
+from larder.shards.formats import shard_format as format_of
 from larder.shards.index import numbered, sample_rows
 from larder.shards.model import read_samples
 from larder.shards.output import HashedOutput
@@ -167,7 +167,7 @@ class Setting:
 def pack_ours(setting: Setting) -> None:
     """Larder's way, with the limits of a local source."""
     source, target = open_store(str(setting.files)), open_store(str(setting.out))
-    shard_format = FORMATS["webdataset"]
+    shard_format = format_of("webdataset")
     plans = list(
         plan_shards(
             split_sizes(setting.batches(), shard_format.sample_sizes),
