@@ -5,11 +5,12 @@ The next run reads the receipts, finds the finished shards and makes the others.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,7 +37,7 @@ from larder.store.base import Readable, Store, Writer
 from larder.transfer.mirrored import Mirror, copies_by_key
 from larder.versions import layout
 
-__all__ = ["BATCH_ROWS", "PackBatch", "shard_batch", "shard_batches"]
+__all__ = ["BATCH_ROWS", "PackBatch", "shard_batch", "shard_batches", "with_receipts"]
 
 BATCH_ROWS = 100_000
 """Maximum number of samples in a batch: a task holds about 1,200 bytes for each."""
@@ -73,13 +74,26 @@ def shard_batches(job: Job, progress: Progress) -> tuple[list[PackBatch], Totals
         receipts = batch_receipts(root, job.sample_order) if job.dataset.mirror else []
     standing = sum((Totals(1, size_bytes) for size_bytes in done.values() if size_bytes), Totals())
     batches = batch_shards(missing, job.cluster.runner.batch_bytes, batch_rows=BATCH_ROWS)
-    return [_with_copies(batch, receipts) for batch in batches], standing
+    return list(with_receipts(batches, receipts)), standing
 
 
-def _with_copies(batch: ShardBatch, receipts: Sequence[tuple[range, ManifestRef]]) -> PackBatch:
-    first, end = batch.first_row, batch.first_row + batch.rows
-    copies = (ref for rows, ref in receipts if rows.start < end and first < rows.stop)
-    return PackBatch(batch.index, batch.shards, tuple(copies))
+def with_receipts(
+    batches: Iterable[ShardBatch], receipts: Iterable[tuple[range, ManifestRef]]
+) -> Iterator[PackBatch]:
+    """Give each batch the receipts of copies whose rows it reads, in one pass over both.
+
+    Args:
+        batches: Ordered by their rows.
+        receipts: In any order, each with the rows of the sample order that it is of.
+    """
+    left = deque(sorted(receipts, key=lambda receipt: receipt[0].start))
+    for batch in batches:
+        first, end = batch.first_row, batch.first_row + batch.rows
+        while left and left[0][0].stop <= first:
+            left.popleft()
+        near = takewhile(lambda receipt: receipt[0].start < end, left)  # noqa: B023 - used at once
+        copies = tuple(ref for rows, ref in near if first < rows.stop)
+        yield PackBatch(batch.index, batch.shards, copies)
 
 
 def shard_batch(
