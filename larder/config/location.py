@@ -73,7 +73,7 @@ def _at_home(path: Path, where: str = "") -> Path:
 
 
 def check_overlap(
-    source: Location, local_root_url: str, *, storage_endpoint: str | None = None
+    source: Location, storage_url: str, *, storage_endpoint: str | None = None
 ) -> None:
     """Refuse a source inside the storage, or the reverse.
 
@@ -84,23 +84,23 @@ def check_overlap(
 
     Args:
         source: The source.
-        local_root_url: Where Larder will write.
-        storage_endpoint: Endpoint of ``local_root_url``, if it has one.
+        storage_url: Where Larder will write.
+        storage_endpoint: Endpoint of ``storage_url``, if it has one.
 
     Raises:
         ConfigError: ``config.overlap``.
     """
     theirs = _segments(source.url, source.endpoint)
-    ours = _segments(local_root_url, storage_endpoint)
+    ours = _segments(storage_url, storage_endpoint)
     shorter = min(len(theirs), len(ours))
     if theirs[:shorter] != ours[:shorter]:
         return
     if theirs == ours:
         relation = "the source and the storage are the same place"
     elif len(theirs) < len(ours):
-        relation = f"the storage {local_root_url} is inside the source {source.url}"
+        relation = f"the storage {storage_url} is inside the source {source.url}"
     else:
-        relation = f"the source {source.url} is inside the storage {local_root_url}"
+        relation = f"the source {source.url} is inside the storage {storage_url}"
     raise ConfigError(
         "config.overlap",
         relation,

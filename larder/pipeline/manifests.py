@@ -25,7 +25,7 @@ from larder.manifest.files import read_manifest
 from larder.pipeline.job import ManifestRef, scratch
 from larder.store import local_path, object_url
 from larder.store.base import Store
-from larder.versions.documents import MAKE_ANEW
+from larder.versions.documents import MAKE_AGAIN
 from larder.versions.publish import own_file_errors
 
 __all__ = ["KEPT", "Manifests", "fetched", "forget", "read_ref"]
@@ -150,7 +150,7 @@ def _verify(store: Store, ref: ManifestRef, copy: BinaryIO | None = None) -> str
     if hasher.hexdigest() != ref.sha256:
         where = object_url(store.url, ref.key)
         message = "the bytes do not match the digest"
-        raise DamageError("damage.digest", message, where=where, hint=MAKE_ANEW)
+        raise DamageError("damage.digest", message, where=where, hint=MAKE_AGAIN)
     return reader.info.etag
 
 

@@ -17,7 +17,7 @@ from larder.errors import DamageError
 from larder.manifest.digest import canonical_json
 
 __all__ = [
-    "MAKE_ANEW",
+    "MAKE_AGAIN",
     "CacheFacts",
     "CacheFile",
     "FileFacts",
@@ -33,7 +33,7 @@ __all__ = [
 SEGMENT_FORMAT = "larder-segment-1"
 VERSION_FORMAT = "larder-version-1"
 
-MAKE_ANEW = "restore it, or delete it and prepare the dataset again"
+MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
 """The hint for damage to any file except source objects: all can be made again from the source."""
 
 
@@ -187,10 +187,10 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
         digest = plain.pop("self_sha256")
     except (ValueError, KeyError, AttributeError, TypeError):
         message = "not a Larder document"
-        raise DamageError("damage.manifest", message, where=where, hint=MAKE_ANEW) from None
+        raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN) from None
     if hashlib.sha256(canonical_json(plain)).hexdigest() != digest:
         message = "the document does not match its digest"
-        raise DamageError("damage.digest", message, where=where, hint=MAKE_ANEW)
+        raise DamageError("damage.digest", message, where=where, hint=MAKE_AGAIN)
     return dict(plain)
 
 
@@ -227,7 +227,7 @@ def parse_document(kind: type[Document], data: bytes, where: str) -> Document:
         return kind(**plain)
     except (KeyError, TypeError, AttributeError) as error:
         message = f"invalid field: {error}"
-        raise DamageError("damage.manifest", message, where=where, hint=MAKE_ANEW) from None
+        raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN) from None
 
 
 def _cache(plain: dict[str, Any] | None) -> CacheFacts | None:
