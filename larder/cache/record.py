@@ -180,7 +180,7 @@ class Codec:
                     size_bytes = math.prod(shape) * slot.dtype.itemsize
                 spans.append((offset, shape))
                 offset += size_bytes
-        except (struct.error, IndexError):
+        except (struct.error, IndexError, OverflowError):  # lengths that damage made huge
             raise _no_record() from None
         if offset != end:
             raise _no_record()

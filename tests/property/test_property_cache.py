@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -105,6 +105,11 @@ def test_every_flipped_bit_is_found(
             Codec.check(record)
 
 
+TWO_ARRAYS = Schema((Field("a", "bool", (None, None)), Field("b", "bool", (None,))))
+
+
+@example(b"\x00\x00\x00\x81\x00\x00\x04\xfe" + bytes(8), (TWO_ARRAYS, []))  # an offset of 2**65
+@example(b"\x00\x00\x00\x81\x00\x00\x04\xfe", (TWO_ARRAYS, []))
 @given(st.binary(max_size=80), cases())
 def test_any_bytes_decode_or_are_damage(
     data: bytes, case: tuple[Schema, list[dict[str, Any]]]
