@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Self
 
 from larder.errors import DamageError, ObjectError
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.store import object_url
-from larder.store.base import Readable, Reader
+from larder.store.base import Closing, Readable, Reader
 
 __all__ = ["PartReader", "RangeReader"]
 
@@ -17,7 +15,7 @@ _SKIP_BYTES = 8 << 20
 """A gap up to this long is read and discarded; for a longer one the object is opened again."""
 
 
-class RangeReader:
+class RangeReader(Closing):
     """Reads ranges of an object from front to back; a context manager.
 
     The object is opened where the first range begins.
@@ -85,19 +83,6 @@ class RangeReader:
         """Release the connection or file. May be called twice."""
         if self._reader is not None:
             self._reader.close()
-
-    def __enter__(self) -> Self:
-        """Return the reader itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
 
 
 class PartReader(RangeReader):

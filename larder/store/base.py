@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 if TYPE_CHECKING:
     from larder.store.etag_trust import EtagTrust
 
-__all__ = ["Buffer", "Features", "ObjectInfo", "Readable", "Reader", "Store", "Writer"]
+__all__ = ["Buffer", "Closing", "Features", "ObjectInfo", "Readable", "Reader", "Store", "Writer"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -82,7 +82,7 @@ class Features:
     etag_trust: EtagTrust | None = field(default=None, compare=False, repr=False)
 
 
-class _Closing(Protocol):
+class Closing(Protocol):
     """Closed at the end of a ``with`` block, however the block ends."""
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class _Closing(Protocol):
         self.close()
 
 
-class Reader(_Closing, Protocol):
+class Reader(Closing, Protocol):
     """An object being read: iterate over it once, from front to back.
 
     Attributes:
@@ -121,7 +121,7 @@ class Reader(_Closing, Protocol):
         """
 
 
-class Writer(_Closing, Protocol):
+class Writer(Closing, Protocol):
     """An object being written as a stream. It is invisible until `commit` returns.
 
     As a context manager, it aborts unless `commit` was called.
