@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from larder.manifest.files import ManifestFile
-from larder.pipeline.job import Job, ManifestRef, open_location, put_named, put_work, root_url
-from larder.pipeline.plan import Plan
+from larder.pipeline.job import (
+    Job,
+    ManifestRef,
+    NewSegment,
+    open_location,
+    put_named,
+    put_work,
+    root_url,
+)
+from larder.pipeline.plan import Plan, PlannedSegment
 from larder.store.base import Store
 from larder.versions import layout
 
@@ -19,24 +26,29 @@ def begin(plan: Plan) -> Job:
     """
     found = plan.source_state
     root = open_location(found.cluster.storage, root_url(found.dataset, found.cluster))
-
-    def put(role: str, file: ManifestFile) -> ManifestRef:
-        return put_work(root, plan.segment, role, file)
-
     return Job(
         dataset=found.dataset,
         cluster=found.cluster,
         inputs=found.inputs,
-        segment=plan.segment,
         version=plan.version,
+        new=_put_segment(root, plan.new) if plan.new else None,
+        kept=(),
         classes=plan.sample_order.classes,
         inventory_us=found.inventory_us,
-        complete=plan.complete,
         published=plan.published,
-        skipped_keys=plan.sample_order.bad_key_count,
+        skipped=plan.sample_order.bad_key_count,
         inventory=_put_inventory(root, plan),
-        sample_order=put("order", plan.sample_order.file),
-        shard_plan=put("shards", plan.shard_plan),
+    )
+
+
+def _put_segment(root: Store, new: PlannedSegment) -> NewSegment:
+    return NewSegment(
+        id=new.id,
+        shape=new.shape,
+        first_shards=new.first_shards,
+        complete=new.complete,
+        sample_order=put_work(root, new.id, "order", new.sample_order),
+        shard_plan=put_work(root, new.id, "shards", new.shard_plan),
     )
 
 

@@ -58,14 +58,17 @@ def _there(root: Store, version: VersionDocument) -> Iterator[ObjectInfo]:
             yield root.head(layout.segment_key(use.id))
         yield from listed(root, layout.shards_prefix(use.id))
         yield from listed(root, layout.index_prefix(use.id))
-        if version.cache:
-            yield from listed(root, layout.cache_prefix(use.id))
+        if use.cache:
+            yield from listed(root, layout.cache_prefix(use.id, use.cache))
     yield from listed(root, layout.version_prefix(version.id))
 
 
 def _named(version: VersionDocument) -> Iterator[tuple[str, int | None]]:
     """The files that version.json names, and the documents, whose length is not known."""
-    yield from ((layout.segment_key(use.id), None) for use in version.segments)
+    for use in version.segments:
+        yield layout.segment_key(use.id), None
+        if use.cache:
+            yield layout.cache_key(use.id, use.cache), None
     yield from ((file.path, file.bytes) for file in version.files)
     for parts in version.cache.splits.values() if version.cache else ():
         yield from ((part.path, part.bytes) for part in parts)
@@ -93,6 +96,8 @@ def _damage(
     others = len(damaged) - 1
     more = f"; {format_count(others, 'more file')} of this version, too" if others else ""
     documents = [layout.segment_key(use.id) for use in version.segments]
+    caches = (layout.cache_key(use.id, use.cache) for use in version.segments if use.cache)
+    documents += caches
     documents.append(layout.version_key(version.id))
     return DamageError(
         "damage.size",

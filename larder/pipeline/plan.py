@@ -15,7 +15,7 @@ from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.copied import mirrored, read_receipts
 from larder.pipeline.estimate import estimate_seconds
-from larder.pipeline.job import open_location, root_url
+from larder.pipeline.job import UsedSegment, open_location, root_url
 from larder.pipeline.pack import pack
 from larder.pipeline.results import Totals
 from larder.pipeline.source import SourceState
@@ -28,14 +28,46 @@ from larder.transfer.cost import Cost, estimate_cost
 from larder.transfer.difference import with_copies
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.versions import layout
-from larder.versions.documents import SegmentUse
-from larder.versions.identity import segment_id, version_id
+from larder.versions.documents import Shape
+from larder.versions.identity import SegmentIdentity, cache_id, segment_id, version_id
 from larder.versions.publish import read_segment, read_version
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["Plan", "PlannedSegment", "make_plan"]
 
 _SHA256 = "0" * 64
 """A digest of the length of those in keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """A segment that would be built.
+
+    Attributes:
+        id: Its ID.
+        shape: The shape of its shards.
+        first_shards: By split, the number of its first shard, unless it is 0.
+        complete: Whether it exists already.
+        samples: Number of samples.
+        sample_order: Its samples in the order of its shards, in a local manifest.
+        shard_plan: Its shards, in a local manifest of schema SHARD_PLAN.
+        splits: By split, its shards and their bytes.
+        oversized: Number of shards with a single sample larger than ``shards.bytes``.
+    """
+
+    id: str
+    shape: Shape
+    first_shards: Mapping[str, int]
+    complete: bool
+    samples: int
+    sample_order: ManifestFile
+    shard_plan: ManifestFile
+    splits: Mapping[str, Totals]
+    oversized: int
+
+    @property
+    def shards(self) -> Totals:
+        """All its shards."""
+        return sum(self.splits.values(), Totals())
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +76,11 @@ class Plan:
 
     Attributes:
         source_state: The state of the source.
-        sample_order: The samples in the order of the shards, in a local manifest.
-        shard_plan: The shards, in a local manifest of schema SHARD_PLAN.
-        shards: Number of shards, and their bytes.
-        shards_of_split: The same by split.
-        oversized: Number of shards with a single sample larger than ``shards.bytes``.
+        sample_order: All samples in the order of shards, in a local manifest.
+        new: The segment to build; None if the version adds none.
+        kept: The segments that the version shares with the previous one.
         copies: What is missing from the mirror; None if nothing is mirrored.
         unfit: Keys that would be mirrored but that the storage cannot hold.
-        segment: ID of the segment.
-        complete: Whether the segment exists already.
         version: ID of the version.
         published: Whether it exists already, made from other inputs.
         cost: The cost of reading and copying.
@@ -62,19 +90,33 @@ class Plan:
 
     source_state: SourceState
     sample_order: SampleOrder
-    shard_plan: ManifestFile
-    shards: Totals
-    shards_of_split: Mapping[str, Totals]
-    oversized: int
+    new: PlannedSegment | None
+    kept: tuple[UsedSegment, ...]
     copies: Totals | None
     unfit: Unfit
-    segment: str
-    complete: bool
     version: str
     published: bool
     cost: Cost
     seconds: float
     delivery: Advice
+
+    @property
+    def shards_of_split(self) -> dict[str, Totals]:
+        """By split, the shards of the version and their bytes."""
+        return {split: self._shards_of(split) for split in self.sample_order.splits}
+
+    def _shards_of(self, split: str) -> Totals:
+        total = self.new.splits[split] if self.new else Totals()
+        for segment in self.kept:
+            if split in segment.listed:
+                facts = segment.listed[split]
+                total += Totals(facts.shards, facts.bytes)
+        return total
+
+    @property
+    def shards(self) -> Totals:
+        """The shards of the version."""
+        return sum(self.shards_of_split.values(), Totals())
 
 
 def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
@@ -91,43 +133,79 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     """
     progress.start("plan", objects=found.inventory.objects)
     dataset, cluster = found.dataset, found.cluster
-    sample_order = _order(found, folder)
-    packed = pack(dataset, sample_order, folder)
-    shards = sum(packed.splits.values(), Totals())
-    segment = segment_id(
-        dataset,
-        sample_order.digest,
-        sample_order.classes,
-        packed.targets,
-        shards_version=shard_format(dataset.shards.format).version,
-    )
-    version = version_id(dataset.name, [SegmentUse(segment)])
     root = open_location(cluster.storage, root_url(dataset, cluster))
-    complete = read_segment(root, segment) is not None
-    published = complete and read_version(root, version) is not None
-    unfit = Unfit() if published else _unfit(found, root, segment)
+    sample_order = _order(found, folder)
+    new = _segment(found, root, sample_order, folder)
+    version = _version_id(dataset, new, (), sample_order.classes)
+    published = new.complete and read_version(root, version) is not None
+    unfit = Unfit() if published else _unfit(found, root, new)
     copies = None
     if dataset.mirror:
         copies = Totals(sample_order.uncopied, sample_order.uncopied_bytes)
-    cost = _cost(found, copies, shards, complete=complete)
+    cost = _cost(found, copies, new)
     progress.advance("plan", objects=found.inventory.objects)
     progress.finish("plan")
     return Plan(
         source_state=found,
         sample_order=sample_order,
-        shard_plan=packed.file,
-        shards=shards,
-        shards_of_split=packed.splits,
-        oversized=packed.oversized,
+        new=new,
+        kept=(),
         copies=copies,
         unfit=unfit,
-        segment=segment,
-        complete=complete,
         version=version,
         published=published,
         cost=cost,
-        seconds=_seconds(found, sample_order, copies, shards, complete=complete),
+        seconds=_seconds(found, sample_order, copies, new),
         delivery=found.settings.advise(),
+    )
+
+
+def _segment(
+    found: SourceState, root: Store, sample_order: SampleOrder, folder: Path
+) -> PlannedSegment:
+    dataset = found.dataset
+    shards = dataset.shards
+    packed = pack(dataset, sample_order.file, sample_order.samples, folder)
+    shape = Shape(
+        format=shards.format,
+        format_version=shard_format(shards.format).version,
+        bytes=shards.bytes,
+        split_bytes=packed.targets,
+        shuffle_seed=shards.shuffle_seed,
+    )
+    identity = SegmentIdentity(
+        dataset=dataset.name,
+        samples=sample_order.digest,
+        shape=shape,
+        validate=dataset.validate_,
+        on_bad_sample=dataset.on_bad_sample,
+        first_shards={},
+    )
+    segment = segment_id(identity)
+    return PlannedSegment(
+        id=segment,
+        shape=shape,
+        first_shards={},
+        complete=read_segment(root, segment) is not None,
+        samples=sample_order.samples,
+        sample_order=sample_order.file,
+        shard_plan=packed.file,
+        splits=packed.splits,
+        oversized=packed.oversized,
+    )
+
+
+def _version_id(
+    dataset: Dataset, new: PlannedSegment, kept: tuple[UsedSegment, ...], classes: tuple[str, ...]
+) -> str:
+    segments = [*(segment.id for segment in kept), new.id]
+    kind = dataset.cache.records if dataset.cache else None
+    return version_id(
+        dataset.name,
+        [(segment, cache_id(segment, kind) if kind else None) for segment in segments],
+        {},
+        classes=classes,
+        split_names=dataset.split_names,
     )
 
 
@@ -152,14 +230,14 @@ def _objects(found: SourceState, folder: Path) -> Iterator[pa.RecordBatch]:
     return with_copies(inventory, mirrored(root), read_receipts(root), md5=md5, work_dir=folder)
 
 
-def _unfit(found: SourceState, root: Store, segment: str) -> Unfit:
+def _unfit(found: SourceState, root: Store, new: PlannedSegment) -> Unfit:
     """Keys that the storage cannot have.
 
     Raises:
         ConfigError: ``config.path``: what Larder writes itself cannot have its key.
     """
     storage = Storage.of(root)
-    for what, key in _own_keys(found.dataset, segment):
+    for what, key in _own_keys(found.dataset, new.id):
         reason = storage.reason(key)
         if reason:
             message, where = f"for {what}, {reason}", found.cluster.storage.url
@@ -180,7 +258,7 @@ def _own_keys(dataset: Dataset, segment: str) -> Iterator[tuple[str, str]]:
     for name in format_.file_names(format_.shard_name(f"{dataset.name}-{longest}", 0, 1)):
         yield "a shard", layout.shard_key(segment, longest, name)
     if dataset.cache:
-        yield "the cache", layout.cache_key(segment, longest, _SHA256)
+        yield "the cache", layout.cache_file_key(segment, _SHA256[:32], longest, _SHA256)
     if dataset.mirror:
         batch = f"{_SHA256[:16]}-{'0' * 12}-{'0' * 12}"
         yield "a receipt", f"{layout.partial_copies_prefix(batch)}{_SHA256}.parquet"
@@ -188,8 +266,8 @@ def _own_keys(dataset: Dataset, segment: str) -> Iterator[tuple[str, str]]:
     yield "a receipt", f"{layout.partial_shards_prefix(segment)}{name}"
 
 
-def _cost(found: SourceState, copies: Totals | None, shards: Totals, *, complete: bool) -> Cost:
-    if complete:
+def _cost(found: SourceState, copies: Totals | None, new: PlannedSegment) -> Cost:
+    if new.complete:
         return Cost(0.0, 0.0)
     inventory = found.inventory
     return estimate_cost(
@@ -197,19 +275,14 @@ def _cost(found: SourceState, copies: Totals | None, shards: Totals, *, complete
         found.cluster.storage,
         read_objects=copies.count if copies else inventory.objects,
         read_bytes=copies.bytes if copies else inventory.bytes,
-        put_objects=(copies.count if copies else 0) + shards.count,
+        put_objects=(copies.count if copies else 0) + new.shards.count,
     )
 
 
 def _seconds(
-    found: SourceState,
-    sample_order: SampleOrder,
-    copies: Totals | None,
-    shards: Totals,
-    *,
-    complete: bool,
+    found: SourceState, sample_order: SampleOrder, copies: Totals | None, new: PlannedSegment
 ) -> float:
-    if complete:
+    if new.complete:
         return 0.0
     parts = sample_order.contents.parts
     images = [Totals(part.objects, part.bytes) for part in parts if is_image(part.ext)]
@@ -219,5 +292,5 @@ def _seconds(
         objects=Totals(sample_order.objects, sample_order.object_bytes),
         images=sum(images, Totals()),
         copied=copies or Totals(),
-        shards=shards,
+        shards=new.shards,
     )

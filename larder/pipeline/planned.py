@@ -37,7 +37,10 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "objects": asdict(Totals(found.inventory.objects, found.inventory.bytes)),
         "copied": asdict(Totals() if plan.published else copies),
         "inputs": found.inputs,
-        "segments": {"total": 1, "new": 0 if plan.complete else 1},
+        "segments": {
+            "total": len(plan.kept) + (1 if plan.new else 0),
+            "new": 1 if plan.new and not plan.new.complete else 0,
+        },
         "shards": {
             **asdict(plan.shards),
             "samples": sample_order.samples,

@@ -148,8 +148,10 @@ def _shards(settings: Settings, version: VersionDocument) -> dict[str, Any]:
 
 
 def _cache(version: VersionDocument) -> dict[str, int] | None:
-    cache = version.cache
-    return {"records": cache.records, "bytes": cache.bytes} if cache else None
+    if version.cache is None:
+        return None
+    records = sum(version.splits[split].samples for split in version.cache.splits)
+    return {"records": records, "bytes": version.cache.bytes}
 
 
 def run_lines(document: Mapping[str, Any]) -> list[str]:

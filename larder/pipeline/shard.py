@@ -125,7 +125,7 @@ def shard_batch(
     source = _reading(job, root, batch)
     with (
         open_reads(
-            suited_concurrency(source, job.dataset.validation, allowed),
+            suited_concurrency(source, job.dataset.validate_, allowed),
             read_ahead_bytes(
                 limits.memory_bytes // concurrent_batches, local=root.features.local_path
             ),
@@ -149,7 +149,7 @@ def shard_batch(
                 partial(_writer, root, job.segment, plan.split),
                 reads,
                 shard_format(job.dataset.shards.format),
-                validate=job.dataset.validation,
+                validate=job.dataset.validate_,
                 on_bad_sample=job.dataset.on_bad_sample,
                 progress=progress,
             )

@@ -17,7 +17,6 @@ from larder.pipeline.job import open_location, root_url
 from larder.pipeline.settings import Settings
 from larder.pipeline.unchanged import unchanged_version
 from larder.progress import Progress
-from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
 from larder.transfer.inventory import Inventory, take_inventory
@@ -148,7 +147,6 @@ def _inputs(dataset: Dataset, label_files: Mapping[str, LabelFile], inventory_di
         dataset,
         inventory_digest,
         {split: file.sha256 for split, file in label_files.items()},
-        shards_version=shard_format(dataset.shards.format).version,
     )
 
 

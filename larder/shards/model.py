@@ -73,7 +73,7 @@ class ShardPlan:
 
     Attributes:
         split: The split of all its samples.
-        index: Its number within the split, from 0.
+        index: Its number within the split, which goes on from segment to segment.
         name: Its file name, such as ``imagenet-train-000000.tar``; the first if it has several.
         first_row: Row of its first sample in the sample order, counted over all splits.
         rows: Number of its samples, one at least.

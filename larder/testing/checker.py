@@ -32,7 +32,7 @@ from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import CacheFile, VersionDocument, unseal
-from larder.versions.identity import content_digest
+from larder.versions.identity import ShardIdentity, content_digest
 from larder.versions.publish import read_segment, read_version
 
 __all__ = ["Published", "SampleContent", "check_all", "check_version"]
@@ -106,8 +106,7 @@ def check_version(root: Store, version: str) -> Published:
     for use in document.segments:
         segment = read_segment(root, use.id)
         assert segment is not None, f"there is no segment {use.id}"
-        assert (segment.splits, segment.cache) == (document.splits, document.cache)
-        formats[use.id] = segment.shards
+        formats[use.id] = segment.shape.format
     with tempfile.TemporaryDirectory() as name:
         return _check(root, document, formats, Path(name))
 
@@ -142,7 +141,8 @@ def _check(
     _check_splits(document, shards, samples)
     _check_listing(root, document, sums)
     _check_caches(root, document, samples, folder)
-    facts = [(row["split"], row["name"], row["bytes"], row["sha256"]) for row in shards]
+    names = ("split", "name", "bytes", "sha256")
+    facts = [ShardIdentity(*(row[name] for name in names)) for row in shards]
     assert document.digest == content_digest(facts, document.classes, document.cache)
     return Published(document, samples, sums)
 

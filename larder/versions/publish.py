@@ -1,7 +1,7 @@
 """Publishing: the last writes, in the order that is safe for readers.
 
 The files that a document names are written before it, and nothing is visible before its document:
-segment.json, then version.json, then inputs/ and the tag. Documents are created only if absent, so
+segment.json, cache.json, version.json, and then the tag. Documents are created only if absent, so
 of two concurrent runs the first one wins; both made the same thing.
 """
 
@@ -21,6 +21,7 @@ from larder.errors import (
 from larder.store.base import ObjectInfo, Store
 from larder.versions import layout
 from larder.versions.documents import (
+    CacheDocument,
     SegmentDocument,
     VersionDocument,
     parse_document,
@@ -33,8 +34,10 @@ __all__ = [
     "find_prepared",
     "move_tag",
     "own_file_errors",
+    "publish_cache",
     "publish_segment",
     "publish_version",
+    "read_cache",
     "read_segment",
     "read_tag",
     "read_version",
@@ -76,6 +79,12 @@ def publish_segment(store: Store, segment: SegmentDocument) -> SegmentDocument:
     return published or segment
 
 
+def publish_cache(store: Store, cache: CacheDocument) -> CacheDocument:
+    """Write cache.json unless it exists; returns the one that exists now."""
+    _create(store, layout.cache_key(cache.segment, cache.id), seal(cache))
+    return read_cache(store, cache.segment, cache.id) or cache
+
+
 def publish_version(store: Store, version: VersionDocument) -> VersionDocument:
     """Write version.json unless it exists; returns the one that exists now."""
     _create(store, layout.version_key(version.id), seal(version))
@@ -108,6 +117,17 @@ def read_segment(store: Store, segment: str) -> SegmentDocument | None:
     key = layout.segment_key(segment)
     data = _optional(store, key)
     return None if data is None else parse_document(SegmentDocument, data, store.url + key)
+
+
+def read_cache(store: Store, segment: str, cache: str) -> CacheDocument | None:
+    """cache.json, or None while the cache is not complete.
+
+    Raises:
+        DamageError: It exists but is damaged.
+    """
+    key = layout.cache_key(segment, cache)
+    data = _optional(store, key)
+    return None if data is None else parse_document(CacheDocument, data, store.url + key)
 
 
 def read_version(store: Store, version: str) -> VersionDocument | None:
