@@ -88,6 +88,7 @@ def order_samples(
     label_files: Mapping[str, bytes],
     out: Path,
     work_dir: Path,
+    known_classes: Sequence[str] = (),
 ) -> SampleOrder:
     """Group objects into samples, give each its split and label, and sort them.
 
@@ -107,6 +108,7 @@ def order_samples(
         label_files: By split, the bytes of the files that ``labels.files`` names.
         out: The manifest to write.
         work_dir: Directory for what does not fit into memory; nothing remains in it.
+        known_classes: Classes that keep their numbers, in order; new ones follow.
 
     Raises:
         ConfigError: ``config.unmatched_split``: objects that match no split, or a sample in two.
@@ -116,7 +118,7 @@ def order_samples(
         StoreError: ``store.full``: no space is left.
     """
     bad_keys = BadKeys()
-    planner = Planner(dataset, label_files)
+    planner = Planner(dataset, label_files, known_classes)
     intake = Intake(planner.glob_rule, _label_keys(dataset), bad_keys)
 
     def in_order(
