@@ -7,9 +7,9 @@ sha256.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -83,6 +83,7 @@ class Job:
         inventory: ManifestRef of schema OBJECTS: the source, as it is published.
         sample_order: ManifestRef of schema SAMPLE_ORDER.
         shard_plan: ManifestRef of schema SHARD_PLAN.
+        formats: By the ID of each segment of the previous version, the name of its shards' format.
     """
 
     dataset: Dataset
@@ -98,6 +99,7 @@ class Job:
     inventory: ManifestRef
     sample_order: ManifestRef
     shard_plan: ManifestRef
+    formats: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def root(self) -> str:
