@@ -21,6 +21,8 @@ def begin(plan: Plan) -> Job:
     root = open_location(found.cluster.storage, root_url(found.dataset, found.cluster))
 
     def put(role: str, file: ManifestFile) -> ManifestRef:
+        if plan.published:  # nothing is built
+            return ManifestRef(file.path.name, file.sha256, file.bytes, file.rows)
         return put_work(root, plan.segment, role, file)
 
     return Job(
@@ -30,7 +32,7 @@ def begin(plan: Plan) -> Job:
         segment=plan.segment,
         version=plan.version,
         classes=plan.sample_order.classes,
-        inventory_us=found.inventory_us,
+        expected=found.expected,
         complete=plan.complete,
         published=plan.published,
         skipped_keys=plan.sample_order.bad_key_count,

@@ -76,7 +76,7 @@ class Job:
         segment: ID of the segment to build.
         version: ID of the version to publish.
         classes: In the order of their numbers; empty without labels.
-        inventory_us: When the inventory was taken, microseconds since 1970 UTC.
+        expected: ID of the version that the tag named before the listing; None if there was no tag.
         complete: Whether the segment existed when the run was planned; only the version is missing.
         published: Whether the version existed, too, so that only the inputs have to be recorded.
         skipped_keys: Keys that were left out because no sample can have them.
@@ -91,7 +91,7 @@ class Job:
     segment: str
     version: str
     classes: tuple[str, ...]
-    inventory_us: int
+    expected: str | None
     complete: bool
     published: bool
     skipped_keys: int

@@ -1,4 +1,4 @@
-"""The publish step: segment.json, version.json, inputs/ and the tag, in this order."""
+"""The publish step: segment.json, version.json and the tag, in this order."""
 
 from __future__ import annotations
 
@@ -21,14 +21,8 @@ from larder.versions.documents import (
     VersionDocument,
 )
 from larder.versions.identity import content_digest
-from larder.versions.publish import (
-    TAG,
-    move_tag,
-    publish_segment,
-    publish_version,
-    read_version,
-    remember_inputs,
-)
+from larder.versions.publish import publish_segment, publish_version, read_version
+from larder.versions.tags import TAG, move_tag
 
 __all__ = ["publish", "publish_existing"]
 
@@ -49,6 +43,7 @@ def publish(
 
     Raises:
         DamageError: A document is damaged.
+        SupersededError: Another run has moved the tag since this one listed the source.
     """
     progress.start("publish")
     root = open_root(job)
@@ -66,6 +61,7 @@ def publish_existing(job: Job, *, progress: Progress) -> VersionDocument:
 
     Raises:
         DamageError: The version does not exist any more, or is incomplete or damaged.
+        SupersededError: See `publish`.
     """
     progress.start("publish")
     root = open_root(job)
@@ -79,8 +75,7 @@ def publish_existing(job: Job, *, progress: Progress) -> VersionDocument:
 
 
 def _point_at(root: Store, job: Job, version: VersionDocument) -> None:
-    remember_inputs(root, job.inputs, version.id)
-    move_tag(root, TAG, version.id, job.inventory_us)
+    move_tag(root, TAG, version.id, job.inputs, job.expected)
 
 
 def _segment(job: Job, index: Index, cache: Mapping[str, CacheFile]) -> SegmentDocument:

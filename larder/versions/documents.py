@@ -1,4 +1,4 @@
-"""The JSON documents of a dataset: segment.json, version.json, tags and inputs.
+"""The JSON documents of a dataset: segment.json, version.json and tags.
 
 They are canonical JSON (sorted keys, no white space, UTF-8) with the sha256 of themselves under
 ``self_sha256``, computed without that key. They contain no times and no absolute URLs, so that the

@@ -12,7 +12,6 @@
     versions/ID/
       version.json             the last write, created if absent
       manifests/               the objects it was made from
-    inputs/DIGEST.json         which version these inputs led to
     tags/NAME.json             movable names
 
 Every function returns a key relative to the dataset's root. Pure.
@@ -27,7 +26,6 @@ __all__ = [
     "dataset_prefix",
     "index_key",
     "index_prefix",
-    "inputs_key",
     "manifest_key",
     "mirror_prefix",
     "partial_copies_prefix",
@@ -144,11 +142,6 @@ def version_key(version: str) -> str:
 def manifest_key(version: str, role: str, sha256: str) -> str:
     """Key of a manifest of the version."""
     return f"{version_prefix(version)}manifests/{role}-{sha256[:16]}.parquet"
-
-
-def inputs_key(digest: str) -> str:
-    """Key of the document that says which version these inputs led to."""
-    return f"inputs/{digest}.json"
 
 
 def tag_key(tag: str) -> str:
