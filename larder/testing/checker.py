@@ -67,7 +67,7 @@ class Published:
 
 
 def check_all(root: Store) -> dict[str, Published]:
-    """Check every version of a dataset, and that every tag and inputs document names one.
+    """Check every version of a dataset, and that every tag names one.
 
     Args:
         root: The dataset's root, ``STORAGE/larder/DATASET/``.
@@ -83,7 +83,7 @@ def check_all(root: Store) -> dict[str, Published]:
     versions = [key.split("/")[1] for key in keys if key.endswith("/version.json")]
     found = {version: check_version(root, version) for version in versions}
     for key in keys:
-        if key.startswith(("tags/", "inputs/")):
+        if key.startswith("tags/"):
             named = unseal(root.get(key), key)["version"]
             assert named in found, f"{key} names {named}, which is not published"
     return found
