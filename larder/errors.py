@@ -12,6 +12,7 @@
      +-- FatalError             continuing is pointless                      exit 1
           +-- StoreError        a store refuses or cannot be reached         exit 3
           +-- DamageError       published bytes are not what was published   exit 4
+          +-- SupersededError   another run has moved the tag meanwhile      exit 1
 
 Classes are grouped by what a handler would do. Every error has a dotted ``code`` from `CODES`,
 which only ever grows. Interruption by the user is exit status 130.
@@ -36,6 +37,7 @@ __all__ = [
     "ProblemsError",
     "RetryableError",
     "StoreError",
+    "SupersededError",
     "printable",
 ]
 
@@ -97,6 +99,7 @@ CODES: dict[str, str] = {
     "cache.schema": "fields that a cache cannot hold, or a record that does not match them",
     "run.server": "the Prefect server cannot be reached, or refuses the request",
     "run.output": "the result cannot be written to stdout",
+    "version.superseded": "another run has moved the tag since this run listed the source",
 }
 
 
@@ -215,6 +218,10 @@ class DamageError(FatalError):
     """Published data is damaged."""
 
     exit_status = 4
+
+
+class SupersededError(FatalError):
+    """Another run has moved the tag: what this run made may be older than what the tag names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def begin(plan: Plan) -> Job:
         new=_put_segment(root, plan.new) if plan.new else None,
         kept=(),
         classes=plan.sample_order.classes,
-        inventory_us=found.inventory_us,
+        expected=found.expected,
         published=plan.published,
         skipped=plan.sample_order.bad_key_count,
         inventory=_put_inventory(root, plan),

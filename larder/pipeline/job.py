@@ -139,7 +139,7 @@ class Job:
         new: The segment to build; None if the version adds none.
         kept: The segments that the version shares with the previous one, in order.
         classes: In the order of their numbers; empty without labels.
-        inventory_us: When the inventory was taken, microseconds since 1970 UTC.
+        expected: ID of the version that the tag named before the listing; None if there was no tag.
         published: Whether the version existed, so that only the inputs have to be recorded.
         skipped: Keys that no sample can have, and bad samples that earlier versions left out.
         inventory: ManifestRef of schema OBJECTS: the source, as it is published.
@@ -155,7 +155,7 @@ class Job:
     new: NewSegment | None
     kept: tuple[UsedSegment, ...]
     classes: tuple[str, ...]
-    inventory_us: int
+    expected: str | None
     published: bool
     skipped: int
     inventory: ManifestRef

@@ -24,14 +24,12 @@ from larder.versions.documents import (
 from larder.versions.identity import ShardIdentity, cache_id, content_digest
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import (
-    TAG,
-    move_tag,
     publish_cache,
     publish_segment,
     publish_version,
     read_version,
-    remember_inputs,
 )
+from larder.versions.tags import TAG, move_tag
 
 __all__ = ["publish", "publish_existing"]
 
@@ -52,6 +50,7 @@ def publish(
 
     Raises:
         DamageError: A document is damaged.
+        SupersededError: Another run has moved the tag since this one listed the source.
     """
     progress.start("publish")
     root = open_root(job)
@@ -72,6 +71,7 @@ def publish_existing(job: Job, *, progress: Progress) -> VersionDocument:
 
     Raises:
         DamageError: The version does not exist any more, or is incomplete or damaged.
+        SupersededError: See `publish`.
     """
     progress.start("publish")
     root = open_root(job)
@@ -85,8 +85,7 @@ def publish_existing(job: Job, *, progress: Progress) -> VersionDocument:
 
 
 def _point_at(root: Store, job: Job, version: VersionDocument) -> None:
-    remember_inputs(root, job.inputs, version.id)
-    move_tag(root, TAG, version.id, job.inventory_us)
+    move_tag(root, TAG, version.id, job.inputs, job.expected)
 
 
 def _segment(job: Job, index: Index) -> SegmentDocument:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,8 @@ from larder.transfer.inventory import Inventory, take_inventory
 from larder.units import format_bytes
 from larder.versions.documents import VersionDocument
 from larder.versions.identity import inputs_digest
-from larder.versions.publish import TAG, find_prepared, move_tag, own_file_errors, remember_inputs
+from larder.versions.publish import own_file_errors, read_version
+from larder.versions.tags import TAG, Tag, move_tag, read_tag
 
 __all__ = ["LabelFile", "SourceState", "inspect_source", "note_inputs"]
 
@@ -46,18 +46,21 @@ class SourceState:
     Attributes:
         settings: The run.
         inventory: The objects in the source, in a local manifest.
-        inventory_us: When the listing began, microseconds since 1970 UTC.
         label_files: By split.
         inputs: The inputs digest.
+        tag: The tag ``latest`` before the listing; None if there was none.
+        previous: The version that the tag names; if its document is missing, the newest in the
+            tag's history that still has one; None if there is none.
         published: The version that these inputs led to, or None.
-        noted: Whether that is recorded; otherwise it was found by comparing contents.
+        noted: Whether the tag says so; otherwise it was found by comparing contents.
     """
 
     settings: Settings
     inventory: Inventory
-    inventory_us: int
     label_files: Mapping[str, LabelFile]
     inputs: str
+    tag: Tag | None
+    previous: VersionDocument | None
     published: VersionDocument | None
     noted: bool
 
@@ -67,13 +70,20 @@ class SourceState:
         return self.settings.dataset
 
     @property
+    def expected(self) -> str | None:
+        """ID of the version from which this run may move the tag; None if there was no tag."""
+        return self.tag.version if self.tag else None
+
+    @property
     def cluster(self) -> Cluster:
         """As configured."""
         return self.settings.cluster
 
 
 def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> SourceState:
-    """List the source and look up its inputs digest in the storage. Writes only into ``folder``.
+    """Read the tag, then list the source. Writes only into ``folder``.
+
+    In this order: what the tag names afterwards, another run may have made from a newer listing.
 
     Args:
         settings: The run.
@@ -88,7 +98,9 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
     """
     dataset, cluster = settings.dataset, settings.cluster
     check_overlap(dataset.source, cluster.storage.url, storage_endpoint=cluster.storage.endpoint)
-    inventory_us = time.time_ns() // 1000
+    root = open_location(cluster.storage, root_url(dataset, cluster))
+    tag = read_tag(root, TAG)
+    previous = _previous(root, tag)
     source = open_location(dataset.source)
     inventory = take_inventory(
         source,
@@ -99,15 +111,16 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
     )
     label_files = _read_label_files(dataset, source)
     inputs = _inputs(dataset, label_files, inventory.digest)
-    root = open_location(cluster.storage, root_url(dataset, cluster))
-    published = find_prepared(root, inputs)
-    noted = published is not None
-    if published is None:
+    latest = previous if tag and previous and previous.id == tag.version else None
+    noted = latest is not None and tag is not None and tag.inputs == inputs
+    published = latest if noted else None
+    if latest is not None and not noted:
         published = unchanged_version(
             source,
             root,
             inventory,
             partial(_inputs, dataset, label_files),
+            latest=latest,
             label_files={file.key for file in label_files.values()},
             progress=progress,
             work_dir=folder,
@@ -117,29 +130,38 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
     return SourceState(
         settings=settings,
         inventory=inventory,
-        inventory_us=inventory_us,
         label_files=label_files,
         inputs=inputs,
+        tag=tag,
+        previous=previous,
         published=published,
         noted=noted,
     )
 
 
 def note_inputs(found: SourceState, *, progress: Progress) -> None:
-    """Record that these inputs led to the version found, and move ``latest`` to it.
+    """Record with the tag that these inputs led to the version found.
 
     Nothing is written if this is already the case.
 
     Args:
         found: The state of the source.
         progress: Not used, because this takes almost no time.
+
+    Raises:
+        SupersededError: Another run has moved the tag since this one listed the source.
     """
     version = found.published
     assert version is not None, "these inputs led to no version"
-    root = open_location(found.cluster.storage, root_url(found.dataset, found.cluster))
     if not found.noted:
-        remember_inputs(root, found.inputs, version.id)
-    move_tag(root, TAG, version.id, found.inventory_us)
+        root = open_location(found.cluster.storage, root_url(found.dataset, found.cluster))
+        move_tag(root, TAG, version.id, found.inputs, found.expected)
+
+
+def _previous(root: Store, tag: Tag | None) -> VersionDocument | None:
+    """The newest version of a tag that still has its document."""
+    named = tag.versions() if tag else ()
+    return next((found for each in named if (found := read_version(root, each))), None)
 
 
 def _inputs(dataset: Dataset, label_files: Mapping[str, LabelFile], inventory_digest: str) -> str:

@@ -32,7 +32,6 @@ from larder.store.base import Store
 from larder.transfer.copy import format_crc32c
 from larder.transfer.inventory import IDENTITY, Inventory
 from larder.versions.documents import VersionDocument
-from larder.versions.publish import TAG, read_tag, read_version
 
 __all__ = ["unchanged_version"]
 
@@ -45,6 +44,7 @@ def unchanged_version(
     inventory: Inventory,
     to_inputs: Callable[[str], str],
     *,
+    latest: VersionDocument,
     label_files: Collection[str],
     progress: Progress,
     work_dir: Path,
@@ -57,22 +57,21 @@ def unchanged_version(
         root: The dataset's root.
         inventory: The current objects in the source.
         to_inputs: Returns the inputs digest for an inventory digest, all else being equal.
+        latest: The version that the tag names.
         label_files: Keys of label files, whose contents are themselves part of the inputs.
         progress: Reports progress of stage ``compare``, if there is anything to read.
         work_dir: Directory for temporary files.
     """
-    tag = None if source.features.etag_is_md5 else read_tag(root, TAG)
-    version = read_version(root, tag["version"]) if tag else None
-    if version is None:
+    if source.features.etag_is_md5:
         return None
     with (
         suppress(NotFoundError),  # if something is missing, it cannot be decided
-        fetched(root, _ref(version, "objects")) as before,
-        fetched(root, _ref(version, "samples")) as samples,
+        fetched(root, _ref(latest, "objects")) as before,
+        fetched(root, _ref(latest, "samples")) as samples,
     ):
         if not _same_keys_and_sizes(before, inventory.file.path):
             return None
-        if to_inputs(_inventory_digest(before)) != version.inputs:
+        if to_inputs(_inventory_digest(before)) != latest.inputs:
             return None
         inputs = {
             "before": Rows(OBJECTS, read_manifest(before, OBJECTS)),
@@ -83,7 +82,7 @@ def unchanged_version(
         found = query(_TOUCHED, inputs, _TOUCHED_ROWS, work_dir=work_dir, memory_bytes=JOIN_BYTES)
         with closing(found) as batches:
             touched = _touched(batches, label_files)
-            return version if _same_contents(source, touched, progress) else None
+            return latest if _same_contents(source, touched, progress) else None
     return None
 
 

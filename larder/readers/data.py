@@ -17,7 +17,8 @@ from larder.store import local_path, object_url, open_store
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
-from larder.versions.publish import read_tag, read_version
+from larder.versions.publish import read_version
+from larder.versions.tags import read_tag
 
 __all__ = ["Data", "open_data"]
 
@@ -184,11 +185,7 @@ def _tagged(store: Store, address: Address) -> str:
     tag = read_tag(store, address.name)
     if tag is None:
         raise _missing(store, address, f"there is no tag {address.name!r}")
-    version = tag.get("version")
-    if not isinstance(version, str):
-        where = object_url(store.url, layout.tag_key(address.name))
-        raise DamageError("damage.manifest", "the tag names no version", where=where)
-    return version
+    return tag.version
 
 
 def _missing(store: Store, address: Address, message: str) -> ConfigError:

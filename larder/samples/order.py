@@ -30,8 +30,11 @@ _BY_SAMPLE = ("sample", "ext", "key")
 _IN_ORDER = ("split", "order", *_BY_SAMPLE)
 
 _PART_FIELDS = list(SAMPLE_ORDER.field("parts").type.value_type)
-_IDENTITY = [field for field in _PART_FIELDS if not field.nullable]
-"""The fields of a part that the digest covers: not the state of the mirror."""
+_IDENTITY = [field for field in _PART_FIELDS if field.name in ("ext", "key", "size_bytes", "etag")]
+"""The fields of a part that the digest covers: not what earlier runs have made of it."""
+
+_UNKNOWN = ("packed", "bad")
+"""The columns that follow from the previous version, which is not known here: all null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,8 @@ class SampleOrder:
         bad_keys: The first 1,000 objects that cannot be part of a sample.
         bad_key_count: Number of such objects.
         ignored_count: Number of directory markers and label files, which are not samples either.
-        digest: sha256 hex over the ordered samples: split, key, label, parts without their copies.
+        digest: sha256 hex over the ordered samples: split, key, label, and each part's extension,
+            key, size and etag.
         contents: Statistics of the samples.
         class_samples: Number of samples of each class.
     """
@@ -88,6 +92,7 @@ def order_samples(
     label_files: Mapping[str, bytes],
     out: Path,
     work_dir: Path,
+    known_classes: Sequence[str] = (),
 ) -> SampleOrder:
     """Group objects into samples, give each its split and label, and sort them.
 
@@ -102,11 +107,13 @@ def order_samples(
     Args:
         objects: Batches of schema OBJECTS, ordered by key, of any length, with ``mirror_etag`` and
             ``checksum`` if the mirror has a copy; in that case, other objects that are mirrored
-            follow after the samples.
+            follow after the samples. A further column ``unchanged``, without nulls, is passed on;
+            where it is missing, no object is known to be unchanged.
         dataset: As configured.
         label_files: By split, the bytes of the files that ``labels.files`` names.
         out: The manifest to write.
         work_dir: Directory for what does not fit into memory; nothing remains in it.
+        known_classes: Classes that keep their numbers, in order; new ones follow.
 
     Raises:
         ConfigError: ``config.unmatched_split``: objects that match no split, or a sample in two.
@@ -116,7 +123,7 @@ def order_samples(
         StoreError: ``store.full``: no space is left.
     """
     bad_keys = BadKeys()
-    planner = Planner(dataset, label_files)
+    planner = Planner(dataset, label_files, known_classes)
     intake = Intake(planner.glob_rule, _label_keys(dataset), bad_keys)
 
     def in_order(
@@ -185,8 +192,12 @@ class _Tally:
             self._count_uncopied(grouped.rows)
             samples = int(np.searchsorted(splits, len(self._names) - 1))
             identity = [*columns, grouped.parts(_IDENTITY)]
-            self._count(pa.RecordBatch.from_arrays(identity, SAMPLE_ORDER.names).slice(0, samples))
-            yield pa.RecordBatch.from_arrays([*columns, grouped.parts()], schema=SAMPLE_ORDER)
+            names = SAMPLE_ORDER.names[: len(identity)]
+            self._count(pa.RecordBatch.from_arrays(identity, names).slice(0, samples))
+            unknown = (pa.nulls(len(splits), SAMPLE_ORDER.field(name).type) for name in _UNKNOWN)
+            yield pa.RecordBatch.from_arrays(
+                [*columns, grouped.parts(), *unknown], schema=SAMPLE_ORDER
+            )
 
     def _numbers(self) -> pa.Array:
         """The class number of each code."""

@@ -103,7 +103,7 @@ def check_all(root: Store) -> dict[str, Published]:
             segments.segment(names[1])
         elif key.endswith("/cache.json"):
             segments.cache(names[1], names[3])
-        elif key.startswith(("tags/", "inputs/")):
+        elif key.startswith("tags/"):
             named = unseal(root.get(key), key)["version"]
             assert named in found, f"{key} names {named}, which is not published"
     return found

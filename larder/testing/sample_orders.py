@@ -37,7 +37,7 @@ def order_samples(store: Store, samples: Iterable[Content]) -> pa.RecordBatch:
         for ext, data in sorted(sample.parts.items()):
             info = store.put(f"{sample.key}.{ext}", data)
             entry = {"ext": ext, "key": info.key, "size_bytes": info.size_bytes, "etag": info.etag}
-            parts.append(entry)
+            parts.append({**entry, "unchanged": False})
         rows.append(
             {"split": sample.split, "key": sample.key, "label": sample.label, "parts": parts}
         )

@@ -13,7 +13,6 @@
     versions/ID/
       version.json             the last write, created if absent
       manifests/               the objects it was made from
-    inputs/DIGEST.json         which version these inputs led to
     tags/NAME.json             movable names
 
 Every function returns a key relative to the dataset's root. Pure.
@@ -30,7 +29,6 @@ __all__ = [
     "dataset_prefix",
     "index_key",
     "index_prefix",
-    "inputs_key",
     "list_key",
     "manifest_key",
     "mirror_prefix",
@@ -169,11 +167,6 @@ def omitted_key(version: str, sha256: str) -> str:
 def list_key(version: str, split: str, sha256: str) -> str:
     """Key of the list of the shards of a split, if its patterns are many."""
     return f"{version_prefix(version)}lists/{split}-{sha256[:16]}.txt"
-
-
-def inputs_key(digest: str) -> str:
-    """Key of the document that says which version these inputs led to."""
-    return f"inputs/{digest}.json"
 
 
 def tag_key(tag: str) -> str:

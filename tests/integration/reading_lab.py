@@ -16,6 +16,7 @@ from larder.versions.documents import (
     VersionDocument,
     seal,
 )
+from larder.versions.tags import Tag
 
 ID = "ab" * 16
 
@@ -53,5 +54,5 @@ def publish_toy(url: str, folder: Path) -> str:
     store = open_store(url)
     store.upload(part.path, path)
     store.put(layout.version_key(ID), seal(version))
-    store.put(layout.tag_key("latest"), seal({"version": ID}))
+    store.put(layout.tag_key("latest"), seal(Tag(ID, version.inputs)))
     return facts.sha256

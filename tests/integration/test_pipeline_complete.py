@@ -149,10 +149,9 @@ def test_it_costs_a_few_listings_whatever_the_number_of_shards(tmp_path: Path) -
         ], "no unfinished work: of it there may be more than of all else"
         read = [re.sub(r"[0-9a-f]{16,}", "ID", key) for method, key in calls if method != "list"]
         assert sorted(set(read)) == [
-            "inputs/ID.json",
             "segments/ID/index/shards-ID.parquet",
             "segments/ID/segment.json",
             "tags/latest.json",
             "versions/ID/version.json",
         ]
-        assert len(read) <= 7
+        assert len(read) <= 6

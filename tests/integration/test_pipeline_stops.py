@@ -20,7 +20,7 @@ from larder.testing.checker import Published, check_all
 from larder.testing.recording import RecordingStore, RecordingWriter
 from larder.testing.runs import between
 from larder.testing.stops import Stop, Stopped, StoppingStore
-from larder.versions.publish import read_tag
+from larder.versions.tags import read_tag
 
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
@@ -51,7 +51,7 @@ class Bucket:
     def latest(self) -> str | None:
         with opened(f"memory://{self.name}/larder/d") as root:
             tag = read_tag(root, "latest")
-            return tag["version"] if tag else None
+            return tag.version if tag else None
 
     def copy(self, other: Bucket) -> None:
         """Begin with what another one holds."""

@@ -29,6 +29,7 @@ from larder.versions.documents import (
     VersionDocument,
     seal,
 )
+from larder.versions.tags import Tag
 
 ID = "0123456789abcdef" * 2
 OTHER = "f" * 32
@@ -81,8 +82,8 @@ def publish(url: str, version: VersionDocument, parts: Path) -> None:
         for part in entries:
             store.put(part.path, (parts / part.path).read_bytes())
     store.put(layout.version_key(version.id), seal(version))
-    store.put(layout.tag_key("latest"), seal({"version": version.id}))
-    store.put(layout.tag_key("v1"), seal({"version": version.id}))
+    store.put(layout.tag_key("latest"), seal(Tag(version.id, version.inputs)))
+    store.put(layout.tag_key("v1"), seal(Tag(version.id, version.inputs)))
 
 
 @pytest.fixture(params=["path", "memory"])

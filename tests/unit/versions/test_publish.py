@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import uuid
 from dataclasses import replace
 from functools import partial
@@ -25,14 +24,7 @@ from larder.versions.documents import (
     seal,
 )
 from larder.versions.identity import content_digest, version_id
-from larder.versions.publish import (
-    find_prepared,
-    move_tag,
-    publish_version,
-    read_tag,
-    read_version,
-    remember_inputs,
-)
+from larder.versions.publish import publish_version, read_version
 
 inputs_digest = partial(identity.inputs_digest, shards_version=1)
 segment_id = partial(identity.segment_id, shards_version=1)
@@ -89,43 +81,6 @@ def test_documents_have_no_times_and_no_absolute_urls() -> None:
     plain = json.loads(seal(VERSION))
     assert "://" not in json.dumps(plain)
     assert not any("time" in key or "date" in key or "modified" in key for key in plain)
-
-
-def test_inputs_lead_to_their_version(root: Store) -> None:
-    assert find_prepared(root, VERSION.inputs) is None
-    remember_inputs(root, VERSION.inputs, VERSION.id)
-    assert find_prepared(root, VERSION.inputs) is None  # noted, but not published
-    publish_version(root, VERSION)
-    assert find_prepared(root, VERSION.inputs) == VERSION
-
-
-def test_a_tag_moves_forward_and_keeps_its_history(root: Store) -> None:
-    assert read_tag(root, "latest") is None
-    assert move_tag(root, "latest", "a", 10)
-    assert not move_tag(root, "latest", "a", 20)
-    assert move_tag(root, "latest", "b", 30)
-    assert not move_tag(root, "latest", "c", 20)
-    tag = read_tag(root, "latest")
-    assert tag is not None
-    assert (tag["version"], [past["version"] for past in tag["history"]]) == ("b", ["a"])
-
-
-def test_concurrent_moves_of_a_tag_are_not_lost(root: Store) -> None:
-    barrier = threading.Barrier(8)
-
-    def move(number: int) -> None:
-        barrier.wait()
-        move_tag(root, "latest", f"v{number}", 100)
-
-    threads = [threading.Thread(target=move, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    tag = read_tag(root, "latest")
-    assert tag is not None
-    names = {tag["version"], *(past["version"] for past in tag["history"])}
-    assert names == {f"v{number}" for number in range(8)}
 
 
 @pytest.mark.parametrize(
@@ -206,7 +161,6 @@ def test_keys_of_the_layout_are_pinned() -> None:
     assert layout.shard_key("s", "train", "n.tar") == "segments/s/shards/train/n.tar"
     assert layout.segment_key("s") == "segments/s/segment.json"
     assert layout.version_key("v") == "versions/v/version.json"
-    assert layout.inputs_key("i") == "inputs/i.json"
     assert layout.tag_key("latest") == "tags/latest.json"
     assert layout.cache_key("s", "train", "f" * 64) == f"segments/s/cache/train-{'f' * 16}.mdb"
     assert (

@@ -1,0 +1,171 @@
+"""Tags: movable names of versions, moved by compare-and-swap and by no clock.
+
+A run reads the tag before it lists the source, and moves it from the version that it named then. If
+another run has moved it in between, the version of this run may be older than what the tag names
+now: the run is superseded, and starts again from the listing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from larder.errors import (
+    DamageError,
+    NotFoundError,
+    PreconditionError,
+    RetryableError,
+    SupersededError,
+)
+from larder.store import object_url
+from larder.store.base import Store
+from larder.versions import layout
+from larder.versions.documents import MAKE_AGAIN, seal, unseal
+from larder.versions.publish import own_file_errors, read_optional
+
+__all__ = ["TAG", "Tag", "TagEntry", "move_tag", "read_tag"]
+
+TAG = "latest"
+"""The tag that every run moves."""
+
+HISTORY = 100
+"""Maximum length of a tag's history."""
+
+_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class TagEntry:
+    """What a tag named once: a version, and the inputs digest of the run that moved it there."""
+
+    version: str
+    inputs: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A tag.
+
+    Attributes:
+        version: ID of the version that it names.
+        inputs: The inputs digest that led to this version last; another than that of version.json
+            if the same version followed from other inputs since.
+        history: What it named before, the newest last; at most `HISTORY` entries.
+    """
+
+    version: str
+    inputs: str
+    history: tuple[TagEntry, ...] = ()
+
+    def versions(self) -> Iterator[str]:
+        """The IDs of all versions that it named, each once, the newest first."""
+        past = (entry.version for entry in reversed(self.history))
+        yield from dict.fromkeys((self.version, *past))
+
+    def moved(self, version: str, inputs: str) -> Tag:
+        """The tag after it was moved; only its inputs change if it names the version already."""
+        if version == self.version:
+            return Tag(version, inputs, self.history)
+        past = (*self.history, TagEntry(self.version, self.inputs))
+        return Tag(version, inputs, past[-HISTORY:])
+
+
+def read_tag(store: Store, tag: str) -> Tag | None:
+    """A tag, or None if there is none.
+
+    Args:
+        store: The dataset's root.
+        tag: Its name, such as ``latest``.
+
+    Raises:
+        DamageError: Its document is damaged.
+    """
+    key = layout.tag_key(tag)
+    data = read_optional(store, key)
+    return None if data is None else _parse(data, object_url(store.url, key))
+
+
+def move_tag(store: Store, tag: str, version: str, inputs: str, expected: str | None) -> bool:
+    """Make a tag name a version, unless another run has moved it; returns whether it was written.
+
+    A tag that names the version already counts as moved: only its inputs are replaced, if they
+    differ. The document is replaced only if it is still the one that was read; if it changed in
+    between, the decision is made again.
+
+    Args:
+        store: The dataset's root.
+        tag: Its name, such as ``latest``.
+        version: The version's ID.
+        inputs: The inputs digest of the run.
+        expected: ID of the version that the tag named before the run listed the source; None if
+            there was no tag.
+
+    Raises:
+        SupersededError: The tag names another version than these two.
+        DamageError: Its document is damaged.
+        RetryableError: Other runs kept moving it at the same time.
+    """
+    for _ in range(_TRIES):
+        try:
+            with own_file_errors():
+                return _try_to_move(store, layout.tag_key(tag), version, inputs, expected)
+        except PreconditionError:
+            continue
+    where = object_url(store.url, layout.tag_key(tag))
+    raise RetryableError("store.unavailable", "the tag kept changing", where=where)
+
+
+def _try_to_move(store: Store, key: str, version: str, inputs: str, expected: str | None) -> bool:
+    found = _with_etag(store, key)
+    if found is None:
+        if expected is not None:
+            raise _superseded(store, key, None)
+        store.put(key, seal(Tag(version, inputs)), if_absent=True)
+        return True
+    etag, old = found
+    if (old.version, old.inputs) == (version, inputs):
+        return False
+    if old.version not in (version, expected):
+        raise _superseded(store, key, old.version)
+    if_match = etag if store.features.replace_if_match else None
+    store.put(key, seal(old.moved(version, inputs)), if_match=if_match)
+    return True
+
+
+def _superseded(store: Store, key: str, version: str | None) -> SupersededError:
+    now = f"it names version {version} now" if version else "it was deleted"
+    return SupersededError(
+        "version.superseded",
+        f"another run has moved the tag since this one listed the source: {now}",
+        where=object_url(store.url, key),
+        hint="run again",
+    )
+
+
+def _with_etag(store: Store, key: str) -> tuple[str, Tag] | None:
+    """The tag and the etag of its document, or None if there is none."""
+    try:
+        info = store.head(key)
+        data = bytes(store.get(key, if_match=info.etag))
+    except NotFoundError:
+        return None
+    return info.etag, _parse(data, object_url(store.url, key))
+
+
+def _parse(data: bytes, where: str) -> Tag:
+    plain = unseal(data, where)
+    try:
+        history = tuple(_entry(past) for past in plain["history"])
+        now = _entry(plain)
+    except (KeyError, TypeError) as error:
+        message = f"invalid field: {error}"
+        raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN) from None
+    return Tag(now.version, now.inputs, history)
+
+
+def _entry(plain: Mapping[str, Any]) -> TagEntry:
+    version, inputs = plain["version"], plain["inputs"]
+    if not (isinstance(version, str) and isinstance(inputs, str)):
+        raise TypeError("the tag names no version")
+    return TagEntry(version, inputs)

@@ -1,0 +1,165 @@
+"""Tags move by compare-and-swap, from the version that they named before the listing."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from larder.errors import DamageError, LarderError, SupersededError
+from larder.store import open_store
+from larder.store.base import Store
+from larder.store.delegate import DelegatingStore
+from larder.testing.recording import RecordingStore
+from larder.versions import layout
+from larder.versions.documents import seal
+from larder.versions.tags import HISTORY, Tag, TagEntry, move_tag, read_tag
+
+T = TypeVar("T")
+KEY = layout.tag_key("latest")
+
+
+@pytest.fixture
+def root() -> Store:
+    return open_store(f"memory://{uuid.uuid4().hex}/")
+
+
+def test_a_tag_moves_from_the_version_that_was_expected_and_keeps_its_history(root: Store) -> None:
+    assert read_tag(root, "latest") is None
+    assert move_tag(root, "latest", "a", "1", None)
+    assert move_tag(root, "latest", "b", "2", "a")
+    assert move_tag(root, "latest", "a", "3", "b")
+    history = (TagEntry("a", "1"), TagEntry("b", "2"))
+    tag = read_tag(root, "latest")
+    assert tag == Tag("a", "3", history)
+    assert tuple(tag.versions()) == ("a", "b")
+
+
+@pytest.mark.parametrize("expected", [None, "a", "c"])
+def test_a_tag_that_names_another_version_is_not_moved(root: Store, expected: str | None) -> None:
+    move_tag(root, "latest", "b", "2", None)
+    with pytest.raises(SupersededError) as caught:
+        move_tag(root, "latest", "d", "4", expected)
+    assert caught.value.code == "version.superseded"
+    assert caught.value.exit_status == 1
+    assert "names version b now" in str(caught.value)
+    assert read_tag(root, "latest") == Tag("b", "2")
+
+
+def test_a_tag_that_was_deleted_is_not_made_again(root: Store) -> None:
+    with pytest.raises(SupersededError, match="it was deleted"):
+        move_tag(root, "latest", "b", "2", "a")
+    assert read_tag(root, "latest") is None
+
+
+@pytest.mark.parametrize("expected", [None, "a", "b", "c"])
+def test_a_tag_that_names_the_version_already_counts_as_moved(
+    root: Store, expected: str | None
+) -> None:
+    move_tag(root, "latest", "a", "1", None)
+    move_tag(root, "latest", "b", "2", "a")
+    recorder = RecordingStore(root)
+    assert not move_tag(recorder, "latest", "b", "2", expected)
+    assert recorder.writes == ()
+    assert move_tag(recorder, "latest", "b", "3", expected)
+    assert read_tag(root, "latest") == Tag("b", "3", (TagEntry("a", "1"),))
+
+
+def test_the_history_is_bounded_and_keeps_the_newest(root: Store) -> None:
+    expected = None
+    for number in range(HISTORY + 3):
+        move_tag(root, "latest", f"v{number}", str(number), expected)
+        expected = f"v{number}"
+    tag = read_tag(root, "latest")
+    assert tag is not None
+    assert len(tag.history) == HISTORY
+    assert tag.history[-1] == TagEntry(f"v{HISTORY + 1}", str(HISTORY + 1))
+    assert next(tag.versions()) == tag.version == f"v{HISTORY + 2}"
+
+
+class _Between(DelegatingStore):
+    """Does something once, right before the next write."""
+
+    def __init__(self, inner: Store, act: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self._act: Callable[[], object] | None = act
+
+    def around(self, method: str, key: str, call: Callable[[], T]) -> T:
+        act, self._act = self._act, None if method == "put" else self._act
+        if act and method == "put":
+            act()
+        return call()
+
+
+@pytest.mark.parametrize("before", [None, "a"])
+def test_a_tag_that_moves_between_its_reading_and_its_writing(
+    root: Store, before: str | None
+) -> None:
+    if before:
+        move_tag(root, "latest", before, "1", None)
+    store = _Between(root, lambda: move_tag(root, "latest", "other", "2", before))
+    with pytest.raises(SupersededError, match="names version other now"):
+        move_tag(store, "latest", "b", "3", before)
+    now = read_tag(root, "latest")
+    assert now is not None
+    assert now.version == "other"
+
+
+@pytest.mark.parametrize("before", [None, "a"])
+def test_another_run_of_the_same_inputs_moves_it_in_between(
+    root: Store, before: str | None
+) -> None:
+    if before:
+        move_tag(root, "latest", before, "1", None)
+    store = _Between(root, lambda: move_tag(root, "latest", "b", "3", before))
+    assert not move_tag(store, "latest", "b", "3", before)
+    history = (TagEntry("a", "1"),) if before else ()
+    assert read_tag(root, "latest") == Tag("b", "3", history)
+
+
+def test_of_concurrent_moves_one_wins_and_the_others_know(root: Store) -> None:
+    move_tag(root, "latest", "old", "0", None)
+    barrier = threading.Barrier(8)
+    outcomes: list[bool | str] = [""] * 8
+
+    def move(number: int) -> None:
+        barrier.wait()
+        try:
+            outcomes[number] = move_tag(root, "latest", f"v{number}", str(number), "old")
+        except LarderError as error:
+            outcomes[number] = error.code
+
+    threads = [threading.Thread(target=move, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    winner = outcomes.index(True)
+    assert outcomes.count("version.superseded") == 7
+    assert read_tag(root, "latest") == Tag(f"v{winner}", str(winner), (TagEntry("old", "0"),))
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {"other": 1},
+        {"version": 1, "inputs": "1", "history": []},
+        {"version": "a", "history": []},
+        {"version": "a", "inputs": "1", "history": None},
+        {"version": "a", "inputs": "1", "history": ["b"]},
+        {"version": "a", "inputs": "1", "history": [{"version": "b"}]},
+    ],
+)
+def test_a_document_with_an_invalid_field_is_damage(root: Store, plain: object) -> None:
+    root.put(KEY, seal(plain))
+    for step in (
+        lambda: read_tag(root, "latest"),
+        lambda: move_tag(root, "latest", "b", "2", "a"),
+    ):
+        with pytest.raises(DamageError, match="invalid field") as caught:
+            step()
+        assert caught.value.code == "damage.manifest"
+        assert caught.value.where == f"{root.url}{KEY}"
