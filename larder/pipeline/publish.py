@@ -146,9 +146,8 @@ def _version(
         },
         classes=job.classes,
         files=(
-            *(file for segment in segments for file in segment.files if file.role != "skipped"),
+            *(file for segment in segments for file in segment.files),
             *job.files,
-            *(file for file in segments[-1].files if job.new and file.role == "skipped"),
             job.inventory.facts("objects"),
         ),
         cache=cache,
