@@ -7,6 +7,7 @@ from larder.pipeline.job import Job, ManifestRef, open_location, put_named, put_
 from larder.pipeline.plan import Plan
 from larder.store.base import Store
 from larder.versions import layout
+from larder.versions.conditions import probe_conditions
 
 __all__ = ["begin"]
 
@@ -33,6 +34,7 @@ def begin(plan: Plan) -> Job:
         version=plan.version,
         classes=plan.sample_order.classes,
         expected=found.expected,
+        conditions=found.conditions or probe_conditions(root),
         complete=plan.complete,
         published=plan.published,
         skipped_keys=plan.sample_order.bad_key_count,

@@ -21,6 +21,7 @@ from larder.store import object_url, open_store
 from larder.store.base import ObjectInfo, Store
 from larder.temporary import workshop
 from larder.versions import layout
+from larder.versions.conditions import Conditions
 from larder.versions.publish import own_file_errors
 
 __all__ = [
@@ -77,6 +78,7 @@ class Job:
         version: ID of the version to publish.
         classes: In the order of their numbers; empty without labels.
         expected: ID of the version that the tag named before the listing; None if there was no tag.
+        conditions: Which conditional writes the storage keeps.
         complete: Whether the segment existed when the run was planned; only the version is missing.
         published: Whether the version existed, too, so that only the inputs have to be recorded.
         skipped_keys: Keys that were left out because no sample can have them.
@@ -92,6 +94,7 @@ class Job:
     version: str
     classes: tuple[str, ...]
     expected: str | None
+    conditions: Conditions
     complete: bool
     published: bool
     skipped_keys: int

@@ -47,8 +47,10 @@ def publish(
     """
     progress.start("publish")
     root = open_root(job)
-    segment = publish_segment(root, _segment(job, index, cache))
-    version = publish_version(root, _version(job, root, segment))
+    segment = publish_segment(root, _segment(job, index, cache), if_absent=job.conditions.if_absent)
+    version = publish_version(
+        root, _version(job, root, segment), if_absent=job.conditions.if_absent
+    )
     _point_at(root, job, version)
     progress.finish("publish")
     return version
@@ -75,7 +77,7 @@ def publish_existing(job: Job, *, progress: Progress) -> VersionDocument:
 
 
 def _point_at(root: Store, job: Job, version: VersionDocument) -> None:
-    move_tag(root, TAG, version.id, job.inputs, job.expected)
+    move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
 
 
 def _segment(job: Job, index: Index, cache: Mapping[str, CacheFile]) -> SegmentDocument:

@@ -21,6 +21,7 @@ from larder.store import object_url
 from larder.store.base import Store
 from larder.transfer.inventory import Inventory, take_inventory
 from larder.units import format_bytes
+from larder.versions.conditions import Conditions, probe_conditions, read_conditions
 from larder.versions.documents import VersionDocument
 from larder.versions.identity import inputs_digest
 from larder.versions.publish import own_file_errors, read_version
@@ -54,6 +55,8 @@ class SourceState:
             tag's history that still has one; None if there is none.
         published: The version that these inputs led to, or None.
         noted: Whether the tag says so; otherwise it was found by comparing contents.
+        conditions: Which conditional writes the storage keeps; None if that is not known yet, or
+            does not matter because there is nothing to do.
     """
 
     settings: Settings
@@ -64,6 +67,7 @@ class SourceState:
     previous: VersionDocument | None
     published: VersionDocument | None
     noted: bool
+    conditions: Conditions | None
 
     @property
     def dataset(self) -> Dataset:
@@ -137,6 +141,7 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
         previous=previous,
         published=published,
         noted=noted,
+        conditions=None if published else read_conditions(root),
     )
 
 
@@ -156,7 +161,7 @@ def note_inputs(found: SourceState, *, progress: Progress) -> None:
     assert version is not None, "these inputs led to no version"
     if not found.noted:
         root = open_location(found.cluster.storage, root_url(found.dataset, found.cluster))
-        move_tag(root, TAG, version.id, found.inputs, found.expected)
+        move_tag(root, TAG, version.id, found.inputs, found.expected, probe_conditions(root))
 
 
 def _previous(root: Store, tag: Tag | None) -> VersionDocument | None:

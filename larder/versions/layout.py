@@ -4,6 +4,7 @@
 
     mirror/KEY                 the mirrored objects
     work/mirror/               receipts of copies, carried from run to run
+    work/conditions.json       which conditional writes the store keeps
     segments/SEG/              immutable once segment.json is there
       segment.json             the last write
       shards/SPLIT/NAME        shards and nothing else
@@ -22,6 +23,7 @@ from __future__ import annotations
 __all__ = [
     "cache_key",
     "cache_prefix",
+    "conditions_key",
     "copies_prefix",
     "dataset_prefix",
     "index_key",
@@ -101,6 +103,11 @@ def cache_key(segment: str, split: str, sha256: str) -> str:
 def work_prefix(segment: str) -> str:
     """Prefix of the receipts of a segment that is being built."""
     return f"{segment_prefix(segment)}work/"
+
+
+def conditions_key() -> str:
+    """Key of the document that says which conditional writes the store keeps."""
+    return "work/conditions.json"
 
 
 def copies_prefix(batch: str | None = None) -> str:
