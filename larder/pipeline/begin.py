@@ -15,6 +15,7 @@ from larder.pipeline.job import (
 from larder.pipeline.plan import Plan, PlannedSegment
 from larder.store.base import Store
 from larder.versions import layout
+from larder.versions.conditions import probe_conditions
 from larder.versions.documents import FileFacts
 from larder.versions.publish import own_file_errors
 
@@ -38,6 +39,7 @@ def begin(plan: Plan) -> Job:
         kept=plan.kept,
         classes=plan.sample_order.classes,
         expected=found.expected,
+        conditions=found.conditions or probe_conditions(root),
         published=plan.published,
         skipped=plan.sample_order.bad_key_count + plan.growth.skipped,
         inventory=_put_inventory(root, plan),

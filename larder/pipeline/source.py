@@ -18,6 +18,7 @@ from larder.store import object_url
 from larder.store.base import Store
 from larder.transfer.inventory import Inventory, take_inventory
 from larder.units import format_bytes
+from larder.versions.conditions import Conditions, read_conditions
 from larder.versions.documents import VersionDocument
 from larder.versions.identity import inputs_digest
 from larder.versions.publish import own_file_errors, read_version
@@ -50,6 +51,8 @@ class SourceState:
         previous: The version that the tag names; if its document is missing, the newest in the
             tag's history that still has one; None if there is none.
         published: The version that these inputs led to, or None.
+        conditions: Which conditional writes the storage keeps; None if that is not known yet, or
+            does not matter because there is nothing to do.
     """
 
     settings: Settings
@@ -59,6 +62,7 @@ class SourceState:
     tag: Tag | None
     previous: VersionDocument | None
     published: VersionDocument | None
+    conditions: Conditions | None
 
     @property
     def dataset(self) -> Dataset:
@@ -121,6 +125,7 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
         tag=tag,
         previous=previous,
         published=published,
+        conditions=None if published else read_conditions(root),
     )
 
 
