@@ -156,7 +156,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         published=published,
         cost=cost,
         seconds=_seconds(found, sample_order, copies, new),
-        delivery=found.settings.advise(),
+        delivery=found.settings.advise(segments=1, omitted=0),
     )
 
 
