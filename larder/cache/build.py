@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from mmap import PAGESIZE
 from pathlib import Path
 from typing import Any, Final
 
@@ -109,9 +110,10 @@ class _Writer:
         self._pending_bytes = 0
         self._added = 0
         # A single writer of a private file needs no lock. meminit makes the bytes reproducible.
-        self._env: Any = lmdb.open(
-            str(path), subdir=False, lock=False, map_size=map_bytes, sync=False, meminit=True
-        )
+        with _lmdb_errors(self._where, need_bytes=2 * PAGESIZE):
+            self._env: Any = lmdb.open(
+                str(path), subdir=False, lock=False, map_size=map_bytes, sync=False, meminit=True
+            )
         self._page_bytes = int(self._env.stat()["psize"])
         self._file_bytes = self._used_bytes()
         self._room_bytes = self._free_bytes() - reserve_bytes

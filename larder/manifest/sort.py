@@ -106,7 +106,8 @@ class SortedFile:
         """The rows from ``first_row`` up to ``stop_row``, or to the end."""
         stop = self.rows if stop_row is None else stop_row
         place = max(0, bisect_right(self._starts, first_row) - 1)
-        with pa.OSFile(str(self._path)) as file, pa.ipc.open_file(file) as reader:
+        # Mapped, so that only the columns that are used are read.
+        with pa.memory_map(str(self._path)) as file, pa.ipc.open_file(file) as reader:
             while place + 1 < len(self._starts) and self._starts[place] < stop:
                 start = self._starts[place]
                 batch = reader.get_batch(place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from larder.manifest.digest import sha256_hex
 from larder.pipeline.job import (
     Job,
     ManifestRef,
@@ -14,6 +15,9 @@ from larder.pipeline.job import (
 from larder.pipeline.plan import Plan, PlannedSegment
 from larder.store.base import Store
 from larder.versions import layout
+from larder.versions.conditions import probe_conditions
+from larder.versions.documents import FileFacts
+from larder.versions.publish import own_file_errors
 
 __all__ = ["begin"]
 
@@ -32,12 +36,15 @@ def begin(plan: Plan) -> Job:
         inputs=found.inputs,
         version=plan.version,
         new=_put_segment(root, plan.new) if plan.new else None,
-        kept=(),
+        kept=plan.kept,
         classes=plan.sample_order.classes,
         expected=found.expected,
+        conditions=found.conditions or probe_conditions(root),
         published=plan.published,
-        skipped=plan.sample_order.bad_key_count,
+        skipped=plan.sample_order.bad_key_count + plan.growth.skipped,
         inventory=_put_inventory(root, plan),
+        files=_put_files(root, plan),
+        formats=plan.formats,
     )
 
 
@@ -50,6 +57,22 @@ def _put_segment(root: Store, new: PlannedSegment) -> NewSegment:
         sample_order=put_work(root, new.id, "order", new.sample_order),
         shard_plan=put_work(root, new.id, "shards", new.shard_plan),
     )
+
+
+def _put_files(root: Store, plan: Plan) -> tuple[FileFacts, ...]:
+    """The omitted rows, if they are many, and the records of bad samples of the version itself."""
+    files = []
+    omitted, skipped = plan.growth.omitted_file, plan.growth.selected.skipped
+    if omitted is not None and not plan.published:
+        sha256 = sha256_hex(omitted)
+        key = layout.omitted_key(plan.version, sha256)
+        with own_file_errors():
+            root.put(key, omitted)
+        files.append(FileFacts(key, len(omitted), sha256, "omitted"))
+    if skipped is not None and not plan.published:
+        key = layout.manifest_key(plan.version, "skipped", skipped.sha256)
+        files.append(put_named(root, key, skipped).facts("skipped"))
+    return tuple(files)
 
 
 def _put_inventory(root: Store, plan: Plan) -> ManifestRef:

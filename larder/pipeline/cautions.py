@@ -22,6 +22,7 @@ CODES = {
     "large_samples": "most samples are larger than `shards.bytes`, so each has a shard of its own",
     "few_shards": "a split has fewer shards than readers, or only one",
     "few_samples": "a split has fewer samples than `shards.count_min`, so each has its own shard",
+    "unconditional_writes": "the storage ignores conditional writes, on which concurrent runs rely",
 }
 """Every code that a warning may have, and what it means."""
 
@@ -48,6 +49,7 @@ def cautions(plan: Plan) -> tuple[Caution, ...]:
         *_large_samples(settings, plan),
         *_few_shards(settings, plan),
         *_few_samples(settings, plan),
+        *_unconditional_writes(plan),
     )
     return tuple(Caution(code, _printable(message)) for code, message in found)
 
@@ -189,6 +191,18 @@ def _few_samples(settings: Settings, plan: Plan) -> _Found:
                 f"{name} has {count}, fewer than shards.count_min ({least:,}), so each has a shard"
                 " of its own: lower shards.count_min",
             )
+
+
+def _unconditional_writes(plan: Plan) -> _Found:
+    kept = plan.source_state.conditions
+    if kept and not kept.kept:
+        headers = {"If-None-Match": kept.if_absent, "If-Match": kept.if_match}
+        ignored = " and ".join(name for name, is_kept in headers.items() if not is_kept)
+        yield (
+            "unconditional_writes",
+            f"the storage ignores {ignored}: of two runs of this dataset that end at the same"
+            " moment, the one with the older listing may win; run one at a time",
+        )
 
 
 def _names(names: list[str]) -> str:

@@ -4,7 +4,7 @@ Both are streams in the same order, so each pair of samples is looked at once. A
 if it has the same split, label and parts. A part is the same if its object has the same key, size
 and etag as when it was packed, or if it is as the previous version saw it. If only the etag
 differs, and etags do not tell contents apart, as on a file system, the object is read and compared
-with the checksum of the part.
+with the checksum of the part; the objects of a sample that was bad are checked again.
 """
 
 from __future__ import annotations
@@ -32,12 +32,19 @@ from larder.manifest.schemas import SAMPLE_ORDER
 from larder.manifest.sort import SortedFile
 from larder.pipeline.previous import IN_ORDER, PREVIOUS, Previous
 from larder.progress import Progress
+from larder.samples.columns import column_structs
 from larder.samples.planner import Planner
+from larder.shards.fetch import UNDECODABLE, fetch, sample_bytes
+from larder.shards.images import Validation
+from larder.shards.model import Part, Sample
 from larder.store.base import Readable
 
 __all__ = ["Changes", "Comparison", "Kind", "compare"]
 
 READERS = 8
+
+MAX_CHECKED_BYTES = 64 * 1024**2
+"""A larger sample that was bad is not checked again here, but when it is packed."""
 
 Number = TypeVar("Number", np.int8, np.int64)
 
@@ -115,6 +122,7 @@ def compare(
     rows: SortedFile,
     planner: Planner,
     source: Readable,
+    validate: Validation,
     folder: Path,
     progress: Progress,
 ) -> Comparison:
@@ -126,6 +134,7 @@ def compare(
         rows: Its samples; see `larder.pipeline.previous.previous_rows`.
         planner: Knows the order.
         source: Where the objects are; read only if etags do not tell contents apart.
+        validate: How images are checked.
         folder: A private directory.
         progress: Reports progress of stage ``compare``, if anything is read.
 
@@ -139,7 +148,7 @@ def compare(
         kinds_file, positions_file = (
             stack.enter_context(_output(folder / name)) for name in ("kinds", "positions")
         )
-        contents = stack.enter_context(_Contents(source, progress))
+        contents = stack.enter_context(_Contents(source, validate, progress))
         names = pa.array(planner.split_names)
         pieces = aligned(Rows(_NOW, _now(order, planner)), Rows(PREVIOUS, rows.read()), IN_ORDER)
         for now, then in pieces:
@@ -263,12 +272,14 @@ def _same_parts(one: pa.RecordBatch, other: pa.RecordBatch, contents: _Contents)
     known = ~_differ(now.field("etag"), then.field("etag"))
     known |= now.field("unchanged").to_numpy(zero_copy_only=False)
     starts = np.append(0, np.cumsum(counts[rows])[:-1])
-    # Objects are read only if all else is the same, and never for a sample that was bad.
+    # Objects are read only if all else is the same.
     readable = np.logical_and.reduceat(alike, starts)
-    readable &= other.column("bad").take(chosen).is_null().to_numpy(zero_copy_only=False)
-    unsure = np.flatnonzero(~known & np.repeat(readable, counts[rows]))
+    bad = other.column("bad").take(chosen).is_valid().to_numpy(zero_copy_only=False)
+    unsure = np.flatnonzero(~known & np.repeat(readable & ~bad, counts[rows]))
     known[unsure] = contents.same(now.take(pa.array(unsure)), then.take(pa.array(unsure)))
     same[rows] = np.logical_and.reduceat(alike & known, starts)
+    again = rows[readable & bad & ~same[rows]]
+    same[again] = contents.still_bad(one.take(pa.array(again)))
     return same
 
 
@@ -287,11 +298,13 @@ class _Contents:
 
     Args:
         source: Where the objects are.
+        validate: How images are checked.
         progress: Reports progress of stage ``compare``, if anything is read.
     """
 
-    def __init__(self, source: Readable, progress: Progress) -> None:
+    def __init__(self, source: Readable, validate: Validation, progress: Progress) -> None:
         self._source = source
+        self._validate = validate
         self._progress = progress
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="check")
         self._started = False
@@ -312,6 +325,31 @@ class _Contents:
         rows = zip(*(column.to_pylist() for column in columns), strict=True)
         found = map_ahead(self._pool, lambda row: self._is(*row), rows, window=4 * READERS)
         return np.fromiter(found, np.bool_, len(now))
+
+    def still_bad(self, now: pa.RecordBatch) -> _Flags:
+        """Whether samples that were bad still are, although the etags of their objects differ.
+
+        Args:
+            now: Rows of `_NOW`.
+        """
+        if not now.num_rows or self._source.features.etag_is_md5:
+            return np.zeros(now.num_rows, np.bool_)
+        names = Part._fields
+        samples = (
+            Sample("", key, None, parts)
+            for key, parts in zip(
+                now.column("key").to_pylist(),
+                column_structs(now.column("parts"), names, Part),
+                strict=True,
+            )
+        )
+        return np.fromiter(map(self._is_bad, samples), np.bool_, now.num_rows)
+
+    def _is_bad(self, sample: Sample) -> bool:
+        if sample_bytes(sample) > MAX_CHECKED_BYTES:
+            return False
+        failures = fetch(self._source, sample, self._validate).failures
+        return bool(failures) and all(failure.code == UNDECODABLE for failure in failures)
 
     def _is(self, key: str, etag: str, crc32c: int) -> bool:
         crc = 0

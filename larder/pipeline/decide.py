@@ -11,7 +11,7 @@ more than half would be packed again       fresh
 else                                       grow: a new segment with what is new or changed
 =========================================  ==================================================
 
-A segment that grows by more than 16 is folded: small segments are packed into the new one.
+When a version would have more than 16 segments, the small ones are packed into the new one.
 """
 
 from __future__ import annotations
@@ -112,10 +112,8 @@ def decide(
         growth: As configured.
         fresh: Why all samples have to go into one new segment, if they have to.
     """
-    if not segments:
-        return Decision("fresh", "this is the first version", {})
-    if fresh is not None:
-        return Decision("fresh", fresh, {})
+    if fresh is not None or not segments:
+        return Decision("fresh", fresh or "this is the first version", {})
     if not changes.any:
         return Decision("keep", "no sample has changed", _nothing(segments))
     if growth.mode == "rebuild":
@@ -133,7 +131,7 @@ def decide(
         if state.id not in folded and np.any((state.live > 0) & ~again[state.id])
     }
     if not kept:
-        reason = "nothing is left of the segments of the previous version"
+        reason = "all segments are small" if folded else "nothing is left of the previous version"
         return Decision("fresh", reason, {}, policy=policy, other=other)
     return Decision("grow", _reason(changes, folded), kept, folded, policy, other)
 

@@ -21,6 +21,7 @@ from larder.store import object_url, open_store
 from larder.store.base import ObjectInfo, Store
 from larder.temporary import workshop
 from larder.versions import layout
+from larder.versions.conditions import Conditions
 from larder.versions.documents import FileFacts, SegmentSplit, SegmentUse, Shape, SplitFacts
 from larder.versions.publish import own_file_errors
 
@@ -140,6 +141,7 @@ class Job:
         kept: The segments that the version shares with the previous one, in order.
         classes: In the order of their numbers; empty without labels.
         expected: ID of the version that the tag named before the listing; None if there was no tag.
+        conditions: Which conditional writes the storage keeps.
         published: Whether the version existed, so that only the inputs have to be recorded.
         skipped: Keys that no sample can have, and bad samples that earlier versions left out.
         inventory: ManifestRef of schema OBJECTS: the source, as it is published.
@@ -156,6 +158,7 @@ class Job:
     kept: tuple[UsedSegment, ...]
     classes: tuple[str, ...]
     expected: str | None
+    conditions: Conditions
     published: bool
     skipped: int
     inventory: ManifestRef

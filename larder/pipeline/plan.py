@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +15,19 @@ from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.copied import mirrored, read_receipts
 from larder.pipeline.estimate import estimate_seconds
-from larder.pipeline.job import UsedSegment, open_location, root_url
+from larder.pipeline.growth import (
+    Growth,
+    find_previous,
+    known_classes,
+    plan_growth,
+    with_unchanged,
+)
+from larder.pipeline.job import ManifestRef, UsedSegment, open_location, root_url
+from larder.pipeline.manifests import read_ref
 from larder.pipeline.pack import pack
+from larder.pipeline.previous import Previous
 from larder.pipeline.results import Totals
+from larder.pipeline.selected import Selected
 from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.images import is_image
@@ -77,8 +87,8 @@ class Plan:
     Attributes:
         source_state: The state of the source.
         sample_order: All samples in the order of shards, in a local manifest.
+        growth: What the version shares with the previous one, and why.
         new: The segment to build; None if the version adds none.
-        kept: The segments that the version shares with the previous one.
         copies: What is missing from the mirror; None if nothing is mirrored.
         unfit: Keys that would be mirrored but that the storage cannot hold.
         version: ID of the version.
@@ -86,12 +96,13 @@ class Plan:
         cost: The cost of reading and copying.
         seconds: A rough estimate of the duration.
         delivery: How training will reach the data, and why.
+        formats: Format of the shards of each segment of the previous version, by ID.
     """
 
     source_state: SourceState
     sample_order: SampleOrder
+    growth: Growth
     new: PlannedSegment | None
-    kept: tuple[UsedSegment, ...]
     copies: Totals | None
     unfit: Unfit
     version: str
@@ -99,6 +110,12 @@ class Plan:
     cost: Cost
     seconds: float
     delivery: Advice
+    formats: Mapping[str, str]
+
+    @property
+    def kept(self) -> tuple[UsedSegment, ...]:
+        """The segments that the version shares with the previous one."""
+        return self.growth.kept
 
     @property
     def shards_of_split(self) -> dict[str, Totals]:
@@ -128,44 +145,62 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         progress: Reports progress of stage ``plan``.
 
     Raises:
-        ConfigError: Splits or labels do not match the objects.
+        ConfigError: Splits or labels do not match the objects, or the consumer cannot read such a
+            version.
         StoreError: The storage cannot be listed.
     """
     progress.start("plan", objects=found.inventory.objects)
     dataset, cluster = found.dataset, found.cluster
     root = open_location(cluster.storage, root_url(dataset, cluster))
-    sample_order = _order(found, folder)
-    new = _segment(found, root, sample_order, folder)
-    version = _version_id(dataset, new, (), sample_order.classes)
-    published = new.complete and read_version(root, version) is not None
+    previous = find_previous(found, root)
+    sample_order = _order(found, root, folder)
+    growth = plan_growth(found, root, previous, sample_order, folder, progress)
+    new = _segment(found, root, growth, previous, folder)
+    version = _version_id(dataset, new, growth, sample_order.classes)
+    published = (new is None or new.complete) and read_version(root, version) is not None
     unfit = Unfit() if published else _unfit(found, root, new)
-    copies = None
-    if dataset.mirror:
-        copies = Totals(sample_order.uncopied, sample_order.uncopied_bytes)
-    cost = _cost(found, copies, new)
+    copies = growth.selected.uncopied if dataset.mirror and new else None
+    cost = _cost(found, copies, growth.selected, new)
     progress.advance("plan", objects=found.inventory.objects)
     progress.finish("plan")
     return Plan(
         source_state=found,
         sample_order=sample_order,
+        growth=growth,
         new=new,
-        kept=(),
         copies=copies,
         unfit=unfit,
         version=version,
         published=published,
         cost=cost,
-        seconds=_seconds(found, sample_order, copies, new),
-        delivery=found.settings.advise(segments=1, omitted=0),
+        seconds=_seconds(found, sample_order, growth.selected, copies, new),
+        delivery=_delivery(found, growth, new),
+        formats={segment.id: segment.document.shape.format for segment in previous.segments}
+        if previous
+        else {},
     )
 
 
 def _segment(
-    found: SourceState, root: Store, sample_order: SampleOrder, folder: Path
-) -> PlannedSegment:
-    dataset = found.dataset
+    found: SourceState, root: Store, growth: Growth, previous: Previous | None, folder: Path
+) -> PlannedSegment | None:
+    """The segment to build, if there are samples for it."""
+    dataset, selected = found.dataset, growth.selected
+    if not selected.samples and growth.kept:
+        return None
     shards = dataset.shards
-    packed = pack(dataset, sample_order.file, sample_order.samples, folder)
+    targets = first_shards = None
+    if growth.kept and previous:
+        targets = previous.segments[-1].document.shape.split_bytes
+        first_shards = _first_shards(growth.kept)
+    packed = pack(
+        dataset,
+        selected.file,
+        selected.samples,
+        folder,
+        targets=targets,
+        first_shards=first_shards,
+    )
     shape = Shape(
         format=shards.format,
         format_version=shard_format(shards.format).version,
@@ -173,49 +208,76 @@ def _segment(
         split_bytes=packed.targets,
         shuffle_seed=shards.shuffle_seed,
     )
+    filled = (split for split, totals in packed.splits.items() if totals.count)
+    firsts = {split: (first_shards or {}).get(split, 0) for split in filled}
     identity = SegmentIdentity(
         dataset=dataset.name,
-        samples=sample_order.digest,
+        samples=selected.digest,
         shape=shape,
         validate=dataset.validate_,
         on_bad_sample=dataset.on_bad_sample,
-        first_shards={},
+        first_shards=firsts,
     )
     segment = segment_id(identity)
     return PlannedSegment(
         id=segment,
         shape=shape,
-        first_shards={},
+        first_shards=firsts,
         complete=read_segment(root, segment) is not None,
-        samples=sample_order.samples,
-        sample_order=sample_order.file,
+        samples=selected.samples,
+        sample_order=selected.file,
         shard_plan=packed.file,
         splits=packed.splits,
         oversized=packed.oversized,
     )
 
 
+def _delivery(found: SourceState, growth: Growth, new: PlannedSegment | None) -> Advice:
+    listed = (facts for segment in growth.kept for facts in segment.listed.values())
+    omitted = sum(facts.omitted for facts in listed)
+    rows = sum(rows.count for rows in growth.omitted.values())
+    return found.settings.advise(
+        segments=len(growth.kept) + (new is not None), omitted=omitted, unlisted=rows - omitted
+    )
+
+
+def _first_shards(kept: Iterable[UsedSegment]) -> dict[str, int]:
+    """By split, the number after the last shard of all segments."""
+    first: dict[str, int] = {}
+    for segment in kept:
+        for split, facts in segment.splits.items():
+            first[split] = max(first.get(split, 0), facts.end_shard)
+    return first
+
+
 def _version_id(
-    dataset: Dataset, new: PlannedSegment, kept: tuple[UsedSegment, ...], classes: tuple[str, ...]
+    dataset: Dataset, new: PlannedSegment | None, growth: Growth, classes: tuple[str, ...]
 ) -> str:
-    segments = [*(segment.id for segment in kept), new.id]
+    segments = [*(segment.id for segment in growth.kept), *([new.id] if new else [])]
     kind = dataset.cache.records if dataset.cache else None
     return version_id(
         dataset.name,
         [(segment, cache_id(segment, kind) if kind else None) for segment in segments],
-        {},
+        growth.omitted,
         classes=classes,
         split_names=dataset.split_names,
+        skipped=growth.selected.skipped_digest,
     )
 
 
-def _order(found: SourceState, folder: Path) -> SampleOrder:
+def _order(found: SourceState, root: Store, folder: Path) -> SampleOrder:
+    objects = _objects(found, folder)
+    if found.previous is not None:
+        before = ManifestRef.of(found.previous.file("objects"))
+        columns = ["key", "size_bytes", "etag"]
+        objects = with_unchanged(objects, read_ref(root, before, OBJECTS, columns=columns))
     return order_samples(
-        _objects(found, folder),
+        objects,
         found.dataset,
         label_files={split: file.data for split, file in found.label_files.items()},
         out=folder / "sample-order.parquet",
         work_dir=folder,
+        known_classes=known_classes(found),
     )
 
 
@@ -230,14 +292,14 @@ def _objects(found: SourceState, folder: Path) -> Iterator[pa.RecordBatch]:
     return with_copies(inventory, mirrored(root), read_receipts(root), md5=md5, work_dir=folder)
 
 
-def _unfit(found: SourceState, root: Store, new: PlannedSegment) -> Unfit:
+def _unfit(found: SourceState, root: Store, new: PlannedSegment | None) -> Unfit:
     """Keys that the storage cannot have.
 
     Raises:
         ConfigError: ``config.path``: what Larder writes itself cannot have its key.
     """
     storage = Storage.of(root)
-    for what, key in _own_keys(found.dataset, new.id):
+    for what, key in _own_keys(found.dataset, new.id if new else "0" * 32):
         reason = storage.reason(key)
         if reason:
             message, where = f"for {what}, {reason}", found.cluster.storage.url
@@ -266,31 +328,38 @@ def _own_keys(dataset: Dataset, segment: str) -> Iterator[tuple[str, str]]:
     yield "a receipt", f"{layout.partial_shards_prefix(segment)}{name}"
 
 
-def _cost(found: SourceState, copies: Totals | None, new: PlannedSegment) -> Cost:
-    if new.complete:
+def _cost(
+    found: SourceState, copies: Totals | None, selected: Selected, new: PlannedSegment | None
+) -> Cost:
+    if new is None or new.complete:
         return Cost(0.0, 0.0)
-    inventory = found.inventory
+    read = copies or selected.read
     return estimate_cost(
         found.dataset.source,
         found.cluster.storage,
-        read_objects=copies.count if copies else inventory.objects,
-        read_bytes=copies.bytes if copies else inventory.bytes,
+        read_objects=read.count,
+        read_bytes=read.bytes,
         put_objects=(copies.count if copies else 0) + new.shards.count,
     )
 
 
 def _seconds(
-    found: SourceState, sample_order: SampleOrder, copies: Totals | None, new: PlannedSegment
+    found: SourceState,
+    sample_order: SampleOrder,
+    selected: Selected,
+    copies: Totals | None,
+    new: PlannedSegment | None,
 ) -> float:
-    if new.complete:
+    if new is None or new.complete:
         return 0.0
     parts = sample_order.contents.parts
-    images = [Totals(part.objects, part.bytes) for part in parts if is_image(part.ext)]
+    images = sum((part.bytes for part in parts if is_image(part.ext)), 0)
+    share = selected.read.bytes / max(1, sample_order.object_bytes)
     return estimate_seconds(
         found.dataset,
         found.cluster,
-        objects=Totals(sample_order.objects, sample_order.object_bytes),
-        images=sum(images, Totals()),
+        objects=selected.read + selected.packed,
+        images=Totals(0, int(images * share)),
         copied=copies or Totals(),
         shards=new.shards,
     )

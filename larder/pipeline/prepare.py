@@ -20,7 +20,7 @@ from larder.pipeline.planned import plan_document
 from larder.pipeline.refusals import checked_plan
 from larder.pipeline.report import built_document, reused_document
 from larder.pipeline.settings import Settings
-from larder.pipeline.source import SourceState, inspect_source, note_inputs
+from larder.pipeline.source import SourceState, inspect_source
 from larder.versions.documents import VersionDocument
 
 __all__ = ["Execute", "execute", "prepare"]
@@ -87,6 +87,5 @@ def _reuse(
     if plan_only:
         configs = pending_configs(settings, version)
     else:
-        runner.run(note_inputs, found)
         configs = runner.run(emit_configs, settings, version)
     return reused_document(found, version, configs, runner.times)

@@ -88,6 +88,20 @@ class PreviousSegment:
         """Number of samples, with those that are omitted."""
         return sum(split.samples for split in self.document.splits.values())
 
+    def omitted_rows(self) -> _Numbers:
+        """Number of rows of each shard that the version omits; shape (shards,)."""
+        found = np.zeros(len(self.rows), np.int64)
+        for split, omitted in self.omitted.items():
+            first = self.document.splits[split].first_row
+            for start, stop in (omitted.ranges + first).tolist():
+                shard = int(np.searchsorted(self.first_rows, start, side="right")) - 1
+                while shard < len(self.rows) and self.first_rows[shard] < stop:
+                    low = max(start, int(self.first_rows[shard]))
+                    high = min(stop, int(self.first_rows[shard] + self.rows[shard]))
+                    found[shard] += high - low
+                    shard += 1
+        return found
+
     def manifest(self, role: str) -> ManifestRef:
         """The manifest with that role."""
         return ManifestRef.of(self.document.file(role))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from larder.errors import DamageError
@@ -57,11 +57,11 @@ def publish(
     root = open_root(job)
     segments = list(job.kept)
     if index is not None:
-        publish_segment(root, _segment(job, index))
-        segments.append(index.segment)
-    skipped = job.skipped + (index.omitted_count if index else 0)
-    segments = [_with_cache(job, root, segment, cache) for segment in segments]
-    version = publish_version(root, _version(job, root, segments, cache, skipped))
+        segments.append(_published_segment(job, root, index))
+    cached = [_with_cache(job, root, segment, cache) for segment in segments]
+    version = publish_version(
+        root, _version(job, root, cached, index), if_absent=job.conditions.if_absent
+    )
     _point_at(root, job, version)
     progress.finish("publish")
     return version
@@ -86,12 +86,13 @@ def publish_existing(job: Job, *, progress: Progress) -> VersionDocument:
 
 
 def _point_at(root: Store, job: Job, version: VersionDocument) -> None:
-    move_tag(root, TAG, version.id, job.inputs, job.expected)
+    move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
 
 
-def _segment(job: Job, index: Index) -> SegmentDocument:
+def _published_segment(job: Job, root: Store, index: Index) -> UsedSegment:
+    """The new segment with its document, which another run may have written first."""
     assert job.new is not None, "an index is of the new segment"
-    return SegmentDocument(
+    document = SegmentDocument(
         dataset=job.dataset.name,
         id=job.new.id,
         shape=job.new.shape,
@@ -100,38 +101,39 @@ def _segment(job: Job, index: Index) -> SegmentDocument:
         files=index.segment.files,
         skipped=index.omitted_count,
     )
+    published = publish_segment(root, document, if_absent=job.conditions.if_absent)
+    return replace(index.segment, files=published.files)
 
 
 def _with_cache(
-    job: Job, root: Store, segment: UsedSegment, files: tuple[CacheFile, ...]
-) -> UsedSegment:
-    """The segment with the cache that the dataset asks for, which is complete from now on."""
+    job: Job, root: Store, segment: UsedSegment, files: Iterable[CacheFile]
+) -> tuple[UsedSegment, tuple[CacheFile, ...]]:
+    """The segment, and the files of the cache that the dataset asks for, complete from now on."""
     if job.dataset.cache is None:
-        return replace(segment, use=replace(segment.use, cache=None))
-    own = {file.split: file for file in files if file.segment == segment.id}
+        return replace(segment, use=replace(segment.use, cache=None)), ()
     kind = job.dataset.cache.records
     document = CacheDocument(
         dataset=job.dataset.name,
         segment=segment.id,
         id=cache_id(segment.id, kind),
         kind=kind,
-        files=own,
+        files={file.split: file for file in files if file.segment == segment.id},
     )
-    publish_cache(root, document)
-    return replace(segment, use=replace(segment.use, cache=document.id))
+    published = publish_cache(root, document, if_absent=job.conditions.if_absent)
+    used = replace(segment, use=replace(segment.use, cache=published.id))
+    return used, tuple(published.files.values())
 
 
 def _version(
     job: Job,
     root: Store,
-    segments: list[UsedSegment],
-    files: tuple[CacheFile, ...],
-    skipped: int,
+    cached: Sequence[tuple[UsedSegment, tuple[CacheFile, ...]]],
+    index: Index | None,
 ) -> VersionDocument:
+    segments = [segment for segment, _ in cached]
     cache = None
     if job.dataset.cache is not None:
-        live = {(segment.id, split) for segment in segments for split in segment.listed}
-        files = tuple(file for file in files if (file.segment, file.split) in live)
+        files = [file for segment, own in cached for file in own if file.split in segment.listed]
         splits = {
             split: tuple(file for file in files if file.split == split)
             for split in sorted({file.split for file in files})
@@ -149,13 +151,12 @@ def _version(
         },
         classes=job.classes,
         files=(
-            *(file for segment in segments for file in segment.files if file.role != "skipped"),
+            *(file for segment in segments for file in segment.files),
             *job.files,
-            *(file for file in segments[-1].files if job.new and file.role == "skipped"),
             job.inventory.facts("objects"),
         ),
         cache=cache,
-        skipped=skipped,
+        skipped=job.skipped + (index.omitted_count if index else 0),
     )
     omitted = read_omitted(root, version)
     lists = put_lists(root, version, segments, omitted)

@@ -34,6 +34,7 @@ class Settings:
         template: The experiment template, unchanged.
         template_name: Its file name in configs/experiments.
         output: Absolute directory that the configs are written to.
+        compact: Whether all samples are to be in a single segment.
     """
 
     dataset: Dataset
@@ -41,6 +42,7 @@ class Settings:
     template: Mapping[str, Any]
     template_name: str
     output: Path
+    compact: bool = False
 
     def advise(self, *, segments: int, omitted: int, unlisted: int = 0) -> Advice:
         """How training will reach the data, and why; see `larder.experiments.delivery.choose`.
@@ -72,6 +74,7 @@ def load_settings(
     config_dir: Path,
     settings: Sequence[str] = (),
     output: Path | None = None,
+    compact: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """Read the files that describe a run.
@@ -83,6 +86,7 @@ def load_settings(
         settings: ``key.path=value`` pairs that override fields.
         output: Where configs are written; ``out/CLUSTER/DATASET`` below the current directory by
             default.
+        compact: Whether all samples are to be in a single segment.
         environ: Replaces the process's environment.
 
     Raises:
@@ -103,6 +107,7 @@ def load_settings(
         template=load_template(config_dir, template_name),
         template_name=template_name,
         output=Path.cwd() / where,
+        compact=compact,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from larder.config.location import check_overlap
@@ -14,18 +13,18 @@ from larder.errors import ConfigError, NotFoundError, ObjectError
 from larder.pipeline.complete import check_complete
 from larder.pipeline.job import open_location, root_url
 from larder.pipeline.settings import Settings
-from larder.pipeline.unchanged import unchanged_version
 from larder.progress import Progress
 from larder.store import object_url
 from larder.store.base import Store
 from larder.transfer.inventory import Inventory, take_inventory
 from larder.units import format_bytes
+from larder.versions.conditions import Conditions, read_conditions
 from larder.versions.documents import VersionDocument
 from larder.versions.identity import inputs_digest
 from larder.versions.publish import own_file_errors, read_version
-from larder.versions.tags import TAG, Tag, move_tag, read_tag
+from larder.versions.tags import TAG, Tag, read_tag
 
-__all__ = ["LabelFile", "SourceState", "inspect_source", "note_inputs"]
+__all__ = ["LabelFile", "SourceState", "inspect_source", "is_compact"]
 
 MAX_LABEL_FILE_BYTES = 256 * 1024**2
 
@@ -52,7 +51,8 @@ class SourceState:
         previous: The version that the tag names; if its document is missing, the newest in the
             tag's history that still has one; None if there is none.
         published: The version that these inputs led to, or None.
-        noted: Whether the tag says so; otherwise it was found by comparing contents.
+        conditions: Which conditional writes the storage keeps; None if that is not known yet, or
+            does not matter because there is nothing to do.
     """
 
     settings: Settings
@@ -62,7 +62,7 @@ class SourceState:
     tag: Tag | None
     previous: VersionDocument | None
     published: VersionDocument | None
-    noted: bool
+    conditions: Conditions | None
 
     @property
     def dataset(self) -> Dataset:
@@ -112,19 +112,9 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
     label_files = _read_label_files(dataset, source)
     inputs = _inputs(dataset, label_files, inventory.digest)
     latest = previous if tag and previous and previous.id == tag.version else None
-    noted = latest is not None and tag is not None and tag.inputs == inputs
-    published = latest if noted else None
-    if latest is not None and not noted:
-        published = unchanged_version(
-            source,
-            root,
-            inventory,
-            partial(_inputs, dataset, label_files),
-            latest=latest,
-            label_files={file.key for file in label_files.values()},
-            progress=progress,
-            work_dir=folder,
-        )
+    published = latest if latest and tag and tag.inputs == inputs else None
+    if published and settings.compact and not is_compact(published):
+        published = None
     if published is not None:
         check_complete(root, published)
     return SourceState(
@@ -135,27 +125,13 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
         tag=tag,
         previous=previous,
         published=published,
-        noted=noted,
+        conditions=None if published else read_conditions(root),
     )
 
 
-def note_inputs(found: SourceState, *, progress: Progress) -> None:
-    """Record with the tag that these inputs led to the version found.
-
-    Nothing is written if this is already the case.
-
-    Args:
-        found: The state of the source.
-        progress: Not used, because this takes almost no time.
-
-    Raises:
-        SupersededError: Another run has moved the tag since this one listed the source.
-    """
-    version = found.published
-    assert version is not None, "these inputs led to no version"
-    if not found.noted:
-        root = open_location(found.cluster.storage, root_url(found.dataset, found.cluster))
-        move_tag(root, TAG, version.id, found.inputs, found.expected)
+def is_compact(version: VersionDocument) -> bool:
+    """Whether a version is one whole segment."""
+    return len(version.segments) == 1 and not version.omitted
 
 
 def _previous(root: Store, tag: Tag | None) -> VersionDocument | None:

@@ -16,7 +16,7 @@ from larder.errors import Failure
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.query import Rows
-from larder.manifest.schemas import SAMPLE_ORDER
+from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
 from larder.manifest.sort import sort
 from larder.samples.contents import Contents, ContentsTally
 from larder.samples.grouped import Grouped, group_parts, without_duplicates
@@ -24,14 +24,10 @@ from larder.samples.images import is_image
 from larder.samples.parts import PARTS, BadKeys, Intake, of_no_sample
 from larder.samples.planner import Planner
 
-__all__ = ["SampleOrder", "SplitCount", "order_samples"]
+__all__ = ["SampleOrder", "SplitCount", "identity_parts", "order_samples"]
 
 _BY_SAMPLE = ("sample", "ext", "key")
 _IN_ORDER = ("split", "order", *_BY_SAMPLE)
-
-_PART_FIELDS = list(SAMPLE_ORDER.field("parts").type.value_type)
-_IDENTITY = [field for field in _PART_FIELDS if field.name in ("ext", "key", "size_bytes", "etag")]
-"""The fields of a part that the digest covers: not what earlier runs have made of it."""
 
 _UNKNOWN = ("packed", "bad")
 """The columns that follow from the previous version, which is not known here: all null."""
@@ -166,6 +162,17 @@ def _label_keys(dataset: Dataset) -> list[str]:
     return list(dataset.labels.files.values()) if dataset.labels else []
 
 
+def identity_parts(lists: pa.Array) -> pa.Array:
+    """Parts as in the schema SKIPPED: without what earlier runs have made of their objects."""
+    kind = SKIPPED.field("parts").type
+    parts, offsets = lists.flatten(), lists.offsets.to_numpy()
+    structs = pa.StructArray.from_arrays(
+        [parts.field(field.name) for field in kind.value_type], fields=list(kind.value_type)
+    )
+    starts = pa.array(offsets - offsets[0], pa.int32())
+    return pa.ListArray.from_arrays(starts, structs, type=kind)
+
+
 class _Tally:
     """Turns sorted parts into rows of the sample order, and counts them."""
 
@@ -191,13 +198,12 @@ class _Tally:
             columns = [names, grouped.first("sample"), numbers.take(grouped.first("label"))]
             self._count_uncopied(grouped.rows)
             samples = int(np.searchsorted(splits, len(self._names) - 1))
-            identity = [*columns, grouped.parts(_IDENTITY)]
+            parts = grouped.parts()
+            identity = [*columns, identity_parts(parts)]
             names = SAMPLE_ORDER.names[: len(identity)]
             self._count(pa.RecordBatch.from_arrays(identity, names).slice(0, samples))
             unknown = (pa.nulls(len(splits), SAMPLE_ORDER.field(name).type) for name in _UNKNOWN)
-            yield pa.RecordBatch.from_arrays(
-                [*columns, grouped.parts(), *unknown], schema=SAMPLE_ORDER
-            )
+            yield pa.RecordBatch.from_arrays([*columns, parts, *unknown], schema=SAMPLE_ORDER)
 
     def _numbers(self) -> pa.Array:
         """The class number of each code."""

@@ -4,6 +4,7 @@
 
     mirror/KEY                 the mirrored objects
     work/mirror/               receipts of copies, carried from run to run
+    work/conditions.json       which conditional writes the store keeps
     segments/SEG/              immutable once segment.json is there
       segment.json             the last write
       shards/SPLIT/NAME        shards and nothing else
@@ -25,6 +26,7 @@ __all__ = [
     "cache_key",
     "cache_prefix",
     "cache_work_prefix",
+    "conditions_key",
     "copies_prefix",
     "dataset_prefix",
     "index_key",
@@ -117,6 +119,11 @@ def work_prefix(segment: str) -> str:
 def cache_work_prefix(segment: str, cache: str) -> str:
     """Prefix of the receipts of the files of a cache."""
     return f"{work_prefix(segment)}caches/{cache}/"
+
+
+def conditions_key() -> str:
+    """Key of the document that says which conditional writes the store keeps."""
+    return "work/conditions.json"
 
 
 def copies_prefix(batch: str | None = None) -> str:

@@ -27,6 +27,8 @@ __all__ = ["MAX_INLINE_RANGES", "Omitted", "encode_omitted", "read_omitted"]
 MAX_INLINE_RANGES = 1_000
 """Maximum number of ranges that are in version.json itself."""
 
+_BLOCK = 1 << 20
+
 Numbers = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
 
@@ -47,8 +49,14 @@ class Omitted:
     @classmethod
     def of_mask(cls, mask: _Flags) -> Omitted:
         """The rows that are true."""
-        edges = np.flatnonzero(np.diff(mask.astype(np.int8), prepend=0, append=0))
-        return cls(edges.astype(np.int64).reshape(-1, 2))
+        edges = []
+        before = False
+        for start in range(0, len(mask), _BLOCK):  # an array of this length would be copied
+            block = mask[start : start + _BLOCK]
+            edges.append(start + np.flatnonzero(block != np.append(before, block[:-1])))
+            before = bool(block[-1])
+        edges.append(np.array([len(mask)] if before else [], np.int64))
+        return cls(np.concatenate(edges).astype(np.int64).reshape(-1, 2))
 
     @classmethod
     def none(cls) -> Omitted:

@@ -2,7 +2,9 @@
 
 The files that a document names are written before it, and nothing is visible before its document:
 segment.json, cache.json, version.json, and then the tag (`larder.versions.tags`). Documents are
-created only if absent, so of two concurrent runs the first one wins; both made the same thing.
+created only if absent, so of two concurrent runs the first one wins; both made the same thing. On a
+store that does not keep this condition (`larder.versions.conditions`) a document is looked for
+right before it is written, and of two runs that do so at once the second one wins.
 """
 
 from __future__ import annotations
@@ -54,35 +56,53 @@ def own_file_errors() -> Iterator[None]:
         raise StoreError("store.denied", error.message, where=error.where, hint=hint) from error
 
 
-def publish_segment(store: Store, segment: SegmentDocument) -> SegmentDocument:
+def publish_segment(
+    store: Store, segment: SegmentDocument, *, if_absent: bool = True
+) -> SegmentDocument:
     """Write segment.json unless it exists; returns the one that exists now.
 
     Args:
         store: The dataset's root.
         segment: A complete segment: every file it names has been written.
+        if_absent: Whether the store keeps this condition.
     """
-    _create(store, layout.segment_key(segment.id), seal(segment))
     published = read_segment(store, segment.id)
+    if published is None:
+        _create(store, layout.segment_key(segment.id), seal(segment), if_absent)
+        published = read_segment(store, segment.id)
     return published or segment
 
 
-def publish_cache(store: Store, cache: CacheDocument) -> CacheDocument:
-    """Write cache.json unless it exists; returns the one that exists now."""
-    _create(store, layout.cache_key(cache.segment, cache.id), seal(cache))
-    return read_cache(store, cache.segment, cache.id) or cache
+def publish_cache(store: Store, cache: CacheDocument, *, if_absent: bool = True) -> CacheDocument:
+    """Write cache.json unless it exists; returns the one that exists now.
+
+    The arguments are those of `publish_segment`.
+    """
+    published = read_cache(store, cache.segment, cache.id)
+    if published is None:
+        _create(store, layout.cache_key(cache.segment, cache.id), seal(cache), if_absent)
+        published = read_cache(store, cache.segment, cache.id)
+    return published or cache
 
 
-def publish_version(store: Store, version: VersionDocument) -> VersionDocument:
-    """Write version.json unless it exists; returns the one that exists now."""
-    _create(store, layout.version_key(version.id), seal(version))
+def publish_version(
+    store: Store, version: VersionDocument, *, if_absent: bool = True
+) -> VersionDocument:
+    """Write version.json unless it exists; returns the one that exists now.
+
+    The arguments are those of `publish_segment`.
+    """
     published = read_version(store, version.id)
+    if published is None:
+        _create(store, layout.version_key(version.id), seal(version), if_absent)
+        published = read_version(store, version.id)
     return published or version
 
 
-def _create(store: Store, key: str, data: bytes) -> None:
+def _create(store: Store, key: str, data: bytes, if_absent: bool) -> None:
     try:
         with own_file_errors():
-            store.put(key, data, if_absent=True)
+            store.put(key, data, if_absent=if_absent)
     except PreconditionError:
         return
 

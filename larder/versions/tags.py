@@ -21,6 +21,7 @@ from larder.errors import (
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
+from larder.versions.conditions import KEPT, Conditions
 from larder.versions.documents import MAKE_AGAIN, seal, unseal
 from larder.versions.publish import own_file_errors, read_optional
 
@@ -63,12 +64,12 @@ class Tag:
         past = (entry.version for entry in reversed(self.history))
         yield from dict.fromkeys((self.version, *past))
 
-    def moved(self, version: str, inputs: str) -> Tag:
+    def moved(self, to: TagEntry) -> Tag:
         """The tag after it was moved; only its inputs change if it names the version already."""
-        if version == self.version:
-            return Tag(version, inputs, self.history)
-        past = (*self.history, TagEntry(self.version, self.inputs))
-        return Tag(version, inputs, past[-HISTORY:])
+        past = self.history
+        if to.version != self.version:
+            past = (*past, TagEntry(self.version, self.inputs))[-HISTORY:]
+        return Tag(to.version, to.inputs, past)
 
 
 def read_tag(store: Store, tag: str) -> Tag | None:
@@ -86,12 +87,20 @@ def read_tag(store: Store, tag: str) -> Tag | None:
     return None if data is None else _parse(data, object_url(store.url, key))
 
 
-def move_tag(store: Store, tag: str, version: str, inputs: str, expected: str | None) -> bool:
+def move_tag(
+    store: Store,
+    tag: str,
+    version: str,
+    inputs: str,
+    expected: str | None,
+    conditions: Conditions = KEPT,
+) -> bool:
     """Make a tag name a version, unless another run has moved it; returns whether it was written.
 
     A tag that names the version already counts as moved: only its inputs are replaced, if they
-    differ. The document is replaced only if it is still the one that was read; if it changed in
-    between, the decision is made again.
+    differ. The document is read right before it is written, and is replaced only if it is still the
+    same; if it changed in between, the decision is made again. On a store that does not keep this
+    condition, of two runs that do this at the same moment the second one wins.
 
     Args:
         store: The dataset's root.
@@ -100,6 +109,7 @@ def move_tag(store: Store, tag: str, version: str, inputs: str, expected: str | 
         inputs: The inputs digest of the run.
         expected: ID of the version that the tag named before the run listed the source; None if
             there was no tag.
+        conditions: Which conditional writes the store keeps.
 
     Raises:
         SupersededError: The tag names another version than these two.
@@ -109,27 +119,30 @@ def move_tag(store: Store, tag: str, version: str, inputs: str, expected: str | 
     for _ in range(_TRIES):
         try:
             with own_file_errors():
-                return _try_to_move(store, layout.tag_key(tag), version, inputs, expected)
+                return _try_to_move(
+                    store, layout.tag_key(tag), TagEntry(version, inputs), expected, conditions
+                )
         except PreconditionError:
             continue
     where = object_url(store.url, layout.tag_key(tag))
     raise RetryableError("store.unavailable", "the tag kept changing", where=where)
 
 
-def _try_to_move(store: Store, key: str, version: str, inputs: str, expected: str | None) -> bool:
+def _try_to_move(
+    store: Store, key: str, to: TagEntry, expected: str | None, conditions: Conditions
+) -> bool:
     found = _with_etag(store, key)
     if found is None:
         if expected is not None:
             raise _superseded(store, key, None)
-        store.put(key, seal(Tag(version, inputs)), if_absent=True)
+        store.put(key, seal(Tag(to.version, to.inputs)), if_absent=conditions.if_absent)
         return True
     etag, old = found
-    if (old.version, old.inputs) == (version, inputs):
+    if TagEntry(old.version, old.inputs) == to:
         return False
-    if old.version not in (version, expected):
+    if old.version not in (to.version, expected):
         raise _superseded(store, key, old.version)
-    if_match = etag if store.features.replace_if_match else None
-    store.put(key, seal(old.moved(version, inputs)), if_match=if_match)
+    store.put(key, seal(old.moved(to)), if_match=etag if conditions.if_match else None)
     return True
 
 

@@ -418,7 +418,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-@pytest.mark.parametrize("filled", range(0, 250, 25))
+@pytest.mark.parametrize("filled", sorted({*range(0, 250, 25), *range(84, 124, 4)}))
 def test_a_disk_that_is_really_full(tmp_path: Path, small_disk: Path, filled: int) -> None:
     lab = directory_lab(tmp_path)
     lab = Lab(lab.source, str(small_disk / "local"), lab.output, lab.fields)

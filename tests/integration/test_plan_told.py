@@ -14,7 +14,8 @@ from larder.cli.prepare import main
 from larder.errors import ConfigError
 from larder.pipeline.planned import plan_lines
 from larder.pipeline.report import run_lines
-from larder.testing.runs import TEMPLATE
+from larder.testing.runs import TEMPLATE, between
+from larder.testing.unconditional import UnconditionalStore
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 DOTS = {"a/img.v1.png": png(1), "a/img.v2.png": png(2)}
@@ -50,6 +51,31 @@ def test_a_version_found_by_planning_is_not_warned_of_again(tmp_path: Path) -> N
     again = lab.prepare()
     assert (again["status"], again["segments"]["new"]) == ("reused", 0)
     assert "warnings" not in again
+
+
+def test_a_plan_says_that_the_storage_ignores_conditions_once_a_run_has_found_out(
+    tmp_path: Path,
+) -> None:
+    lab = directory_lab(tmp_path, images() | {"d/00.png": png(7), "d/01.png": png(8)})
+    with between(UnconditionalStore):
+        assert messages(lab.plan(), "unconditional_writes") == [], (
+            "a plan writes nothing to find out"
+        )
+        assert not Path(str(lab.storage)).exists()
+        lab.prepare()
+        write(lab.source, {"a/01.png": png(70)})
+        planned = lab.plan()
+        (message,) = messages(planned, "unconditional_writes")
+        assert "ignores If-None-Match and If-Match" in message
+        assert message in as_text(plan_lines(planned))
+        assert message in as_text(run_lines(lab.prepare()))
+
+
+def test_a_plan_says_nothing_of_a_storage_that_keeps_conditions(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    lab.prepare()
+    write(lab.source, {"a/01.png": png(70)})
+    assert messages(lab.plan(), "unconditional_writes") == []
 
 
 @pytest.mark.parametrize("flag", ["--quiet", "--json"])

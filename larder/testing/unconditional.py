@@ -1,0 +1,65 @@
+"""A store that does not keep the conditions of writes, as some servers that speak S3 do not.
+
+::
+
+    store = UnconditionalStore(MemoryStore("local"))                  # ignores them, like rclone
+    store = UnconditionalStore(MemoryStore("local"), refuses=True)    # answers 501 to them
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from larder.errors import StoreError
+from larder.store.base import Buffer, Features, ObjectInfo, Store
+from larder.store.delegate import DelegatingStore
+
+__all__ = ["UnconditionalStore"]
+
+
+class UnconditionalStore(DelegatingStore):
+    """Forwards every call; a put overwrites whatever is there.
+
+    Args:
+        inner: The wrapped store.
+        if_absent: Whether this condition is kept.
+        if_match: Whether this condition is kept.
+        refuses: Whether a put with a condition that is not kept is refused instead of done.
+        says: Whether the store knows that it does not keep ``if_match``.
+    """
+
+    def __init__(
+        self,
+        inner: Store,
+        *,
+        if_absent: bool = False,
+        if_match: bool = False,
+        refuses: bool = False,
+        says: bool = False,
+    ) -> None:
+        super().__init__(inner)
+        self._if_absent = if_absent
+        self._if_match = if_match
+        self._refuses = refuses
+        self._says = says
+
+    @property
+    def features(self) -> Features:
+        """As in the wrapped store, but for what this store says about itself."""
+        features = self.inner.features
+        return replace(features, replace_if_match=self._if_match) if self._says else features
+
+    def put(
+        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
+    ) -> ObjectInfo:
+        """See `larder.store.base.Store.put`."""
+        ignored = (if_absent and not self._if_absent) or (if_match and not self._if_match)
+        if ignored and self._refuses:
+            message = "the store answers 501 NotImplemented"
+            raise StoreError("store.refused", message, where=self.url)
+        return super().put(
+            key,
+            data,
+            if_absent=if_absent and self._if_absent,
+            if_match=if_match if self._if_match else None,
+        )

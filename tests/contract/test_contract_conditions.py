@@ -1,0 +1,43 @@
+"""What a run finds out about the conditions of every store is what the table of gaps says."""
+
+from __future__ import annotations
+
+import pytest
+from store_gaps import GAPS
+from store_place import Place
+
+from larder.errors import SupersededError
+from larder.store import Store
+from larder.versions.conditions import Conditions, probe_conditions, read_conditions
+from larder.versions.tags import Tag, move_tag, read_tag
+
+
+def expected(place: Place) -> Conditions:
+    return Conditions(
+        if_absent=(place.kind, "put if absent") not in GAPS,
+        if_match=(place.kind, "put if match") not in GAPS,
+    )
+
+
+def test_conditions_are_found_out_once_and_nothing_else_is_left(place: Place, store: Store) -> None:
+    assert read_conditions(store) is None
+    assert probe_conditions(store) == expected(place)
+    (info,) = [info for page in place.open().list() for info in page]
+    assert info.key == "work/conditions.json"
+    assert read_conditions(place.open()) == expected(place)
+    assert probe_conditions(place.open()) == expected(place)
+    assert store.head(info.key).etag == info.etag, "it is not asked again"
+
+
+def test_a_tag_moves_on_every_store(place: Place, store: Store) -> None:
+    conditions = probe_conditions(store)
+    assert move_tag(store, "latest", "a", "1", None, conditions)
+    assert not move_tag(place.open(), "latest", "a", "1", None, conditions)
+    assert move_tag(store, "latest", "a", "2", "a", conditions)
+    assert move_tag(place.open(), "latest", "b", "3", "a", conditions)
+    for late in (None, "a"):
+        with pytest.raises(SupersededError, match="names version b now"):
+            move_tag(store, "latest", "c", "4", late, conditions)
+    tag = read_tag(place.open(), "latest")
+    assert tag is not None
+    assert (tag, list(tag.versions())) == (Tag("b", "3", tag.history), ["b", "a"])

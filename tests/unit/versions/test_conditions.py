@@ -1,0 +1,115 @@
+"""Which conditional writes a store keeps: tried once, by writing nothing but the answer."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import Any
+
+import pytest
+
+from larder.errors import DamageError, StoreError
+from larder.store import RetryPolicy, RetryStore, open_store
+from larder.store.base import Store
+from larder.testing.faults import FaultyStore, LoseAnswer, denied, unavailable
+from larder.testing.recording import RecordingStore
+from larder.testing.stops import Stop, Stopped, StoppingStore
+from larder.testing.unconditional import UnconditionalStore
+from larder.versions import layout
+from larder.versions.conditions import KEPT, Conditions, probe_conditions, read_conditions
+from larder.versions.documents import seal
+from larder.versions.tags import Tag, TagEntry, move_tag, read_tag
+
+KEY = layout.conditions_key()
+NEITHER = Conditions(if_absent=False, if_match=False)
+
+
+@pytest.fixture
+def root() -> Store:
+    return open_store(f"memory://{uuid.uuid4().hex}/", retry=None)
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "found"),
+    [
+        ({"if_absent": True, "if_match": True}, KEPT),
+        ({}, NEITHER),
+        ({"refuses": True}, NEITHER),
+        ({"if_absent": True}, Conditions(if_absent=True, if_match=False)),
+        ({"if_absent": True, "refuses": True}, Conditions(if_absent=True, if_match=False)),
+        ({"if_match": True}, Conditions(if_absent=False, if_match=True)),
+        ({"if_absent": True, "says": True}, Conditions(if_absent=True, if_match=False)),
+    ],
+)
+def test_every_kind_of_store_is_found_out(
+    root: Store, wrapped: dict[str, Any], found: Conditions
+) -> None:
+    store = UnconditionalStore(root, **wrapped)
+    assert probe_conditions(store) == found
+    assert found.kept is (found == KEPT)
+    assert [info.key for page in root.list() for info in page] == [KEY]
+    recorder = RecordingStore(store)
+    assert read_conditions(recorder) == probe_conditions(recorder) == found
+    assert recorder.writes == (), "it is tried once"
+    assert move_tag(store, "latest", "a", "1", None, found)
+    assert move_tag(store, "latest", "b", "2", "a", found)
+    assert read_tag(store, "latest") == Tag("b", "2", (TagEntry("a", "1"),))
+
+
+@pytest.mark.parametrize("kept", [KEPT, NEITHER])
+def test_a_run_killed_while_it_asks_leaves_the_question_open(root: Store, kept: Conditions) -> None:
+    store = UnconditionalStore(root, if_absent=kept.if_absent, if_match=kept.if_match)
+    for after in range(4):
+        with pytest.raises(Stopped):
+            probe_conditions(StoppingStore(store, Stop(after)))
+        assert read_conditions(store) is None
+    assert probe_conditions(store) == kept
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+@pytest.mark.parametrize("effect", [LoseAnswer(), unavailable()])
+@pytest.mark.parametrize("kept", [KEPT, NEITHER])
+def test_a_lost_answer_does_not_change_what_is_found(
+    root: Store, nth: int, effect: Any, kept: Conditions
+) -> None:
+    faulty = FaultyStore(UnconditionalStore(root, if_absent=kept.if_absent, if_match=kept.if_match))
+    faulty.add("put", effect, nth=nth)
+    store = RetryStore(faulty, RetryPolicy(sleep=lambda _: None))
+    assert probe_conditions(store) == kept
+
+
+def test_runs_that_ask_at_the_same_time_find_the_same(root: Store) -> None:
+    barrier, found = threading.Barrier(6), []
+
+    def ask() -> None:
+        barrier.wait()
+        found.append(probe_conditions(root))
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [KEPT] * 6
+    assert read_conditions(root) == KEPT
+
+
+@pytest.mark.parametrize("plain", [{}, {"if_absent": True}, {"if_absent": 1, "if_match": "yes"}])
+def test_an_invalid_answer_is_damage(root: Store, plain: dict[str, Any]) -> None:
+    root.put(KEY, seal(plain))
+    for ask in (read_conditions, probe_conditions):
+        with pytest.raises(DamageError) as caught:
+            ask(root)
+        assert caught.value.code == "damage.manifest"
+        assert caught.value.where == f"{root.url}{KEY}"
+        assert "delete it" in caught.value.hint
+
+
+def test_a_store_that_refuses_every_write_is_not_one_without_conditions(root: Store) -> None:
+    for nth in range(1, 5):
+        store = FaultyStore(root)
+        store.add("put", denied(), nth=nth)
+        with pytest.raises(StoreError) as caught:
+            probe_conditions(store)
+        assert caught.value.code == "store.denied"
+        assert read_conditions(root) is None
