@@ -147,7 +147,8 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         progress: Reports progress of stage ``plan``.
 
     Raises:
-        ConfigError: Splits or labels do not match the objects.
+        ConfigError: Splits or labels do not match the objects, or the consumer cannot read such a
+            version.
         StoreError: The storage cannot be listed.
     """
     progress.start("plan", objects=found.inventory.objects)
@@ -176,7 +177,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         published=published,
         cost=cost,
         seconds=_seconds(found, sample_order, growth.selected, copies, new),
-        delivery=found.settings.advise(),
+        delivery=_delivery(found, growth, new),
         formats={segment.id: segment.document.shape.format for segment in previous.segments}
         if previous
         else {},
@@ -249,6 +250,15 @@ def _caches(
         for shards in new.splits.values():
             found += Totals(1, shards.bytes) if shards.count else Totals()
     return found
+
+
+def _delivery(found: SourceState, growth: Growth, new: PlannedSegment | None) -> Advice:
+    listed = (facts for segment in growth.kept for facts in segment.listed.values())
+    omitted = sum(facts.omitted for facts in listed)
+    rows = sum(rows.count for rows in growth.omitted.values())
+    return found.settings.advise(
+        segments=len(growth.kept) + (new is not None), omitted=omitted, unlisted=rows - omitted
+    )
 
 
 def _first_shards(kept: Iterable[UsedSegment]) -> dict[str, int]:
