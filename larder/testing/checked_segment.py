@@ -135,7 +135,12 @@ def _index(path: Path, document: SegmentDocument) -> dict[str, list[IndexedSampl
     ]
     row = 0
     index: dict[str, list[IndexedSample]] = {}
-    for split, facts in document.splits.items():
+    # The document's keys are sorted, its rows are not; a split without samples begins where
+    # the next one does.
+    in_order = sorted(
+        document.splits.items(), key=lambda entry: (entry[1].first_row, entry[1].samples)
+    )
+    for split, facts in in_order:
         assert facts.first_row == row, f"the samples of {split} begin at another row"
         stop = row + facts.samples
         wanted = [
