@@ -40,6 +40,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "segments": {
             "total": len(plan.kept) + (1 if plan.new else 0),
             "new": 1 if plan.new and not plan.new.complete else 0,
+            "omitted": sum(rows.count for rows in plan.growth.omitted.values()),
         },
         "shards": {
             **asdict(plan.shards),
