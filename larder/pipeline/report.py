@@ -146,7 +146,7 @@ def _shards(settings: Settings, version: VersionDocument) -> dict[str, Any]:
         "patterns": {
             name: [object_url(root, pattern) for pattern in split.patterns]
             for name, split in version.splits.items()
-            if split.patterns
+            if split.patterns and not split.omitted
         },
     }
 
