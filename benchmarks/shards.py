@@ -106,6 +106,7 @@ def order_samples(source: Store, path: Path) -> None:
                     "key": info.key,
                     "size_bytes": info.size_bytes,
                     "etag": info.etag,
+                    "unchanged": False,
                 }
             ],
         }

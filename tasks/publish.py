@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from prefect import task
 
 from larder.pipeline import publish as steps
@@ -18,8 +16,8 @@ __all__ = ["publish", "publish_existing"]
 
 @task(name="publish", task_run_name="publish version {job.version}", **RETRIED)
 @cancelled_when_stopped
-def publish(job: Job, index: Index, cache: Mapping[str, CacheFile]) -> VersionDocument:
-    """Write segment.json and version.json, and move the tag to the version."""
+def publish(job: Job, index: Index | None, cache: tuple[CacheFile, ...]) -> VersionDocument:
+    """Write segment.json, cache.json and version.json, and move the tag to the version."""
     return steps.publish(job, index, cache, progress=current_progress())
 
 

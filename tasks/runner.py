@@ -28,7 +28,6 @@ __all__ = ["TaskRunner"]
 
 _TASKS: dict[Callable[..., Any], Any] = {
     source.inspect_source: source_tasks.inspect_source,
-    source.note_inputs: source_tasks.note_inputs,
     refusals.checked_plan: plan_tasks.checked_plan,
     mirror.mirror_batch: mirror_tasks.mirror_batch,
     shard.shard_batch: shard_tasks.shard_batch,

@@ -12,7 +12,7 @@ from larder.pipeline.source import SourceState
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["inspect_source", "note_inputs"]
+__all__ = ["inspect_source"]
 
 
 @task(name="inventory", task_run_name="inventory of {settings.dataset.name}", **RETRIED)
@@ -20,10 +20,3 @@ __all__ = ["inspect_source", "note_inputs"]
 def inspect_source(settings: Settings, folder: Path) -> SourceState:
     """Take the inventory of the source, into a private folder."""
     return source.inspect_source(settings, folder, progress=current_progress())
-
-
-@task(name="reuse", task_run_name="reuse version {found.published.id}", **RETRIED)
-@cancelled_when_stopped
-def note_inputs(found: SourceState) -> None:
-    """Record what these inputs led to, and move the tag to it."""
-    source.note_inputs(found, progress=current_progress())

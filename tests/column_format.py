@@ -70,8 +70,8 @@ class ColumnsWriter:
     def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
         row = len(self._labels)
         parts = [
-            (ext, source, None, len(body.data), body.crc32c)
-            for ext, source, body in members(sample, bodies)
+            (ext, source, etag, None, len(body.data), body.crc32c)
+            for ext, source, etag, body in members(sample, bodies)
         ]
         self._rows.add((sample.key, row, 1, sample.label), parts)
         self._labels.append(sample.label)

@@ -44,6 +44,7 @@ __all__ = [
     "Copy",
     "Dataset",
     "Experiment",
+    "Growth",
     "HashSplits",
     "Labels",
     "Location",
@@ -185,6 +186,21 @@ class Cache(Model):
     )
 
 
+class Growth(Model):
+    """What a run does about a dataset that has changed since its previous version."""
+
+    mode: Literal["append", "rebuild"] = Field(
+        "append",
+        description="append: new samples go into a new segment; rebuild: every change packs all "
+        "samples into one segment",
+    )
+    removals: Literal["repack", "omit"] = Field(
+        "repack",
+        description="repack: the other samples of a shard that loses one go into a new shard; "
+        "omit: they stay, and only Larder's readers leave the removed sample out",
+    )
+
+
 class Experiment(Model):
     """The experiment config to emit."""
 
@@ -237,6 +253,7 @@ class Dataset(Model):
         "fail", description="what to do about an image that cannot be decoded"
     )
     cache: Cache | None = Field(None, description="the LMDB cache; null: no cache")
+    growth: Growth = Field(Growth(), description="what a run does about changes")
     experiment: Experiment = Field(Experiment(), description="the experiment config to emit")
 
     @field_validator("splits", mode="before")
@@ -258,17 +275,15 @@ class Dataset(Model):
                 more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
                 listed = ", ".join(unknown[:_SHOWN])
                 raise RefusedError(f"labels.files: there is no split {listed}{more}")
+        if self.cache and self.cache.records == "decoded" and self.validate_ != "decode":
+            hint = "set validate: decode, or cache.records: encoded"
+            raise RefusedError("cache.records: decoded needs images that can be decoded", hint=hint)
         return self
 
     @property
     def split_names(self) -> tuple[str, ...]:
         """The splits in the order of the file."""
         return tuple(self.splits.fractions if isinstance(self.splits, HashSplits) else self.splits)
-
-    @property
-    def validation(self) -> Literal["none", "header", "decode"]:
-        """How images are checked; a decoded cache requires that every image can be decoded."""
-        return "decode" if self.cache and self.cache.records == "decoded" else self.validate_
 
 
 class Mount(Model):

@@ -159,7 +159,7 @@ def _refused(path: KeyPath, detail: ErrorDetails, schema: Schema, document: Docu
         message = f"{message}: {refused.detail}"
     head, colon, rest = message.partition(": ")
     inner: KeyPath = (*path, *head.split("."))
-    if colon and inner in document.places:
+    if colon and (*path, inner[len(path)]) in document.places:
         path, message = inner, rest
     key = f"{_key(path, schema, document)}: " if path else ""
     variables = document.variables.get(path, ())

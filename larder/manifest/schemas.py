@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["FORMAT", "OBJECTS", "SAMPLES", "SAMPLE_ORDER", "SHARDS"]
+__all__ = ["FORMAT", "OBJECTS", "SAMPLES", "SAMPLE_ORDER", "SHARDS", "SKIPPED"]
 
 FORMAT = 1
 
@@ -48,6 +48,7 @@ SAMPLE_ORDER = pa.schema(
                             pa.field("etag", pa.string(), nullable=False),
                             pa.field("mirror_etag", pa.string()),
                             pa.field("checksum", pa.string()),
+                            pa.field("unchanged", pa.bool_(), nullable=False),
                         ]
                     ),
                     nullable=False,
@@ -55,14 +56,51 @@ SAMPLE_ORDER = pa.schema(
             ),
             nullable=False,
         ),
+        pa.field(
+            "packed",
+            pa.struct(
+                [
+                    pa.field("segment", pa.string()),
+                    pa.field("split", pa.string()),
+                    pa.field("shard", pa.string()),
+                    pa.field("offset", pa.int64()),
+                    pa.field("length", pa.int64()),
+                    pa.field(
+                        "parts",
+                        pa.list_(
+                            pa.field(
+                                "part",
+                                pa.struct(
+                                    [
+                                        pa.field("ext", pa.string(), nullable=False),
+                                        pa.field("offset", pa.int64()),
+                                        pa.field("length", pa.int64(), nullable=False),
+                                        pa.field("crc32c", pa.uint32(), nullable=False),
+                                    ]
+                                ),
+                                nullable=False,
+                            )
+                        ),
+                    ),
+                ]
+            ),
+        ),
+        pa.field("bad", pa.string()),
     ]
 )
 """One row per planned sample, in the order of the shards: splits one after the other.
 
 ``parts`` are sorted by ``ext`` and list the source objects; the label becomes a part ``cls`` when
 it is written. ``mirror_etag`` and ``checksum`` are those of a verified copy in the mirror, or null
-if the object has to be copied. The samples are followed, with an empty ``split``, by the objects
-that are mirrored but are not parts of samples.
+if the object has to be copied. ``unchanged``: the previous version was made from the same object.
+The samples are followed, with an empty ``split``, by the objects that are mirrored but are not
+parts of samples.
+
+``packed`` is the place of a sample in a shard of the previous version, if it is read from there and
+not from its objects: the columns of `SAMPLES`, without the label's part. The split may differ from
+that of the row. Its fields are null only where it is null itself. ``bad`` is what an earlier run
+said of a sample that it left out as bad: the sample is planned for, and left out again without
+being read.
 """
 
 SAMPLES = pa.schema(
@@ -84,6 +122,7 @@ SAMPLES = pa.schema(
                         [
                             pa.field("ext", pa.string(), nullable=False),
                             pa.field("source", pa.string()),
+                            pa.field("etag", pa.string()),
                             pa.field("offset", pa.int64()),
                             pa.field("length", pa.int64(), nullable=False),
                             pa.field("crc32c", pa.uint32(), nullable=False),
@@ -102,8 +141,8 @@ SAMPLES = pa.schema(
 that belongs to it, such as headers and padding; in a columnar format the number of its row, and 1.
 Those of a part are the place of its content, of which ``crc32c`` is the checksum; the offset is
 null if the format stores the content in another form. ``source`` is the key of the object that the
-part was read from, null for a label. A label is the part ``cls``, in ASCII decimal digits, in
-whatever form the format stores it.
+part was read from, ``etag`` is that object's etag; both are null for a label. A label is the part
+``cls``, in ASCII decimal digits, in whatever form the format stores it.
 """
 
 SHARDS = pa.schema(
@@ -120,4 +159,37 @@ SHARDS = pa.schema(
 
 A shard has the name of its first file, whose row counts its ``samples``. The rows of its other
 files follow, with 0 samples.
+"""
+
+SKIPPED = pa.schema(
+    [
+        pa.field("split", pa.string(), nullable=False),
+        pa.field("key", pa.string(), nullable=False),
+        pa.field(
+            "parts",
+            pa.list_(
+                pa.field(
+                    "part",
+                    pa.struct(
+                        [
+                            pa.field("ext", pa.string(), nullable=False),
+                            pa.field("key", pa.string(), nullable=False),
+                            pa.field("size_bytes", pa.int64(), nullable=False),
+                            pa.field("etag", pa.string(), nullable=False),
+                        ]
+                    ),
+                    nullable=False,
+                )
+            ),
+            nullable=False,
+        ),
+        pa.field("check", pa.string(), nullable=False),
+        pa.field("message", pa.string(), nullable=False),
+    ]
+)
+"""One row per sample that was planned and left out as bad, in the order in which it was planned.
+
+``parts`` are its source objects, as in `SAMPLE_ORDER`. ``check`` says how it was checked, and
+``message`` why it is bad. As long as neither the parts nor the check change, it need not be read
+again.
 """

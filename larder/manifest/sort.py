@@ -8,9 +8,10 @@ that does not.
 from __future__ import annotations
 
 import tempfile
+from bisect import bisect_right
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
-from itertools import chain
+from contextlib import closing, contextmanager
+from itertools import accumulate, chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from larder.disk import disk_errors
 from larder.manifest.files import BATCH_ROWS
 from larder.manifest.query import Rows, query
 
-__all__ = ["sort"]
+__all__ = ["SortedFile", "sort", "sort_to_file"]
 
 
 def sort(
@@ -42,21 +43,102 @@ def sort(
         ConfigError: ``config.path``: ``work_dir`` cannot be written.
         LarderError: Any error of reading the rows.
     """
-    with disk_errors(work_dir):
-        work_dir.mkdir(parents=True, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(dir=work_dir, prefix="sort-")
-    with folder as name:
-        path = Path(name) / "rows.arrow"
+    with _folder(work_dir) as folder:
+        path = folder / "rows.arrow"
         batches = iter(rows.batches)
         following = _spool(batches, rows.schema, by, path)
         if following is None:
             yield from _read(path)
             return
-        terms = ", ".join([*(f'"{column}"' for column in by), *filter(None, [ties])])
         unsorted = Rows(rows.schema, chain(_read(path), [following], batches))
-        statement = f"SELECT * FROM rows ORDER BY {terms}"  # noqa: S608 - names of columns
-        with closing(query(statement, {"rows": unsorted}, rows.schema, work_dir=work_dir)) as found:
+        with closing(_sorted(unsorted, by, ties, work_dir)) as found:
             yield from found
+
+
+def sort_to_file(rows: Rows, by: Sequence[str], path: Path) -> SortedFile:
+    """Sort rows as `sort` does, into a file of which any range of rows can be read.
+
+    Args:
+        rows: The rows.
+        by: As for `sort`; no two rows may have the same.
+        path: The file to write; further temporary files are written next to it.
+
+    Raises:
+        StoreError: ``store.full``: no space is left.
+        LarderError: Any error of reading the rows.
+    """
+    batches = iter(rows.batches)
+    following = _spool(batches, rows.schema, by, path)
+    if following is not None:
+        with _folder(path.parent) as folder:
+            spooled = path.replace(folder / "rows.arrow")
+            unsorted = Rows(rows.schema, chain(_read(spooled), [following], batches))
+            with (
+                closing(_sorted(unsorted, by, "", folder)) as found,
+                _writer(path, rows.schema) as writer,
+            ):
+                for batch in found:
+                    writer.write_batch(batch)
+    return SortedFile(path, rows.schema)
+
+
+class SortedFile:
+    """Rows in a local file.
+
+    Args:
+        path: The file.
+        schema: Their schema.
+
+    Attributes:
+        schema: Their schema.
+        rows: Number of rows.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._path = path
+        with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
+            counts = (reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
+            self._starts = [0, *accumulate(counts)]
+        self.rows = self._starts[-1]
+
+    def read(self, first_row: int = 0, stop_row: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows from ``first_row`` up to ``stop_row``, or to the end."""
+        stop = self.rows if stop_row is None else stop_row
+        place = max(0, bisect_right(self._starts, first_row) - 1)
+        # Mapped, so that only the columns that are used are read.
+        with pa.memory_map(str(self._path)) as file, pa.ipc.open_file(file) as reader:
+            while place + 1 < len(self._starts) and self._starts[place] < stop:
+                start = self._starts[place]
+                batch = reader.get_batch(place)
+                first = max(0, first_row - start)
+                yield batch.slice(first, min(stop - start, batch.num_rows) - first)
+                place += 1
+
+
+@contextmanager
+def _folder(work_dir: Path) -> Iterator[Path]:
+    with disk_errors(work_dir):
+        work_dir.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(dir=work_dir, prefix="sort-")
+    with folder as name:
+        yield Path(name)
+
+
+@contextmanager
+def _writer(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatchWriter]:
+    with (
+        disk_errors(path),
+        pa.OSFile(str(path), "wb") as file,
+        pa.ipc.new_file(file, schema) as writer,
+    ):
+        yield writer
+
+
+def _sorted(rows: Rows, by: Sequence[str], ties: str, work_dir: Path) -> Generator[pa.RecordBatch]:
+    terms = ", ".join([*(f'"{column}"' for column in by), *filter(None, [ties])])
+    statement = f"SELECT * FROM rows ORDER BY {terms}"  # noqa: S608 - names of columns
+    return query(statement, {"rows": rows}, rows.schema, work_dir=work_dir)
 
 
 def _spool(
@@ -64,11 +146,7 @@ def _spool(
 ) -> pa.RecordBatch | None:
     """Write batches to a file while they are in order; the first one that is not, if any."""
     last: list[pa.RecordBatch] = []
-    with (
-        disk_errors(path),
-        pa.OSFile(str(path), "wb") as file,
-        pa.ipc.new_file(file, schema) as writer,
-    ):
+    with _writer(path, schema) as writer:
         for batch in batches:
             if not batch.num_rows:
                 continue

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from larder.manifest.files import ManifestFile
-from larder.pipeline.job import Job, ManifestRef, open_location, put_named, put_work, root_url
-from larder.pipeline.plan import Plan
+from larder.manifest.digest import sha256_hex
+from larder.pipeline.job import (
+    Job,
+    ManifestRef,
+    NewSegment,
+    open_location,
+    put_named,
+    put_work,
+    root_url,
+)
+from larder.pipeline.plan import Plan, PlannedSegment
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.conditions import probe_conditions
+from larder.versions.documents import FileFacts
+from larder.versions.publish import own_file_errors
 
 __all__ = ["begin"]
 
@@ -20,28 +30,49 @@ def begin(plan: Plan) -> Job:
     """
     found = plan.source_state
     root = open_location(found.cluster.storage, root_url(found.dataset, found.cluster))
-
-    def put(role: str, file: ManifestFile) -> ManifestRef:
-        if plan.published:  # nothing is built
-            return ManifestRef(file.path.name, file.sha256, file.bytes, file.rows)
-        return put_work(root, plan.segment, role, file)
-
     return Job(
         dataset=found.dataset,
         cluster=found.cluster,
         inputs=found.inputs,
-        segment=plan.segment,
         version=plan.version,
+        new=_put_segment(root, plan.new) if plan.new else None,
+        kept=plan.kept,
         classes=plan.sample_order.classes,
         expected=found.expected,
         conditions=found.conditions or probe_conditions(root),
-        complete=plan.complete,
         published=plan.published,
-        skipped_keys=plan.sample_order.bad_key_count,
+        skipped=plan.sample_order.bad_key_count + plan.growth.skipped,
         inventory=_put_inventory(root, plan),
-        sample_order=put("order", plan.sample_order.file),
-        shard_plan=put("shards", plan.shard_plan),
+        files=_put_files(root, plan),
+        formats=plan.formats,
     )
+
+
+def _put_segment(root: Store, new: PlannedSegment) -> NewSegment:
+    return NewSegment(
+        id=new.id,
+        shape=new.shape,
+        first_shards=new.first_shards,
+        complete=new.complete,
+        sample_order=put_work(root, new.id, "order", new.sample_order),
+        shard_plan=put_work(root, new.id, "shards", new.shard_plan),
+    )
+
+
+def _put_files(root: Store, plan: Plan) -> tuple[FileFacts, ...]:
+    """The omitted rows, if they are many, and the records of bad samples of the version itself."""
+    files = []
+    omitted, skipped = plan.growth.omitted_file, plan.growth.selected.skipped
+    if omitted is not None and not plan.published:
+        sha256 = sha256_hex(omitted)
+        key = layout.omitted_key(plan.version, sha256)
+        with own_file_errors():
+            root.put(key, omitted)
+        files.append(FileFacts(key, len(omitted), sha256, "omitted"))
+    if skipped is not None and not plan.published:
+        key = layout.manifest_key(plan.version, "skipped", skipped.sha256)
+        files.append(put_named(root, key, skipped).facts("skipped"))
+    return tuple(files)
 
 
 def _put_inventory(root: Store, plan: Plan) -> ManifestRef:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from larder.errors import Failure
 from larder.pipeline.cache import cache_split, cache_splits
 from larder.pipeline.index import Index, index_shards
-from larder.pipeline.job import Job
+from larder.pipeline.job import Job, UsedSegment
 from larder.pipeline.mirror import mirror_batch, mirror_batches
 from larder.pipeline.publish import publish, publish_existing
 from larder.pipeline.results import BatchReport, RunError, Totals, merge_reports
@@ -81,21 +81,30 @@ def build(job: Job, runner: Runner) -> Built:
         version = runner.run(publish_existing, job)
         standing = Totals(sum(split.shards for split in version.splits.values()))
         return Built(version, "reused", Totals(), standing, new_segments=0)
-    copied = _mirror(job, runner)
-    standing = _shard(job, runner)
-    index = runner.run(index_shards, job)
-    if not any(split.samples for split in index.splits.values()):
-        raise RunError("shard", BatchReport(failures=index.omitted, failed=index.omitted_count))
-    cache = _cache(job, index, runner)
+    copied, standing, index = BatchReport(), Totals(), None
+    if job.new is not None:
+        copied = _mirror(job, runner)
+        standing = _shard(job, runner)
+        index = runner.run(index_shards, job)
+    segments = [*job.kept, *([index.segment] if index else [])]
+    if not any(split.samples for segment in segments for split in segment.listed.values()):
+        raise _nothing_left(index)
+    cache = _cache(job, segments, runner)
     return Built(
         version=runner.run(publish, job, index, cache),
         status="built",
         copied=copied.done,
         reused_shards=standing,
-        new_segments=0 if job.complete else 1,
-        omitted=index.omitted,
-        omitted_count=index.omitted_count,
+        new_segments=1 if job.new and not job.new.complete else 0,
+        omitted=index.omitted if index else (),
+        omitted_count=index.omitted_count if index else 0,
     )
+
+
+def _nothing_left(index: Index | None) -> RunError:
+    """Every sample was left out."""
+    failures, count = (index.omitted, index.omitted_count) if index else ((), 0)
+    return RunError("shard", BatchReport(failures=failures, failed=count))
 
 
 def _mirror(job: Job, runner: Runner) -> BatchReport:
@@ -108,14 +117,15 @@ def _shard(job: Job, runner: Runner) -> Totals:
     return standing
 
 
-def _cache(job: Job, index: Index, runner: Runner) -> dict[str, CacheFile]:
-    batches = cache_splits(job, index)
-    if not batches:
-        return {}
-    runner.progress.start("cache", objects=sum(batch.rows for batch in batches))
-    files = runner.map(cache_split, job, batches)
-    runner.progress.finish("cache")
-    return {batch.split: file for batch, file in zip(batches, files, strict=True)}
+def _cache(job: Job, segments: Sequence[UsedSegment], runner: Runner) -> tuple[CacheFile, ...]:
+    batches, there = cache_splits(job, segments)
+    files: list[CacheFile] = []
+    if batches:
+        runner.progress.start("cache", objects=sum(batch.rows for batch in batches))
+        files = runner.map(cache_split, job, batches)
+        runner.progress.finish("cache")
+    order = [segment.id for segment in segments]
+    return tuple(sorted([*there, *files], key=lambda file: order.index(file.segment)))
 
 
 def _all(

@@ -1,10 +1,10 @@
-"""The cache step: one LMDB file per split, built on a local disk, verified, then stored."""
+"""The cache step: one LMDB file per split of a segment, built on a local disk, verified, stored."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,8 +15,7 @@ from larder.cache.file import open_file
 from larder.cache.records import Samples, build_samples
 from larder.errors import NotFoundError
 from larder.manifest.schemas import SAMPLES
-from larder.pipeline.index import Index
-from larder.pipeline.job import Job, ManifestRef, open_root
+from larder.pipeline.job import Job, ManifestRef, UsedSegment, open_root
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.standing import has_sha256
 from larder.progress import Progress
@@ -27,6 +26,8 @@ from larder.store.base import Store
 from larder.temporary import workshop
 from larder.versions import layout
 from larder.versions.documents import CacheFile, seal, unseal
+from larder.versions.identity import cache_id
+from larder.versions.publish import read_cache
 
 __all__ = ["CacheBatch", "cache_split", "cache_splits"]
 
@@ -36,9 +37,11 @@ DISK_RESERVE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class CacheBatch:
-    """The samples of one split.
+    """The samples of one split of a segment.
 
     Attributes:
+        segment: ID of the segment.
+        format: Format of its shards.
         split: Name of the split.
         samples: ManifestRef of schema SAMPLES, over all splits.
         first_row: The first row of the split.
@@ -46,6 +49,8 @@ class CacheBatch:
         bytes: Total size of the split's shards.
     """
 
+    segment: str
+    format: str
     split: str
     samples: ManifestRef
     first_row: int
@@ -53,22 +58,46 @@ class CacheBatch:
     bytes: int
 
 
-def cache_splits(job: Job, index: Index) -> list[CacheBatch]:
-    """The files to build: one per split with samples; empty without a cache."""
+def cache_splits(
+    job: Job, segments: Iterable[UsedSegment]
+) -> tuple[list[CacheBatch], list[CacheFile]]:
+    """The files to build, one per split with samples, and those of caches that are complete.
+
+    Args:
+        job: The run.
+        segments: The segments of its version.
+    """
     batches: list[CacheBatch] = []
-    first_row = 0
-    for split, facts in index.splits.items():
-        if job.dataset.cache and facts.samples:
-            batch = CacheBatch(split, index.samples, first_row, facts.samples, facts.bytes)
-            batches.append(batch)
-        first_row += facts.samples
-    return batches
+    there: list[CacheFile] = []
+    if job.dataset.cache is None:
+        return batches, there
+    root = open_root(job)
+    for segment in segments:
+        document = read_cache(root, segment.id, cache_id(segment.id, job.dataset.cache.records))
+        if document is not None:
+            there += document.files.values()
+            continue
+        samples = segment.file("samples")
+        batches += (
+            CacheBatch(
+                segment.id,
+                segment.format,
+                split,
+                samples,
+                facts.first_row,
+                facts.samples,
+                facts.bytes,
+            )
+            for split, facts in segment.splits.items()
+            if facts.samples
+        )
+    return batches, there
 
 
 def cache_split(
     job: Job, batch: CacheBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> CacheFile:
-    """Build and store the file of one split, unless it is stored already.
+    """Build and store the file of one split of a segment, unless it is stored already.
 
     Args:
         job: The run.
@@ -84,7 +113,8 @@ def cache_split(
     """
     assert job.dataset.cache is not None, "there is no cache to build"
     root = open_root(job)
-    note = f"{layout.work_prefix(job.segment)}cache/{batch.split}.json"
+    cache = cache_id(batch.segment, job.dataset.cache.records)
+    note = f"{layout.cache_work_prefix(batch.segment, cache)}{batch.split}.json"
     file = _stored(root, note)
     if file is not None:
         progress.advance("cache", objects=batch.rows, bytes=batch.bytes)
@@ -92,7 +122,7 @@ def cache_split(
     with workshop(_workshop_place(root)) as folder:
         path = folder / f"{batch.split}.mdb"
         facts = build_samples(
-            _samples(job, root, batch),
+            _samples(root, batch),
             job.dataset.cache.records,
             path,
             limit_bytes=None,  # the samples are finite
@@ -102,9 +132,11 @@ def cache_split(
         )
         with closing(open_file(path, facts)) as built:
             built.verify()
-        key = layout.cache_key(job.segment, batch.split, facts.sha256)
+        key = layout.cache_file_key(batch.segment, cache, batch.split, facts.sha256)
         stored = root.upload(key, path)
-    file = CacheFile(key, facts.bytes, facts.sha256, facts.digest, facts.records)
+    file = CacheFile(
+        key, facts.bytes, facts.sha256, facts.digest, facts.records, batch.segment, batch.split
+    )
     _leave_receipt(root, note, file, stored.etag)
     return file
 
@@ -149,13 +181,13 @@ def _reserve_bytes(folder: Path) -> int:
     return max(1, int(shutil.disk_usage(folder).free * DISK_RESERVE))
 
 
-def _samples(job: Job, root: Store, batch: CacheBatch) -> Samples:
+def _samples(root: Store, batch: CacheBatch) -> Samples:
     def rows() -> Iterator[pa.RecordBatch]:
         first_row, rows = batch.first_row, batch.rows
         return read_ref(root, batch.samples, SAMPLES, first_row=first_row, rows=rows)
 
     def open_shard(name: str) -> SampleReader:
-        key = layout.shard_key(job.segment, batch.split, name)
-        return shard_format(job.dataset.shards.format).open(root, key)
+        key = layout.shard_key(batch.segment, batch.split, name)
+        return shard_format(batch.format).open(root, key)
 
     return Samples(rows=rows, open_shard=open_shard)

@@ -153,13 +153,13 @@ def _unseen_classes(settings: Settings, plan: Plan) -> _Found:
 
 
 def _large_samples(settings: Settings, plan: Plan) -> _Found:
-    samples = plan.sample_order.samples
-    if 2 * plan.oversized > samples:
+    samples, oversized = (plan.new.samples, plan.new.oversized) if plan.new else (0, 0)
+    if 2 * oversized > samples:
         target = format_bytes(settings.dataset.shards.bytes)
         yield (
             "large_samples",
-            f"{plan.oversized:,} of {format_count(samples, 'sample')}, larger than shards.bytes"
-            f" ({target}), {_have(plan.oversized)} a shard each: raise shards.bytes",
+            f"{oversized:,} of {format_count(samples, 'sample')}, larger than shards.bytes"
+            f" ({target}), {_have(oversized)} a shard each: raise shards.bytes",
         )
 
 

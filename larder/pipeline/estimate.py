@@ -57,7 +57,7 @@ def estimate_seconds(
     cache = dataset.cache
     seconds = (copied.bytes + shards.bytes * (2 if cache else 1)) / pace.bytes
     seconds += copied.count / pace.copied_objects + objects.count / pace.packed_objects
-    if dataset.validation == "decode":
+    if dataset.validate_ == "decode":
         seconds += images.bytes / CHECKED_BYTES
     if cache and cache.records == "decoded":
         seconds += images.bytes / DECODED_BYTES

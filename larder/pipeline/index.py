@@ -1,49 +1,48 @@
-"""The index step: the manifests of samples and shards, from the receipts."""
+"""The index step: the manifests of samples, shards and skipped samples, from the receipts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, repeat
+from itertools import chain, groupby, islice, repeat
+from pathlib import Path
 
 import pyarrow as pa
 
 from larder.errors import Failure, FatalError
-from larder.manifest.files import write_manifest
-from larder.manifest.schemas import SAMPLES, SHARDS
-from larder.pipeline.job import Job, ManifestRef, listed, open_root, put_named, scratch
+from larder.manifest.files import ManifestFile, read_manifest, write_manifest
+from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
+from larder.pipeline.job import Job, UsedSegment, listed, open_root, put_named, scratch
+from larder.pipeline.listed import listed_shards, listed_splits
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.receipts import Receipt, Shard, read_receipts
 from larder.pipeline.results import SHOWN_FAILURES
+from larder.pipeline.skipped import skipped_rows
 from larder.pipeline.standing import is_noted
 from larder.progress import Progress
 from larder.shards.index import numbered
-from larder.shards.packing import brace_pattern
 from larder.store.base import Store
 from larder.units import format_count
 from larder.versions import layout
-from larder.versions.documents import SplitFacts
+from larder.versions.documents import FileFacts, SegmentSplit, SegmentUse, SplitFacts
+from larder.versions.identity import image_check
 
 __all__ = ["Index", "index_shards"]
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The finished shards of a segment.
+    """The new segment, complete but for its document.
 
     Attributes:
-        splits: Counts and patterns by split; a split without samples has no patterns.
-        samples: ManifestRef of schema SAMPLES.
-        shards: ManifestRef of schema SHARDS.
+        segment: Its shards and their manifests.
         omitted: Samples that were left out: the first ones by name.
         omitted_count: Number of samples left out.
     """
 
-    splits: Mapping[str, SplitFacts]
-    samples: ManifestRef
-    shards: ManifestRef
+    segment: UsedSegment
     omitted: tuple[Failure, ...]
     omitted_count: int
 
@@ -66,10 +65,19 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
         shards = [entry.shard for entry in standing]
         rows = write_manifest(folder / "samples.parquet", SAMPLES, _samples(root, standing))
         table = write_manifest(folder / "shards.parquet", SHARDS, _shards(job, shards))
+        files = {"samples": rows, "shards": table}
+        if any(entry.shard.omitted_count for entry in planned):
+            left_out = _skipped(root, job, planned, rows.path)
+            files["skipped"] = write_manifest(folder / "skipped.parquet", SKIPPED, left_out)
+        facts = listed_splits(listed_shards(read_manifest(table.path, SHARDS), {}))
         index = Index(
-            splits=_splits(job, shards),
-            samples=put_named(root, layout.index_key(job.segment, "samples", rows.sha256), rows),
-            shards=put_named(root, layout.index_key(job.segment, "shards", table.sha256), table),
+            segment=UsedSegment(
+                use=SegmentUse(job.segment),
+                format=job.dataset.shards.format,
+                splits=_splits(planned, facts),
+                listed=facts,
+                files=tuple(_put(root, job.segment, role, file) for role, file in files.items()),
+            ),
             omitted=_omitted(planned),
             omitted_count=sum(entry.shard.omitted_count for entry in planned),
         )
@@ -77,10 +85,15 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
     return index
 
 
+def _put(root: Store, segment: str, role: str, file: ManifestFile) -> FileFacts:
+    return put_named(root, layout.index_key(segment, role, file.sha256), file).facts(role)
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A finished shard, and the position of its rows in the receipt."""
+    """A finished shard, its number, and the position of its rows in the receipt."""
 
+    index: int
     shard: Shard
     receipt: Receipt
     first_row: int
@@ -91,7 +104,8 @@ def _planned(root: Store, job: Job) -> list[_Entry]:
     with fetched(root, job.shard_plan) as path:
         plans = list(planned_shards(path))
     entries: dict[tuple[str, str], _Entry] = {}
-    unsure = {(plan.split, plan.name) for plan in plans}
+    numbers = {(plan.split, plan.name): plan.index for plan in plans}
+    unsure = set(numbers)
     prefix = layout.shards_prefix(job.segment)
     infos = {info.key.removeprefix(prefix): info for info in listed(root, prefix)}
     for receipt in read_receipts(root, job.segment):
@@ -101,7 +115,7 @@ def _planned(root: Store, job: Job) -> list[_Entry]:
         for shard in receipt.shards:
             name = (shard.split, shard.name)
             if name in unsure:  # of several receipts, the one that matches the object
-                entries[name] = _Entry(shard, receipt, first_row)
+                entries[name] = _Entry(numbers[name], shard, receipt, first_row)
                 if is_noted(shard, infos.get):
                     unsure.remove(name)
             first_row += shard.samples
@@ -115,6 +129,18 @@ def _planned(root: Store, job: Job) -> list[_Entry]:
 def _omitted(planned: Iterable[_Entry]) -> tuple[Failure, ...]:
     failures = chain.from_iterable(entry.shard.omitted for entry in planned)
     return tuple(islice(failures, SHOWN_FAILURES))
+
+
+def _skipped(
+    root: Store, job: Job, planned: Iterable[_Entry], samples: Path
+) -> Iterator[pa.RecordBatch]:
+    failures = chain.from_iterable(entry.shard.omitted for entry in planned)
+    return skipped_rows(
+        read_ref(root, job.sample_order, SAMPLE_ORDER, columns=["split", "key", "parts"]),
+        read_manifest(samples, SAMPLES, columns=["split", "key"]),
+        {failure.key: failure.message for failure in failures},
+        image_check(job.dataset),
+    )
 
 
 def _samples(root: Store, standing: Iterable[_Entry]) -> Iterator[pa.RecordBatch]:
@@ -143,18 +169,19 @@ def _shards(job: Job, shards: Sequence[Shard]) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _splits(job: Job, shards: Sequence[Shard]) -> dict[str, SplitFacts]:
+def _splits(planned: Sequence[_Entry], listed: Mapping[str, SplitFacts]) -> dict[str, SegmentSplit]:
     facts = {}
-    for split in job.dataset.split_names:
-        own = [shard for shard in shards if shard.split == split]
-        facts[split] = SplitFacts(
-            samples=sum(shard.samples for shard in own),
-            shards=len(own),
-            bytes=sum(shard.bytes for shard in own),
-            patterns=_patterns(job, split, [shard.name for shard in own]),
+    first_row = 0
+    for split, group in groupby(planned, key=lambda entry: entry.shard.split):
+        numbers = [entry.index for entry in group]
+        there = listed.get(split, SplitFacts(0, 0, 0, ()))
+        facts[split] = SegmentSplit(
+            samples=there.samples,
+            shards=there.shards,
+            bytes=there.bytes,
+            first_row=first_row,
+            first_shard=numbers[0],
+            end_shard=numbers[-1] + 1,
         )
+        first_row += there.samples
     return facts
-
-
-def _patterns(job: Job, split: str, names: Sequence[str]) -> tuple[str, ...]:
-    return (layout.shard_key(job.segment, split, brace_pattern(names)),) if names else ()

@@ -7,9 +7,9 @@ sha256.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -22,12 +22,15 @@ from larder.store.base import ObjectInfo, Store
 from larder.temporary import workshop
 from larder.versions import layout
 from larder.versions.conditions import Conditions
+from larder.versions.documents import FileFacts, SegmentSplit, SegmentUse, Shape, SplitFacts
 from larder.versions.publish import own_file_errors
 
 __all__ = [
     "CopyBatch",
     "Job",
     "ManifestRef",
+    "NewSegment",
+    "UsedSegment",
     "listed",
     "open_location",
     "open_root",
@@ -48,6 +51,15 @@ class ManifestRef:
     bytes: int
     rows: int
 
+    @classmethod
+    def of(cls, file: FileFacts) -> ManifestRef:
+        """A published manifest; its number of rows is not known."""
+        return cls(file.path, file.sha256, file.bytes, rows=-1)
+
+    def facts(self, role: str) -> FileFacts:
+        """The same as a file of a segment or version."""
+        return FileFacts(path=self.key, bytes=self.bytes, sha256=self.sha256, role=role)
+
 
 @dataclass(frozen=True, slots=True)
 class CopyBatch:
@@ -67,6 +79,56 @@ class CopyBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class UsedSegment:
+    """A complete segment, as a version uses it.
+
+    Attributes:
+        use: Its ID, the rows that the version omits, and its cache.
+        format: Format of its shards.
+        splits: What the segment has in each split.
+        listed: By split, the samples and shards that are not omitted.
+        files: Its manifests.
+    """
+
+    use: SegmentUse
+    format: str
+    splits: Mapping[str, SegmentSplit]
+    listed: Mapping[str, SplitFacts]
+    files: tuple[FileFacts, ...]
+
+    @property
+    def id(self) -> str:
+        """ID of the segment."""
+        return self.use.id
+
+    def file(self, role: str) -> ManifestRef:
+        """The manifest with that role."""
+        found = next(file for file in self.files if file.role == role)
+        return ManifestRef.of(found)
+
+
+@dataclass(frozen=True, slots=True)
+class NewSegment:
+    """A segment to build.
+
+    Attributes:
+        id: Its ID.
+        shape: The shape of its shards.
+        first_shards: By split, the number of its first shard, unless it is 0.
+        complete: Whether it existed when the run was planned.
+        sample_order: ManifestRef of schema SAMPLE_ORDER.
+        shard_plan: ManifestRef of schema SHARD_PLAN.
+    """
+
+    id: str
+    shape: Shape
+    first_shards: Mapping[str, int]
+    complete: bool
+    sample_order: ManifestRef
+    shard_plan: ManifestRef
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """Everything that the steps of one run share.
 
@@ -74,33 +136,56 @@ class Job:
         dataset: The dataset.
         cluster: The cluster.
         inputs: The inputs digest.
-        segment: ID of the segment to build.
         version: ID of the version to publish.
+        new: The segment to build; None if the version adds none.
+        kept: The segments that the version shares with the previous one, in order.
         classes: In the order of their numbers; empty without labels.
         expected: ID of the version that the tag named before the listing; None if there was no tag.
         conditions: Which conditional writes the storage keeps.
-        complete: Whether the segment existed when the run was planned; only the version is missing.
-        published: Whether the version existed, too, so that only the inputs have to be recorded.
-        skipped_keys: Keys that were left out because no sample can have them.
+        published: Whether the version existed, so that only the inputs have to be recorded.
+        skipped: Keys that no sample can have, and bad samples that earlier versions left out.
         inventory: ManifestRef of schema OBJECTS: the source, as it is published.
-        sample_order: ManifestRef of schema SAMPLE_ORDER.
-        shard_plan: ManifestRef of schema SHARD_PLAN.
+        files: Further files of the version that are written already: its omitted rows, and the bad
+            samples that earlier versions left out.
+        formats: Format of the shards of each segment of the previous version, by ID.
+        weaker: Of these segments, those whose images were checked more weakly than they are now.
     """
 
     dataset: Dataset
     cluster: Cluster
     inputs: str
-    segment: str
     version: str
+    new: NewSegment | None
+    kept: tuple[UsedSegment, ...]
     classes: tuple[str, ...]
     expected: str | None
     conditions: Conditions
-    complete: bool
     published: bool
-    skipped_keys: int
+    skipped: int
     inventory: ManifestRef
-    sample_order: ManifestRef
-    shard_plan: ManifestRef
+    files: tuple[FileFacts, ...] = ()
+    formats: Mapping[str, str] = field(default_factory=dict)
+    weaker: tuple[str, ...] = ()
+
+    @property
+    def segment(self) -> str:
+        """ID of the segment to build."""
+        return self._new.id
+
+    @property
+    def sample_order(self) -> ManifestRef:
+        """The samples of the segment to build."""
+        return self._new.sample_order
+
+    @property
+    def shard_plan(self) -> ManifestRef:
+        """The shards of the segment to build."""
+        return self._new.shard_plan
+
+    @property
+    def _new(self) -> NewSegment:
+        assert self.new is not None, "there is no segment to build"
+        return self.new
 
     @property
     def root(self) -> str:

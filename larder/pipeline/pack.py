@@ -12,7 +12,6 @@ from larder.config.models import Dataset
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.results import Totals
-from larder.samples.order import SampleOrder
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
 from larder.shards.packing import plan_shards
@@ -52,32 +51,48 @@ class Packed:
     targets: Mapping[str, int]
 
 
-def pack(dataset: Dataset, sample_order: SampleOrder, folder: Path) -> Packed:
+def pack(
+    dataset: Dataset,
+    sample_order: ManifestFile,
+    samples: int,
+    folder: Path,
+    *,
+    targets: Mapping[str, int] | None = None,
+    first_shards: Mapping[str, int] | None = None,
+) -> Packed:
     """Fill shards with the samples of a sample order. Memory does not depend on their number.
 
     Args:
         dataset: As configured.
-        sample_order: The samples.
+        sample_order: Local manifest of schema SAMPLE_ORDER.
+        samples: Number of samples, which are its first rows.
         folder: A private directory, for the manifest.
+        targets: By split, the size of its shards if it is not ``shards.bytes``; None to have it
+            follow from ``shards.count_min``.
+        first_shards: By split, the number of its first shard, unless it is 0.
     """
     shards = dataset.shards
     format_ = shard_format(shards.format)
-    rows = read_manifest(sample_order.file.path, SAMPLE_ORDER, rows=sample_order.samples)
+    rows = read_manifest(sample_order.path, SAMPLE_ORDER, rows=samples)
     sizes = split_sizes(rows, format_.sample_sizes)
-    targets: dict[str, int] = {}
-    if shards.count_min is not None:
+    if targets is None and shards.count_min is not None:
+        targets = {}
         totals = RunningTotals(sizes, folder / "totals")
         for split, ends in totals.of_split.items():
             target = target_for(ends, shards.bytes, shards.count_min, format_.empty_bytes)
             if target != shards.bytes:
                 targets[split] = target
         sizes = totals.sizes()
+    targets = targets or {}
     counts = {split: Totals() for split in dataset.split_names}
     oversized = 0
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal oversized
-        for plan in plan_shards(sizes, shards.bytes, dataset.name, format_, targets=targets):
+        plans = plan_shards(
+            sizes, shards.bytes, dataset.name, format_, targets=targets, first_shards=first_shards
+        )
+        for plan in plans:
             oversized += plan.bytes > shards.bytes
             counts[plan.split] += Totals(1, plan.bytes)
             row = [plan.split, plan.index, plan.name, plan.first_row, plan.rows, plan.bytes]

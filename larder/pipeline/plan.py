@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +15,19 @@ from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.copied import mirrored, read_receipts
 from larder.pipeline.estimate import estimate_seconds
-from larder.pipeline.job import open_location, root_url
+from larder.pipeline.growth import (
+    Growth,
+    find_previous,
+    known_classes,
+    plan_growth,
+    with_unchanged,
+)
+from larder.pipeline.job import ManifestRef, UsedSegment, open_location, root_url
+from larder.pipeline.manifests import read_ref
 from larder.pipeline.pack import pack
+from larder.pipeline.previous import Previous
 from larder.pipeline.results import Totals
+from larder.pipeline.selected import Selected
 from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.images import is_image
@@ -28,14 +38,46 @@ from larder.transfer.cost import Cost, estimate_cost
 from larder.transfer.difference import with_copies
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.versions import layout
-from larder.versions.documents import SegmentUse
-from larder.versions.identity import segment_id, version_id
-from larder.versions.publish import read_segment, read_version
+from larder.versions.documents import Shape
+from larder.versions.identity import SegmentIdentity, cache_id, segment_id, version_id
+from larder.versions.publish import read_cache, read_segment, read_version
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["Plan", "PlannedSegment", "make_plan"]
 
 _SHA256 = "0" * 64
 """A digest of the length of those in keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """A segment that would be built.
+
+    Attributes:
+        id: Its ID.
+        shape: The shape of its shards.
+        first_shards: By split, the number of its first shard, unless it is 0.
+        complete: Whether it exists already.
+        samples: Number of samples.
+        sample_order: Its samples in the order of its shards, in a local manifest.
+        shard_plan: Its shards, in a local manifest of schema SHARD_PLAN.
+        splits: By split, its shards and their bytes.
+        oversized: Number of shards with a single sample larger than ``shards.bytes``.
+    """
+
+    id: str
+    shape: Shape
+    first_shards: Mapping[str, int]
+    complete: bool
+    samples: int
+    sample_order: ManifestFile
+    shard_plan: ManifestFile
+    splits: Mapping[str, Totals]
+    oversized: int
+
+    @property
+    def shards(self) -> Totals:
+        """All its shards."""
+        return sum(self.splits.values(), Totals())
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,37 +86,56 @@ class Plan:
 
     Attributes:
         source_state: The state of the source.
-        sample_order: The samples in the order of the shards, in a local manifest.
-        shard_plan: The shards, in a local manifest of schema SHARD_PLAN.
-        shards: Number of shards, and their bytes.
-        shards_of_split: The same by split.
-        oversized: Number of shards with a single sample larger than ``shards.bytes``.
-        copies: What is missing from the mirror; None if nothing is mirrored.
+        sample_order: All samples in the order of shards, in a local manifest.
+        growth: What the version shares with the previous one, and why.
+        new: The segment to build; None if the version adds none.
+        copies: What has to be copied to the mirror; None if nothing is mirrored.
+        caches: Files of caches to build, and the bytes of the shards that they are made from.
         unfit: Keys that would be mirrored but that the storage cannot hold.
-        segment: ID of the segment.
-        complete: Whether the segment exists already.
         version: ID of the version.
         published: Whether it exists already, made from other inputs.
         cost: The cost of reading and copying.
         seconds: A rough estimate of the duration.
         delivery: How training will reach the data, and why.
+        formats: Format of the shards of each segment of the previous version, by ID.
     """
 
     source_state: SourceState
     sample_order: SampleOrder
-    shard_plan: ManifestFile
-    shards: Totals
-    shards_of_split: Mapping[str, Totals]
-    oversized: int
+    growth: Growth
+    new: PlannedSegment | None
     copies: Totals | None
+    caches: Totals
     unfit: Unfit
-    segment: str
-    complete: bool
     version: str
     published: bool
     cost: Cost
     seconds: float
     delivery: Advice
+    formats: Mapping[str, str]
+
+    @property
+    def kept(self) -> tuple[UsedSegment, ...]:
+        """The segments that the version shares with the previous one."""
+        return self.growth.kept
+
+    @property
+    def shards_of_split(self) -> dict[str, Totals]:
+        """By split, the shards of the version and their bytes."""
+        return {split: self._shards_of(split) for split in self.sample_order.splits}
+
+    def _shards_of(self, split: str) -> Totals:
+        total = self.new.splits[split] if self.new else Totals()
+        for segment in self.kept:
+            if split in segment.listed:
+                facts = segment.listed[split]
+                total += Totals(facts.shards, facts.bytes)
+        return total
+
+    @property
+    def shards(self) -> Totals:
+        """The shards of the version."""
+        return sum(self.shards_of_split.values(), Totals())
 
 
 def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
@@ -86,58 +147,157 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         progress: Reports progress of stage ``plan``.
 
     Raises:
-        ConfigError: Splits or labels do not match the objects.
+        ConfigError: Splits or labels do not match the objects, or the consumer cannot read such a
+            version.
         StoreError: The storage cannot be listed.
     """
     progress.start("plan", objects=found.inventory.objects)
     dataset, cluster = found.dataset, found.cluster
-    sample_order = _order(found, folder)
-    packed = pack(dataset, sample_order, folder)
-    shards = sum(packed.splits.values(), Totals())
-    segment = segment_id(
-        dataset,
-        sample_order.digest,
-        sample_order.classes,
-        packed.targets,
-        shards_version=shard_format(dataset.shards.format).version,
-    )
-    version = version_id(dataset.name, [SegmentUse(segment)])
     root = open_location(cluster.storage, root_url(dataset, cluster))
-    complete = read_segment(root, segment) is not None
-    published = complete and read_version(root, version) is not None
-    unfit = Unfit() if published else _unfit(found, root, segment)
-    copies = None
-    if dataset.mirror:
-        copies = Totals(sample_order.uncopied, sample_order.uncopied_bytes)
-    cost = _cost(found, copies, shards, complete=complete)
+    previous = find_previous(found, root)
+    sample_order = _order(found, root, folder)
+    growth = plan_growth(found, root, previous, sample_order, folder, progress)
+    new = _segment(found, root, growth, previous, folder)
+    version = _version_id(dataset, new, growth, sample_order.classes)
+    published = (new is None or new.complete) and read_version(root, version) is not None
+    unfit = Unfit() if published else _unfit(found, root, new)
+    copies = growth.selected.uncopied if dataset.mirror and new else None
+    cost = _cost(found, copies, growth.selected, new)
     progress.advance("plan", objects=found.inventory.objects)
     progress.finish("plan")
     return Plan(
         source_state=found,
         sample_order=sample_order,
-        shard_plan=packed.file,
-        shards=shards,
-        shards_of_split=packed.splits,
-        oversized=packed.oversized,
+        growth=growth,
+        new=new,
         copies=copies,
+        caches=_caches(dataset, root, growth.kept, new),
         unfit=unfit,
-        segment=segment,
-        complete=complete,
         version=version,
         published=published,
         cost=cost,
-        seconds=_seconds(found, sample_order, copies, shards, complete=complete),
-        delivery=found.settings.advise(),
+        seconds=_seconds(found, sample_order, growth.selected, copies, new),
+        delivery=_delivery(found, growth, new),
+        formats={segment.id: segment.document.shape.format for segment in previous.segments}
+        if previous
+        else {},
     )
 
 
-def _order(found: SourceState, folder: Path) -> SampleOrder:
+def _segment(
+    found: SourceState, root: Store, growth: Growth, previous: Previous | None, folder: Path
+) -> PlannedSegment | None:
+    """The segment to build, if there are samples for it."""
+    dataset, selected = found.dataset, growth.selected
+    if not selected.samples and growth.kept:
+        return None
+    shards = dataset.shards
+    targets = first_shards = None
+    if growth.kept and previous:
+        targets = previous.segments[-1].document.shape.split_bytes
+        first_shards = _first_shards(growth.kept)
+    packed = pack(
+        dataset,
+        selected.file,
+        selected.samples,
+        folder,
+        targets=targets,
+        first_shards=first_shards,
+    )
+    shape = Shape(
+        format=shards.format,
+        format_version=shard_format(shards.format).version,
+        bytes=shards.bytes,
+        split_bytes=packed.targets,
+        shuffle_seed=shards.shuffle_seed,
+    )
+    filled = (split for split, totals in packed.splits.items() if totals.count)
+    firsts = {split: (first_shards or {}).get(split, 0) for split in filled}
+    identity = SegmentIdentity(
+        dataset=dataset.name,
+        samples=selected.digest,
+        shape=shape,
+        validate=dataset.validate_,
+        on_bad_sample=dataset.on_bad_sample,
+        first_shards=firsts,
+    )
+    segment = segment_id(identity)
+    return PlannedSegment(
+        id=segment,
+        shape=shape,
+        first_shards=firsts,
+        complete=read_segment(root, segment) is not None,
+        samples=selected.samples,
+        sample_order=selected.file,
+        shard_plan=packed.file,
+        splits=packed.splits,
+        oversized=packed.oversized,
+    )
+
+
+def _caches(
+    dataset: Dataset, root: Store, kept: Iterable[UsedSegment], new: PlannedSegment | None
+) -> Totals:
+    if dataset.cache is None:
+        return Totals()
+    kind = dataset.cache.records
+    found = Totals()
+    for segment in kept:
+        if read_cache(root, segment.id, cache_id(segment.id, kind)) is None:
+            for facts in segment.splits.values():
+                found += Totals(1, facts.bytes) if facts.samples else Totals()
+    if new and read_cache(root, new.id, cache_id(new.id, kind)) is None:
+        for shards in new.splits.values():
+            found += Totals(1, shards.bytes) if shards.count else Totals()
+    return found
+
+
+def _delivery(found: SourceState, growth: Growth, new: PlannedSegment | None) -> Advice:
+    listed = (facts for segment in growth.kept for facts in segment.listed.values())
+    omitted = sum(facts.omitted for facts in listed)
+    rows = sum(rows.count for rows in growth.omitted.values())
+    return found.settings.advise(
+        segments=len(growth.kept) + (new is not None), omitted=omitted, unlisted=rows - omitted
+    )
+
+
+def _first_shards(kept: Iterable[UsedSegment]) -> dict[str, int]:
+    """By split, the number after the last shard of all segments."""
+    first: dict[str, int] = {}
+    for segment in kept:
+        for split, facts in segment.splits.items():
+            first[split] = max(first.get(split, 0), facts.end_shard)
+    return first
+
+
+def _version_id(
+    dataset: Dataset, new: PlannedSegment | None, growth: Growth, classes: tuple[str, ...]
+) -> str:
+    segments = [*(segment.id for segment in growth.kept), *([new.id] if new else [])]
+    kind = dataset.cache.records if dataset.cache else None
+    return version_id(
+        dataset.name,
+        [(segment, cache_id(segment, kind) if kind else None) for segment in segments],
+        growth.omitted,
+        classes=classes,
+        split_names=dataset.split_names,
+        skipped=growth.selected.skipped_digest,
+    )
+
+
+def _order(found: SourceState, root: Store, folder: Path) -> SampleOrder:
+    objects = _objects(found, folder)
+    if found.previous is not None:
+        before = ManifestRef.of(found.previous.file("objects"))
+        columns = ["key", "size_bytes", "etag"]
+        objects = with_unchanged(objects, read_ref(root, before, OBJECTS, columns=columns))
     return order_samples(
-        _objects(found, folder),
+        objects,
         found.dataset,
         label_files={split: file.data for split, file in found.label_files.items()},
         out=folder / "sample-order.parquet",
         work_dir=folder,
+        known_classes=known_classes(found),
     )
 
 
@@ -152,14 +312,14 @@ def _objects(found: SourceState, folder: Path) -> Iterator[pa.RecordBatch]:
     return with_copies(inventory, mirrored(root), read_receipts(root), md5=md5, work_dir=folder)
 
 
-def _unfit(found: SourceState, root: Store, segment: str) -> Unfit:
+def _unfit(found: SourceState, root: Store, new: PlannedSegment | None) -> Unfit:
     """Keys that the storage cannot have.
 
     Raises:
         ConfigError: ``config.path``: what Larder writes itself cannot have its key.
     """
     storage = Storage.of(root)
-    for what, key in _own_keys(found.dataset, segment):
+    for what, key in _own_keys(found.dataset, new.id if new else "0" * 32):
         reason = storage.reason(key)
         if reason:
             message, where = f"for {what}, {reason}", found.cluster.storage.url
@@ -180,7 +340,7 @@ def _own_keys(dataset: Dataset, segment: str) -> Iterator[tuple[str, str]]:
     for name in format_.file_names(format_.shard_name(f"{dataset.name}-{longest}", 0, 1)):
         yield "a shard", layout.shard_key(segment, longest, name)
     if dataset.cache:
-        yield "the cache", layout.cache_key(segment, longest, _SHA256)
+        yield "the cache", layout.cache_file_key(segment, _SHA256[:32], longest, _SHA256)
     if dataset.mirror:
         batch = f"{_SHA256[:16]}-{'0' * 12}-{'0' * 12}"
         yield "a receipt", f"{layout.partial_copies_prefix(batch)}{_SHA256}.parquet"
@@ -188,36 +348,38 @@ def _own_keys(dataset: Dataset, segment: str) -> Iterator[tuple[str, str]]:
     yield "a receipt", f"{layout.partial_shards_prefix(segment)}{name}"
 
 
-def _cost(found: SourceState, copies: Totals | None, shards: Totals, *, complete: bool) -> Cost:
-    if complete:
+def _cost(
+    found: SourceState, copies: Totals | None, selected: Selected, new: PlannedSegment | None
+) -> Cost:
+    if new is None or new.complete:
         return Cost(0.0, 0.0)
-    inventory = found.inventory
+    read = copies or selected.read
     return estimate_cost(
         found.dataset.source,
         found.cluster.storage,
-        read_objects=copies.count if copies else inventory.objects,
-        read_bytes=copies.bytes if copies else inventory.bytes,
-        put_objects=(copies.count if copies else 0) + shards.count,
+        read_objects=read.count,
+        read_bytes=read.bytes,
+        put_objects=(copies.count if copies else 0) + new.shards.count,
     )
 
 
 def _seconds(
     found: SourceState,
     sample_order: SampleOrder,
+    selected: Selected,
     copies: Totals | None,
-    shards: Totals,
-    *,
-    complete: bool,
+    new: PlannedSegment | None,
 ) -> float:
-    if complete:
+    if new is None or new.complete:
         return 0.0
     parts = sample_order.contents.parts
-    images = [Totals(part.objects, part.bytes) for part in parts if is_image(part.ext)]
+    images = sum((part.bytes for part in parts if is_image(part.ext)), 0)
+    share = selected.read.bytes / max(1, sample_order.object_bytes)
     return estimate_seconds(
         found.dataset,
         found.cluster,
-        objects=Totals(sample_order.objects, sample_order.object_bytes),
-        images=sum(images, Totals()),
+        objects=selected.read + selected.packed,
+        images=Totals(0, int(images * share)),
         copied=copies or Totals(),
-        shards=shards,
+        shards=new.shards,
     )

@@ -24,7 +24,7 @@ from larder.pipeline.planned import plan_document
 from larder.pipeline.refusals import checked_plan
 from larder.pipeline.report import built_document, reused_document
 from larder.pipeline.settings import Settings
-from larder.pipeline.source import SourceState, inspect_source, note_inputs
+from larder.pipeline.source import SourceState, inspect_source
 from larder.versions.documents import VersionDocument
 
 __all__ = ["RESTARTS", "Execute", "execute", "prepare"]
@@ -62,8 +62,7 @@ def prepare(
     """
     if plan_only:
         return _planned(settings, runner)
-    begin_ = partial(_begun, settings, runner)
-    begun = _unless_superseded(begin_, begin_, runner)
+    begun = _begun(settings, runner)
     if isinstance(begun, dict):
         return begun
     return execute_with(*begun) if execute_with else execute(*begun, runner)
@@ -109,7 +108,7 @@ def _planned(settings: Settings, runner: Runner) -> dict[str, Any]:
     with scratch() as folder:
         found = runner.run(inspect_source, settings, folder)
         if found.published is not None:
-            configs = pending_configs(settings, found.published, settings.advise())
+            configs = pending_configs(settings, found.published)
             return reused_document(found, found.published, configs, runner.times)
         return plan_document(runner.run(checked_plan, found, folder))
 
@@ -128,12 +127,11 @@ def _executed(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
     """Execute a plan once."""
     built = build(job, runner)
     settings = plan.source_state.settings
-    configs = runner.run(emit_configs, settings, built.version, plan.delivery)
+    configs = runner.run(emit_configs, settings, built.version)
     return built_document(plan, built, configs, runner.times)
 
 
 def _reuse(found: SourceState, version: VersionDocument, runner: Runner) -> dict[str, Any]:
     """Reuse the version that these inputs led to before; writes only what differs."""
-    runner.run(note_inputs, found)
-    configs = runner.run(emit_configs, found.settings, version, found.settings.advise())
+    configs = runner.run(emit_configs, found.settings, version)
     return reused_document(found, version, configs, runner.times)

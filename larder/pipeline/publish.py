@@ -1,41 +1,49 @@
-"""The publish step: segment.json, version.json and the tag, in this order."""
+"""The publish step: segment.json, cache.json, version.json and the tag, in this order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from larder.errors import DamageError
 from larder.manifest.schemas import SHARDS
 from larder.pipeline.complete import check_complete
 from larder.pipeline.index import Index
-from larder.pipeline.job import Job, ManifestRef, open_root
+from larder.pipeline.job import Job, UsedSegment, open_root
+from larder.pipeline.listed import combined, shard_files
+from larder.pipeline.lists import put_lists
 from larder.pipeline.manifests import read_ref
 from larder.progress import Progress
 from larder.store.base import Store
 from larder.versions.documents import (
+    CacheDocument,
     CacheFacts,
     CacheFile,
-    FileFacts,
     SegmentDocument,
-    SegmentUse,
     VersionDocument,
 )
-from larder.versions.identity import content_digest
-from larder.versions.publish import publish_segment, publish_version, read_version
+from larder.versions.identity import ShardIdentity, cache_id, content_digest
+from larder.versions.omitted import Omitted, read_omitted
+from larder.versions.publish import (
+    publish_cache,
+    publish_segment,
+    publish_version,
+    read_version,
+)
 from larder.versions.tags import TAG, move_tag
 
 __all__ = ["publish", "publish_existing"]
 
 
 def publish(
-    job: Job, index: Index, cache: Mapping[str, CacheFile], *, progress: Progress
+    job: Job, index: Index | None, cache: tuple[CacheFile, ...], *, progress: Progress
 ) -> VersionDocument:
-    """Complete the segment, publish its version, and move ``latest`` to it.
+    """Complete the new segment and caches, publish the version, and move ``latest`` to it.
 
     Args:
         job: The run.
-        index: The segment's shards and their manifests.
-        cache: What `larder.pipeline.cache.cache_split` returned, by split; empty without a cache.
+        index: The new segment; None if there is none.
+        cache: The files of all caches that the version has.
         progress: Reports progress of stage ``publish``.
 
     Returns:
@@ -47,9 +55,12 @@ def publish(
     """
     progress.start("publish")
     root = open_root(job)
-    segment = publish_segment(root, _segment(job, index, cache), if_absent=job.conditions.if_absent)
+    segments = list(job.kept)
+    if index is not None:
+        segments.append(_published_segment(job, root, index))
+    cached = [_with_cache(job, root, segment, cache) for segment in segments]
     version = publish_version(
-        root, _version(job, root, segment), if_absent=job.conditions.if_absent
+        root, _version(job, root, cached, index), if_absent=job.conditions.if_absent
     )
     _point_at(root, job, version)
     progress.finish("publish")
@@ -58,8 +69,6 @@ def publish(
 
 def publish_existing(job: Job, *, progress: Progress) -> VersionDocument:
     """Record that these inputs also lead to a version that is already published.
-
-    Only the inputs differ: an object that belongs to no sample was added or removed.
 
     Raises:
         DamageError: The version does not exist any more, or is incomplete or damaged.
@@ -80,46 +89,85 @@ def _point_at(root: Store, job: Job, version: VersionDocument) -> None:
     move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
 
 
-def _segment(job: Job, index: Index, cache: Mapping[str, CacheFile]) -> SegmentDocument:
-    facts = None
-    if job.dataset.cache:
-        files = {split: (file,) for split, file in sorted(cache.items())}
-        facts = CacheFacts(kind=job.dataset.cache.records, splits=files)
-    return SegmentDocument(
+def _published_segment(job: Job, root: Store, index: Index) -> UsedSegment:
+    """The new segment with its document, which another run may have written first."""
+    assert job.new is not None, "an index is of the new segment"
+    document = SegmentDocument(
         dataset=job.dataset.name,
-        id=job.segment,
-        shards=job.dataset.shards.format,
-        splits=index.splits,
-        classes=job.classes,
-        files=(_file(index.samples, "samples"), _file(index.shards, "shards")),
-        cache=facts,
+        id=job.new.id,
+        shape=job.new.shape,
+        validate=job.dataset.validate_,
+        splits=index.segment.splits,
+        files=index.segment.files,
         skipped=index.omitted_count,
     )
+    published = publish_segment(root, document, if_absent=job.conditions.if_absent)
+    return replace(index.segment, files=published.files)
 
 
-def _version(job: Job, root: Store, segment: SegmentDocument) -> VersionDocument:
-    return VersionDocument(
+def _with_cache(
+    job: Job, root: Store, segment: UsedSegment, files: Iterable[CacheFile]
+) -> tuple[UsedSegment, tuple[CacheFile, ...]]:
+    """The segment, and the files of the cache that the dataset asks for, complete from now on."""
+    if job.dataset.cache is None:
+        return replace(segment, use=replace(segment.use, cache=None)), ()
+    kind = job.dataset.cache.records
+    document = CacheDocument(
+        dataset=job.dataset.name,
+        segment=segment.id,
+        id=cache_id(segment.id, kind),
+        kind=kind,
+        files={file.split: file for file in files if file.segment == segment.id},
+    )
+    published = publish_cache(root, document, if_absent=job.conditions.if_absent)
+    used = replace(segment, use=replace(segment.use, cache=published.id))
+    return used, tuple(published.files.values())
+
+
+def _version(
+    job: Job,
+    root: Store,
+    cached: Sequence[tuple[UsedSegment, tuple[CacheFile, ...]]],
+    index: Index | None,
+) -> VersionDocument:
+    segments = [segment for segment, _ in cached]
+    cache = None
+    if job.dataset.cache is not None:
+        files = [file for segment, own in cached for file in own if file.split in segment.listed]
+        splits = {
+            split: tuple(file for file in files if file.split == split)
+            for split in sorted({file.split for file in files})
+        }
+        cache = CacheFacts(kind=job.dataset.cache.records, splits=splits)
+    version = VersionDocument(
         dataset=job.dataset.name,
         id=job.version,
-        digest=content_digest(_shard_rows(root, segment), segment.classes, segment.cache),
+        digest="",
         inputs=job.inputs,
-        segments=(SegmentUse(segment.id),),
-        splits=segment.splits,
-        classes=segment.classes,
-        files=(*segment.files, _file(job.inventory, "objects")),
-        cache=segment.cache,
-        skipped=job.skipped_keys + segment.skipped,
+        segments=tuple(segment.use for segment in segments),
+        splits={
+            name: combined(segment.listed[name] for segment in segments if name in segment.listed)
+            for name in job.dataset.split_names
+        },
+        classes=job.classes,
+        files=(
+            *(file for segment in segments for file in segment.files),
+            *job.files,
+            job.inventory.facts("objects"),
+        ),
+        cache=cache,
+        skipped=job.skipped + (index.omitted_count if index else 0),
     )
+    omitted = read_omitted(root, version)
+    lists = put_lists(root, version, segments, omitted)
+    rows = _shard_identities(root, segments, omitted)
+    digest = content_digest(rows, version.classes, cache)
+    return replace(version, digest=digest, files=(*version.files, *lists))
 
 
-def _file(ref: ManifestRef, role: str) -> FileFacts:
-    return FileFacts(path=ref.key, bytes=ref.bytes, sha256=ref.sha256, role=role)
-
-
-def _shard_rows(root: Store, segment: SegmentDocument) -> Iterator[tuple[str, str, int, str]]:
-    for file in segment.files:
-        if file.role == "shards":
-            ref = ManifestRef(file.path, file.sha256, file.bytes, rows=-1)
-            for batch in read_ref(root, ref, SHARDS):
-                names = ("split", "name", "bytes", "sha256")
-                yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+def _shard_identities(
+    root: Store, segments: list[UsedSegment], omitted: Mapping[tuple[str, str], Omitted]
+) -> Iterator[ShardIdentity]:
+    for segment in segments:
+        rows = read_ref(root, segment.file("shards"), SHARDS)
+        yield from shard_files(rows, omitted)

@@ -50,7 +50,7 @@ def check_plan(plan: Plan) -> None:
         raise _unfit_keys(plan.unfit.failures, plan.unfit.count)
     if dataset.cache and dataset.cache.records == "decoded":
         _check_clashes(sample_order.contents.clashing)
-    if dataset.validation != "none" and dataset.on_bad_sample == "fail":
+    if dataset.validate_ != "none" and dataset.on_bad_sample == "fail":
         _check_empty(sample_order.contents.empty_images)
     if not sample_order.samples:
         objects = format_count(plan.source_state.inventory.objects, "object")

@@ -120,7 +120,11 @@ def run_document(
         "objects": asdict(done.objects),
         "copied": asdict(done.copied),
         "inputs": done.inputs,
-        "segments": {"total": len(version.segments), "new": done.new_segments},
+        "segments": {
+            "total": len(version.segments),
+            "new": done.new_segments,
+            "omitted": version.omitted,
+        },
         "shards": {**_shards(settings, version), "reused": done.reused_shards.count},
         "cache": _cache(version),
         "configs": [str(config.path) for config in configs],
@@ -148,8 +152,10 @@ def _shards(settings: Settings, version: VersionDocument) -> dict[str, Any]:
 
 
 def _cache(version: VersionDocument) -> dict[str, int] | None:
-    cache = version.cache
-    return {"records": cache.records, "bytes": cache.bytes} if cache else None
+    if version.cache is None:
+        return None
+    records = sum(version.splits[split].samples for split in version.cache.splits)
+    return {"records": records, "bytes": version.cache.bytes}
 
 
 def run_lines(document: Mapping[str, Any]) -> list[str]:

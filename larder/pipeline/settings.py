@@ -34,6 +34,7 @@ class Settings:
         template: The experiment template, unchanged.
         template_name: Its file name in configs/experiments.
         output: Absolute directory that the configs are written to.
+        compact: Whether all samples are to be in a single segment.
     """
 
     dataset: Dataset
@@ -41,15 +42,29 @@ class Settings:
     template: Mapping[str, Any]
     template_name: str
     output: Path
+    compact: bool = False
 
-    def advise(self) -> Advice:
-        """How training will reach the data, and why.
+    def advise(self, *, segments: int, omitted: int, unlisted: int = 0) -> Advice:
+        """How training will reach the data, and why; see `larder.experiments.delivery.choose`.
+
+        Args:
+            segments: Number of segments of the version.
+            omitted: Samples of its shards that the version omits.
+            unlisted: Samples of its segments' other shards, which it does not list.
 
         Raises:
             ConfigError: ``config.invalid_value``: the storage does not allow the requested
-                delivery.
+                delivery, or the consumer cannot read so many segments; ``version.omitted``: it
+                cannot leave samples of shards out.
         """
-        return choose(self.dataset.experiment.delivery, self.cluster.storage.url)
+        return choose(
+            self.dataset.experiment.delivery,
+            self.cluster.storage.url,
+            consumer=self.cluster.consumer.kind,
+            segments=segments,
+            omitted=omitted,
+            unlisted=unlisted,
+        )
 
 
 def load_settings(
@@ -59,6 +74,7 @@ def load_settings(
     config_dir: Path,
     settings: Sequence[str] = (),
     output: Path | None = None,
+    compact: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """Read the files that describe a run.
@@ -70,6 +86,7 @@ def load_settings(
         settings: ``key.path=value`` pairs that override fields.
         output: Where configs are written; ``out/CLUSTER/DATASET`` below the current directory by
             default.
+        compact: Whether all samples are to be in a single segment.
         environ: Replaces the process's environment.
 
     Raises:
@@ -90,6 +107,7 @@ def load_settings(
         template=load_template(config_dir, template_name),
         template_name=template_name,
         output=Path.cwd() / where,
+        compact=compact,
     )
 
 

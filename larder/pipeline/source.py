@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from larder.config.location import check_overlap
@@ -14,20 +13,18 @@ from larder.errors import ConfigError, NotFoundError, ObjectError
 from larder.pipeline.complete import check_complete
 from larder.pipeline.job import open_location, root_url
 from larder.pipeline.settings import Settings
-from larder.pipeline.unchanged import unchanged_version
 from larder.progress import Progress
-from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
 from larder.transfer.inventory import Inventory, take_inventory
 from larder.units import format_bytes
-from larder.versions.conditions import Conditions, probe_conditions, read_conditions
+from larder.versions.conditions import Conditions, read_conditions
 from larder.versions.documents import VersionDocument
 from larder.versions.identity import inputs_digest
-from larder.versions.publish import own_file_errors, read_version
-from larder.versions.tags import TAG, Tag, move_tag, read_tag
+from larder.versions.publish import own_file_errors, read_segment, read_version
+from larder.versions.tags import TAG, Tag, read_tag
 
-__all__ = ["LabelFile", "SourceState", "inspect_source", "note_inputs"]
+__all__ = ["LabelFile", "SourceState", "inspect_source", "is_compact"]
 
 MAX_LABEL_FILE_BYTES = 256 * 1024**2
 
@@ -51,10 +48,10 @@ class SourceState:
         label_files: By split.
         inputs: The inputs digest.
         tag: The tag ``latest`` before the listing; None if there was none.
-        previous: The version that the tag names; if its document is missing, the newest in the
-            tag's history that still has one; None if there is none.
+        previous: The version that the tag names; if its document was deleted, the newest in the
+            tag's history with all its documents; None if there is none.
+        classes: The classes that have numbers: of the newest version that still has its document.
         published: The version that these inputs led to, or None.
-        noted: Whether the tag says so; otherwise it was found by comparing contents.
         conditions: Which conditional writes the storage keeps; None if that is not known yet, or
             does not matter because there is nothing to do.
     """
@@ -65,8 +62,8 @@ class SourceState:
     inputs: str
     tag: Tag | None
     previous: VersionDocument | None
+    classes: tuple[str, ...]
     published: VersionDocument | None
-    noted: bool
     conditions: Conditions | None
 
     @property
@@ -105,7 +102,7 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
     check_overlap(dataset.source, cluster.storage.url, storage_endpoint=cluster.storage.endpoint)
     root = open_location(cluster.storage, root_url(dataset, cluster))
     tag = read_tag(root, TAG)
-    previous = _previous(root, tag)
+    previous, classes = _previous(root, tag)
     source = open_location(dataset.source)
     inventory = take_inventory(
         source,
@@ -117,19 +114,9 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
     label_files = _read_label_files(dataset, source)
     inputs = _inputs(dataset, label_files, inventory.digest)
     latest = previous if tag and previous and previous.id == tag.version else None
-    noted = latest is not None and tag is not None and tag.inputs == inputs
-    published = latest if noted else None
-    if latest is not None and not noted:
-        published = unchanged_version(
-            source,
-            root,
-            inventory,
-            partial(_inputs, dataset, label_files),
-            latest=latest,
-            label_files={file.key for file in label_files.values()},
-            progress=progress,
-            work_dir=folder,
-        )
+    published = latest if latest and tag and tag.inputs == inputs else None
+    if published and settings.compact and not is_compact(published):
+        published = None
     if published is not None:
         check_complete(root, published)
     return SourceState(
@@ -139,35 +126,33 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
         inputs=inputs,
         tag=tag,
         previous=previous,
+        classes=classes,
         published=published,
-        noted=noted,
         conditions=None if published else read_conditions(root),
     )
 
 
-def note_inputs(found: SourceState, *, progress: Progress) -> None:
-    """Record with the tag that these inputs led to the version found.
+def is_compact(version: VersionDocument) -> bool:
+    """Whether a version is one whole segment."""
+    return len(version.segments) == 1 and not version.omitted
 
-    Nothing is written if this is already the case.
 
-    Args:
-        found: The state of the source.
-        progress: Not used, because this takes almost no time.
+def _previous(root: Store, tag: Tag | None) -> tuple[VersionDocument | None, tuple[str, ...]]:
+    """The version to start from, and the classes that have numbers.
 
-    Raises:
-        SupersededError: Another run has moved the tag since this one listed the source.
+    Documents are deleted to have damage repaired, so they are missing for a reason, except in the
+    version that the tag names: if that has its document, what else it lacks is damage.
     """
-    version = found.published
-    assert version is not None, "these inputs led to no version"
-    if not found.noted:
-        root = open_location(found.cluster.storage, root_url(found.dataset, found.cluster))
-        move_tag(root, TAG, version.id, found.inputs, found.expected, probe_conditions(root))
-
-
-def _previous(root: Store, tag: Tag | None) -> VersionDocument | None:
-    """The newest version of a tag that still has its document."""
-    named = tag.versions() if tag else ()
-    return next((found for each in named if (found := read_version(root, each))), None)
+    classes: tuple[str, ...] | None = None
+    for named in tag.versions() if tag else ():
+        found = read_version(root, named)
+        if found is None:
+            continue
+        classes = found.classes if classes is None else classes
+        segments = (read_segment(root, use.id) for use in found.segments)
+        if (tag and named == tag.version) or all(segments):
+            return found, classes
+    return None, classes or ()
 
 
 def _inputs(dataset: Dataset, label_files: Mapping[str, LabelFile], inventory_digest: str) -> str:
@@ -175,7 +160,6 @@ def _inputs(dataset: Dataset, label_files: Mapping[str, LabelFile], inventory_di
         dataset,
         inventory_digest,
         {split: file.sha256 for split, file in label_files.items()},
-        shards_version=shard_format(dataset.shards.format).version,
     )
 
 

@@ -43,7 +43,8 @@ class _Seen:
 class ClassTable:
     """Assigns a code to every class that occurs; `number` then gives their meaning.
 
-    The classes are the pinned ones, or else all names that occur, sorted by their UTF-8 bytes. A
+    The classes are the pinned ones, or else all names that occur, sorted by their UTF-8 bytes,
+    after those that are known and keep their numbers, whether they occur or not. A
     whole number in a label file is the class with that name, if there is one. Otherwise it is an
     index into the classes, from 0, unless every class is itself a whole number. If label files
     contain only whole numbers and no folder names a class, these are the names of the classes.
@@ -52,13 +53,15 @@ class ClassTable:
 
     Args:
         pinned: ``labels.classes``: the classes in order, or None.
+        known: The classes of the previous version in order; of no effect if classes are pinned.
 
     Raises:
         ConfigError: ``config.label``: a duplicate pinned class.
     """
 
-    def __init__(self, pinned: Sequence[str] | None) -> None:
+    def __init__(self, pinned: Sequence[str] | None, known: Sequence[str] = ()) -> None:
         self._pinned = pinned
+        self._known = tuple(known)
         self._codes: dict[tuple[str, bool], int] = {}
         self._seen: list[_Seen] = []
         twice = next((name for name, count in Counter(pinned or ()).items() if count > 1), None)
@@ -103,7 +106,9 @@ class ClassTable:
         if self._pinned is not None:
             return tuple(self._pinned)
         names = {text for text, number in self._codes if not number}
-        return tuple(sorted(names or {text for text, _ in self._codes}, key=str.encode))
+        if not names and all(map(_WHOLE_NUMBER.fullmatch, self._known)):
+            names = {text for text, _ in self._codes}
+        return (*self._known, *sorted(names.difference(self._known), key=str.encode))
 
     def _unknown(self, seen: _Seen, classes: Sequence[str]) -> ConfigError:
         source = f"file {seen.file}" if seen.file else "folder"

@@ -1,16 +1,48 @@
-"""Arrow columns as Python values."""
+"""Arrow columns as Python values.
+
+Through numpy: ``to_pylist`` creates an Arrow scalar for every value and is ten times slower.
+"""
 
 from __future__ import annotations
 
-import pyarrow as pa
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["column_texts"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["column_structs", "column_texts", "column_values"]
+
+Struct = TypeVar("Struct")
 
 
 def column_texts(column: pa.Array) -> list[str]:
-    """The strings of a column without nulls.
-
-    Through numpy: ``to_pylist`` creates an Arrow scalar for every value and is ten times slower.
-    """
+    """The strings of a column without nulls."""
     texts: list[str] = column.to_numpy(zero_copy_only=False).tolist()
     return texts
+
+
+def column_values(column: pa.Array) -> list[Any]:
+    """The values of a column; quickly if there are no nulls."""
+    if column.null_count:
+        return list(column.to_pylist())
+    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return values
+
+
+def column_structs(
+    lists: pa.Array, names: tuple[str, ...], kind: Callable[..., Struct]
+) -> Iterator[tuple[Struct, ...]]:
+    """The lists of structs of a column, each as a tuple.
+
+    Args:
+        lists: The column, without nulls.
+        names: The fields of the structs that are needed, none of which are lists.
+        kind: Is called with the values of these fields for every struct.
+    """
+    structs = lists.flatten()
+    made = tuple(map(kind, *(column_values(structs.field(name)) for name in names)))
+    offsets = lists.offsets.to_numpy()
+    for start, stop in pairwise((offsets - offsets[0]).tolist()):
+        yield made[start:stop]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import google_crc32c
 
 from larder.errors import DamageError
+from larder.samples.columns import column_structs, column_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,20 +111,6 @@ def part_place(url: str, sample: IndexedSample, ext: str) -> str:
 def read_index(batches: Iterable[pa.RecordBatch]) -> Iterator[IndexedSample]:
     """The samples of record batches of `larder.manifest.schemas.SAMPLES`, in their order."""
     for batch in batches:
-        lists = batch.column("parts")
-        entries = lists.flatten()
-        columns = (_values(entries.field(name)) for name in IndexedPart._fields)
-        parts = tuple(map(IndexedPart, *columns))
-        offsets = lists.offsets.to_numpy()
-        ranges = pairwise((offsets - offsets[0]).tolist())
-        heads = [_values(batch.column(name)) for name in IndexedSample._fields[:-1]]
-        slices = (parts[start:stop] for start, stop in ranges)
-        yield from map(IndexedSample, *heads, slices)
-
-
-def _values(column: pa.Array) -> list[Any]:
-    # Through numpy, because to_pylist() creates an Arrow scalar for every value: ten times slower.
-    if column.null_count:
-        return list(column.to_pylist())
-    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
-    return values
+        heads = [column_values(batch.column(name)) for name in IndexedSample._fields[:-1]]
+        parts = column_structs(batch.column("parts"), IndexedPart._fields, IndexedPart)
+        yield from map(IndexedSample, *heads, parts)

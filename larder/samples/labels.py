@@ -33,15 +33,20 @@ class Labeller:
         labels: As configured.
         split_names: The splits in order.
         label_files: By split, the bytes of the files that ``labels.files`` names.
+        known_classes: See `larder.samples.classes.ClassTable`.
 
     Raises:
         ConfigError: ``config.label``: an invalid label file, or a duplicate pinned class.
     """
 
     def __init__(
-        self, labels: Labels, split_names: Sequence[str], label_files: Mapping[str, bytes]
+        self,
+        labels: Labels,
+        split_names: Sequence[str],
+        label_files: Mapping[str, bytes],
+        known_classes: Sequence[str] = (),
     ) -> None:
-        self._table = ClassTable(labels.classes)
+        self._table = ClassTable(labels.classes, known_classes)
         self._files = {
             split_names.index(split): (key, parse_label_file(label_files[split], key))
             for split, key in labels.files.items()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,7 +17,7 @@ from larder.errors import Failure
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.query import Rows
-from larder.manifest.schemas import SAMPLE_ORDER
+from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
 from larder.manifest.sort import sort
 from larder.samples.contents import Contents, ContentsTally
 from larder.samples.grouped import Grouped, group_parts, without_duplicates
@@ -24,14 +25,20 @@ from larder.samples.images import is_image
 from larder.samples.parts import PARTS, BadKeys, Intake, of_no_sample
 from larder.samples.planner import Planner
 
-__all__ = ["SampleOrder", "SplitCount", "order_samples"]
+__all__ = [
+    "FROM_PREVIOUS",
+    "SampleOrder",
+    "SplitCount",
+    "from_objects",
+    "identity_parts",
+    "order_samples",
+]
 
 _BY_SAMPLE = ("sample", "ext", "key")
 _IN_ORDER = ("split", "order", *_BY_SAMPLE)
 
-_PART_FIELDS = list(SAMPLE_ORDER.field("parts").type.value_type)
-_IDENTITY = [field for field in _PART_FIELDS if not field.nullable]
-"""The fields of a part that the digest covers: not the state of the mirror."""
+FROM_PREVIOUS = ("packed", "bad")
+"""The columns that follow from the previous version; `order_samples` leaves them null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,8 @@ class SampleOrder:
         bad_keys: The first 1,000 objects that cannot be part of a sample.
         bad_key_count: Number of such objects.
         ignored_count: Number of directory markers and label files, which are not samples either.
-        digest: sha256 hex over the ordered samples: split, key, label, parts without their copies.
+        digest: sha256 hex over the ordered samples: split, key, label, and each part's extension,
+            key, size and etag.
         contents: Statistics of the samples.
         class_samples: Number of samples of each class.
     """
@@ -88,6 +96,7 @@ def order_samples(
     label_files: Mapping[str, bytes],
     out: Path,
     work_dir: Path,
+    known_classes: Sequence[str] = (),
 ) -> SampleOrder:
     """Group objects into samples, give each its split and label, and sort them.
 
@@ -102,11 +111,13 @@ def order_samples(
     Args:
         objects: Batches of schema OBJECTS, ordered by key, of any length, with ``mirror_etag`` and
             ``checksum`` if the mirror has a copy; in that case, other objects that are mirrored
-            follow after the samples.
+            follow after the samples. A further column ``unchanged``, without nulls, is passed on;
+            where it is missing, no object is known to be unchanged.
         dataset: As configured.
         label_files: By split, the bytes of the files that ``labels.files`` names.
         out: The manifest to write.
         work_dir: Directory for what does not fit into memory; nothing remains in it.
+        known_classes: Classes that keep their numbers, in order; new ones follow.
 
     Raises:
         ConfigError: ``config.unmatched_split``: objects that match no split, or a sample in two.
@@ -116,7 +127,7 @@ def order_samples(
         StoreError: ``store.full``: no space is left.
     """
     bad_keys = BadKeys()
-    planner = Planner(dataset, label_files)
+    planner = Planner(dataset, label_files, known_classes)
     intake = Intake(planner.glob_rule, _label_keys(dataset), bad_keys)
 
     def in_order(
@@ -155,8 +166,30 @@ def order_samples(
     )
 
 
+def from_objects(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Which rows of SAMPLE_ORDER are read from objects: not packed before, and not bad.
+
+    Rows of objects that are mirrored but are not parts of samples count as well.
+    """
+    columns = (batch.column(name) for name in FROM_PREVIOUS)
+    absent = [column.is_null().to_numpy(zero_copy_only=False) for column in columns]
+    flags: npt.NDArray[np.bool_] = np.logical_and(*absent)
+    return flags
+
+
 def _label_keys(dataset: Dataset) -> list[str]:
     return list(dataset.labels.files.values()) if dataset.labels else []
+
+
+def identity_parts(lists: pa.Array) -> pa.Array:
+    """Parts as in the schema SKIPPED: without what earlier runs have made of their objects."""
+    kind = SKIPPED.field("parts").type
+    parts, offsets = lists.flatten(), lists.offsets.to_numpy()
+    structs = pa.StructArray.from_arrays(
+        [parts.field(field.name) for field in kind.value_type], fields=list(kind.value_type)
+    )
+    starts = pa.array(offsets - offsets[0], pa.int32())
+    return pa.ListArray.from_arrays(starts, structs, type=kind)
 
 
 class _Tally:
@@ -184,9 +217,13 @@ class _Tally:
             columns = [names, grouped.first("sample"), numbers.take(grouped.first("label"))]
             self._count_uncopied(grouped.rows)
             samples = int(np.searchsorted(splits, len(self._names) - 1))
-            identity = [*columns, grouped.parts(_IDENTITY)]
-            self._count(pa.RecordBatch.from_arrays(identity, SAMPLE_ORDER.names).slice(0, samples))
-            yield pa.RecordBatch.from_arrays([*columns, grouped.parts()], schema=SAMPLE_ORDER)
+            parts = grouped.parts()
+            identity = [*columns, identity_parts(parts)]
+            names = SAMPLE_ORDER.names[: len(identity)]
+            self._count(pa.RecordBatch.from_arrays(identity, names).slice(0, samples))
+            types = (SAMPLE_ORDER.field(name).type for name in FROM_PREVIOUS)
+            nulls = (pa.nulls(len(splits), kind) for kind in types)
+            yield pa.RecordBatch.from_arrays([*columns, parts, *nulls], schema=SAMPLE_ORDER)
 
     def _numbers(self) -> pa.Array:
         """The class number of each code."""

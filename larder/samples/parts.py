@@ -26,6 +26,7 @@ PARTS = pa.schema(
         pa.field("etag", pa.string(), nullable=False),
         pa.field("mirror_etag", pa.string()),
         pa.field("checksum", pa.string()),
+        pa.field("unchanged", pa.bool_(), nullable=False),
         pa.field("split", pa.int16(), nullable=False),
         pa.field("order", pa.uint64(), nullable=False),
         pa.field("label", pa.int32()),
@@ -91,7 +92,7 @@ class Intake:
         self._first_unmatched = ""
 
     def parts(self, objects: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of schema `PARTS` for batches of schema OBJECTS.
+        """The rows of schema `PARTS` for batches of schema OBJECTS, with or without ``unchanged``.
 
         Raises:
             ConfigError: ``config.unmatched_split``, after the last object: some match no split.
@@ -170,11 +171,18 @@ def _rows(batch: pa.RecordBatch, names: pa.Array, splits: _Splits) -> pa.RecordB
         names.field("sample"),
         _normalised(names.field("ext")),
         *(batch.column(name) for name in known),
+        _unchanged(batch),
         pa.array(splits, pa.int16()),
         pa.array(np.zeros(len(batch), np.uint64)),
         pa.nulls(len(batch), pa.int32()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=PARTS)
+
+
+def _unchanged(batch: pa.RecordBatch) -> pa.Array:
+    if "unchanged" in batch.schema.names:
+        return batch.column("unchanged")
+    return pa.array(np.zeros(len(batch), np.bool_))
 
 
 def _normalised(exts: pa.Array) -> pa.Array:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,7 +21,8 @@ from larder.samples.splits import GlobRule, HashRule
 
 __all__ = ["Planner"]
 
-"""The extension of a label's part when it is written."""
+_Splits = npt.NDArray[np.int16]
+_Orders = npt.NDArray[np.uint64]
 
 
 class Planner:
@@ -29,6 +31,7 @@ class Planner:
     Args:
         dataset: As configured.
         label_files: By split, the bytes of the files that ``labels.files`` names.
+        known_classes: Classes that keep their numbers, in order; new ones follow.
 
     Attributes:
         split_names: The splits in order.
@@ -40,13 +43,48 @@ class Planner:
             ``config.invalid_value``: an invalid glob.
     """
 
-    def __init__(self, dataset: Dataset, label_files: Mapping[str, bytes]) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        label_files: Mapping[str, bytes],
+        known_classes: Sequence[str] = (),
+    ) -> None:
         splits, labels = dataset.splits, dataset.labels
         self.split_names = dataset.split_names
         self.glob_rule = None if isinstance(splits, HashSplits) else GlobRule(splits)
-        self.labeller = Labeller(labels, self.split_names, label_files) if labels else None
+        self.labeller = (
+            Labeller(labels, self.split_names, label_files, known_classes) if labels else None
+        )
         self._hash_rule = HashRule(splits) if isinstance(splits, HashSplits) else None
         self._seed = dataset.shards.shuffle_seed
+
+    def places(self, sample_keys: pa.Array, object_keys: pa.Array) -> tuple[_Splits, _Orders]:
+        """Where samples would be in the order now: their splits, and their order within these.
+
+        Args:
+            sample_keys: The samples, which may not exist any more.
+            object_keys: An object of each.
+
+        Returns:
+            The index of the split, or `NO_SPLIT`; and the hash by which they are ordered, or 0.
+        """
+        texts = column_texts(sample_keys) if self._hash_rule or self._seed is not None else []
+        if self._hash_rule:
+            splits = self._hash_rule.of_known(texts)
+        else:
+            assert self.glob_rule is not None, "splits are hashed or matched"
+            splits = self.glob_rule.of_objects(object_keys)
+        return splits, self._orders(texts, len(sample_keys))
+
+    def orders(self, sample_keys: pa.Array) -> _Orders:
+        """The hash by which samples are ordered within their split, or 0."""
+        texts = column_texts(sample_keys) if self._seed is not None else []
+        return self._orders(texts, len(sample_keys))
+
+    def _orders(self, texts: Sequence[str], count: int) -> _Orders:
+        if self._seed is None:
+            return np.zeros(count, np.uint64)
+        return seeded_hashes(self._seed, b"larder shuffle", texts)
 
     def plan(self, grouped: Grouped) -> pa.RecordBatch:
         """The rows of samples, with what the dataset file says of each sample.
@@ -59,9 +97,7 @@ class Planner:
         texts = column_texts(keys) if self._hash_rule or self._seed is not None else []
         if self._hash_rule:
             splits = self._hash_rule.of_samples(texts)
-        order = np.zeros(len(keys), np.uint64)
-        if self._seed is not None:
-            order = seeded_hashes(self._seed, b"larder shuffle", texts)
+        order = self._orders(texts, len(keys))
         columns = {"split": pa.array(splits), "order": pa.array(order)}
         if self.labeller:
             parts = grouped.parts()

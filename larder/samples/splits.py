@@ -69,6 +69,16 @@ class HashRule:
         ends = list(accumulate(splits.fractions.values()))[:-1]
         self._bounds = np.array([min(int(end * 2.0**64), 2**64 - 1) for end in ends], "u8")
 
+    def of_known(self, sample_keys: Iterable[str]) -> _Splits:
+        """The same as `of_samples`, but `NO_SPLIT` where the pattern is not found."""
+        keys = list(sample_keys)
+        found = np.array(
+            [self._group is None or _group(self._group, key) is not None for key in keys], np.bool_
+        )
+        splits = np.full(len(keys), NO_SPLIT, np.int16)
+        splits[found] = self.of_samples([key for key, ok in zip(keys, found, strict=True) if ok])
+        return splits
+
     def of_samples(self, sample_keys: Iterable[str]) -> _Splits:
         """The split of each sample; shape (sample keys,).
 
@@ -80,12 +90,17 @@ class HashRule:
         return np.searchsorted(self._bounds, hashes, side="right").astype(np.int16)
 
     def _group_of(self, sample_key: str) -> str:
-        found = self._group.search(sample_key) if self._group else None
-        if found is None or found[1] is None:
+        found = _group(self._group, sample_key) if self._group else None
+        if found is None:
             raise ConfigError(
                 "config.unmatched_split",
                 "the pattern of splits.group does not match this sample key",
                 where=sample_key,
                 hint="change the pattern, or exclude the sample with source.exclude",
             )
-        return str(found[1])
+        return found
+
+
+def _group(pattern: re.Pattern[str], sample_key: str) -> str | None:
+    found = pattern.search(sample_key)
+    return found[1] if found else None

@@ -16,11 +16,11 @@ from larder.store.base import Readable
 
 __all__ = ["Member", "StreamedMember", "members", "streamed_members"]
 
-Member = tuple[str, str | None, Body]
-"""Extension, key of the source object (None for a label) and content."""
+Member = tuple[str, str | None, str | None, Body]
+"""Extension, key and etag of the source object (None for a label) and content."""
 
-StreamedMember = tuple[str, str | None, int, Iterable[bytes]]
-"""Extension, key of the source object, length in bytes, and an iterable that reads the content."""
+StreamedMember = tuple[str, str | None, str | None, int, Iterable[bytes]]
+"""Like `Member`, but with the length in bytes and an iterable that reads the content."""
 
 _ext_of = attrgetter("ext")
 
@@ -28,21 +28,23 @@ _ext_of = attrgetter("ext")
 def members(sample: Sample, bodies: Sequence[Body]) -> list[Member]:
     """The members of a sample; ``bodies`` are the contents of its parts, in the same order."""
     found: list[Member] = [
-        (part.ext, part.key, body) for part, body in zip(sample.parts, bodies, strict=True)
+        (part.ext, part.key, part.etag, body)
+        for part, body in zip(sample.parts, bodies, strict=True)
     ]
     if sample.label is not None:
-        found.insert(_label_place(sample), (LABEL_EXT, None, _label_body(sample.label)))
+        found.insert(_label_place(sample), (LABEL_EXT, None, None, _label_body(sample.label)))
     return found
 
 
 def streamed_members(sample: Sample, source: Readable) -> list[StreamedMember]:
     """The members of a sample; nothing is read before their contents are iterated over."""
     found: list[StreamedMember] = [
-        (part.ext, part.key, part.size_bytes, stream(source, part)) for part in sample.parts
+        (part.ext, part.key, part.etag, part.size_bytes, stream(source, part))
+        for part in sample.parts
     ]
     if sample.label is not None:
         data = _label_body(sample.label).data
-        found.insert(_label_place(sample), (LABEL_EXT, None, len(data), (data,)))
+        found.insert(_label_place(sample), (LABEL_EXT, None, None, len(data), (data,)))
     return found
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import starmap
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from larder.manifest.schemas import SAMPLES
+from larder.samples.columns import column_structs, column_values
+from larder.samples.indexed import IndexedPart, IndexedSample
 
 if TYPE_CHECKING:
     from larder.errors import Failure
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NO_ROWS",
     "ROWS",
+    "Packed",
     "Part",
     "Sample",
     "ShardBatch",
@@ -51,6 +54,21 @@ class Part(NamedTuple):
     etag: str
 
 
+class Packed(NamedTuple):
+    """Where a sample is in a shard of the previous version.
+
+    Attributes:
+        segment: ID of the segment.
+        split: The shard's split; the sample may have another one now.
+        sample: Its place in the shard. Its parts are those with source objects: there is none for
+            the label, which is not known here either.
+    """
+
+    segment: str
+    split: str
+    sample: IndexedSample
+
+
 class Sample(NamedTuple):
     """One planned sample: a row of `larder.manifest.schemas.SAMPLE_ORDER`.
 
@@ -59,12 +77,16 @@ class Sample(NamedTuple):
         key: The beginning of its members' names.
         label: Number of its class, None if it has none.
         parts: Its objects, sorted by ``ext``.
+        packed: Where it is read, if not from its objects.
+        bad: Why it is left out without being read; None if it is not.
     """
 
     split: str
     key: str
     label: int | None
     parts: tuple[Part, ...]
+    packed: Packed | None = None
+    bad: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +95,7 @@ class ShardPlan:
 
     Attributes:
         split: The split of all its samples.
-        index: Its number within the split, from 0.
+        index: Its number within the split, which goes on from segment to segment.
         name: Its file name, such as ``imagenet-train-000000.tar``; the first if it has several.
         first_row: Row of its first sample in the sample order, counted over all splits.
         rows: Number of its samples, one at least.
@@ -181,16 +203,28 @@ def _samples_of(batch: pa.RecordBatch) -> Iterator[Sample]:
     splits, keys, labels, parts = (
         batch.column(name) for name in ("split", "key", "label", "parts")
     )
-    part_columns = (_values(parts.flatten().field(name)) for name in Part._fields)
-    all_parts = tuple(map(Part, *part_columns))
-    offsets = parts.offsets.to_numpy()
-    ranges = pairwise((offsets - offsets[0]).tolist())
-    rows = zip(_values(splits), _values(keys), labels.to_pylist(), ranges, strict=True)
-    for split, key, label, (start, stop) in rows:
-        yield Sample(split, key, label, all_parts[start:stop])
+    columns = (
+        column_values(splits),
+        column_values(keys),
+        labels.to_pylist(),
+        column_structs(parts, Part._fields, Part),
+    )
+    rows = zip(*columns, strict=True)
+    packed, bad = batch.column("packed"), batch.column("bad")
+    if packed.null_count == bad.null_count == len(batch):  # as in a first build
+        yield from starmap(Sample, rows)
+        return
+    places = _packed(packed.drop_null(), keys.filter(packed.is_valid()))
+    there, messages = column_values(packed.is_valid()), bad.to_pylist()
+    for row, packed_there, message in zip(rows, there, messages, strict=True):
+        yield Sample(*row, next(places) if packed_there else None, message)
 
 
-def _values(column: pa.Array) -> list[Any]:
-    # Through numpy, because to_pylist() creates an Arrow scalar for every value: ten times slower.
-    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
-    return values
+def _packed(places: pa.StructArray, keys: pa.Array) -> Iterator[Packed]:
+    names = ("segment", "split", "shard", "offset", "length")
+    columns = (column_values(places.field(name)) for name in names)
+    parts = column_structs(places.field("parts"), IndexedPart._fields, IndexedPart)
+    for segment, split, shard, offset, length, key, own in zip(
+        *columns, column_values(keys), parts, strict=True
+    ):
+        yield Packed(segment, split, IndexedSample(key, shard, offset, length, None, own))

@@ -12,7 +12,7 @@ from itertools import groupby
 from larder.shards.formats.base import ShardFormat
 from larder.shards.model import ShardBatch, ShardPlan
 
-__all__ = ["batch_shards", "brace_pattern", "plan_shards"]
+__all__ = ["batch_shards", "brace_patterns", "plan_shards"]
 
 _DIGITS = "0123456789"
 
@@ -24,6 +24,7 @@ def plan_shards(
     shard_format: ShardFormat,
     *,
     targets: Mapping[str, int] | None = None,
+    first_shards: Mapping[str, int] | None = None,
 ) -> Iterator[ShardPlan]:
     """Fill shards greedily with samples, in order.
 
@@ -38,6 +39,7 @@ def plan_shards(
         shard_format: Their format.
         targets: Replaces ``target_bytes`` for some splits; see
             `larder.shards.totals.target_for`.
+        first_shards: By split, the number of the first shard, unless it is 0.
 
     Yields:
         The shards, each as soon as it is full, so that sizes are not kept; if names contain the
@@ -48,11 +50,11 @@ def plan_shards(
         all_sizes = (size for _, part in group for size in part)
         target = (targets or {}).get(split, target_bytes)
         filled: Iterable[tuple[int, int]] = _fill(all_sizes, target, shard_format.empty_bytes)
-        count = 0
+        first, count = (first_shards or {}).get(split, 0), 0
         if shard_format.counted:
             filled = list(filled)
-            count = len(filled)
-        for index, (rows, total_bytes) in enumerate(filled):
+            count = first + len(filled)
+        for index, (rows, total_bytes) in enumerate(filled, first):
             name = shard_format.shard_name(f"{dataset}-{split}", index, count)
             yield ShardPlan(split, index, name, row, rows, total_bytes)
             row += rows
@@ -83,27 +85,24 @@ def batch_shards(
     return batches
 
 
-def brace_pattern(names: Sequence[str]) -> str:
-    """A pattern that a shell or WebDataset expands to the shards of a split.
+def brace_patterns(names: Sequence[str]) -> tuple[str, ...]:
+    """Patterns that a shell or WebDataset expands to the shards of a split of a segment, in order.
 
-    ``digits-train-{000000..000003}.tar``; the plain name if there is only one; if numbers are
-    missing, because every sample of a shard was left out,
-    ``digits-train-{{000000..000003},000005}.tar``.
+    ``digits-train-{000000..000003}.tar``: each has one numeric range, or is a plain name. There are
+    several where numbers are missing, because every sample of a shard was left out.
 
     Args:
-        names: One or more names of one dataset and split, in the order of their numbers.
+        names: Names of one segment and split, in the order of their numbers.
     """
-    if len(names) == 1:
-        return names[0]
+    if len(names) < 2:
+        return tuple(names)
     # Two names differ only in the digits of their numbers.
     pairs = zip(names[0], names[-1], strict=False)
     differs = next(place for place, (one, other) in enumerate(pairs) if one != other)
     head = names[0][:differs].rstrip(_DIGITS)
     tail = names[0].removeprefix(head).lstrip(_DIGITS)
     numbers = [name.removeprefix(head).removesuffix(tail) for name in names]
-    runs = [_braced(first, last) for first, last in _runs(numbers)]
-    body = runs[0] if len(runs) == 1 else "{" + ",".join(runs) + "}"
-    return f"{head}{body}{tail}"
+    return tuple(f"{head}{_braced(first, last)}{tail}" for first, last in _runs(numbers))
 
 
 def _fill(sizes: Iterable[int], target_bytes: int, empty_bytes: int) -> Iterator[tuple[int, int]]:

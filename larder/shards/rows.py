@@ -11,8 +11,8 @@ from larder.shards.model import ROWS
 
 __all__ = ["IndexRows", "PartRow", "SampleRow"]
 
-PartRow = tuple[str, str | None, int | None, int, int]
-"""Extension, source, offset, length and crc32c of a part, as in `larder.shards.model.ROWS`."""
+PartRow = tuple[str, str | None, str | None, int | None, int, int]
+"""Extension, source, etag, offset, length, crc32c of a part, as in `larder.shards.model.ROWS`."""
 
 SampleRow = tuple[str, int, int, int | None]
 """Key, offset, length and label of a sample."""

@@ -3,52 +3,42 @@
 It reads what a reader would read and relies only on the files themselves: every document is checked
 by its own digest, every file by its length and sha256, every part by the index and its CRC-32C as
 the format of its shard reads it back, every tar archive also with `tarfile`, every cache by its
-records.
+records. What a version lists, counts and covers by its digest is computed again from there.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import tarfile
-import tempfile
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
-from larder.cache.fields import KEY
-from larder.cache.file import open_file
-from larder.cache.layout import CacheFileFacts
+import numpy as np
+
 from larder.errors import StoreError
-from larder.manifest.files import read_manifest
-from larder.manifest.schemas import SAMPLES, SHARDS
 from larder.readers.braces import expand
-from larder.samples.indexed import IndexedSample, read_index
-from larder.shards.formats import shard_format
 from larder.store.base import Store
+from larder.testing.checked_segment import (
+    SampleContent,
+    SegmentContent,
+    ShardContent,
+    check_cache,
+    check_segment,
+    same_bytes,
+)
 from larder.versions import layout
-from larder.versions.documents import CacheFile, VersionDocument, unseal
-from larder.versions.identity import content_digest
-from larder.versions.publish import read_segment, read_version
+from larder.versions.documents import CacheDocument, OmittedRows, VersionDocument, unseal
+from larder.versions.identity import ShardIdentity, content_digest
+from larder.versions.publish import read_version
 
 __all__ = ["Published", "SampleContent", "check_all", "check_version"]
 
-
-@dataclass(frozen=True, slots=True)
-class SampleContent:
-    """A sample in a shard: the bytes of each part by extension, including the label."""
-
-    key: str
-    parts: Mapping[str, bytes]
-
-    @property
-    def label(self) -> int | None:
-        """The number in the part ``cls``."""
-        return int(self.parts["cls"]) if "cls" in self.parts else None
+_INLINE = 1_000
+_PATTERNS = 100
+_PATTERN = re.compile(r"[^{}]*(\{\d+\.\.\d+\}[^{}]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +47,38 @@ class Published:
 
     Attributes:
         version: The version document.
-        samples: By split, in the order of the shards.
-        shards: sha256 of each shard by its path below the dataset's root.
+        samples: By split, those that are not omitted, in the order in which they are read.
+        shards: sha256 of every file of the listed shards by its path below the dataset's root.
     """
 
     version: VersionDocument
     samples: Mapping[str, list[SampleContent]]
     shards: Mapping[str, str]
 
+    def read_by_pattern(self, root: Store) -> dict[str, list[SampleContent]]:
+        """By split, what webdataset reads by the patterns: also omitted rows of listed shards."""
+        return {
+            split: list(_as_webdataset_reads(root, facts.patterns))
+            for split, facts in self.version.splits.items()
+        }
+
+
+def _as_webdataset_reads(root: Store, patterns: Sequence[str]) -> Iterator[SampleContent]:
+    """Through its own expansion of patterns, its reader of tar files, and its grouping."""
+    from webdataset.shardlists import expand_urls
+    from webdataset.tariterators import group_by_keys, tar_file_expander
+
+    keys = expand_urls("::".join(patterns)) if patterns else []
+    shards = ({"url": key, "stream": io.BytesIO(root.get(key))} for key in keys)
+    for sample in group_by_keys(tar_file_expander(shards)):
+        parts = {ext: data for ext, data in sample.items() if not ext.startswith("__")}
+        yield SampleContent(sample["__key__"], parts)
+
 
 def check_all(root: Store) -> dict[str, Published]:
-    """Check every version of a dataset, and that every tag names one.
+    """Check every version, segment and cache of a dataset, and that every tag names a version.
+
+    Segments and caches that no version uses are whole if they have a document.
 
     Args:
         root: The dataset's root, ``STORAGE/larder/DATASET/``.
@@ -80,10 +91,19 @@ def check_all(root: Store) -> dict[str, Published]:
         DamageError: A document is damaged.
     """
     keys = list(_keys(root))
-    versions = [key.split("/")[1] for key in keys if key.endswith("/version.json")]
-    found = {version: check_version(root, version) for version in versions}
+    segments = _Segments(root)
+    found = {
+        key.split("/")[1]: _Check(root, key.split("/")[1], segments).published()
+        for key in keys
+        if key.endswith("/version.json")
+    }
     for key in keys:
-        if key.startswith("tags/"):
+        names = key.split("/")
+        if key.endswith("/segment.json"):
+            segments.segment(names[1])
+        elif key.endswith("/cache.json"):
+            segments.cache(names[1], names[3])
+        elif key.startswith("tags/"):
             named = unseal(root.get(key), key)["version"]
             assert named in found, f"{key} names {named}, which is not published"
     return found
@@ -99,144 +119,204 @@ def _keys(root: Store) -> Iterator[str]:
 
 def check_version(root: Store, version: str) -> Published:
     """Check one version; see `check_all`."""
-    document = read_version(root, version)
-    assert document is not None, f"there is no version {version}"
-    assert document.id == version
-    formats = {}
-    for use in document.segments:
-        segment = read_segment(root, use.id)
-        assert segment is not None, f"there is no segment {use.id}"
-        assert (segment.splits, segment.cache) == (document.splits, document.cache)
-        formats[use.id] = segment.shards
-    with tempfile.TemporaryDirectory() as name:
-        return _check(root, document, formats, Path(name))
+    return _Check(root, version, _Segments(root)).published()
 
 
-def _check(
-    root: Store, document: VersionDocument, formats: Mapping[str, str], folder: Path
-) -> Published:
-    files = {}
-    for file in document.files:
-        data = bytes(root.get(file.path))
-        _same(file.path, data, file.bytes, file.sha256)
-        files[file.role] = folder / f"{file.role}.parquet"
-        files[file.role].write_bytes(data)
-    shards = [row for batch in read_manifest(files["shards"], SHARDS) for row in batch.to_pylist()]
-    index = _index(files["samples"])
-    samples: dict[str, list[SampleContent]] = {split: [] for split in document.splits}
-    sums = {}
-    for shard in shards:
-        key = layout.shard_key(shard["segment"], shard["split"], shard["name"])
-        data = bytes(root.get(key))
-        _same(key, data, shard["bytes"], shard["sha256"])
-        sums[key] = shard["sha256"]
-        indexed = index.pop((shard["segment"], shard["split"], shard["name"]), [])
-        assert len(indexed) == shard["samples"], f"{key}: the index has {len(indexed)} samples"
-        if indexed:  # not one of a shard's other files
-            format_name = formats[shard["segment"]]
-            samples[shard["split"]] += _check_shard(root, key, format_name, indexed)
-            if format_name == "webdataset":
-                _check_archive(key, data, indexed)
-    assert not index, f"the shards {sorted(index)} are not listed"
-    _check_files(shards, formats)
-    _check_splits(document, shards, samples)
-    _check_listing(root, document, sums)
-    _check_caches(root, document, samples, folder)
-    facts = [(row["split"], row["name"], row["bytes"], row["sha256"]) for row in shards]
-    assert document.digest == content_digest(facts, document.classes, document.cache)
-    return Published(document, samples, sums)
+class _Segments:
+    """The segments and caches of a dataset, each checked once."""
+
+    def __init__(self, root: Store) -> None:
+        self._root = root
+        self._segments: dict[str, SegmentContent] = {}
+        self._caches: dict[tuple[str, str], CacheDocument] = {}
+
+    def segment(self, segment: str) -> SegmentContent:
+        """A segment; see `check_segment`."""
+        if segment not in self._segments:
+            self._segments[segment] = check_segment(self._root, segment)
+        return self._segments[segment]
+
+    def cache(self, segment: str, cache: str) -> CacheDocument:
+        """A cache of a segment; see `check_cache`."""
+        if (segment, cache) not in self._caches:
+            content = self.segment(segment)
+            self._caches[segment, cache] = check_cache(self._root, content, cache)
+        return self._caches[segment, cache]
 
 
-def _same(key: str, data: bytes, size_bytes: int, sha256: str) -> None:
-    assert len(data) == size_bytes, f"{key} has {len(data)} bytes, not {size_bytes}"
-    assert hashlib.sha256(data).hexdigest() == sha256, f"{key} is not what was published"
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A shard with live samples: where it is, and the rows of its own that are omitted."""
+
+    segment: str
+    split: str
+    shard: ShardContent
+    omitted: tuple[tuple[int, int], ...]
+
+    @property
+    def path(self) -> str:
+        """Of its first file, below the dataset's root."""
+        return layout.shard_key(self.segment, self.split, self.shard.name)
 
 
-def _index(path: Path) -> dict[tuple[str, str, str], list[IndexedSample]]:
-    """The samples of each shard, by its segment, split and name."""
-    found = defaultdict(list)
-    for batch in read_manifest(path, SAMPLES):
-        places = (batch.column(name).to_pylist() for name in ("segment", "split", "shard"))
-        for *place, sample in zip(*places, read_index([batch]), strict=True):
-            found[tuple(place)].append(sample)
-    return found
+class _Check:
+    """One version."""
 
+    def __init__(self, root: Store, version: str, segments: _Segments) -> None:
+        document = read_version(root, version)
+        assert document is not None, f"there is no version {version}"
+        assert document.id == version
+        self.root = root
+        self.document = document
+        self.segments = segments
+        self.used = [segments.segment(use.id) for use in document.segments]
+        assert len({use.id for use in document.segments}) == len(document.segments)
+        assert {segment.document.dataset for segment in self.used} <= {document.dataset}
 
-def _check_shard(
-    root: Store, key: str, format_name: str, samples: list[IndexedSample]
-) -> list[SampleContent]:
-    found = []
-    with shard_format(format_name).open(root, key) as reader:
-        for sample in samples:
-            content = SampleContent(sample.key, reader.read(sample))
-            assert content.label == sample.label, f"{key}: {sample.key} has another label"
-            found.append(content)
-    return found
+    def published(self) -> Published:
+        """Check everything."""
+        self._check_files()
+        samples: dict[str, list[SampleContent]] = {split: [] for split in self.document.splits}
+        listed: list[_Listed] = []
+        omitted = self._omitted()
+        for segment in self.used:
+            assert set(segment.document.splits) <= set(samples)
+            for split, own in segment.samples.items():
+                gone = omitted.pop((segment.document.id, split), set())
+                assert all(0 <= row < len(own) for row in gone), "rows that do not exist"
+                samples[split] += [each for row, each in enumerate(own) if row not in gone]
+                listed += _listed(segment, split, gone)
+        assert not omitted, f"rows of splits that do not exist: {sorted(omitted)}"
+        _check_keys(samples)
+        self._check_splits(listed, samples)
+        self._check_cache(listed)
+        self._check_digest(listed)
+        return Published(self.document, samples, _sums(listed))
 
-
-def _check_archive(key: str, data: bytes, samples: list[IndexedSample]) -> None:
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        members = {member.name: member.offset_data for member in archive}
-    for sample in samples:
-        for part in sample.parts:
-            name = f"{sample.key}.{part.ext}"
-            assert members.pop(name) == part.offset, f"{key}: {name} is at another offset"
-    assert not members, f"{key}: not in the index: {sorted(members)}"
-
-
-def _check_files(files: list[dict[str, Any]], formats: Mapping[str, str]) -> None:
-    """Every shard has the files of its format, in their order."""
-    wanted = [
-        (file["segment"], file["split"], name)
-        for file in files
-        if file["samples"]
-        for name in shard_format(formats[file["segment"]]).file_names(file["name"])
-    ]
-    assert [(file["segment"], file["split"], file["name"]) for file in files] == wanted
-
-
-def _check_splits(
-    document: VersionDocument,
-    shards: list[dict[str, Any]],
-    samples: Mapping[str, list[SampleContent]],
-) -> None:
-    for split, facts in document.splits.items():
-        own = [shard for shard in shards if shard["split"] == split]
-        firsts = [shard for shard in own if shard["samples"]]
-        paths = [layout.shard_key(shard["segment"], split, shard["name"]) for shard in firsts]
-        assert list(chain.from_iterable(map(expand, facts.patterns))) == paths
-        assert facts.shards == len(firsts)
-        assert facts.bytes == sum(shard["bytes"] for shard in own)
-        assert facts.samples == len(samples[split])
-    assert {shard["split"] for shard in shards} <= set(document.splits)
-
-
-def _check_listing(root: Store, document: VersionDocument, shards: Mapping[str, str]) -> None:
-    """Shards and nothing else: what a tool that lists the prefix finds."""
-    prefixes = [f"{layout.segment_prefix(use.id)}shards/" for use in document.segments]
-    listed = {info.key for prefix in prefixes for page in root.list(prefix) for info in page}
-    assert listed == set(shards)
-
-
-def _check_caches(
-    root: Store,
-    document: VersionDocument,
-    samples: Mapping[str, list[SampleContent]],
-    folder: Path,
-) -> None:
-    if document.cache is None:
-        return
-    assert set(document.cache.splits) == {split for split in samples if samples[split]}
-    for split, files in document.cache.splits.items():
-        keys: list[str] = []
+    def _check_files(self) -> None:
+        """The manifests of the segments in their order, and the version's own files."""
+        files = self.document.files
         for file in files:
-            keys += _check_cache_file(root, file, folder / f"{file.sha256}.mdb")
-        assert keys == [sample.key for sample in samples[split]], f"cache of {split}"
+            same_bytes(self.root, file.path, file.bytes, file.sha256)
+        for role in ("samples", "shards"):
+            wanted = [segment.document.file(role) for segment in self.used]
+            assert [file for file in files if file.role == role] == wanted, f"the files {role}"
+        assert len([file for file in files if file.role == "objects"]) == 1
+        assert len({file.path for file in files}) == len(files), "a file twice"
+        own = layout.version_prefix(self.document.id)
+        for file in files:
+            if file.role in ("omitted", "list", "objects"):
+                assert file.path.startswith(own)
+            else:
+                assert file.role in ("samples", "shards", "skipped")
+
+    def _omitted(self) -> dict[tuple[str, str], set[int]]:
+        """By segment and split, the rows that are omitted."""
+        every = {
+            (use.id, split): rows
+            for use in self.document.segments
+            for split, rows in use.omitted.items()
+        }
+        files = [file for file in self.document.files if file.role == "omitted"]
+        if not files:
+            ranges = sum(len(rows.ranges) for rows in every.values())
+            assert ranges <= _INLINE, f"{ranges} ranges in version.json"
+            return {place: _rows(rows, rows.ranges) for place, rows in every.items()}
+        (file,) = files
+        table = np.load(io.BytesIO(self.root.get(file.path)), allow_pickle=False)
+        assert table.dtype == np.dtype("<i8")
+        assert table.shape == (len(table), 2)
+        assert len(table) > _INLINE
+        found, row = {}, 0
+        for place, rows in every.items():
+            assert not rows.ranges
+            assert rows.first == row
+            row = rows.stop
+            found[place] = _rows(rows, table[rows.first : rows.stop].tolist())
+        assert row == len(table)
+        return found
+
+    def _check_splits(
+        self, listed: Sequence[_Listed], samples: Mapping[str, list[SampleContent]]
+    ) -> None:
+        names = [name for each in listed for name, _, _ in each.shard.files]
+        assert len(set(names)) == len(names), "two shards with the same name"
+        lists = {file.path: file for file in self.document.files if file.role == "list"}
+        for split, facts in self.document.splits.items():
+            own = [each for each in listed if each.split == split]
+            paths = [each.path for each in own]
+            assert list(chain.from_iterable(map(expand, facts.patterns))) == paths
+            assert all(_PATTERN.fullmatch(pattern) for pattern in facts.patterns)
+            assert facts.shards == len(own)
+            assert facts.bytes == sum(size for each in own for _, size, _ in each.shard.files)
+            assert facts.samples == len(samples[split])
+            gone = (stop - start for each in own for start, stop in each.omitted)
+            assert facts.omitted == sum(gone)
+            if len(facts.patterns) > _PATTERNS:
+                data = "".join(f"{path}\n" for path in paths).encode()
+                key = layout.list_key(self.document.id, split, hashlib.sha256(data).hexdigest())
+                assert bytes(self.root.get(lists.pop(key).path)) == data
+        assert not lists, f"lists of no split: {sorted(lists)}"
+
+    def _check_cache(self, listed: Sequence[_Listed]) -> None:
+        """Its files are those of the segments, in order, that have live samples."""
+        facts = self.document.cache
+        if facts is None:
+            assert {use.cache for use in self.document.segments} <= {None}
+            return
+        wanted: dict[str, list[Any]] = {}
+        live = {(each.segment, each.split) for each in listed}
+        for use in self.document.segments:
+            assert use.cache is not None, f"the segment {use.id} has no cache"
+            cache = self.segments.cache(use.id, use.cache)
+            assert cache.kind == facts.kind
+            for split, file in cache.files.items():
+                if (use.id, split) in live:
+                    wanted.setdefault(split, []).append(file)
+        assert {split: list(files) for split, files in facts.splits.items()} == wanted
+
+    def _check_digest(self, listed: Sequence[_Listed]) -> None:
+        identities = [
+            ShardIdentity(each.split, *file, () if number else each.omitted)
+            for each in listed
+            for number, file in enumerate(each.shard.files)
+        ]
+        found = content_digest(identities, self.document.classes, self.document.cache)
+        assert self.document.digest == found
 
 
-def _check_cache_file(root: Store, file: CacheFile, path: Path) -> list[str]:
-    path.write_bytes(root.get(file.path))
-    facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
-    with closing(open_file(path, facts, verify=True)) as reader:
-        reader.verify()
-        return [bytes(record[KEY]).decode() for record in reader]
+def _rows(facts: OmittedRows, ranges: Sequence[Sequence[int]]) -> set[int]:
+    """The rows of sorted ranges that do not touch."""
+    edges = [edge for pair in ranges for edge in pair]
+    assert edges == sorted(set(edges)), f"{edges} are not sorted, or touch"
+    rows = {row for start, stop in ranges for row in range(start, stop)}
+    assert facts.count == len(rows) > 0
+    return rows
+
+
+def _listed(segment: SegmentContent, split: str, gone: set[int]) -> Iterator[_Listed]:
+    first = 0
+    for shard in segment.shards[split]:
+        own = sorted(row - first for row in gone if first <= row < first + shard.samples)
+        first += shard.samples
+        if len(own) < shard.samples:
+            starts = [row for row in own if row - 1 not in own]
+            stops = [row + 1 for row in own if row + 1 not in own]
+            ranges = tuple(zip(starts, stops, strict=True))
+            yield _Listed(segment.document.id, split, shard, ranges)
+
+
+def _check_keys(samples: Mapping[str, list[SampleContent]]) -> None:
+    keys = [sample.key for own in samples.values() for sample in own]
+    twice = (
+        sorted({key for key in keys if keys.count(key) > 1}) if len(set(keys)) < len(keys) else []
+    )
+    assert not twice, f"more than once in the version: {twice}"
+
+
+def _sums(listed: Sequence[_Listed]) -> dict[str, str]:
+    return {
+        layout.shard_key(each.segment, each.split, name): sha256
+        for each in listed
+        for name, _, sha256 in each.shard.files
+    }

@@ -1,4 +1,4 @@
-"""The JSON documents of a dataset: segment.json, version.json and tags.
+"""The JSON documents of a dataset: segment.json, cache.json, version.json and tags.
 
 They are canonical JSON (sorted keys, no white space, UTF-8) with the sha256 of themselves under
 ``self_sha256``, computed without that key. They contain no times and no absolute URLs, so that the
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from larder.errors import DamageError
@@ -18,11 +18,16 @@ from larder.manifest.digest import canonical_json
 
 __all__ = [
     "MAKE_AGAIN",
+    "ROLES",
+    "CacheDocument",
     "CacheFacts",
     "CacheFile",
     "FileFacts",
+    "OmittedRows",
     "SegmentDocument",
+    "SegmentSplit",
     "SegmentUse",
+    "Shape",
     "SplitFacts",
     "VersionDocument",
     "parse_document",
@@ -31,7 +36,12 @@ __all__ = [
 ]
 
 SEGMENT_FORMAT = "larder-segment-1"
+CACHE_FORMAT = "larder-cache-1"
 VERSION_FORMAT = "larder-version-1"
+
+ROLES = ("samples", "shards", "skipped", "objects", "omitted", "list")
+"""What the files of a version are: indexes of its segments, samples that were left out as bad, the
+objects in the source, rows that the version omits, and the shards of a split as a list."""
 
 MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
 """The hint for damage to any file except source objects: all can be made again from the source."""
@@ -39,19 +49,30 @@ MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
 
 @dataclass(frozen=True, slots=True)
 class SplitFacts:
-    """One split: counts, bytes of its shards, and brace patterns of their paths."""
+    """One split of a version.
+
+    Attributes:
+        samples: Number of samples.
+        shards: Number of shards with samples; others are not listed.
+        bytes: Total size of these shards.
+        patterns: Their paths below the dataset's root, in order: each with one numeric range in
+            braces, or a plain path.
+        omitted: Samples that are in these shards, but that the version omits: whoever reads the
+            shards by their names reads these, too.
+    """
 
     samples: int
     shards: int
     bytes: int
     patterns: tuple[str, ...]
+    omitted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
     """A published file other than a shard: its path below the dataset's root and its digest.
 
-    ``role`` is ``samples``, ``shards``, ``objects``, ``mirror`` or ``cache``.
+    ``role`` is one of `ROLES`.
     """
 
     path: str
@@ -61,15 +82,87 @@ class FileFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Shape:
+    """The options that shape all shards of a segment.
+
+    Attributes:
+        format: Their format.
+        format_version: Its version.
+        bytes: ``shards.bytes``.
+        split_bytes: By split, the size of its shards where ``shards.count_min`` made it smaller.
+        shuffle_seed: ``shards.shuffle_seed``.
+    """
+
+    format: str
+    format_version: int
+    bytes: int
+    split_bytes: Mapping[str, int]
+    shuffle_seed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSplit:
+    """One split of a segment.
+
+    Attributes:
+        samples: Number of samples.
+        shards: Number of shards.
+        bytes: Total size of the shards.
+        first_row: Row of its first sample in the segment's samples manifest.
+        first_shard: The number of its first planned shard.
+        end_shard: The number after that of its last planned shard: where the next segment goes on.
+    """
+
+    samples: int
+    shards: int
+    bytes: int
+    first_row: int
+    first_shard: int
+    end_shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDocument:
+    """segment.json: an immutable, complete set of shards and their indexes.
+
+    Attributes:
+        shape: The options that shaped its shards.
+        validate: How its images were checked.
+        splits: By name.
+        files: Its manifests: ``samples``, ``shards`` and, if samples were left out, ``skipped``.
+        skipped: Number of samples that were left out because they are bad.
+    """
+
+    dataset: str
+    id: str
+    shape: Shape
+    validate: str
+    splits: Mapping[str, SegmentSplit]
+    files: tuple[FileFacts, ...]
+    skipped: int = 0
+    format: str = SEGMENT_FORMAT
+
+    def file(self, role: str) -> FileFacts:
+        """The file with that role.
+
+        Raises:
+            DamageError: ``damage.manifest``: there is no such file.
+        """
+        return _file(self.files, role, "segment.json")
+
+
+@dataclass(frozen=True, slots=True)
 class CacheFile:
-    """The LMDB file of one split.
+    """The LMDB file of one split of a segment.
 
     Attributes:
         path: Relative to the dataset's root.
         bytes: Length of the LMDB file.
         sha256: Digest of the LMDB file; depends on the page size of the machine that built it.
         digest: Digest of the schema and the ordered records; depends only on the content.
-        records: Number of records.
+        records: Number of records: one for each sample of the segment, in the order of its rows.
+        segment: ID of the segment.
+        split: Name of the split.
     """
 
     path: str
@@ -77,19 +170,32 @@ class CacheFile:
     sha256: str
     digest: str
     records: int
+    segment: str
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class CacheDocument:
+    """cache.json: a complete cache of a segment; ``kind`` is ``encoded`` or ``decoded``."""
+
+    dataset: str
+    segment: str
+    id: str
+    kind: str
+    files: Mapping[str, CacheFile]
+    format: str = CACHE_FORMAT
 
 
 @dataclass(frozen=True, slots=True)
 class CacheFacts:
-    """The cache of a segment or version: ``kind`` is ``encoded`` or ``decoded``."""
+    """The cache of a version: the files of each split, in the order of its segments.
+
+    ``kind`` is ``encoded`` or ``decoded``. The files have the records of all samples of their
+    segments, also of those that the version omits.
+    """
 
     kind: str
     splits: Mapping[str, tuple[CacheFile, ...]]
-
-    @property
-    def records(self) -> int:
-        """Number of records in all splits."""
-        return sum(file.records for files in self.splits.values() for file in files)
 
     @property
     def bytes(self) -> int:
@@ -98,29 +204,36 @@ class CacheFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentDocument:
-    """segment.json: an immutable, complete set of shards, indexes and cache files.
+class OmittedRows:
+    """Rows of one split of a segment that a version omits; see `larder.versions.omitted`.
 
-    ``shards`` is the name of their format.
+    Attributes:
+        count: Number of rows.
+        ranges: The rows as ranges ``(start, stop)``; empty if they are in the version's file with
+            the role ``omitted``.
+        first: The first range in that file.
+        stop: The range after the last one in that file.
     """
 
-    dataset: str
-    id: str
-    shards: str
-    splits: Mapping[str, SplitFacts]
-    classes: tuple[str, ...]
-    files: tuple[FileFacts, ...]
-    cache: CacheFacts | None
-    skipped: int = 0
-    format: str = SEGMENT_FORMAT
+    count: int
+    ranges: tuple[tuple[int, int], ...] = ()
+    first: int = 0
+    stop: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentUse:
-    """A segment as part of a version, less the samples it omits."""
+    """A segment as part of a version, less the samples that the version omits.
+
+    Attributes:
+        id: ID of the segment.
+        omitted: By split, if any.
+        cache: ID of its cache; None if the version has no cache.
+    """
 
     id: str
-    omitted: int = 0
+    omitted: Mapping[str, OmittedRows] = field(default_factory=dict)
+    cache: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +241,14 @@ class VersionDocument:
     """version.json: the published, immutable state of a dataset that training names.
 
     Attributes:
-        id: 32 hex digits, a function of the segments.
+        id: 32 hex digits; see `larder.versions.identity.version_id`.
         digest: The content digest.
         inputs: The inputs digest of the run that published it.
+        segments: In the order in which they are read.
+        splits: By name.
+        classes: In the order of their numbers; empty without labels.
+        files: The manifests of its segments, in their order, and its own.
+        cache: None without a cache.
         skipped: Keys and samples that were left out because the dataset file says ``skip``.
     """
 
@@ -147,15 +265,28 @@ class VersionDocument:
     format: str = VERSION_FORMAT
 
     def file(self, role: str) -> FileFacts:
-        """The file with that role.
+        """The only file with that role.
 
         Raises:
             DamageError: ``damage.manifest``: there is no such file.
         """
-        for entry in self.files:
-            if entry.role == role:
-                return entry
-        raise DamageError("damage.manifest", f"no file has the role {role!r}", where="version.json")
+        return _file(self.files, role, "version.json")
+
+    def files_of(self, role: str) -> tuple[FileFacts, ...]:
+        """All files with that role, in order."""
+        return tuple(entry for entry in self.files if entry.role == role)
+
+    @property
+    def omitted(self) -> int:
+        """Number of rows of its segments that are omitted."""
+        return sum(rows.count for use in self.segments for rows in use.omitted.values())
+
+
+def _file(files: Iterable[FileFacts], role: str, where: str) -> FileFacts:
+    for entry in files:
+        if entry.role == role:
+            return entry
+    raise DamageError("damage.manifest", f"no file has the role {role!r}", where=where)
 
 
 def _plain(value: Any) -> Any:
@@ -194,14 +325,20 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
     return dict(plain)
 
 
-Document = TypeVar("Document", SegmentDocument, VersionDocument)
+Document = TypeVar("Document", SegmentDocument, CacheDocument, VersionDocument)
+
+_FORMATS: dict[type[Any], str] = {
+    SegmentDocument: SEGMENT_FORMAT,
+    CacheDocument: CACHE_FORMAT,
+    VersionDocument: VERSION_FORMAT,
+}
 
 
 def parse_document(kind: type[Document], data: bytes, where: str) -> Document:
-    """Read segment.json or version.json.
+    """Read segment.json, cache.json or version.json.
 
     Args:
-        kind: `SegmentDocument` or `VersionDocument`.
+        kind: `SegmentDocument`, `CacheDocument` or `VersionDocument`.
         data: The bytes of the file.
         where: Its URL, for errors.
 
@@ -210,27 +347,46 @@ def parse_document(kind: type[Document], data: bytes, where: str) -> Document:
             field.
     """
     plain = unseal(data, where)
-    expected = SEGMENT_FORMAT if kind is SegmentDocument else VERSION_FORMAT
+    expected = _FORMATS[kind]
     if plain.get("format") != expected:
         message = f"format {plain.get('format')!r}; this Larder reads {expected}"
         raise DamageError("damage.manifest", message, where=where, hint="use a newer Larder")
     try:
-        plain["splits"] = {
-            name: SplitFacts(**{**facts, "patterns": tuple(facts["patterns"])})
-            for name, facts in plain["splits"].items()
-        }
-        plain["classes"] = tuple(plain["classes"])
-        plain["files"] = tuple(FileFacts(**entry) for entry in plain["files"])
-        plain["cache"] = _cache(plain["cache"])
-        if kind is VersionDocument:
-            plain["segments"] = tuple(SegmentUse(**entry) for entry in plain["segments"])
-        return kind(**plain)
-    except (KeyError, TypeError, AttributeError) as error:
+        return kind(**{**plain, **_fields(kind, plain)})
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         message = f"invalid field: {error}"
         raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN) from None
 
 
-def _cache(plain: dict[str, Any] | None) -> CacheFacts | None:
+def _fields(kind: type[Any], plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that are not plain JSON."""
+    if kind is CacheDocument:
+        return {"files": {name: CacheFile(**file) for name, file in plain["files"].items()}}
+    files = {"files": tuple(FileFacts(**entry) for entry in plain["files"])}
+    if kind is SegmentDocument:
+        splits = {name: SegmentSplit(**facts) for name, facts in plain["splits"].items()}
+        return {**files, "shape": Shape(**plain["shape"]), "splits": splits}
+    return {
+        **files,
+        "splits": {
+            name: SplitFacts(**{**facts, "patterns": tuple(facts["patterns"])})
+            for name, facts in plain["splits"].items()
+        },
+        "classes": tuple(plain["classes"]),
+        "segments": tuple(_use(**entry) for entry in plain["segments"]),
+        "cache": _cache(plain["cache"]),
+    }
+
+
+def _use(*, omitted: Mapping[str, Any], **plain: Any) -> SegmentUse:
+    rows = {
+        split: OmittedRows(**{**facts, "ranges": tuple((a, b) for a, b in facts["ranges"])})
+        for split, facts in omitted.items()
+    }
+    return SegmentUse(omitted=rows, **plain)
+
+
+def _cache(plain: Mapping[str, Any] | None) -> CacheFacts | None:
     if plain is None:
         return None
     splits = {

@@ -4,112 +4,227 @@
   keys, sizes and etags of the objects.
 - The *segment ID* names a segment before any of it is written: it covers the ordered samples with
   their parts' etags and labels, and the options that shape them.
-- The *version ID* follows from the segments and the samples omitted from them.
+- The *cache ID* names a cache of a segment.
+- The *version ID* follows from segments, omitted rows, caches, classes, splits and skipped samples.
 - The *content digest* covers what came out: it is the same on every machine, from a bucket or a
   directory, for the same files.
+
+Each is the sha256 of an explicit list of fields, from which those with their default value are left
+out: a new option with a default, or a new format, changes no identity that exists. So a default
+here must never change; tests/golden/identities.json holds that.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from larder.config.models import Dataset, HashSplits
 from larder.manifest.digest import canonical_json
-from larder.versions.documents import CacheFacts, SegmentUse
+from larder.versions.documents import CacheFacts, Shape
+from larder.versions.omitted import Omitted
 
-__all__ = ["FORMATS", "content_digest", "inputs_digest", "segment_id", "version_id"]
+__all__ = [
+    "CACHE_VERSION",
+    "SegmentIdentity",
+    "ShardIdentity",
+    "cache_id",
+    "content_digest",
+    "image_check",
+    "inputs_digest",
+    "segment_id",
+    "version_id",
+]
 
-FORMATS = {"grouping": 1, "cache": 1, "manifest": 1}
-"""Versions of the formats whose bytes follow from the inputs: a new one causes a rebuild.
+GROUPING_VERSION = 1
+"""Version of the rules that make samples of keys."""
 
-The version of the shards' format is an argument.
-"""
+CACHE_VERSION = 1
+"""Version of the format of cache files."""
+
+_ALL_IN_TRAIN = ["globs", ["train", ["**"]]]
+
+_Field = tuple[str, Any, Any]
+"""Name, value and default."""
 
 
-def _digest(kind: str, value: Any) -> str:
+def _digest(kind: str, fields: Iterable[_Field]) -> str:
+    value = {name: value for name, value, default in fields if value != default}
     return hashlib.sha256(f"larder-{kind}-1\n".encode() + canonical_json(value)).hexdigest()
 
 
-def _shape(dataset: Dataset, shards_version: int) -> dict[str, Any]:
-    shape = dataset.model_dump(
-        mode="json", include={"name", "splits", "labels", "shards", "on_bad_key", "on_bad_sample"}
-    )
-    if dataset.shards.count_min is None:  # it has no effect
-        del shape["shards"]["count_min"]
-    splits = dataset.splits
-    if isinstance(splits, HashSplits):
-        shape["splits"] = ["hash", splits.seed, list(splits.fractions.items()), splits.group]
-    else:
-        shape["splits"] = ["globs", *splits.items()]
-    cache = dataset.cache.model_dump(mode="json") if dataset.cache else None
-    formats = {**FORMATS, dataset.shards.format: shards_version}
-    return {**shape, "validate": dataset.validation, "cache": cache, "formats": formats}
-
-
-def inputs_digest(
-    dataset: Dataset,
-    inventory_digest: str,
-    label_files: Mapping[str, str],
-    *,
-    shards_version: int,
-) -> str:
+def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[str, str]) -> str:
     """The inputs digest, 64 hex digits.
 
-    Fields that do not shape samples are left out: URLs, regions, mirror, description, experiment.
+    Fields that do not shape samples are left out: URLs, regions, mirror, growth, description,
+    experiment. So are versions of formats: a new one is used for new segments only.
 
     Args:
         dataset: The dataset as configured.
         inventory_digest: Digest of the ordered keys, sizes and etags.
         label_files: By split, the sha256 of its label file.
-        shards_version: Version of the format of its shards.
     """
-    return _digest("inputs", [_shape(dataset, shards_version), inventory_digest, dict(label_files)])
+    shards, labels, cache = dataset.shards, dataset.labels, dataset.cache
+    return _digest(
+        "inputs",
+        [
+            ("name", dataset.name, None),
+            ("inventory", inventory_digest, None),
+            ("splits", _splits(dataset), _ALL_IN_TRAIN),
+            ("labels", labels.source if labels else None, None),
+            ("classes", labels.classes if labels else None, None),
+            ("label_files", dict(label_files), {}),
+            ("format", shards.format, "webdataset"),
+            ("bytes", shards.bytes, 150_000_000),
+            ("count_min", shards.count_min, None),
+            ("shuffle_seed", shards.shuffle_seed, None),
+            ("validate", dataset.validate_, "header"),
+            ("on_bad_key", dataset.on_bad_key, "fail"),
+            ("on_bad_sample", dataset.on_bad_sample, "fail"),
+            ("cache", cache.records if cache else None, None),
+        ],
+    )
 
 
-def segment_id(
-    dataset: Dataset,
-    arrangement_digest: str,
-    classes: Sequence[str],
-    targets: Mapping[str, int] | None = None,
-    *,
-    shards_version: int,
-) -> str:
-    """The segment ID, 32 hex digits.
+def _splits(dataset: Dataset) -> list[Any]:
+    splits = dataset.splits
+    if isinstance(splits, HashSplits):
+        fractions = [list(pair) for pair in splits.fractions.items()]
+        return ["hash", splits.seed, fractions, splits.group]
+    return ["globs", *([name, list(globs)] for name, globs in splits.items())]
+
+
+def image_check(dataset: Dataset) -> str:
+    """How the images of samples are checked: bad samples are tried again if this changes."""
+    return dataset.validate_
+
+
+class SegmentIdentity(NamedTuple):
+    """What a segment ID covers.
+
+    Attributes:
+        dataset: Name of the dataset, with which the names of shards begin.
+        samples: Digest of the ordered samples, their labels and their parts' etags.
+        shape: The shape of the shards.
+        validate: How images are checked.
+        on_bad_sample: What is done about bad samples.
+        first_shards: By split, the number of the first shard.
+    """
+
+    dataset: str
+    samples: str
+    shape: Shape
+    validate: str
+    on_bad_sample: str
+    first_shards: Mapping[str, int]
+
+
+def segment_id(identity: SegmentIdentity) -> str:
+    """The segment ID, 32 hex digits."""
+    shape = identity.shape
+    first_shards = {split: first for split, first in identity.first_shards.items() if first}
+    return _digest(
+        "segment",
+        [
+            ("name", identity.dataset, None),
+            ("samples", identity.samples, None),
+            ("format", shape.format, "webdataset"),
+            ("format_version", shape.format_version, 1),
+            ("bytes", shape.bytes, 150_000_000),
+            ("split_bytes", dict(shape.split_bytes), {}),
+            ("shuffle_seed", shape.shuffle_seed, None),
+            ("validate", identity.validate, "header"),
+            ("on_bad_sample", identity.on_bad_sample, "fail"),
+            ("first_shards", first_shards, {}),
+            ("grouping_version", GROUPING_VERSION, 1),
+        ],
+    )[:32]
+
+
+def cache_id(segment: str, kind: str, *, version: int = CACHE_VERSION) -> str:
+    """The cache ID, 32 hex digits.
 
     Args:
-        dataset: The dataset as configured; its shape options are used.
-        arrangement_digest: Digest of the ordered samples, their labels and their parts' etags.
-        classes: The classes in the order of their numbers.
-        targets: By split, the size of shards if it is not ``shards.bytes``: the effect of
-            ``shards.count_min``, which is not covered itself, so that setting it without effect
-            rebuilds nothing.
-        shards_version: Version of the format of its shards.
+        segment: ID of the segment whose samples it contains.
+        kind: ``encoded`` or ``decoded``.
+        version: Version of the format of its files.
     """
-    shape = _shape(dataset, shards_version)
-    shape["shards"].pop("count_min", None)
-    value = [shape, arrangement_digest, list(classes)]
-    return _digest("segment", [*value, sorted(targets.items())] if targets else value)[:32]
+    fields = [("segment", segment, None), ("records", kind, "encoded"), ("version", version, 1)]
+    return _digest("cache", fields)[:32]
 
 
-def version_id(dataset: str, segments: Iterable[SegmentUse]) -> str:
-    """The version ID, 32 hex digits: a function of the segments and their omissions."""
-    return _digest("version", [dataset, [[use.id, use.omitted] for use in segments]])[:32]
+def version_id(
+    dataset: str,
+    segments: Sequence[tuple[str, str | None]],
+    omitted: Mapping[tuple[str, str], Omitted],
+    *,
+    classes: Sequence[str],
+    split_names: Iterable[str],
+    skipped: str | None = None,
+) -> str:
+    """The version ID, 32 hex digits.
+
+    Args:
+        dataset: Name of the dataset.
+        segments: ID of each segment and of its cache, in order.
+        omitted: By segment and split, the rows that are omitted.
+        classes: The classes in the order of their numbers.
+        split_names: The splits, in any order, also those without samples.
+        skipped: Digest of the bad samples that earlier versions left out, if any. Those of a new
+            segment follow from its ID.
+    """
+    rows = [
+        [segment, split, hashlib.sha256(found.ranges.astype("<i8").tobytes()).hexdigest()]
+        for (segment, split), found in sorted(omitted.items())
+        if found.count
+    ]
+    return _digest(
+        "version",
+        [
+            ("name", dataset, None),
+            ("segments", [segment for segment, _ in segments], None),
+            ("omitted", rows, []),
+            ("caches", [cache for _, cache in segments], [None] * len(segments)),
+            ("classes", list(classes), []),
+            ("splits", sorted(split_names), ["train"]),
+            ("skipped", skipped, None),
+        ],
+    )[:32]
+
+
+class ShardIdentity(NamedTuple):
+    """A file of a listed shard: what the content digest covers of it.
+
+    Attributes:
+        split: Its split.
+        name: Its name.
+        bytes: Its length.
+        sha256: Its digest.
+        omitted: Ranges of rows of the shard that are omitted, counted from its first sample; empty
+            for a shard's other files.
+    """
+
+    split: str
+    name: str
+    bytes: int
+    sha256: str
+    omitted: tuple[tuple[int, int], ...] = ()
 
 
 def content_digest(
-    shards: Iterable[tuple[str, str, int, str]], classes: Sequence[str], cache: CacheFacts | None
+    shards: Iterable[ShardIdentity], classes: Sequence[str], cache: CacheFacts | None
 ) -> str:
     """The content digest, 64 hex digits.
 
     Args:
-        shards: Split, name, bytes and sha256 of every shard, in any order.
+        shards: All files of the listed shards, in any order.
         classes: The classes in the order of their numbers.
         cache: The cache; its files are covered by the digests of their records.
     """
     hasher = hashlib.sha256(b"larder-content-1\n")
-    for row in sorted(shards, key=lambda shard: shard[:2]):
+    for shard in sorted(shards, key=lambda shard: shard[:2]):
+        row = [*shard[:4], *([list(map(list, shard.omitted))] if shard.omitted else [])]
         hasher.update(canonical_json(row) + b"\n")
     hasher.update(canonical_json(["classes", list(classes)]) + b"\n")
     if cache:

@@ -8,7 +8,8 @@
     segments/SEG/              immutable once segment.json is there
       segment.json             the last write
       shards/SPLIT/NAME        shards and nothing else
-      index/  cache/           manifests of samples and shards; one LMDB file per split
+      index/                   manifests of samples and shards
+      caches/CACHE/            one LMDB file per split; cache.json is the last write
       work/                    receipts of finished batches, from which the next run continues
     versions/ID/
       version.json             the last write, created if absent
@@ -21,15 +22,20 @@ Every function returns a key relative to the dataset's root. Pure.
 from __future__ import annotations
 
 __all__ = [
+    "cache_file_key",
     "cache_key",
     "cache_prefix",
+    "cache_work_prefix",
     "conditions_key",
     "copies_prefix",
     "dataset_prefix",
     "index_key",
     "index_prefix",
+    "list_key",
+    "listed_split",
     "manifest_key",
     "mirror_prefix",
+    "omitted_key",
     "partial_copies_prefix",
     "partial_shards_prefix",
     "segment_key",
@@ -90,19 +96,29 @@ def index_key(segment: str, role: str, sha256: str) -> str:
     return f"{index_prefix(segment)}{role}-{sha256[:16]}.parquet"
 
 
-def cache_prefix(segment: str) -> str:
-    """Prefix of the cache files of a segment."""
-    return f"{segment_prefix(segment)}cache/"
+def cache_prefix(segment: str, cache: str) -> str:
+    """Prefix of everything that belongs to a cache of a segment."""
+    return f"{segment_prefix(segment)}caches/{cache}/"
 
 
-def cache_key(segment: str, split: str, sha256: str) -> str:
-    """Key of the cache file of one split."""
-    return f"{cache_prefix(segment)}{split}-{sha256[:16]}.mdb"
+def cache_key(segment: str, cache: str) -> str:
+    """Key of the document whose presence makes a cache complete."""
+    return f"{cache_prefix(segment, cache)}cache.json"
+
+
+def cache_file_key(segment: str, cache: str, split: str, sha256: str) -> str:
+    """Key of the cache file of one split; its bytes may differ, so its name has their digest."""
+    return f"{cache_prefix(segment, cache)}{split}-{sha256[:16]}.mdb"
 
 
 def work_prefix(segment: str) -> str:
     """Prefix of the receipts of a segment that is being built."""
     return f"{segment_prefix(segment)}work/"
+
+
+def cache_work_prefix(segment: str, cache: str) -> str:
+    """Prefix of the receipts of the files of a cache."""
+    return f"{work_prefix(segment)}caches/{cache}/"
 
 
 def conditions_key() -> str:
@@ -149,6 +165,21 @@ def version_key(version: str) -> str:
 def manifest_key(version: str, role: str, sha256: str) -> str:
     """Key of a manifest of the version."""
     return f"{version_prefix(version)}manifests/{role}-{sha256[:16]}.parquet"
+
+
+def omitted_key(version: str, sha256: str) -> str:
+    """Key of the omitted rows of a version, if they are many."""
+    return f"{version_prefix(version)}manifests/omitted-{sha256[:16]}.npy"
+
+
+def list_key(version: str, split: str, sha256: str) -> str:
+    """Key of the list of the shards of a split, if its patterns are many."""
+    return f"{version_prefix(version)}lists/{split}-{sha256[:16]}.txt"
+
+
+def listed_split(key: str) -> str:
+    """The split of a `list_key`."""
+    return key.rpartition("/")[2].rpartition("-")[0]
 
 
 def tag_key(tag: str) -> str:

@@ -1,10 +1,10 @@
 """Publishing: the last writes, in the order that is safe for readers.
 
 The files that a document names are written before it, and nothing is visible before its document:
-segment.json, then version.json, then the tag (`larder.versions.tags`). Documents are created only
-if absent, so of two concurrent runs the first one wins; both made the same thing. On a store that
-does not keep this condition (`larder.versions.conditions`) a document is looked for right before it
-is written, and of two runs that do so at once the second one wins.
+segment.json, cache.json, version.json, and then the tag (`larder.versions.tags`). Documents are
+created only if absent, so of two concurrent runs the first one wins; both made the same thing. On a
+store that does not keep this condition (`larder.versions.conditions`) a document is looked for
+right before it is written, and of two runs that do so at once the second one wins.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from larder.errors import (
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import (
+    CacheDocument,
     SegmentDocument,
     VersionDocument,
     parse_document,
@@ -29,8 +30,10 @@ from larder.versions.documents import (
 
 __all__ = [
     "own_file_errors",
+    "publish_cache",
     "publish_segment",
     "publish_version",
+    "read_cache",
     "read_optional",
     "read_segment",
     "read_version",
@@ -68,6 +71,18 @@ def publish_segment(
         _create(store, layout.segment_key(segment.id), seal(segment), if_absent)
         published = read_segment(store, segment.id)
     return published or segment
+
+
+def publish_cache(store: Store, cache: CacheDocument, *, if_absent: bool = True) -> CacheDocument:
+    """Write cache.json unless it exists; returns the one that exists now.
+
+    The arguments are those of `publish_segment`.
+    """
+    published = read_cache(store, cache.segment, cache.id)
+    if published is None:
+        _create(store, layout.cache_key(cache.segment, cache.id), seal(cache), if_absent)
+        published = read_cache(store, cache.segment, cache.id)
+    return published or cache
 
 
 def publish_version(
@@ -114,6 +129,17 @@ def read_segment(store: Store, segment: str) -> SegmentDocument | None:
     key = layout.segment_key(segment)
     data = read_optional(store, key)
     return None if data is None else parse_document(SegmentDocument, data, store.url + key)
+
+
+def read_cache(store: Store, segment: str, cache: str) -> CacheDocument | None:
+    """cache.json, or None while the cache is not complete.
+
+    Raises:
+        DamageError: It exists but is damaged.
+    """
+    key = layout.cache_key(segment, cache)
+    data = read_optional(store, key)
+    return None if data is None else parse_document(CacheDocument, data, store.url + key)
 
 
 def read_version(store: Store, version: str) -> VersionDocument | None:

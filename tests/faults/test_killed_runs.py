@@ -36,7 +36,8 @@ class Kill(Stop):
 folder, after = Path(sys.argv[1]), int(sys.argv[2])
 settings = run_settings(
     folder / "source", folder / "local", folder / "out",
-    labels={"from": "folder"}, shards={"bytes": 8_000}, cache={"records": "decoded"},
+    labels={"from": "folder"}, shards={"bytes": 8_000}, validate="decode",
+    cache={"records": "decoded"},
     cluster={"runner": {"workers": 2, "batch_bytes": 12_000}},
 )
 stop = Kill(after)

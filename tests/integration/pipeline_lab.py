@@ -115,5 +115,6 @@ def directory_lab(folder: Path, objects: Mapping[str, bytes] | None = None, **fi
         "labels": {"from": "folder"},
         "shards": {"bytes": 8_000},
         "cache": {"records": "decoded"},
+        "validate": "decode",
     }
     return Lab(str(source), str(folder / "local"), folder / "out", {**defaults, **fields})

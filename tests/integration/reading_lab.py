@@ -39,13 +39,15 @@ def publish_toy(url: str, folder: Path) -> str:
     rows = ({"x": number} for number in range(3))
     path = folder / "a.mdb"
     facts = build_file(rows, Schema((Field("x", "int64"),)), path, limit_bytes=1 << 20)
-    part = CacheFile("segments/s/cache/a.mdb", facts.bytes, facts.sha256, facts.digest, 3)
+    path_there = "segments/s/caches/c/a.mdb"
+    digests = (facts.sha256, facts.digest)
+    part = CacheFile(path_there, facts.bytes, *digests, 3, segment="s", split="train")
     version = VersionDocument(
         dataset="toy",
         id=ID,
         digest="d" * 64,
         inputs="1" * 64,
-        segments=(SegmentUse("s"),),
+        segments=(SegmentUse("s", cache="c"),),
         splits={"train": SplitFacts(3, 1, 10, ("segments/s/shards/train/t-000000.tar",))},
         classes=(),
         files=(),

@@ -25,6 +25,7 @@ FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
     "splits": {"train": ["a/**", "b/**"], "validation": "c/**"},
     "shards": {"bytes": 8_000},
+    "validate": "decode",
     "cache": {"records": "decoded"},
     "cluster": {"runner": {"workers": 2, "batch_bytes": 12_000}},
 }

@@ -23,6 +23,7 @@ FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
     "splits": {"train": ["a/**", "b/**"], "validation": "c/**"},
     "shards": {"bytes": 8_000},
+    "validate": "decode",
     "cache": {"records": "decoded"},
 }
 HASTY = RetryPolicy(attempts=2, sleep=lambda seconds: None)

@@ -26,6 +26,7 @@ FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
     "splits": {"train": ["a/**", "b/**", "d/**"], "validation": ["c/**"]},
     "shards": {"bytes": 8_000},
+    "validate": "decode",
     "cache": {"records": "decoded"},
     "on_bad_sample": "skip",
     "cluster": {"runner": {"workers": 2, "batch_bytes": 12_000}, "copy": {"concurrency": 3}},

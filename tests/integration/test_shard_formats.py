@@ -33,6 +33,7 @@ FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
     "splits": {"train": ["a/**", "b/**"], "validation": "c/**"},
     "shards": {"format": "columns", "bytes": 700},
+    "validate": "decode",
     "cache": {"records": "decoded"},
     "on_bad_sample": "skip",
     "cluster": {"runner": {"workers": 1, "batch_bytes": 1_400}},

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, get_args
 
@@ -63,6 +64,8 @@ MODELS = [
     ("## Dataset", Dataset, {"name": "x", "source": {"url": "x"}, "labels": {}, "cache": {}}),
     ("## Cluster", Cluster, {"name": "x", "storage": {"url": "x"}}),
 ]
+OTHER_KEYS = {"splits": {"validation": "*"}, "validate": "decode"}
+"""What some examples need."""
 
 
 @pytest.mark.parametrize(("heading", "model", "least"), MODELS)
@@ -99,7 +102,7 @@ def test_examples_are_accepted(heading: str, model: type[BaseModel], least: Any)
             }
             assert HashSplits.model_validate(splits)
         elif "[]" not in name:
-            tree: dict[str, Any] = {"splits": {"validation": "*"}} if model is Dataset else {}
+            tree: dict[str, Any] = deepcopy(OTHER_KEYS) if model is Dataset else {}
             put(tree, name, value(example))
             assert model.model_validate(_merged(least, tree))
 

@@ -96,8 +96,9 @@ class ShardFormat(Protocol):
 
         Args:
             stem: Dataset and split, such as ``imagenet-train``.
-            index: Number of the shard within the split, from 0.
-            count: Number of shards of the split if the format is `counted`, otherwise 0.
+            index: Number of the shard within the split, which goes on from segment to segment.
+            count: The number after that of the segment's last shard if the format is `counted`,
+                otherwise 0.
         """
 
     def file_names(self, name: str) -> Sequence[str]:

@@ -74,11 +74,11 @@ class TarWriter:
         key, label = sample.key, sample.label
         pieces: list[bytes] = []
         rows: list[PartRow] = []
-        for ext, source, (data, crc32c) in members(sample, bodies):
+        for ext, source, etag, (data, crc32c) in members(sample, bodies):
             size = len(data)
             header = tar.member_header(f"{key}.{ext}", size)
             offset += len(header)
-            rows.append((ext, source, offset, size, crc32c))
+            rows.append((ext, source, etag, offset, size, crc32c))
             pad = tar.padding(size)
             pieces += header, data, pad
             offset += size + len(pad)
@@ -89,12 +89,12 @@ class TarWriter:
         """Read and append a sample, one buffer at a time."""
         start = self._output.bytes
         rows: list[PartRow] = []
-        for ext, key, size_bytes, buffers in streamed_members(sample, source):
+        for ext, key, etag, size_bytes, buffers in streamed_members(sample, source):
             try:
                 offset, crc32c = self._append_stream(f"{sample.key}.{ext}", size_bytes, buffers)
             except ObjectError as error:
                 return Failure.of(key or sample.key, error)
-            rows.append((ext, key, offset, size_bytes, crc32c))
+            rows.append((ext, key, etag, offset, size_bytes, crc32c))
         self._rows.add((sample.key, start, self._output.bytes - start, sample.label), rows)
         return None
 

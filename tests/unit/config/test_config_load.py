@@ -173,6 +173,17 @@ def test_the_name_is_that_of_the_file(load: Callable[..., Dataset], refused: Ref
             "configs/datasets/x.yaml:3: labels.files: there is no split 'test', 'b', 'c'",
         ),
         (
+            SOURCE + "validate: header\ncache:\n  records: decoded\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:5: cache.records: decoded needs images that can be decoded; "
+            "set validate: decode, or cache.records: encoded",
+        ),
+        (
+            SOURCE + "growth: {removals: remove}\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:3: growth.removals: expected repack or omit, not 'remove'",
+        ),
+        (
             "",
             "config.invalid_value",
             "configs/datasets/x.yaml:1: the file is empty; "
@@ -398,6 +409,13 @@ def test_a_setting_is_named_once_and_as_it_was_given(config_dir: Path, refused: 
         "--set labels.classes: duplicate class",
         "--set name: expected x, the name of the file; rename one of the two, or omit name",
     ]
+    for setting in ("labels={files: {test: a}}", "labels.files={test: a}"):
+        name = setting.partition("=")[0]
+        message = f"--set {name}: {'labels.files: ' * (name == 'labels')}there is no split 'test'"
+        assert str(refused(SOURCE, setting)) == message
+    for setting in ("cache={records: decoded}", "cache.records=decoded"):
+        name = setting.partition("=")[0]
+        assert str(refused(SOURCE, setting)).startswith(f"--set {name}: ")
     (config_dir / "clusters/c.yaml").write_text("storage: {url: ./there}")
     with pytest.raises(ConfigError) as caught:
         load_cluster(config_dir, "c", ["cluster.name=z", "cluster.storage.url=s3://x"])

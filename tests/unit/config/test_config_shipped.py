@@ -61,7 +61,7 @@ def test_a_copy_under_another_name_is_a_dataset_or_cluster_of_that_name(
 def test_digits_and_local_need_no_variables() -> None:
     dataset = load_dataset(CONFIGS, "digits", (), {})
     assert isinstance(dataset.splits, HashSplits)
-    assert dataset.validation == "decode"
+    assert dataset.validate_ == "decode"
     assert load_cluster(CONFIGS, "local", (), {}).storage.url == "./data/local"
 
 

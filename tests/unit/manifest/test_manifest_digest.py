@@ -98,9 +98,12 @@ def test_many_rows_agree_too() -> None:
     by_row, by_batch = RowDigest(), RowDigest()
     for row in values:
         by_row.update(*row)
-    names = [field.name for field in SAMPLE_ORDER.field("parts").type.value_type]
+    fields = list(SAMPLE_ORDER.field("parts").type.value_type)[:6]
+    columns = [SAMPLE_ORDER.field(name) for name in ("split", "key", "label")]
+    schema = pa.schema([*columns, pa.field("parts", pa.list_(pa.struct(fields)))])
+    names = [field.name for field in fields]
     named = [(*row[:3], [dict(zip(names, part, strict=True)) for part in row[3]]) for row in values]
-    by_batch.update_batch(batch(named, SAMPLE_ORDER))
+    by_batch.update_batch(batch(named, schema))
     assert by_batch.hexdigest() == by_row.hexdigest()
 
 

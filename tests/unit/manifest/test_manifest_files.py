@@ -24,13 +24,17 @@ from larder.manifest.files import (
 )
 from larder.manifest.schemas import SAMPLE_ORDER, SHARDS
 
-Row = tuple[str, str, int | None, list[dict[str, Any]]]
+Row = tuple[str, str, int | None, list[dict[str, Any]], dict[str, Any] | None, str | None]
 
 
 def row(at: int) -> Row:
     part = {"ext": "jpg", "key": f"a/{at}.JPG", "size_bytes": at, "etag": "e" * 32}
-    part |= {"mirror_etag": None, "checksum": None}
-    return ("train", f"a/{at}", at % 3 or None, [part] * (at % 3 + 1))
+    part |= {"mirror_etag": None, "checksum": None, "unchanged": at % 2 == 0}
+    place = {"ext": "jpg", "offset": at % 3 or None, "length": at, "crc32c": 2**32 - 1}
+    packed = {"segment": "s", "split": "t", "shard": "u", "offset": 1, "length": 2}
+    packed = {**packed, "parts": [place] * (at % 3 + 1)} if at % 5 else None
+    bad = None if at % 7 else "the file is empty"
+    return ("train", f"a/{at}", at % 3 or None, [part] * (at % 3 + 1), packed, bad)
 
 
 def batches(rows: list[Row], cut: int) -> Iterator[pa.RecordBatch]:
@@ -176,7 +180,7 @@ def test_refuses_a_batch_of_another_schema(tmp_path: Path) -> None:
 
 
 def test_every_flipped_bit_is_found_or_harmless(tmp_path: Path) -> None:
-    rows = [row(at) for at in range(8)]
+    rows = [(*row(at)[:4], None, None) for at in range(8)]
     file = write_manifest(tmp_path / "m", SAMPLE_ORDER, batches(rows, 8), row_group_rows=4)
     data = file.path.read_bytes()
     for place in range(len(data)):

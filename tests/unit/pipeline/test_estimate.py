@@ -52,7 +52,7 @@ def test_more_takes_longer(more: dict[str, Any]) -> None:
 
 
 def test_a_cache_of_arrays_takes_longest_and_only_images_are_decoded() -> None:
-    decoded = {"cache": {"records": "decoded"}}
+    decoded = {"cache": {"records": "decoded"}, "validate": "decode"}
     assert seconds(**decoded) > seconds(cache={"records": "encoded"}, validate="decode")
     assert seconds(**decoded, images=Totals()) == seconds(cache={"records": "encoded"})
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from larder.readers.braces import expand
-from larder.shards.packing import brace_pattern
+from larder.shards.packing import brace_patterns
 
 
 @pytest.mark.parametrize(
@@ -32,4 +32,5 @@ def test_patterns_expand_as_in_a_shell(pattern: str, names: list[str]) -> None:
 )
 def test_patterns_of_shards_give_their_names(numbers: list[int]) -> None:
     names = [f"toy-train-{number:06d}.tar" for number in numbers]
-    assert expand(brace_pattern(names)) == names
+    patterns = brace_patterns(names)
+    assert [name for pattern in patterns for name in expand(pattern)] == names

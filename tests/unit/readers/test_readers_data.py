@@ -51,7 +51,9 @@ def write_part(folder: Path, name: str, records: int, **options: Any) -> CacheFi
         for n in range(records)
     )
     facts = build_file(rows, schema, folder / name, limit_bytes=1 << 20)
-    return CacheFile(name, facts.bytes, facts.sha256, facts.digest, facts.records)
+    return CacheFile(
+        name, facts.bytes, facts.sha256, facts.digest, facts.records, segment="s", split="train"
+    )
 
 
 def document(cache: CacheFacts | None, **changes: Any) -> VersionDocument:

@@ -12,9 +12,9 @@ from larder.shards.rows import IndexRows
 
 def result(name: str = "d-train-000000.tar") -> ShardResult:
     rows = IndexRows()
-    image = ("jpg", "a/b.JPEG", 1536, 700, google_crc32c.value(b"x"))
-    rows.add(("a/b", 0, 2560, 4), [("cls", None, 512, 1, 11), image])
-    rows.add(("c", 2560, 512, None), [("txt", "c.txt", 3072, 0, 2**32 - 1)])
+    image = ("jpg", "a/b.JPEG", "e1", 1536, 700, google_crc32c.value(b"x"))
+    rows.add(("a/b", 0, 2560, 4), [("cls", None, None, 512, 1, 11), image])
+    rows.add(("c", 2560, 512, None), [("txt", "c.txt", "e2", 3072, 0, 2**32 - 1)])
     return ShardResult("train", name, (), rows.finish())
 
 
@@ -32,10 +32,18 @@ def test_sample_rows() -> None:
             "length": 2560,
             "label": 4,
             "parts": [
-                {"ext": "cls", "source": None, "offset": 512, "length": 1, "crc32c": 11},
+                {
+                    "ext": "cls",
+                    "source": None,
+                    "etag": None,
+                    "offset": 512,
+                    "length": 1,
+                    "crc32c": 11,
+                },
                 {
                     "ext": "jpg",
                     "source": "a/b.JPEG",
+                    "etag": "e1",
                     "offset": 1536,
                     "length": 700,
                     "crc32c": google_crc32c.value(b"x"),
@@ -55,6 +63,7 @@ def test_sample_rows() -> None:
                 {
                     "ext": "txt",
                     "source": "c.txt",
+                    "etag": "e2",
                     "offset": 3072,
                     "length": 0,
                     "crc32c": 2**32 - 1,

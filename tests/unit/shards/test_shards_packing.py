@@ -9,7 +9,7 @@ from column_format import Columns
 
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
-from larder.shards.packing import batch_shards, brace_pattern, plan_shards
+from larder.shards.packing import batch_shards, brace_patterns, plan_shards
 
 WEBDATASET = shard_format("webdataset")
 
@@ -63,22 +63,28 @@ def test_a_batch_ends_at_its_rows_too(batch_rows: int | None, shards: list[int])
 
 
 @pytest.mark.parametrize(
-    ("numbers", "pattern"),
+    ("numbers", "patterns"),
     [
-        ([0], "d-train-000000.tar"),
-        ([4], "d-train-000004.tar"),
-        ([0, 1], "d-train-{000000..000001}.tar"),
-        ([0, 1, 2, 3], "d-train-{000000..000003}.tar"),
-        ([0, 2], "d-train-{000000,000002}.tar"),
-        ([0, 1, 3], "d-train-{{000000..000001},000003}.tar"),
-        ([10, 20], "d-train-{000010,000020}.tar"),
-        ([999_999, 1_000_000, 1_000_001], "d-train-{999999,{1000000..1000001}}.tar"),
+        ([], []),
+        ([0], ["000000"]),
+        ([4], ["000004"]),
+        ([0, 1], ["{000000..000001}"]),
+        ([0, 1, 2, 3], ["{000000..000003}"]),
+        ([0, 2], ["000000", "000002"]),
+        ([0, 1, 3], ["{000000..000001}", "000003"]),
+        ([10, 20], ["000010", "000020"]),
+        ([0, 1, 5, 6, 9], ["{000000..000001}", "{000005..000006}", "000009"]),
+        ([999_999, 1_000_000, 1_000_001], ["999999", "{1000000..1000001}"]),
     ],
 )
-def test_patterns(numbers: list[int], pattern: str) -> None:
-    assert brace_pattern([f"d-train-{number:06d}.tar" for number in numbers]) == pattern
+def test_patterns(numbers: list[int], patterns: list[str]) -> None:
+    found = brace_patterns([f"d-train-{number:06d}.tar" for number in numbers])
+    assert found == tuple(f"d-train-{pattern}.tar" for pattern in patterns)
 
 
 def test_a_pattern_of_names_with_their_number() -> None:
     names = [f"d-2-train-{number:05d}-of-00012.rec" for number in (0, 1, 2, 10)]
-    assert brace_pattern(names) == "d-2-train-{{00000..00002},00010}-of-00012.rec"
+    assert brace_patterns(names) == (
+        "d-2-train-{00000..00002}-of-00012.rec",
+        "d-2-train-00010-of-00012.rec",
+    )

@@ -1,0 +1,72 @@
+"""Cuts two sorted streams of rows at the same places, so that they can be joined piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from larder.manifest.query import Rows
+
+__all__ = ["aligned"]
+
+
+def aligned(
+    left: Rows, right: Rows, by: Sequence[str]
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """Pairs of pieces of two streams: rows with equal keys are always in the same pair.
+
+    Both have to be sorted by the same columns, without nulls: numbers by value, strings by their
+    UTF-8 bytes. Memory is that of one batch of each.
+
+    Args:
+        left: The first stream.
+        right: The second stream.
+        by: The columns that make up the key.
+
+    Yields:
+        A piece of each, at least one of them with rows; together, all rows in order.
+    """
+    one, other = _Side(left, by), _Side(right, by)
+    while True:
+        ends = [side.last() for side in (one, other)]
+        if ends == [None, None]:
+            return
+        bound = min(end for end in ends if end is not None)
+        yield one.take(bound), other.take(bound)
+
+
+class _Side:
+    """One of the streams, with the batch that is being cut."""
+
+    def __init__(self, rows: Rows, by: Sequence[str]) -> None:
+        self._batches = iter(rows.batches)
+        self._by = by
+        self._empty = pa.RecordBatch.from_pylist([], schema=rows.schema)
+        self._batch = self._empty
+
+    def last(self) -> tuple[Any, ...] | None:
+        """The key of the last row of the current batch; None at the end of the stream."""
+        while not self._batch.num_rows:
+            found = next(self._batches, None)
+            if found is None:
+                return None
+            self._batch = found
+        return self._key(self._batch.num_rows - 1)
+
+    def take(self, bound: tuple[Any, ...]) -> pa.RecordBatch:
+        """The rows of the current batch up to a key, and nothing of later batches."""
+        first, end = 0, self._batch.num_rows
+        while first < end:
+            middle = (first + end) // 2
+            if self._key(middle) <= bound:
+                first = middle + 1
+            else:
+                end = middle
+        taken, self._batch = self._batch.slice(0, first), self._batch.slice(first)
+        return taken
+
+    def _key(self, row: int) -> tuple[Any, ...]:
+        # Python orders strings by code points, which is the order of their UTF-8 bytes.
+        return tuple(self._batch.column(name)[row].as_py() for name in self._by)

@@ -1,0 +1,374 @@
+"""Compares the samples that are there now with those of the previous version.
+
+Both are streams in the same order, so each pair of samples is looked at once. A sample is unchanged
+if it has the same split, label and parts. A part is the same if its object has the same key, size
+and etag as when it was packed, or if it is as the previous version saw it. If only the etag
+differs, and etags do not tell contents apart, as on a file system, the object is read and compared
+with the checksum of the part; the objects of a sample that was bad are checked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import IO, TypeVar
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.disk import disk_errors
+from larder.errors import ObjectError
+from larder.limits import map_ahead
+from larder.manifest.merge import aligned
+from larder.manifest.query import Rows
+from larder.manifest.schemas import SAMPLE_ORDER
+from larder.manifest.sort import SortedFile
+from larder.pipeline.previous import IN_ORDER, PREVIOUS, Previous
+from larder.progress import Progress
+from larder.samples.columns import column_structs
+from larder.samples.planner import Planner
+from larder.shards.fetch import UNDECODABLE, fetch, sample_bytes
+from larder.shards.images import Validation
+from larder.shards.model import Part, Sample
+from larder.store.base import Readable
+
+__all__ = ["Changes", "Comparison", "Kind", "compare"]
+
+READERS = 8
+
+MAX_CHECKED_BYTES = 64 * 1024**2
+"""A larger sample that was bad is not checked again here, but when it is packed."""
+
+Number = TypeVar("Number", np.int8, np.int64)
+
+_Flags = npt.NDArray[np.bool_]
+_Numbers = npt.NDArray[np.int64]
+
+_NOW = pa.schema(
+    [PREVIOUS.field(name) for name in ("split", "order")]
+    + [SAMPLE_ORDER.field(name) for name in ("key", "label", "parts")]
+)
+
+
+class Kind(IntEnum):
+    """What a sample is, compared with the previous version."""
+
+    UNCHANGED = 0
+    ADDED = 1
+    CHANGED = 2
+    RELABELLED = 3
+    MOVED = 4
+    BAD = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Numbers of samples.
+
+    Attributes:
+        unchanged: As they were.
+        added: New.
+        changed: With other contents.
+        relabelled: With another label.
+        moved: In another split.
+        removed: Not there any more.
+        bad: Left out as bad before, and unchanged since.
+    """
+
+    unchanged: int = 0
+    added: int = 0
+    changed: int = 0
+    relabelled: int = 0
+    moved: int = 0
+    removed: int = 0
+    bad: int = 0
+
+    @property
+    def any(self) -> bool:
+        """Whether anything differs from the previous version."""
+        return any((self.added, self.changed, self.relabelled, self.moved, self.removed))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a comparison found. All arrays are files in a private directory, mapped into memory.
+
+    Attributes:
+        changes: Numbers of samples.
+        kinds: `Kind` of each sample that is there now, in their order.
+        positions: The row of each in ``previous``; -1 if it is new.
+        previous: Rows of `larder.pipeline.previous.PREVIOUS`.
+        gone: For each segment of the previous version, whether each of its rows is gone: omitted
+            before, or removed or changed now.
+    """
+
+    changes: Changes
+    kinds: npt.NDArray[np.int8]
+    positions: _Numbers
+    previous: SortedFile
+    gone: tuple[_Flags, ...]
+
+
+def compare(
+    order: Iterable[pa.RecordBatch],
+    previous: Previous,
+    rows: SortedFile,
+    planner: Planner,
+    source: Readable,
+    validate: Validation,
+    folder: Path,
+    progress: Progress,
+) -> Comparison:
+    """Compare all samples with those of the previous version. Memory does not grow with them.
+
+    Args:
+        order: Rows of `SAMPLE_ORDER`: the samples that are there now, in order.
+        previous: The previous version.
+        rows: Its samples; see `larder.pipeline.previous.previous_rows`.
+        planner: Knows the order.
+        source: Where the objects are; read only if etags do not tell contents apart.
+        validate: How images are checked.
+        folder: A private directory.
+        progress: Reports progress of stage ``compare``, if anything is read.
+
+    Raises:
+        StoreError: The source refuses access; ``store.full``: no space is left.
+    """
+    gone = tuple(_gone(previous, place, folder) for place in range(len(previous.segments)))
+    counts = np.zeros(len(Kind), np.int64)
+    removed = before = 0
+    with ExitStack() as stack:
+        kinds_file, positions_file = (
+            stack.enter_context(_output(folder / name)) for name in ("kinds", "positions")
+        )
+        contents = stack.enter_context(_Contents(source, validate, progress))
+        names = pa.array(planner.split_names)
+        pieces = aligned(Rows(_NOW, _now(order, planner)), Rows(PREVIOUS, rows.read()), IN_ORDER)
+        for now, then in pieces:
+            found = _matches(now, then)
+            kinds = _kinds(now, then, found, names, contents)
+            counts += np.bincount(kinds, minlength=len(Kind))
+            matched = np.zeros(then.num_rows, np.bool_)
+            matched[found[found >= 0]] = True
+            kept = np.zeros(then.num_rows, np.bool_)
+            kept[found[kinds == Kind.UNCHANGED]] = True
+            live = then.column("bad").is_null().to_numpy(zero_copy_only=False)
+            removed += int((live & ~matched).sum())
+            _mark(gone, then, live & ~kept)
+            kinds.tofile(kinds_file)
+            np.where(found >= 0, found + before, -1).tofile(positions_file)
+            before += then.num_rows
+    return Comparison(
+        changes=Changes(
+            unchanged=int(counts[Kind.UNCHANGED]),
+            added=int(counts[Kind.ADDED]),
+            changed=int(counts[Kind.CHANGED]),
+            relabelled=int(counts[Kind.RELABELLED]),
+            moved=int(counts[Kind.MOVED]),
+            removed=removed,
+            bad=int(counts[Kind.BAD]),
+        ),
+        kinds=_mapped(folder / "kinds", np.int8),
+        positions=_mapped(folder / "positions", np.int64),
+        previous=rows,
+        gone=gone,
+    )
+
+
+def _output(path: Path) -> IO[bytes]:
+    with disk_errors(path):
+        return path.open("wb")
+
+
+def _mapped(path: Path, kind: type[Number]) -> npt.NDArray[Number]:
+    if not path.stat().st_size:
+        return np.zeros(0, kind)
+    return np.memmap(path, kind, "r")
+
+
+def _gone(previous: Previous, place: int, folder: Path) -> _Flags:
+    """The rows of a segment that the previous version omits, as an array that can be changed."""
+    segment = previous.segments[place]
+    if not segment.samples:
+        return np.zeros(0, np.bool_)
+    path = folder / f"gone-{place}"
+    with disk_errors(path):
+        gone: _Flags = np.memmap(path, np.bool_, "w+", shape=(segment.samples,))
+    for split, omitted in segment.omitted.items():
+        first = segment.document.splits[split].first_row
+        for start, stop in omitted.ranges.tolist():
+            gone[first + start : first + stop] = True
+    return gone
+
+
+def _now(order: Iterable[pa.RecordBatch], planner: Planner) -> Iterator[pa.RecordBatch]:
+    names = pa.array(planner.split_names)
+    for batch in order:
+        splits = pc.index_in(batch.column("split"), names).cast(pa.int16())
+        orders = pa.array(planner.orders(batch.column("key")))
+        columns = [batch.column(name) for name in ("key", "label", "parts")]
+        yield pa.RecordBatch.from_arrays([splits, orders, *columns], schema=_NOW)
+
+
+def _matches(now: pa.RecordBatch, then: pa.RecordBatch) -> _Numbers:
+    """For each sample now, the row of the same sample then; -1 if there is none."""
+    # Of equal keys, the first one is found, which has the lowest rank.
+    found = pc.index_in(now.column("key"), then.column("key"))
+    numbers: _Numbers = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
+
+
+def _kinds(
+    now: pa.RecordBatch,
+    then: pa.RecordBatch,
+    found: _Numbers,
+    names: pa.Array,
+    contents: _Contents,
+) -> npt.NDArray[np.int8]:
+    kinds = np.full(now.num_rows, Kind.ADDED, np.int8)
+    here = np.flatnonzero(found >= 0)
+    if not len(here):
+        return kinds
+    one, other = now.take(pa.array(here)), then.take(pa.array(found[here]))
+    same = _same_parts(one, other, contents)
+    bad = other.column("bad").is_valid().to_numpy(zero_copy_only=False)
+    moved = _differ(names.take(one.column("split")), other.column("old_split"))
+    relabelled = _differ(*(pc.fill_null(rows.column("label"), -1) for rows in (one, other)))
+    kinds[here] = np.select(
+        [bad & same, bad, ~same, moved, relabelled],
+        [Kind.BAD, Kind.ADDED, Kind.CHANGED, Kind.MOVED, Kind.RELABELLED],
+        Kind.UNCHANGED,
+    )
+    return kinds
+
+
+def _differ(one: pa.Array, other: pa.Array) -> _Flags:
+    flags: _Flags = pc.not_equal(one, other).to_numpy(zero_copy_only=False)
+    return flags
+
+
+def _same_parts(one: pa.RecordBatch, other: pa.RecordBatch, contents: _Contents) -> _Flags:
+    """Whether each sample has the parts that it had."""
+    lists, packed = one.column("parts"), other.column("parts")
+    counts = pc.list_value_length(lists).to_numpy()
+    same: _Flags = counts == pc.list_value_length(packed).to_numpy()
+    rows = np.flatnonzero(same)
+    if not len(rows):
+        return same
+    chosen = pa.array(rows)
+    now, then = lists.take(chosen).flatten(), packed.take(chosen).flatten()
+    alike = ~(
+        _differ(now.field("ext"), then.field("ext"))
+        | _differ(now.field("key"), then.field("source"))
+        | _differ(now.field("size_bytes"), then.field("length"))
+    )
+    known = ~_differ(now.field("etag"), then.field("etag"))
+    known |= now.field("unchanged").to_numpy(zero_copy_only=False)
+    starts = np.append(0, np.cumsum(counts[rows])[:-1])
+    # Objects are read only if all else is the same.
+    readable = np.logical_and.reduceat(alike, starts)
+    bad = other.column("bad").take(chosen).is_valid().to_numpy(zero_copy_only=False)
+    unsure = np.flatnonzero(~known & np.repeat(readable & ~bad, counts[rows]))
+    known[unsure] = contents.same(now.take(pa.array(unsure)), then.take(pa.array(unsure)))
+    same[rows] = np.logical_and.reduceat(alike & known, starts)
+    again = rows[readable & bad & ~same[rows]]
+    same[again] = contents.still_bad(one.take(pa.array(again)))
+    return same
+
+
+def _mark(gone: tuple[_Flags, ...], then: pa.RecordBatch, lost: _Flags) -> None:
+    rows = np.flatnonzero(lost)
+    if not len(rows):
+        return
+    segments = then.column("segment").to_numpy()[rows]
+    numbers = then.column("row").to_numpy()[rows]
+    for place in np.unique(segments).tolist():
+        gone[place][numbers[segments == place]] = True
+
+
+class _Contents:
+    """Compares the contents of objects with checksums; a context manager.
+
+    Args:
+        source: Where the objects are.
+        validate: How images are checked.
+        progress: Reports progress of stage ``compare``, if anything is read.
+    """
+
+    def __init__(self, source: Readable, validate: Validation, progress: Progress) -> None:
+        self._source = source
+        self._validate = validate
+        self._progress = progress
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="check")
+        self._started = False
+
+    def same(self, now: pa.StructArray, then: pa.StructArray) -> _Flags:
+        """Whether each object has the content of the part.
+
+        Args:
+            now: Parts of `SAMPLE_ORDER`.
+            then: Parts of `larder.manifest.schemas.SAMPLES`.
+        """
+        if not len(now) or self._source.features.etag_is_md5:
+            return np.zeros(len(now), np.bool_)
+        if not self._started:
+            self._progress.start("compare")
+            self._started = True
+        columns = (now.field("key"), now.field("etag"), then.field("crc32c"))
+        rows = zip(*(column.to_pylist() for column in columns), strict=True)
+        found = map_ahead(self._pool, lambda row: self._is(*row), rows, window=4 * READERS)
+        return np.fromiter(found, np.bool_, len(now))
+
+    def still_bad(self, now: pa.RecordBatch) -> _Flags:
+        """Whether samples that were bad still are, although the etags of their objects differ.
+
+        Args:
+            now: Rows of `_NOW`.
+        """
+        if not now.num_rows or self._source.features.etag_is_md5:
+            return np.zeros(now.num_rows, np.bool_)
+        names = Part._fields
+        samples = (
+            Sample("", key, None, parts)
+            for key, parts in zip(
+                now.column("key").to_pylist(),
+                column_structs(now.column("parts"), names, Part),
+                strict=True,
+            )
+        )
+        return np.fromiter(map(self._is_bad, samples), np.bool_, now.num_rows)
+
+    def _is_bad(self, sample: Sample) -> bool:
+        if sample_bytes(sample) > MAX_CHECKED_BYTES:
+            return False
+        failures = fetch(self._source, sample, self._validate).failures
+        return bool(failures) and all(failure.code == UNDECODABLE for failure in failures)
+
+    def _is(self, key: str, etag: str, crc32c: int) -> bool:
+        crc = 0
+        try:
+            with self._source.open(key, if_match=etag) as reader:
+                for buffer in reader:
+                    crc = google_crc32c.extend(crc, bytes(buffer))
+        except ObjectError:
+            return False
+        finally:
+            self._progress.advance("compare", objects=1)
+        return crc == crc32c
+
+    def __enter__(self) -> _Contents:
+        """Return the object itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End its threads."""
+        self._pool.shutdown(cancel_futures=True)
+        if self._started:
+            self._progress.finish("compare")

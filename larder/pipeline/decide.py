@@ -1,0 +1,187 @@
+"""What becomes of a version whose source has changed. Pure.
+
+The rules, the first one that applies:
+
+=========================================  ==================================================
+there is no previous version               fresh: all samples go into one segment
+a compaction, or shape options changed     fresh, unless it is one whole segment already
+nothing changed                            keep all segments
+``growth.mode: rebuild``                   fresh
+more than half would be packed again       fresh
+else                                       grow: a new segment with what is new or changed
+=========================================  ==================================================
+
+When a version would have more than 16 segments, the small ones are packed into the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from larder.config.models import Growth
+from larder.pipeline.compare import Changes
+from larder.pipeline.results import Totals
+
+__all__ = ["MAX_SEGMENTS", "Decision", "Policy", "SegmentState", "decide"]
+
+MAX_SEGMENTS = 16
+"""Maximum number of segments of a version."""
+
+SMALL = 10
+"""A segment is small if it has less than this part of the bytes of its version: a tenth."""
+
+_Numbers = npt.NDArray[np.int64]
+_Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SegmentState:
+    """What a comparison left of a segment, shard by shard; arrays of shape (shards,).
+
+    Attributes:
+        id: Its ID.
+        rows: Number of samples of each shard, with those that are omitted.
+        before: How many of these the previous version has.
+        live: How many of these are as they were.
+        bytes: Total size of the files of each shard.
+    """
+
+    id: str
+    rows: _Numbers
+    before: _Numbers
+    live: _Numbers
+    bytes: _Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a policy for removals amounts to.
+
+    Attributes:
+        removals: ``repack`` or ``omit``.
+        packed: Samples that are packed again because of their shards, and about their bytes.
+        omitted: Rows of listed shards that are omitted.
+        shards: Number of shards that are listed no longer.
+    """
+
+    removals: str
+    packed: Totals
+    omitted: int
+    shards: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """What to do.
+
+    Attributes:
+        kind: ``fresh``: one segment of all samples; ``grow``: a new segment, if there is anything
+            for it, next to those that are kept; ``keep``: nothing changes.
+        reason: One sentence for the user.
+        again: For each segment that is kept, the shards whose samples are packed again.
+        folded: IDs of small segments that are packed again as a whole.
+        policy: What the configured policy amounts to; None if it does not matter.
+        other: The same for the other policy.
+    """
+
+    kind: Literal["fresh", "grow", "keep"]
+    reason: str
+    again: Mapping[str, _Flags]
+    folded: tuple[str, ...] = ()
+    policy: Policy | None = None
+    other: Policy | None = None
+
+
+def decide(
+    segments: Sequence[SegmentState],
+    changes: Changes,
+    growth: Growth,
+    *,
+    fresh: str | None = None,
+) -> Decision:
+    """Decide what becomes of the segments of the previous version.
+
+    Args:
+        segments: Its segments; empty if there is none.
+        changes: What differs.
+        growth: As configured.
+        fresh: Why all samples have to go into one new segment, if they have to.
+    """
+    if fresh is not None or not segments:
+        return Decision("fresh", fresh or "this is the first version", {})
+    if not changes.any:
+        return Decision("keep", "no sample has changed", _nothing(segments))
+    if growth.mode == "rebuild":
+        return Decision("fresh", "growth.mode is rebuild", {})
+    policy, other = (_policy(segments, name) for name in _both(growth.removals))
+    listed = sum(int(state.bytes[state.before > 0].sum()) for state in segments)
+    if 2 * policy.packed.bytes > listed:
+        reason = "more than half of the bytes would be packed again"
+        return Decision("fresh", reason, {}, policy=policy, other=other)
+    again = {state.id: _again(state, growth.removals) for state in segments}
+    folded = _folded(segments, again, changes)
+    kept = {
+        state.id: again[state.id]
+        for state in segments
+        if state.id not in folded and np.any((state.live > 0) & ~again[state.id])
+    }
+    if not kept:
+        reason = "all segments are small" if folded else "nothing is left of the previous version"
+        return Decision("fresh", reason, {}, policy=policy, other=other)
+    return Decision("grow", _reason(changes, folded), kept, folded, policy, other)
+
+
+def _nothing(segments: Sequence[SegmentState]) -> dict[str, _Flags]:
+    return {state.id: np.zeros(len(state.rows), np.bool_) for state in segments}
+
+
+def _both(removals: str) -> tuple[str, str]:
+    return ("repack", "omit") if removals == "repack" else ("omit", "repack")
+
+
+def _again(state: SegmentState, removals: str) -> _Flags:
+    """The shards whose remaining samples are packed again."""
+    flags: _Flags = (state.live > 0) & (state.live < state.rows)
+    return flags if removals == "repack" else np.zeros(len(state.rows), np.bool_)
+
+
+def _policy(segments: Sequence[SegmentState], removals: str) -> Policy:
+    samples = size_bytes = omitted = shards = 0
+    for state in segments:
+        again = _again(state, removals)
+        samples += int(state.live[again].sum())
+        size_bytes += int((state.bytes * state.live // np.maximum(state.rows, 1))[again].sum())
+        listed = (state.live > 0) & ~again
+        omitted += int((state.rows - state.live)[listed].sum())
+        shards += int(((state.before > 0) & ~listed).sum())
+    return Policy(removals, Totals(samples, size_bytes), omitted, shards)
+
+
+def _folded(
+    segments: Sequence[SegmentState], again: Mapping[str, _Flags], changes: Changes
+) -> tuple[str, ...]:
+    """The small segments, if the version would have too many."""
+    sizes = {
+        state.id: int(state.bytes[(state.live > 0) & ~again[state.id]].sum()) for state in segments
+    }
+    left = [segment for segment, size_bytes in sizes.items() if size_bytes]
+    new = changes.added or changes.changed or changes.relabelled or changes.moved
+    grows = bool(new) or any(flags.any() for flags in again.values())
+    if len(left) + grows <= MAX_SEGMENTS:
+        return ()
+    total = sum(sizes.values())
+    return tuple(segment for segment in left if SMALL * sizes[segment] < total)
+
+
+def _reason(changes: Changes, folded: Sequence[str]) -> str:
+    reason = "what differs goes into a new segment"
+    if not (changes.added or changes.changed or changes.relabelled or changes.moved):
+        reason = "samples were only removed"
+    if folded:
+        reason += f", with those of {len(folded)} small segments"
+    return reason

@@ -1,0 +1,247 @@
+"""Plans what a version shares with the previous one, and the samples of its new segment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.config.models import Dataset
+from larder.manifest.files import read_manifest
+from larder.manifest.merge import aligned
+from larder.manifest.query import Rows
+from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SHARDS
+from larder.pipeline.compare import Changes, Comparison, compare
+from larder.pipeline.complete import check_complete
+from larder.pipeline.decide import Decision, SegmentState, decide
+from larder.pipeline.job import ManifestRef, UsedSegment, open_location
+from larder.pipeline.listed import listed_shards, listed_splits
+from larder.pipeline.manifests import read_ref
+from larder.pipeline.previous import Previous, PreviousSegment, previous_rows, read_previous
+from larder.pipeline.selected import Selected, select_all, select_samples
+from larder.pipeline.source import SourceState, is_compact
+from larder.progress import Progress
+from larder.samples.order import SampleOrder
+from larder.samples.planner import Planner
+from larder.store.base import Store
+from larder.units import format_bytes
+from larder.versions.documents import OmittedRows, SegmentUse
+from larder.versions.identity import cache_id, image_check
+from larder.versions.omitted import Omitted, encode_omitted
+
+__all__ = ["Growth", "find_previous", "known_classes", "plan_growth", "with_unchanged"]
+
+_Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Growth:
+    """What a version shares with the previous one, and what is new.
+
+    Attributes:
+        decision: What becomes of the segments of the previous version.
+        changes: What differs from the previous version.
+        selected: The samples of the new segment, if there are any.
+        kept: The segments that it shares with the previous version.
+        omitted: The rows of these that it omits.
+        omitted_file: The same as a .npy file, if they are many.
+        skipped: Number of bad samples that stay left out without being tried again.
+    """
+
+    decision: Decision
+    changes: Changes
+    selected: Selected
+    kept: tuple[UsedSegment, ...]
+    omitted: Mapping[tuple[str, str], Omitted]
+    omitted_file: bytes | None
+    skipped: int
+
+
+def find_previous(found: SourceState, root: Store) -> Previous | None:
+    """The version that a run starts from, complete; None if this is the first.
+
+    Raises:
+        DamageError: It is incomplete or damaged.
+    """
+    if found.previous is None:
+        return None
+    check_complete(root, found.previous)
+    return read_previous(root, found.previous)
+
+
+def known_classes(found: SourceState) -> tuple[str, ...]:
+    """The classes that keep their numbers."""
+    rebuild = found.dataset.growth.mode == "rebuild" and not found.settings.compact
+    return () if rebuild else found.classes
+
+
+def with_unchanged(
+    objects: Iterable[pa.RecordBatch], before: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Objects with a column ``unchanged``: whether the previous version saw the same.
+
+    Args:
+        objects: Rows of schema OBJECTS in the order of their keys.
+        before: The objects of the previous version, likewise.
+    """
+    names = ["key", "size_bytes", "etag"]
+    identity = pa.schema([OBJECTS.field(name) for name in names])
+    for now, then in aligned(Rows(OBJECTS, objects), Rows(identity, before), ("key",)):
+        if now.num_rows:
+            places = pc.index_in(now.column("key"), then.column("key"))
+            same = [pc.equal(now.column(name), then.column(name).take(places)) for name in names]
+            unchanged = pc.fill_null(pc.and_(same[1], same[2]), False)
+            yield now.append_column(pa.field("unchanged", pa.bool_(), nullable=False), unchanged)
+
+
+def plan_growth(
+    found: SourceState,
+    root: Store,
+    previous: Previous | None,
+    order: SampleOrder,
+    folder: Path,
+    progress: Progress,
+) -> Growth:
+    """Compare all samples with the previous version, and decide what becomes of it.
+
+    Args:
+        found: The state of the source.
+        root: The dataset's root.
+        previous: The previous version, if there is one.
+        order: All samples.
+        folder: A private directory.
+        progress: Reports progress of stage ``compare``, if objects are read.
+
+    Raises:
+        DamageError: A manifest of the previous version is damaged.
+        StoreError: A store refuses access; ``store.full``: no space is left.
+    """
+    dataset = found.dataset
+    if previous is None:
+        decision = decide((), Changes(added=order.samples), dataset.growth)
+        changes = Changes(added=order.samples)
+        return Growth(decision, changes, select_all(order), (), {}, None, 0)
+    comparison = _compare(found, root, previous, order, folder, progress)
+    decision = decide(
+        _states(previous, comparison),
+        comparison.changes,
+        dataset.growth,
+        fresh=_fresh(found, previous, comparison.changes),
+    )
+    check = image_check(dataset)
+    selected = select_samples(order, comparison, decision, previous, check, folder)
+    omitted = _omitted(previous, comparison, decision)
+    encoded, file = encode_omitted(omitted)
+    kept = tuple(
+        _used(root, dataset, segment, omitted, encoded)
+        for segment in previous.segments
+        if segment.id in decision.again
+    )
+    skipped = 0 if decision.kind == "fresh" else comparison.changes.bad
+    return Growth(decision, comparison.changes, selected, kept, omitted, file, skipped)
+
+
+def _compare(
+    found: SourceState,
+    root: Store,
+    previous: Previous,
+    order: SampleOrder,
+    folder: Path,
+    progress: Progress,
+) -> Comparison:
+    dataset = found.dataset
+    planner = Planner(dataset.model_copy(update={"labels": None}), {})
+    check = image_check(dataset) if dataset.on_bad_sample == "skip" else None
+    rows = previous_rows(root, previous, planner, check, folder / "previous.arrow")
+    return compare(
+        read_manifest(order.file.path, SAMPLE_ORDER, rows=order.samples),
+        previous,
+        rows,
+        planner,
+        open_location(dataset.source),
+        dataset.validate_,
+        folder,
+        progress,
+    )
+
+
+def _states(previous: Previous, comparison: Comparison) -> list[SegmentState]:
+    return [
+        SegmentState(
+            id=segment.id,
+            rows=segment.rows,
+            before=segment.rows - segment.omitted_rows(),
+            live=segment.rows - _sums(gone, segment.first_rows),
+            bytes=segment.bytes,
+        )
+        for segment, gone in zip(previous.segments, comparison.gone, strict=True)
+    ]
+
+
+def _sums(flags: npt.NDArray[np.bool_], first_rows: _Numbers) -> _Numbers:
+    """The number of rows of each shard that are true."""
+    if not len(first_rows):
+        return np.zeros(0, np.int64)
+    sums: _Numbers = np.add.reduceat(flags.view(np.int8), first_rows, dtype=np.int64)
+    return sums
+
+
+def _fresh(found: SourceState, previous: Previous, changes: Changes) -> str | None:
+    """Why all samples have to go into one new segment, if they have to."""
+    shards, shape = found.dataset.shards, previous.segments[-1].document.shape
+    if shards.format != shape.format:
+        return f"shards.format was {shape.format}"
+    if shards.bytes != shape.bytes:
+        return f"shards.bytes was {format_bytes(shape.bytes)}"
+    if shards.shuffle_seed != shape.shuffle_seed:
+        return f"shards.shuffle_seed was {shape.shuffle_seed}"
+    for split, facts in previous.version.splits.items():
+        least = min(shards.count_min or 0, facts.samples)
+        if facts.shards < least and split in found.dataset.split_names:
+            return f"split {split} has fewer shards than shards.count_min"
+    if found.settings.compact and (changes.any or not is_compact(previous.version)):
+        return "larder compact"
+    return None
+
+
+def _omitted(
+    previous: Previous, comparison: Comparison, decision: Decision
+) -> dict[tuple[str, str], Omitted]:
+    found = {}
+    for segment, gone in zip(previous.segments, comparison.gone, strict=True):
+        again = decision.again.get(segment.id)
+        if again is None:
+            continue
+        for shard in np.flatnonzero(again).tolist():
+            first_row = int(segment.first_rows[shard])
+            gone[first_row : first_row + int(segment.rows[shard])] = True
+        for split, facts in segment.document.splits.items():
+            omitted = Omitted.of_mask(gone[facts.first_row : facts.first_row + facts.samples])
+            if omitted.count:
+                found[segment.id, split] = omitted
+    return found
+
+
+def _used(
+    root: Store,
+    dataset: Dataset,
+    segment: PreviousSegment,
+    omitted: Mapping[tuple[str, str], Omitted],
+    encoded: Mapping[tuple[str, str], OmittedRows],
+) -> UsedSegment:
+    document = segment.document
+    rows = read_ref(root, ManifestRef.of(document.file("shards")), SHARDS)
+    own = {split: facts for (use, split), facts in encoded.items() if use == segment.id}
+    cache = cache_id(segment.id, dataset.cache.records) if dataset.cache else None
+    return UsedSegment(
+        use=SegmentUse(segment.id, own, cache),
+        format=document.shape.format,
+        splits=document.splits,
+        listed=listed_splits(listed_shards(rows, omitted)),
+        files=document.files,
+    )

@@ -1,0 +1,304 @@
+"""The previous version: its segments, what it omits, and its samples in the order of today."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.errors import DamageError
+from larder.manifest.query import Rows
+from larder.manifest.schemas import SAMPLES, SHARDS, SKIPPED
+from larder.manifest.sort import SortedFile, sort_to_file
+from larder.pipeline.job import ManifestRef
+from larder.pipeline.manifests import read_ref
+from larder.samples.parts import NO_SAMPLE
+from larder.samples.planner import Planner
+from larder.store import object_url
+from larder.store.base import Store
+from larder.versions import layout
+from larder.versions.documents import MAKE_AGAIN, SegmentDocument, VersionDocument
+from larder.versions.omitted import Omitted, read_omitted
+from larder.versions.publish import read_segment
+
+__all__ = ["IN_ORDER", "PREVIOUS", "Previous", "PreviousSegment", "previous_rows", "read_previous"]
+
+IN_ORDER = ("split", "order", "key")
+"""The columns by which samples are ordered."""
+
+PREVIOUS = pa.schema(
+    [
+        pa.field("split", pa.int16(), nullable=False),
+        pa.field("order", pa.uint64(), nullable=False),
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("segment", pa.int32(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("old_split", pa.string(), nullable=False),
+        pa.field("label", pa.int32()),
+        pa.field("shard", pa.string()),
+        pa.field("offset", pa.int64()),
+        pa.field("length", pa.int64()),
+        pa.field("parts", SAMPLES.field("parts").type, nullable=False),
+        pa.field("bad", pa.string()),
+    ]
+)
+"""One row per sample of the previous version, and per sample that it left out as bad.
+
+The split and the order are those that the sample would have now. ``segment`` and ``row`` say where
+it is: the number of the segment, and the row of its samples manifest. For a bad sample, ``bad`` is
+the reason, and ``segment`` is that of its record, or -1 if its record is of the version. Of rows
+with the same key, the one with the lowest ``rank`` counts. ``parts`` does not contain labels.
+"""
+
+_Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreviousSegment:
+    """A segment of the previous version.
+
+    Attributes:
+        document: Its document.
+        omitted: By split, the rows that the version omits.
+        first_rows: Row of the first sample of each of its shards, in its samples manifest.
+        rows: Number of samples of each shard.
+        bytes: Total size of the files of each shard.
+    """
+
+    document: SegmentDocument
+    omitted: Mapping[str, Omitted]
+    first_rows: _Numbers
+    rows: _Numbers
+    bytes: _Numbers
+
+    @property
+    def id(self) -> str:
+        """ID of the segment."""
+        return self.document.id
+
+    @property
+    def samples(self) -> int:
+        """Number of samples, with those that are omitted."""
+        return sum(split.samples for split in self.document.splits.values())
+
+    def omitted_rows(self) -> _Numbers:
+        """Number of rows of each shard that the version omits; shape (shards,)."""
+        found = np.zeros(len(self.rows), np.int64)
+        for split, omitted in self.omitted.items():
+            first = self.document.splits[split].first_row
+            for start, stop in (omitted.ranges + first).tolist():
+                shard = int(np.searchsorted(self.first_rows, start, side="right")) - 1
+                while shard < len(self.rows) and self.first_rows[shard] < stop:
+                    low = max(start, int(self.first_rows[shard]))
+                    high = min(stop, int(self.first_rows[shard] + self.rows[shard]))
+                    found[shard] += high - low
+                    shard += 1
+        return found
+
+    def manifest(self, role: str) -> ManifestRef:
+        """The manifest with that role."""
+        return ManifestRef.of(self.document.file(role))
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """The version that this run starts from.
+
+    Attributes:
+        version: Its document.
+        segments: Its segments in order.
+    """
+
+    version: VersionDocument
+    segments: tuple[PreviousSegment, ...]
+
+
+def read_previous(root: Store, version: VersionDocument) -> Previous:
+    """Read what a version is made of.
+
+    Args:
+        root: The dataset's root.
+        version: The version.
+
+    Raises:
+        DamageError: A document or manifest is damaged or missing.
+    """
+    omitted = read_omitted(root, version)
+    return Previous(version, tuple(_segment(root, use.id, omitted) for use in version.segments))
+
+
+def _segment(
+    root: Store, segment: str, omitted: Mapping[tuple[str, str], Omitted]
+) -> PreviousSegment:
+    document = read_segment(root, segment)
+    if document is None:
+        where = object_url(root.url, layout.segment_key(segment))
+        raise DamageError("damage.size", "the file is missing", where=where, hint=MAKE_AGAIN)
+    first_rows: list[int] = []
+    rows: list[int] = []
+    sizes: list[int] = []
+    row = 0
+    columns = ["samples", "bytes"]
+    for batch in read_ref(root, ManifestRef.of(document.file("shards")), SHARDS, columns=columns):
+        for samples, size_bytes in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            if samples:
+                first_rows.append(row)
+                rows.append(samples)
+                sizes.append(size_bytes)
+                row += samples
+            else:  # another file of the same shard
+                sizes[-1] += size_bytes
+    return PreviousSegment(
+        document=document,
+        omitted={split: found for (use, split), found in omitted.items() if use == segment},
+        first_rows=np.array(first_rows, np.int64),
+        rows=np.array(rows, np.int64),
+        bytes=np.array(sizes, np.int64),
+    )
+
+
+def previous_rows(
+    root: Store, previous: Previous, planner: Planner, check: str | None, path: Path
+) -> SortedFile:
+    """Write the samples of the previous version in the order that they would have now.
+
+    Args:
+        root: The dataset's root.
+        previous: The previous version.
+        planner: Knows the order of today.
+        check: How images are checked: records of bad samples count only if they were checked in
+            the same way; None if none counts.
+        path: The file to write, with rows of `PREVIOUS`.
+
+    Raises:
+        DamageError: A manifest is damaged.
+        StoreError: ``store.full``: no space is left.
+    """
+    live = (_live(root, place, previous.segments[place]) for place in range(len(previous.segments)))
+    rows = chain.from_iterable(live)
+    if check is not None:
+        rows = chain(rows, _bad(root, previous, check))
+    placed = (_placed(batch, planner) for batch in rows)
+    return sort_to_file(Rows(PREVIOUS, placed), (*IN_ORDER, "rank"), path)
+
+
+def _live(root: Store, place: int, segment: PreviousSegment) -> Iterator[pa.RecordBatch]:
+    """The samples of a segment that the version does not omit."""
+    first_row = 0
+    for batch in read_ref(root, segment.manifest("samples"), SAMPLES):
+        count = batch.num_rows
+        row = pa.array(np.arange(first_row, first_row + count))
+        gone = _gone(segment, batch, first_row)
+        first_row += count
+        parts = _without_labels(batch.column("parts"))
+        columns = {
+            "rank": _same(0, count, pa.int32()),
+            "segment": _same(place, count, pa.int32()),
+            "row": row,
+            "old_split": batch.column("split"),
+            "parts": parts,
+            "bad": pa.nulls(count, pa.string()),
+            **{name: batch.column(name) for name in ("key", "label", "shard", "offset", "length")},
+        }
+        rows = _rows(columns)
+        yield rows.filter(pa.array(~gone)) if gone.any() else rows
+
+
+def _gone(segment: PreviousSegment, batch: pa.RecordBatch, first_row: int) -> npt.NDArray[np.bool_]:
+    gone = np.zeros(batch.num_rows, np.bool_)
+    for split, omitted in segment.omitted.items():
+        facts = segment.document.splits[split]
+        start = max(facts.first_row, first_row)
+        stop = min(facts.first_row + facts.samples, first_row + batch.num_rows)
+        if start < stop:
+            own = omitted.mask(start - facts.first_row, stop - start)
+            gone[start - first_row : stop - first_row] = own
+    return gone
+
+
+def _without_labels(lists: pa.Array) -> pa.Array:
+    """The parts that are source objects."""
+    parts = lists.flatten()
+    kept = parts.field("source").is_valid()
+    if pc.all(kept, min_count=0).as_py():
+        return lists
+    counts = np.append(0, np.cumsum(kept.to_numpy(zero_copy_only=False)))
+    offsets = lists.offsets.to_numpy()
+    return pa.ListArray.from_arrays(
+        pa.array(counts[offsets - offsets[0]], pa.int32()), parts.filter(kept), type=lists.type
+    )
+
+
+def _bad(root: Store, previous: Previous, check: str) -> Iterator[pa.RecordBatch]:
+    """The samples that were left out as bad, the latest records first."""
+    places = {segment.id: place for place, segment in enumerate(previous.segments)}
+    files = previous.version.files_of("skipped")
+    for rank, file in enumerate(reversed(files), 1):
+        place = next((at for id_, at in places.items() if id_ in file.path.split("/")), -1)
+        for batch in read_ref(root, ManifestRef.of(file), SKIPPED):
+            batch = batch.filter(pc.equal(batch.column("check"), check))
+            count = batch.num_rows
+            columns = {
+                "key": batch.column("key"),
+                "rank": _same(rank, count, pa.int32()),
+                "segment": _same(place, count, pa.int32()),
+                "row": _same(-1, count, pa.int64()),
+                "old_split": batch.column("split"),
+                "parts": _as_packed(batch.column("parts")),
+                "bad": batch.column("message"),
+            }
+            yield _rows(columns)
+
+
+def _as_packed(lists: pa.Array) -> pa.Array:
+    """Parts of objects, as parts of a shard that are nowhere in it."""
+    parts = lists.flatten()
+    count = len(parts)
+    columns = {
+        "ext": parts.field("ext"),
+        "source": parts.field("key"),
+        "etag": parts.field("etag"),
+        "offset": pa.nulls(count, pa.int64()),
+        "length": parts.field("size_bytes"),
+        "crc32c": _same(0, count, pa.uint32()),
+    }
+    kind = PREVIOUS.field("parts").type
+    fields = list(kind.value_type)
+    structs = pa.StructArray.from_arrays([columns[field.name] for field in fields], fields=fields)
+    offsets = lists.offsets.to_numpy()
+    return pa.ListArray.from_arrays(pa.array(offsets - offsets[0]), structs, type=kind)
+
+
+def _rows(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Rows of `PREVIOUS` that have no place in the order yet."""
+    count = len(columns["key"])
+    missing = {"split": pa.int16(), "order": pa.uint64()}
+    found = {name: _same(0, count, kind) for name, kind in missing.items()} | dict(columns)
+    arrays = [
+        found[field.name] if field.name in found else pa.nulls(count, field.type)
+        for field in PREVIOUS
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=PREVIOUS)
+
+
+def _placed(batch: pa.RecordBatch, planner: Planner) -> pa.RecordBatch:
+    lists = batch.column("parts")
+    offsets = lists.offsets.to_numpy()
+    firsts = pa.array((offsets - offsets[0])[:-1])
+    objects = lists.flatten().field("source").take(firsts)
+    splits, orders = planner.places(batch.column("key"), objects)
+    splits = np.where(splits < 0, NO_SAMPLE, splits).astype(np.int16)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(splits), pa.array(orders), *batch.columns[2:]], schema=PREVIOUS
+    )
+
+
+def _same(value: int, count: int, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), count)

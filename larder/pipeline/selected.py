@@ -1,0 +1,276 @@
+"""The samples of the new segment: selected from all samples by what a comparison found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.manifest.digest import RowDigest
+from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
+from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
+from larder.pipeline.compare import Comparison, Kind
+from larder.pipeline.decide import Decision
+from larder.pipeline.previous import Previous
+from larder.pipeline.results import Totals
+from larder.samples.order import SampleOrder, identity_parts
+
+__all__ = ["Selected", "select_all", "select_samples"]
+
+_Flags = npt.NDArray[np.bool_]
+
+_PACKED = SAMPLE_ORDER.field("packed").type
+_PACKED_PARTS = _PACKED.field("parts").type
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The samples of the new segment.
+
+    Attributes:
+        file: Local manifest of schema SAMPLE_ORDER.
+        samples: Number of samples, which are its first rows.
+        digest: sha256 hex over the ordered samples, as in `larder.samples.order.SampleOrder`.
+        read: Objects that are read from the source or the mirror, and their bytes.
+        packed: Samples that are read from shards of the previous version, and their bytes there.
+        uncopied: Objects without a known copy in the mirror that need one.
+        skipped: Records of bad samples that belong to the version itself; None if there are none.
+        skipped_digest: sha256 hex over these records.
+    """
+
+    file: ManifestFile
+    samples: int
+    digest: str
+    read: Totals
+    packed: Totals
+    uncopied: Totals
+    skipped: ManifestFile | None = None
+    skipped_digest: str | None = None
+
+
+def select_all(order: SampleOrder) -> Selected:
+    """All samples, read from their objects."""
+    return Selected(
+        file=order.file,
+        samples=order.samples,
+        digest=order.digest,
+        read=Totals(order.objects, order.object_bytes),
+        packed=Totals(),
+        uncopied=Totals(order.uncopied, order.uncopied_bytes),
+    )
+
+
+def select_samples(
+    order: SampleOrder,
+    comparison: Comparison,
+    decision: Decision,
+    previous: Previous,
+    check: str,
+    folder: Path,
+) -> Selected:
+    """Select the samples of the new segment. Memory does not depend on their number.
+
+    Args:
+        order: All samples.
+        comparison: What is known of each of them.
+        decision: What becomes of the segments of the previous version.
+        previous: The previous version.
+        check: How images are checked, for the records of bad samples.
+        folder: A private directory.
+
+    Raises:
+        StoreError: ``store.full``: no space is left.
+    """
+    selection = _Selection(comparison, decision, previous, check)
+    with (
+        ManifestWriter(folder / "selected.parquet", SAMPLE_ORDER) as writer,
+        ManifestWriter(folder / "skipped.parquet", SKIPPED) as skipped,
+    ):
+        first_row = 0
+        for batch in read_manifest(order.file.path, SAMPLE_ORDER, rows=order.samples):
+            rows, records = selection.of(batch, first_row)
+            writer.append_batch(rows)
+            skipped.append_batch(records)
+            first_row += batch.num_rows
+        samples = selection.samples
+        for batch in read_manifest(order.file.path, SAMPLE_ORDER, first_row=order.samples):
+            selection.count_uncopied(batch)
+            writer.append_batch(batch)
+    some = skipped.file.rows > 0
+    return Selected(
+        file=writer.file,
+        samples=samples,
+        digest=selection.digest.hexdigest(),
+        read=selection.read,
+        packed=selection.packed,
+        uncopied=selection.uncopied,
+        skipped=skipped.file if some else None,
+        skipped_digest=selection.skipped_digest.hexdigest() if some else None,
+    )
+
+
+class _Selection:
+    """Selects and counts."""
+
+    def __init__(
+        self, comparison: Comparison, decision: Decision, previous: Previous, check: str
+    ) -> None:
+        self.samples = 0
+        self.read = self.packed = self.uncopied = Totals()
+        self.digest, self.skipped_digest = RowDigest(), RowDigest()
+        self._comparison = comparison
+        self._previous = previous
+        self._check = check
+        self._fresh = decision.kind == "fresh"
+        self._kept = [segment.id in decision.again for segment in previous.segments]
+        self._again = [decision.again.get(segment.id) for segment in previous.segments]
+        self._whole = all(self._kept) and not any(flags.any() for flags in decision.again.values())
+        self._ids = pa.array([segment.id for segment in previous.segments], pa.string())
+
+    def of(self, batch: pa.RecordBatch, first_row: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """The rows of the new segment, and records of bad samples for the version itself."""
+        stop_row = first_row + batch.num_rows
+        kinds = np.asarray(self._comparison.kinds[first_row:stop_row])
+        positions = np.asarray(self._comparison.positions[first_row:stop_row])
+        then = _Then(self._comparison, positions)
+        goes = np.isin(kinds, (Kind.ADDED, Kind.CHANGED, Kind.RELABELLED, Kind.MOVED))
+        bad = kinds == Kind.BAD
+        records = pa.RecordBatch.from_pylist([], schema=SKIPPED)
+        if self._fresh:
+            goes[:] = True
+        else:
+            unchanged = np.flatnonzero(kinds == Kind.UNCHANGED)
+            if not self._whole and len(unchanged):
+                goes[unchanged] = self._packed_again(then.rows(unchanged))
+        chosen = np.flatnonzero(goes)
+        rows = self._rows(batch.take(pa.array(chosen)), kinds[chosen], chosen, then)
+        if bad.any() and not self._fresh:
+            records = self._records(batch, np.flatnonzero(bad), then)
+        return rows, records
+
+    def count_uncopied(self, rows: pa.RecordBatch) -> None:
+        """Count the objects that have to be copied."""
+        parts = rows.column("parts").flatten()
+        sizes = parts.field("size_bytes").filter(parts.field("mirror_etag").is_null())
+        self.uncopied += Totals(len(sizes), pc.sum(sizes).as_py() or 0)
+
+    def _packed_again(self, then: pa.RecordBatch) -> _Flags:
+        """Whether unchanged samples are in shards that are packed again."""
+        segments, rows = (then.column(name).to_numpy() for name in ("segment", "row"))
+        again = np.zeros(len(segments), np.bool_)
+        for place in np.unique(segments).tolist():
+            here = segments == place
+            flags = self._again[place]
+            if flags is None:
+                again[here] = True
+            else:
+                firsts = self._previous.segments[place].first_rows
+                again[here] = flags[np.searchsorted(firsts, rows[here], side="right") - 1]
+        return again
+
+    def _rows(
+        self,
+        now: pa.RecordBatch,
+        kinds: npt.NDArray[np.int8],
+        places: npt.NDArray[np.intp],
+        then: _Then,
+    ) -> pa.RecordBatch:
+        packed = np.isin(kinds, (Kind.UNCHANGED, Kind.RELABELLED, Kind.MOVED))
+        bad = kinds == Kind.BAD
+        columns = {
+            "packed": _scattered(packed, self._places(then.rows(places[packed])), _PACKED),
+            "bad": _scattered(bad, then.rows(places[bad]).column("bad"), pa.string()),
+        }
+        for name, column in columns.items():
+            now = now.set_column(
+                SAMPLE_ORDER.get_field_index(name), SAMPLE_ORDER.field(name), column
+            )
+        read = now.filter(pa.array(~(packed | bad)))
+        self.samples += now.num_rows
+        sizes = read.column("parts").flatten().field("size_bytes")
+        self.read += Totals(len(sizes), pc.sum(sizes).as_py() or 0)
+        lengths = columns["packed"].drop_null().field("length")
+        self.packed += Totals(len(lengths), pc.sum(lengths).as_py() or 0)
+        self.count_uncopied(read)
+        identity = [*now.columns[:3], identity_parts(now.column("parts"))]
+        self.digest.update_batch(pa.RecordBatch.from_arrays(identity, SAMPLE_ORDER.names[:4]))
+        return now
+
+    def _places(self, then: pa.RecordBatch) -> pa.StructArray:
+        """Where samples are in shards, as ``packed`` of SAMPLE_ORDER."""
+        lists = then.column("parts")
+        parts, offsets = lists.flatten(), lists.offsets.to_numpy()
+        fields = list(_PACKED_PARTS.value_type)
+        structs = pa.StructArray.from_arrays(
+            [parts.field(field.name) for field in fields], fields=fields
+        )
+        columns: Mapping[str, pa.Array] = {
+            "segment": self._ids.take(then.column("segment")),
+            "split": then.column("old_split"),
+            "shard": then.column("shard"),
+            "offset": then.column("offset"),
+            "length": then.column("length"),
+            "parts": pa.ListArray.from_arrays(
+                pa.array(offsets - offsets[0], pa.int32()), structs, type=_PACKED_PARTS
+            ),
+        }
+        return pa.StructArray.from_arrays(
+            [columns[field.name] for field in _PACKED], fields=list(_PACKED)
+        )
+
+    def _records(
+        self, batch: pa.RecordBatch, places: npt.NDArray[np.intp], then: _Then
+    ) -> pa.RecordBatch:
+        """Records of bad samples, except those that segments of the version have themselves."""
+        before = then.rows(places)
+        segments = before.column("segment").to_numpy()
+        own = np.array([place < 0 or not self._kept[place] for place in segments.tolist()])
+        rows = batch.take(pa.array(places[own]))
+        records = pa.RecordBatch.from_arrays(
+            [
+                rows.column("split"),
+                rows.column("key"),
+                identity_parts(rows.column("parts")),
+                pa.repeat(pa.scalar(self._check), rows.num_rows),
+                before.column("bad").filter(pa.array(own)),
+            ],
+            schema=SKIPPED,
+        )
+        self.skipped_digest.update_batch(records)
+        return records
+
+
+class _Then:
+    """The rows of the previous version that belong to a batch of samples."""
+
+    def __init__(self, comparison: Comparison, positions: npt.NDArray[np.int64]) -> None:
+        self._file = comparison.previous
+        self._positions = positions
+        self._read: tuple[int, pa.RecordBatch] | None = None
+
+    def rows(self, places: npt.NDArray[np.intp]) -> pa.RecordBatch:
+        """The rows of some samples of the batch, which have to be in the previous version."""
+        if not len(places):
+            return pa.RecordBatch.from_pylist([], schema=self._file.schema)
+        first, rows = self._all()
+        return rows.take(pa.array(self._positions[places] - first))
+
+    def _all(self) -> tuple[int, pa.RecordBatch]:
+        if self._read is None:
+            known = self._positions[self._positions >= 0]
+            first, stop = int(known.min()), int(known.max()) + 1
+            self._read = first, pa.concat_batches(list(self._file.read(first, stop)))
+        return self._read
+
+
+def _scattered(flags: _Flags, values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column with values where the flags are true, and nulls elsewhere."""
+    if not flags.any():
+        return pa.nulls(len(flags), kind)
+    places = np.where(flags, np.cumsum(flags) - 1, 0)
+    return values.take(pa.array(places, mask=~flags))

@@ -1,0 +1,287 @@
+"""Checks that a segment and its caches are complete and correct: a part of `checker`.
+
+A segment has every sample that it ever had, also those that versions omit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from larder.cache.fields import KEY, LABEL, Kind, field_name
+from larder.cache.file import open_file
+from larder.cache.layout import CacheFileFacts
+from larder.cache.record import Array
+from larder.manifest.files import read_manifest
+from larder.manifest.schemas import SAMPLES, SHARDS, SKIPPED
+from larder.samples.grouping import LABEL_EXT
+from larder.samples.images import is_image
+from larder.samples.indexed import IndexedSample, read_index
+from larder.shards.formats import shard_format
+from larder.store.base import Store
+from larder.versions import layout
+from larder.versions.documents import CacheDocument, CacheFile, FileFacts, SegmentDocument
+from larder.versions.publish import read_cache, read_segment
+
+__all__ = [
+    "SampleContent",
+    "SegmentContent",
+    "ShardContent",
+    "check_cache",
+    "check_segment",
+    "same_bytes",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleContent:
+    """A sample in a shard: the bytes of each part by extension, including the label."""
+
+    key: str
+    parts: Mapping[str, bytes]
+
+    @property
+    def label(self) -> int | None:
+        """The number in the part ``cls``."""
+        return int(self.parts[LABEL_EXT]) if LABEL_EXT in self.parts else None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardContent:
+    """A shard: name, bytes and sha256 of each of its files, and the number of its samples."""
+
+    files: tuple[tuple[str, int, str], ...]
+    samples: int
+
+    @property
+    def name(self) -> str:
+        """The name of its first file, which is its own."""
+        return self.files[0][0]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentContent:
+    """A segment that was checked: by split, its samples and shards in order."""
+
+    document: SegmentDocument
+    samples: Mapping[str, Sequence[SampleContent]]
+    shards: Mapping[str, Sequence[ShardContent]]
+
+
+def same_bytes(root: Store, key: str, size_bytes: int, sha256: str) -> bytes:
+    """The content of an object after comparing it with what was published.
+
+    Raises:
+        AssertionError: It differs.
+    """
+    data = bytes(root.get(key))
+    assert len(data) == size_bytes, f"{key} has {len(data)} bytes, not {size_bytes}"
+    assert hashlib.sha256(data).hexdigest() == sha256, f"{key} is not what was published"
+    return data
+
+
+def check_segment(root: Store, segment: str) -> SegmentContent:
+    """Check everything that segment.json says.
+
+    Args:
+        root: The dataset's root.
+        segment: ID of the segment.
+
+    Raises:
+        AssertionError: Something is missing, or differs from what the document says.
+        DamageError: A document or a manifest is damaged.
+    """
+    document = read_segment(root, segment)
+    assert document is not None, f"there is no segment {segment}"
+    assert document.id == segment
+    with tempfile.TemporaryDirectory() as folder:
+        files = {file.role: _local(root, file, Path(folder) / file.role) for file in document.files}
+        assert list(files) == [file.role for file in document.files], "two files of a role"
+        assert {"samples", "shards"} <= set(files) <= {"samples", "shards", "skipped"}
+        if "skipped" in files:
+            bad = sum(batch.num_rows for batch in read_manifest(files["skipped"], SKIPPED))
+            assert bad == document.skipped > 0
+        index = _index(files["samples"], document)
+        shards = _shards(files["shards"], document)
+    samples = {
+        split: list(_contents(root, document, split, shards[split], index[split]))
+        for split in document.splits
+    }
+    _check_listing(root, segment, shards)
+    return SegmentContent(document, samples, shards)
+
+
+def _local(root: Store, file: FileFacts, path: Path) -> Path:
+    path.write_bytes(same_bytes(root, file.path, file.bytes, file.sha256))
+    return path
+
+
+def _index(path: Path, document: SegmentDocument) -> dict[str, list[IndexedSample]]:
+    """By split, its samples: consecutive rows of the manifest, numbered from 0."""
+    batches = list(read_manifest(path, SAMPLES))
+    samples = [sample for batch in batches for sample in read_index([batch])]
+    heads = [
+        row for batch in batches for row in batch.select(["segment", "split", "id"]).to_pylist()
+    ]
+    row = 0
+    index: dict[str, list[IndexedSample]] = {}
+    for split, facts in document.splits.items():
+        assert facts.first_row == row, f"the samples of {split} begin at another row"
+        stop = row + facts.samples
+        wanted = [
+            {"segment": document.id, "split": split, "id": number}
+            for number in range(facts.samples)
+        ]
+        assert heads[row:stop] == wanted, f"the index of {document.id}, {split}"
+        index[split] = samples[row:stop]
+        row = stop
+    assert row == len(samples), f"{document.id}: samples of no split"
+    return index
+
+
+def _shards(path: Path, document: SegmentDocument) -> dict[str, list[ShardContent]]:
+    """By split, its shards, with the files of their format, under the names that they may have."""
+    format_ = shard_format(document.shape.format)
+    rows = [row for batch in read_manifest(path, SHARDS) for row in batch.to_pylist()]
+    assert {row["segment"] for row in rows} <= {document.id}
+    found: dict[str, list[ShardContent]] = {split: [] for split in document.splits}
+    while rows:
+        names = format_.file_names(rows[0]["name"])
+        own, rows = rows[: len(names)], rows[len(names) :]
+        assert [row["name"] for row in own] == list(names)
+        assert len({row["split"] for row in own}) == 1
+        assert [row["samples"] > 0 for row in own] == [True] + [False] * (len(own) - 1)
+        files = tuple((row["name"], row["bytes"], row["sha256"]) for row in own)
+        found[own[0]["split"]].append(ShardContent(files, own[0]["samples"]))
+    for split, facts in document.splits.items():
+        shards = found[split]
+        count = facts.end_shard if format_.counted else 0
+        stem = f"{document.dataset}-{split}"
+        planned = (
+            format_.shard_name(stem, number, count)
+            for number in range(facts.first_shard, facts.end_shard)
+        )
+        assert all(shard.name in planned for shard in shards), "names are in another order"
+        assert facts.shards == len(shards)
+        assert facts.samples == sum(shard.samples for shard in shards)
+        assert facts.bytes == sum(size for shard in shards for _, size, _ in shard.files)
+    return found
+
+
+def _contents(
+    root: Store,
+    document: SegmentDocument,
+    split: str,
+    shards: Sequence[ShardContent],
+    index: Sequence[IndexedSample],
+) -> Iterator[SampleContent]:
+    groups = groupby(index, key=lambda sample: sample.shard)
+    indexed = {name: list(group) for name, group in groups}
+    assert list(indexed) == [shard.name for shard in shards], f"the shards of {split}"
+    for shard in shards:
+        for name, size_bytes, sha256 in shard.files:
+            same_bytes(root, layout.shard_key(document.id, split, name), size_bytes, sha256)
+        key, own = layout.shard_key(document.id, split, shard.name), indexed[shard.name]
+        assert len(own) == shard.samples, f"{key}: the index has {len(own)} samples"
+        yield from _read_shard(root, key, document.shape.format, own)
+        if document.shape.format == "webdataset":
+            _check_archive(key, bytes(root.get(key)), own)
+
+
+def _read_shard(
+    root: Store, key: str, format_name: str, samples: Sequence[IndexedSample]
+) -> Iterator[SampleContent]:
+    with shard_format(format_name).open(root, key) as reader:
+        for sample in samples:
+            content = SampleContent(sample.key, reader.read(sample))
+            assert content.label == sample.label, f"{key}: {sample.key} has another label"
+            yield content
+
+
+def _check_archive(key: str, data: bytes, samples: Sequence[IndexedSample]) -> None:
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        members = {member.name: member.offset_data for member in archive}
+    for sample in samples:
+        for part in sample.parts:
+            name = f"{sample.key}.{part.ext}"
+            assert members.pop(name) == part.offset, f"{key}: {name} is at another offset"
+    assert not members, f"{key}: not in the index: {sorted(members)}"
+
+
+def _check_listing(root: Store, segment: str, shards: Mapping[str, Sequence[ShardContent]]) -> None:
+    """Shards and nothing else: what a tool that lists the prefix finds."""
+    pages = root.list(layout.shards_prefix(segment))
+    wanted = {
+        layout.shard_key(segment, split, name)
+        for split, own in shards.items()
+        for shard in own
+        for name, _, _ in shard.files
+    }
+    assert {info.key for page in pages for info in page} == wanted
+
+
+def check_cache(root: Store, segment: SegmentContent, cache: str) -> CacheDocument:
+    """Check everything that cache.json says: all samples of its segment, in their order.
+
+    Args:
+        root: The dataset's root.
+        segment: Its segment.
+        cache: ID of the cache.
+
+    Raises:
+        AssertionError: Something is missing, or differs from what the document says.
+        DamageError: A document or a cache file is damaged.
+    """
+    document = read_cache(root, segment.document.id, cache)
+    assert document is not None, f"there is no cache {cache} of {segment.document.id}"
+    assert (document.segment, document.id) == (segment.document.id, cache)
+    assert document.dataset == segment.document.dataset
+    assert set(document.files) == {split for split, own in segment.samples.items() if own}
+    with tempfile.TemporaryDirectory() as folder:
+        for split, file in document.files.items():
+            assert (file.segment, file.split) == (document.segment, split)
+            path = Path(folder) / f"{len(split)}.mdb"
+            _check_cache_file(root, file, document.kind, segment.samples[split], path)
+    return document
+
+
+def _check_cache_file(
+    root: Store, file: CacheFile, kind: str, samples: Sequence[SampleContent], path: Path
+) -> None:
+    path.write_bytes(same_bytes(root, file.path, file.bytes, file.sha256))
+    facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
+    with closing(open_file(path, facts, verify=True)) as reader:
+        reader.verify()
+        assert len(reader) == len(samples), f"{file.path} has {len(reader)} records"
+        for record, sample in zip(reader, samples, strict=True):
+            _check_record(record, kind, sample, file.path)
+
+
+def _check_record(record: Mapping[str, Array], kind: Any, sample: SampleContent, key: str) -> None:
+    wanted = _fields(kind, sample, LABEL in record)
+    where = f"{key}: {sample.key}"
+    assert bytes(record[KEY]).decode() == sample.key, where
+    assert set(record) == {KEY, *wanted}, where
+    for name, value in wanted.items():
+        assert value is None or np.array_equal(record[name], value), f"{where}: {name}"
+
+
+def _fields(kind: Kind, sample: SampleContent, labelled: bool) -> dict[str, Any]:
+    """What the fields of a record should contain; None for a decoded image."""
+    wanted: dict[str, Any] = {LABEL: sample.label} if labelled else {}
+    for ext, data in sample.parts.items():
+        if ext == LABEL_EXT and labelled:
+            continue
+        decoded = kind == "decoded" and is_image(ext)
+        wanted[field_name(ext, kind)] = None if decoded else np.frombuffer(data, np.uint8)
+    return wanted

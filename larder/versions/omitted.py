@@ -1,0 +1,180 @@
+"""The rows of segments that a version omits: sorted ranges, in version.json or in a .npy file.
+
+A version is a list of segments, each less some of its samples. The samples of a split of a segment
+are numbered from 0, in the order of its shards and of the records of its caches, so the same ranges
+serve indexes, shards and caches. Reading them takes nothing but numpy.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from larder.errors import DamageError
+from larder.manifest.digest import sha256_hex
+from larder.store import object_url
+from larder.store.base import Store
+from larder.versions.documents import MAKE_AGAIN, OmittedRows, VersionDocument
+
+__all__ = ["MAX_INLINE_RANGES", "Omitted", "encode_omitted", "read_omitted"]
+
+MAX_INLINE_RANGES = 1_000
+"""Maximum number of ranges that are in version.json itself."""
+
+_BLOCK = 1 << 20
+
+Numbers = npt.NDArray[np.int64]
+_Flags = npt.NDArray[np.bool_]
+
+Place = tuple[str, str]
+"""ID of a segment, and a split."""
+
+
+@dataclass(frozen=True, eq=False)
+class Omitted:
+    """Rows of one split of a segment, as sorted, disjoint ranges that do not touch.
+
+    Attributes:
+        ranges: Start and stop of each range, int64 of shape (ranges, 2).
+    """
+
+    ranges: Numbers
+
+    @classmethod
+    def of_mask(cls, mask: _Flags) -> Omitted:
+        """The rows that are true."""
+        edges = []
+        before = False
+        for start in range(0, len(mask), _BLOCK):  # an array of this length would be copied
+            block = mask[start : start + _BLOCK]
+            edges.append(start + np.flatnonzero(block != np.append(before, block[:-1])))
+            before = bool(block[-1])
+        edges.append(np.array([len(mask)] if before else [], np.int64))
+        return cls(np.concatenate(edges).astype(np.int64).reshape(-1, 2))
+
+    @classmethod
+    def none(cls) -> Omitted:
+        """No rows."""
+        return cls(np.zeros((0, 2), np.int64))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same rows."""
+        return isinstance(other, Omitted) and np.array_equal(self.ranges, other.ranges)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return int((self.ranges[:, 1] - self.ranges[:, 0]).sum())
+
+    def mask(self, first_row: int, rows: int) -> _Flags:
+        """Whether each of some consecutive rows is omitted; shape (rows,).
+
+        Args:
+            first_row: The first row.
+            rows: Number of rows.
+        """
+        stop = first_row + rows
+        first = np.searchsorted(self.ranges[:, 1], first_row, side="right")
+        last = np.searchsorted(self.ranges[:, 0], stop, side="left")
+        found = np.zeros(rows + 1, np.int8)
+        near = np.clip(self.ranges[first:last], first_row, stop) - first_row
+        np.add.at(found, near[:, 0], 1)
+        np.add.at(found, near[:, 1], -1)
+        flags: _Flags = np.cumsum(found[:-1]).astype(np.bool_)
+        return flags
+
+    def rows_of(self, numbers: npt.ArrayLike) -> Numbers:
+        """The rows of samples, given their numbers among the samples that are not omitted.
+
+        Args:
+            numbers: Numbers from 0, in any order.
+        """
+        before, after = self._cut
+        wanted = np.asarray(numbers, np.int64)
+        rows: Numbers = wanted + before[np.searchsorted(after, wanted, side="right")]
+        return rows
+
+    @cached_property
+    def _cut(self) -> tuple[Numbers, Numbers]:
+        """Were the ranges cut out: how many rows before each, and the first number after each."""
+        starts, stops = self.ranges[:, 0], self.ranges[:, 1]
+        before = np.concatenate(([0], np.cumsum(stops - starts)))
+        return before, stops - before[1:]
+
+
+def encode_omitted(
+    omitted: Mapping[Place, Omitted],
+) -> tuple[dict[Place, OmittedRows], bytes | None]:
+    """The omitted rows of a version as `OmittedRows`, and the .npy file if they are many.
+
+    Args:
+        omitted: In the order of the segments; places without rows are left out.
+    """
+    some = {place: rows for place, rows in omitted.items() if rows.count}
+    lengths = [len(rows.ranges) for rows in some.values()]
+    if sum(lengths) <= MAX_INLINE_RANGES:
+        return {
+            place: OmittedRows(rows.count, tuple((a, b) for a, b in rows.ranges.tolist()))
+            for place, rows in some.items()
+        }, None
+    stops = np.cumsum(lengths).tolist()
+    encoded = {
+        place: OmittedRows(rows.count, first=stop - length, stop=stop)
+        for (place, rows), length, stop in zip(some.items(), lengths, stops, strict=True)
+    }
+    file = io.BytesIO()
+    ranges = np.concatenate([rows.ranges for rows in some.values()])
+    np.save(file, ranges.astype("<i8"), allow_pickle=False)
+    return encoded, file.getvalue()
+
+
+def read_omitted(store: Store, version: VersionDocument) -> dict[Place, Omitted]:
+    """The rows that a version omits; places without any are left out.
+
+    Args:
+        store: The dataset's root.
+        version: The version.
+
+    Raises:
+        DamageError: ``damage.digest``, ``damage.manifest``: the file of the rows is damaged.
+        NotFoundError: It does not exist any more.
+    """
+    ranges: Numbers | None = None
+    found: dict[Place, Omitted] = {}
+    for use in version.segments:
+        for split, rows in use.omitted.items():
+            if rows.ranges or not rows.count:
+                own = np.array(rows.ranges, np.int64).reshape(-1, 2)
+            else:
+                ranges = _read_file(store, version) if ranges is None else ranges
+                own = ranges[rows.first : rows.stop]
+            found[use.id, split] = _checked(Omitted(own), rows, version)
+    return found
+
+
+def _read_file(store: Store, version: VersionDocument) -> Numbers:
+    file = version.file("omitted")
+    data = bytes(store.get(file.path))
+    where = object_url(store.url, file.path)
+    if sha256_hex(data) != file.sha256:
+        message = "the bytes do not match the digest"
+        raise DamageError("damage.digest", message, where=where, hint=MAKE_AGAIN)
+    found: Any = np.load(io.BytesIO(data), allow_pickle=False)
+    ranges: Numbers = found.astype(np.int64)
+    return ranges
+
+
+def _checked(omitted: Omitted, rows: OmittedRows, version: VersionDocument) -> Omitted:
+    edges = omitted.ranges.ravel()
+    if omitted.count != rows.count or np.any(np.diff(edges) <= 0) or np.any(edges < 0):
+        message = f"version {version.id}: the ranges of omitted rows are invalid"
+        raise DamageError("damage.manifest", message, where="version.json", hint=MAKE_AGAIN)
+    return omitted

@@ -1,0 +1,211 @@
+"""Which identities a change of the dataset file or of the source changes, in complete runs.
+
+The objects are in memory, where an etag follows from the bytes alone, so the identities of these
+runs are the same everywhere: tests/golden/identities.json has them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from golden_identities import assert_golden
+from pipeline_lab import opened, write
+
+from larder.pipeline.inline import prepare
+from larder.shards.formats import FORMATS
+from larder.shards.formats.webdataset import WebDataset
+from larder.store.memory import forget
+from larder.testing.checker import Published, check_all
+from larder.testing.runs import between, run_settings
+from larder.versions import identity
+
+OBJECTS = {
+    **{
+        f"{folder}/{name}.pgm": b"P5 2 2 255 %c%c%c%c" % (place, number, 30, 40)
+        for place, folder in enumerate("abc")
+        for number, name in enumerate(("00", "01", "02", "03"))
+    },
+    "a/00.json": b"{}",
+    "labels.txt": b"a/00.pgm a\nb/00.pgm b\n",
+}
+BASE: Mapping[str, Any] = {
+    "splits": {"test": "*/00.*", "train": "**"},
+    "labels": {"from": "folder", "files": {"test": "labels.txt"}},
+    "source": {"exclude": ["c/00.*"]},
+    "shards": {"bytes": 6_000},
+    "validate": "decode",
+    "cache": {"records": "encoded"},
+}
+
+
+class Shelf:
+    """Sources and storages of one test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.names: list[str] = []
+
+    def name(self) -> str:
+        self.names.append(uuid.uuid4().hex)
+        return self.names[-1]
+
+    def first_build(self, objects: Mapping[str, bytes] = OBJECTS, **fields: Any) -> dict[str, Any]:
+        """The identities of a first build in a storage of its own."""
+        source = f"memory://{self.name()}/"
+        write(source, objects)
+        given = {**BASE, **fields}
+        given["source"] = {"url": source, **given["source"]}
+        storage = self.name()
+        with between():
+            prepare(run_settings(storage=f"s3://memory-{storage}/x/", output=self.folder, **given))
+        with opened(f"memory://{storage}/x/larder/{given.get('name', 'd')}/") as root:
+            (published,) = check_all(root).values()
+        return identities(published)
+
+
+def identities(published: Published) -> dict[str, Any]:
+    version = published.version
+    (use,) = version.segments
+    return {
+        "inputs": version.inputs,
+        "segment": use.id,
+        "cache": use.cache,
+        "version": version.id,
+        "content": version.digest,
+    }
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Iterator[Shelf]:
+    made = Shelf(tmp_path)
+    yield made
+    for name in made.names:
+        forget(name)
+
+
+@pytest.fixture
+def base(shelf: Shelf) -> dict[str, Any]:
+    return shelf.first_build()
+
+
+ALL = {"inputs", "segment", "cache", "version", "content"}
+SHAPE = ALL - {"content"}
+LABELS = BASE["labels"]
+
+CASES: list[tuple[dict[str, Any], set[str]]] = [
+    ({}, set()),
+    ({"mirror": False}, set()),
+    ({"description": "other"}, set()),
+    ({"growth": {"mode": "rebuild", "removals": "omit"}}, set()),
+    ({"experiment": {"delivery": "bucket"}}, set()),
+    ({"cluster": {"runner": {"batch_bytes": 5_000, "workers": 1}}}, set()),
+    ({"source": {"region": "eu-west-1", **BASE["source"]}}, set()),
+    ({"source": {"include": ["*/*", "labels.txt"], **BASE["source"]}}, set()),
+    ({"splits": {"test": ["*/00.*"], "train": ["**"]}}, set()),
+    ({"shards": {**BASE["shards"], "format": "webdataset", "count_min": None}}, set()),
+    ({"on_bad_key": "fail", "on_bad_sample": "fail", "cache": {}}, set()),
+    # Other inputs, of which the same becomes.
+    ({"on_bad_key": "skip"}, {"inputs"}),
+    ({"splits": {"test": "?/00.*", "train": "**"}}, {"inputs"}),
+    ({"labels": {**LABELS, "classes": ["a", "b", "c"]}}, {"inputs"}),
+    ({"shards": {**BASE["shards"], "count_min": 1}}, {"inputs"}),
+    # The same samples for other classes and splits, which neither shards nor caches mention.
+    ({"labels": {**LABELS, "classes": ["a", "b", "c", "d"]}}, {"inputs", "version", "content"}),
+    (
+        {"splits": {"test": "*/00.*", "train": "**", "none": "none/**"}},
+        {"inputs", "version"},
+    ),
+    # Shards made in another way, which have the same bytes.
+    ({"validate": "header"}, SHAPE),
+    ({"on_bad_sample": "skip"}, SHAPE),
+    ({"shards": {"bytes": 6_001}}, SHAPE),
+    # Caches alone.
+    ({"cache": None}, {"inputs", "cache", "version", "content"}),
+    ({"cache": {"records": "decoded"}}, {"inputs", "cache", "version", "content"}),
+    # Everything.
+    ({"shards": {"bytes": 4_000}}, ALL),
+    ({"shards": {**BASE["shards"], "count_min": 8}}, ALL),
+    ({"shards": {**BASE["shards"], "shuffle_seed": 1}}, ALL),
+    ({"labels": {**LABELS, "classes": ["c", "b", "a"]}}, ALL),
+    (
+        {
+            "splits": {"other": "*/00.*", "train": "**"},
+            "labels": {**LABELS, "files": {"other": "labels.txt"}},
+        },
+        ALL,
+    ),
+    ({"source": {"exclude": ["c/00.*", "c/01.*"]}}, ALL),
+]
+
+
+@pytest.mark.parametrize(("fields", "changed"), CASES)
+def test_a_field_changes_the_identities_that_it_must(
+    shelf: Shelf, base: dict[str, Any], fields: dict[str, Any], changed: set[str]
+) -> None:
+    found = shelf.first_build(**fields)
+    assert {name for name in ALL if found[name] != base[name]} == changed
+
+
+@pytest.mark.parametrize(
+    ("objects", "changed"),
+    [
+        ({"labels.txt": b"b/00.pgm b\na/00.pgm a\n"}, {"inputs"}),
+        ({"labels.txt": b"a/00.pgm b\nb/00.pgm a\n"}, ALL),
+        ({"a/00.json": b"{ }"}, ALL),
+        ({"a/00.txt": b""}, ALL),
+        ({"c/04.pgm": OBJECTS["c/03.pgm"]}, ALL),
+        ({"c/00.json": b"excluded"}, set()),
+    ],
+)
+def test_an_object_changes_the_identities_that_it_must(
+    shelf: Shelf, base: dict[str, Any], objects: dict[str, bytes], changed: set[str]
+) -> None:
+    found = shelf.first_build({**OBJECTS, **objects})
+    assert {name for name in ALL if found[name] != base[name]} == changed
+
+
+class _NewTar(WebDataset):
+    version = 2
+
+
+def test_formats_that_are_not_in_use_change_nothing(shelf: Shelf, base: dict[str, Any]) -> None:
+    with mock.patch.dict(FORMATS, {"newer": _NewTar}):
+        assert shelf.first_build() == base
+    plain = shelf.first_build(cache=None)
+    with mock.patch.object(identity.cache_id, "__kwdefaults__", {"version": 2}):
+        assert shelf.first_build(cache=None) == plain
+        found = shelf.first_build()
+    assert {name for name in ALL if found[name] != base[name]} == {"cache", "version"}
+
+
+def test_a_newer_version_of_the_format_in_use_makes_other_segments_of_the_same_inputs(
+    shelf: Shelf, base: dict[str, Any]
+) -> None:
+    with mock.patch.dict(FORMATS, {"webdataset": _NewTar}):
+        found = shelf.first_build()
+    assert {name for name in ALL if found[name] != base[name]} == {"segment", "cache", "version"}
+
+
+def test_identities_of_runs(shelf: Shelf, base: dict[str, Any]) -> None:
+    hashed = {"by": "hash", "seed": 1, "fractions": {"train": 0.5, "test": 0.5}}
+    assert_golden(
+        "runs",
+        {
+            "base": base,
+            "plain": shelf.first_build(
+                splits={"train": "**"}, labels=None, shards={}, validate="header", cache=None
+            ),
+            "shuffled": shelf.first_build(
+                splits=hashed,
+                labels={"from": "folder"},
+                source={"exclude": ["labels.txt"]},
+                shards={"shuffle_seed": 7, "count_min": 3},
+                cache={"records": "decoded"},
+            ),
+        },
+    )

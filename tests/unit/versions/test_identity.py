@@ -1,0 +1,302 @@
+"""What each identity covers, and what it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import Field
+
+from larder.config.models import Cache, Dataset, Growth, Model, Shards
+from larder.versions.documents import CacheFacts, CacheFile, Shape
+from larder.versions.identity import (
+    SegmentIdentity,
+    ShardIdentity,
+    cache_id,
+    content_digest,
+    inputs_digest,
+    segment_id,
+    version_id,
+)
+from larder.versions.omitted import Omitted
+
+SHAPE = Shape("webdataset", 1, 150_000_000, {}, None)
+SEGMENT = SegmentIdentity("d", "5" * 64, SHAPE, "header", "fail", {})
+SHARD = ShardIdentity("train", "d-train-000000.tar", 10, "0" * 64)
+FILE = CacheFile("p", 1, "5" * 64, "6" * 64, 1, segment="a", split="train")
+
+
+def dataset(kind: type[Dataset] = Dataset, **fields: Any) -> Dataset:
+    return kind.model_validate({"name": "d", "source": {"url": "/s"}, **fields})
+
+
+def inputs(made: Dataset, label_files: dict[str, str] | None = None) -> str:
+    return inputs_digest(made, "1" * 64, label_files or {})
+
+
+def rows(*numbers: int) -> Omitted:
+    mask = np.zeros(10, np.bool_)
+    mask[list(numbers)] = True
+    return Omitted.of_mask(mask)
+
+
+def version(segments: Any = (("a", None), ("b", None)), omitted: Any = None, **fields: Any) -> str:
+    given = {"classes": ("cat", "dog"), "split_names": ("train", "test"), **fields}
+    return version_id("d", segments, omitted or {}, **given)
+
+
+LABELLED = {"labels": {"from": "folder", "classes": ["cat", "dog"]}}
+HASHED = {"splits": {"by": "hash", "seed": 1, "fractions": {"a": 0.5, "b": 0.5}}}
+GLOBS = {"splits": {"a": "x/**", "b": "**"}}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"description": "other"},
+        {"mirror": False},
+        {"source": {"url": "s3://bucket/x", "region": "eu-west-1", "profile": "p"}},
+        {"source": {"url": "s3://bucket/x", "endpoint": "http://127.0.0.1:9000"}},
+        {"source": {"url": "/s", "include": ["a/**"], "exclude": ["b/**"]}},
+        {"experiment": {"template": "x.yaml", "delivery": "bucket"}},
+        {"growth": {"mode": "rebuild"}},
+        {"growth": {"removals": "omit"}},
+    ],
+)
+def test_fields_that_do_not_shape_samples_do_not_count(fields: dict[str, Any]) -> None:
+    assert inputs(dataset(**fields)) == inputs(dataset())
+
+
+@pytest.mark.parametrize(
+    ("fields", "base"),
+    [
+        ({"splits": {"train": "**"}}, {}),
+        ({"splits": {"train": ["**"]}}, {}),
+        ({"labels": None, "cache": None}, {}),
+        ({"shards": {"format": "webdataset", "bytes": "150 MB", "count_min": None}}, {}),
+        ({"shards": {"bytes": 150_000_000, "shuffle_seed": None}}, {}),
+        ({"validate": "header", "on_bad_key": "fail", "on_bad_sample": "fail"}, {}),
+        ({"growth": {"mode": "append", "removals": "repack"}}, {}),
+        ({"cache": {"records": "encoded"}}, {"cache": {}}),
+        ({"labels": {"from": "folder", "files": {}, "classes": None}}, {"labels": {}}),
+        (
+            {"splits": {**HASHED["splits"], "fractions": {"a": 1}, "group": None}},
+            {"splits": {**HASHED["splits"], "fractions": {"a": 1.0}}},
+        ),
+    ],
+)
+def test_defaults_that_are_written_out_change_nothing(
+    fields: dict[str, Any], base: dict[str, Any]
+) -> None:
+    assert inputs(dataset(**fields)) == inputs(dataset(**base))
+
+
+DIFFERENT: list[dict[str, Any]] = [
+    {},
+    {"name": "other"},
+    {"shards": {"bytes": "1 MB"}},
+    {"shards": {"shuffle_seed": 0}},
+    {"shards": {"shuffle_seed": 3}},
+    {"shards": {"count_min": 1}},
+    {"shards": {"count_min": 3}},
+    {"shards": {"format": "columns"}},
+    {"splits": {"train": "a/**"}},
+    {"splits": {"test": "**"}},
+    {"splits": {"train": "**", "test": "**"}},
+    {"splits": {"train": ["**", "*"]}},
+    {"splits": {"train": ["*", "**"]}},
+    GLOBS,
+    {"splits": dict(reversed(GLOBS["splits"].items()))},
+    HASHED,
+    {"splits": {**HASHED["splits"], "seed": 2}},
+    {"splits": {**HASHED["splits"], "group": "(.)"}},
+    {"splits": {**HASHED["splits"], "fractions": {"a": 0.6, "b": 0.4}}},
+    {"splits": {**HASHED["splits"], "fractions": {"b": 0.5, "a": 0.5}}},
+    {"labels": {"from": "folder"}},
+    {"labels": {"classes": []}},
+    LABELLED,
+    {"labels": {"classes": ["dog", "cat"]}},
+    {"labels": {"classes": ["cat", "dog", "cow"]}},
+    {"labels": {"classes": ["catdog"]}},
+    {"validate": "none"},
+    {"validate": "decode"},
+    {"on_bad_key": "skip"},
+    {"on_bad_sample": "skip"},
+    {"cache": {"records": "encoded"}},
+    {"validate": "decode", "cache": {"records": "encoded"}},
+    {"validate": "decode", "cache": {"records": "decoded"}},
+]
+
+
+def test_fields_that_shape_samples_lead_to_other_inputs() -> None:
+    assert len({inputs(dataset(**fields)) for fields in DIFFERENT}) == len(DIFFERENT)
+
+
+def test_the_objects_and_the_label_files_count() -> None:
+    files = [{}, {"a": "1"}, {"a": "2"}, {"b": "1"}, {"a": "1", "b": "1"}]
+    found = {inputs_digest(dataset(), each, files[0]) for each in ("1" * 64, "2" * 64)}
+    assert len(found | {inputs(dataset(), each) for each in files}) == 1 + len(files)
+
+
+class _Shards(Shards):
+    compression: str = "none"
+
+
+class _Retention(Model):
+    days: int = 30
+
+
+class _Later(Dataset):
+    """The dataset file of a later release, with options that have defaults."""
+
+    shards: _Shards = Field(_Shards(), description="")
+    retention: _Retention = Field(_Retention(), description="")
+    growth: Growth = Field(Growth(mode="rebuild"), description="")
+    cache: Cache | None = Field(None, description="")
+
+
+@pytest.mark.parametrize("fields", DIFFERENT)
+def test_a_new_option_with_a_default_changes_nothing(fields: dict[str, Any]) -> None:
+    assert inputs(dataset(_Later, **fields)) == inputs(dataset(**fields))
+
+
+def shaped(**fields: Any) -> SegmentIdentity:
+    return SEGMENT._replace(shape=replace(SHAPE, **fields))
+
+
+SEGMENTS = [
+    SEGMENT,
+    SEGMENT._replace(dataset="e"),
+    SEGMENT._replace(samples="6" * 64),
+    SEGMENT._replace(validate="none"),
+    SEGMENT._replace(validate="decode"),
+    SEGMENT._replace(on_bad_sample="skip"),
+    SEGMENT._replace(first_shards={"train": 1}),
+    SEGMENT._replace(first_shards={"train": 2}),
+    SEGMENT._replace(first_shards={"test": 1}),
+    SEGMENT._replace(first_shards={"train": 1, "test": 1}),
+    shaped(format="columns"),
+    shaped(format_version=2),
+    shaped(bytes=10),
+    shaped(shuffle_seed=0),
+    shaped(shuffle_seed=7),
+    shaped(split_bytes={"train": 10}),
+    shaped(split_bytes={"train": 20}),
+    shaped(split_bytes={"train": 10, "test": 20}),
+    shaped(split_bytes={"train": 20, "test": 10}),
+]
+
+
+def test_everything_that_shapes_a_segment_is_in_its_id() -> None:
+    found = {segment_id(identity) for identity in SEGMENTS}
+    assert len(found) == len(SEGMENTS)
+    assert all(len(each) == 32 and int(each, 16) >= 0 for each in found)
+
+
+def test_the_order_of_splits_and_a_first_shard_of_0_do_not_count_in_a_segment() -> None:
+    assert segment_id(SEGMENT._replace(first_shards={"train": 0})) == segment_id(SEGMENT)
+    for one, other in (
+        (shaped(split_bytes={"a": 1, "b": 2}), shaped(split_bytes={"b": 2, "a": 1})),
+        (
+            SEGMENT._replace(first_shards={"a": 1, "b": 2, "c": 0}),
+            SEGMENT._replace(first_shards={"b": 2, "a": 1}),
+        ),
+    ):
+        assert segment_id(one) == segment_id(other)
+
+
+def test_a_cache_is_that_of_its_segment_records_and_format() -> None:
+    found = {
+        cache_id("a", "encoded"),
+        cache_id("b", "encoded"),
+        cache_id("a", "decoded"),
+        cache_id("a", "encoded", version=2),
+        segment_id(SEGMENT),
+    }
+    assert len(found) == 5
+    assert cache_id("a", "encoded", version=1) == cache_id("a", "encoded")
+
+
+VERSIONS: list[dict[str, Any]] = [
+    {},
+    {"segments": [("b", None), ("a", None)]},
+    {"segments": [("a", None)]},
+    {"segments": [("ab", None)]},
+    {"segments": [("a", "c1"), ("b", "c2")]},
+    {"segments": [("a", "c2"), ("b", "c1")]},
+    {"segments": [("a", "c1"), ("b", None)]},
+    {"segments": [("a", None), ("b", "c1")]},
+    {"omitted": {("a", "train"): rows(1)}},
+    {"omitted": {("a", "train"): rows(2)}},
+    {"omitted": {("a", "train"): rows(1, 2)}},
+    {"omitted": {("a", "train"): rows(1, 3)}},
+    {"omitted": {("a", "test"): rows(1)}},
+    {"omitted": {("b", "train"): rows(1)}},
+    {"omitted": {("a", "train"): rows(1), ("b", "train"): rows(1)}},
+    {"classes": ()},
+    {"classes": ("dog", "cat")},
+    {"classes": ("cat", "dog", "cow")},
+    {"classes": ("catdog",)},
+    {"split_names": ("train",)},
+    {"split_names": ("train", "test", "validation")},
+    {"skipped": "1" * 64},
+    {"skipped": "2" * 64},
+]
+
+
+def test_everything_that_training_sees_is_in_the_id_of_a_version() -> None:
+    found = {version(**fields) for fields in VERSIONS}
+    assert len(found) == len(VERSIONS)
+    assert version_id("e", [("a", None)], {}, classes=(), split_names=("train",)) != version_id(
+        "d", [("a", None)], {}, classes=(), split_names=("train",)
+    )
+
+
+def test_orders_without_a_meaning_do_not_count_in_a_version() -> None:
+    assert version(split_names=("test", "train")) == version()
+    omitted = {("a", "train"): rows(1), ("b", "train"): rows(2)}
+    assert version(omitted=dict(reversed(omitted.items()))) == version(omitted=omitted)
+    assert version(omitted={("a", "train"): Omitted.none()}) == version()
+
+
+CONTENTS: list[tuple[Any, Any, CacheFacts | None]] = [
+    ([SHARD], ["a"], None),
+    ([], ["a"], None),
+    ([SHARD, SHARD._replace(name="d-train-000001.tar")], ["a"], None),
+    ([SHARD._replace(split="test")], ["a"], None),
+    ([SHARD._replace(name="d-train-000001.tar")], ["a"], None),
+    ([SHARD._replace(bytes=11)], ["a"], None),
+    ([SHARD._replace(sha256="1" * 64)], ["a"], None),
+    ([SHARD._replace(omitted=((0, 1),))], ["a"], None),
+    ([SHARD._replace(omitted=((0, 2),))], ["a"], None),
+    ([SHARD._replace(omitted=((0, 1), (2, 3)))], ["a"], None),
+    ([SHARD], ["b"], None),
+    ([SHARD], [], None),
+    ([SHARD], ["a", "b"], None),
+    ([SHARD], ["a"], CacheFacts("encoded", {})),
+    ([SHARD], ["a"], CacheFacts("encoded", {"train": (FILE,)})),
+    ([SHARD], ["a"], CacheFacts("decoded", {"train": (FILE,)})),
+    ([SHARD], ["a"], CacheFacts("encoded", {"test": (FILE,)})),
+    ([SHARD], ["a"], CacheFacts("encoded", {"train": (FILE, FILE)})),
+    ([SHARD], ["a"], CacheFacts("encoded", {"train": (replace(FILE, digest="7" * 64),)})),
+]
+
+
+def test_what_came_out_is_in_the_content_digest() -> None:
+    assert len({content_digest(*content) for content in CONTENTS}) == len(CONTENTS)
+
+
+def test_where_it_is_and_what_depends_on_the_machine_is_not_in_the_content_digest() -> None:
+    cache = CacheFacts("encoded", {"train": (FILE,)})
+    other = replace(FILE, path="q", bytes=2, sha256="9" * 64, segment="b")
+    digest = content_digest([SHARD], [], cache)
+    assert content_digest([SHARD], [], CacheFacts("encoded", {"train": (other,)})) == digest
+
+
+def test_the_order_of_shards_does_not_count() -> None:
+    shards = [SHARD, SHARD._replace(split="b", name="d-b-000000.tar")]
+    digest = content_digest(shards, [], None)
+    assert content_digest(reversed(shards), [], None) == digest
+    assert content_digest(iter(shards), [], None) == digest
