@@ -30,7 +30,7 @@ FIELDS: dict[str, Any] = {
     "cluster": {"runner": {"workers": 2, "batch_bytes": 12_000}},
 }
 SHARD = "shards/train/d-train-000001.tar"
-CACHE = "cache/train-"
+CACHE = "/train-"
 SERVERS = ["rclone", "moto", pytest.param("radosgw", marks=pytest.mark.radosgw)]
 
 

@@ -53,7 +53,7 @@ def do_as_it_says(lab: Lab, error: DamageError) -> None:
     "part",
     [
         "shards/train/d-train-000001.tar",
-        "cache/validation-*.mdb",
+        "caches/*/validation-*.mdb",
         "index/samples-*",
         "index/shards-*",
         "manifests/objects-*",
