@@ -35,31 +35,39 @@ if TYPE_CHECKING:
     from larder.pipeline.plan import Plan
     from larder.pipeline.settings import Settings
 
-__all__ = ["main"]
+__all__ = ["main", "run_flow"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
     return prepare.main(
-        arguments, "python -m flows.prepare", run=_run, with_start=with_prefect_start
+        arguments, "python -m flows.prepare", run=run_flow, with_start=with_prefect_start
     )
 
 
-def _run(settings: Settings, parameters: dict[str, Any], display: Display) -> dict[str, Any]:
+def run_flow(settings: Settings, parameters: dict[str, Any], display: Display) -> dict[str, Any]:
     """If a server is configured, the whole run is a flow run; otherwise only its work is."""
     if has_server():
-        return _run_flow(parameters, display)
+        return _run_flow(parameters, display, compact=settings.compact)
     from larder.pipeline import inline
     from larder.pipeline.prepare import prepare as compose
 
     runner = inline.InlineRunner(inline.workers(settings), display)
     return compose(
-        settings, runner, execute_with=lambda *planned: _run_flow(parameters, display, planned)
+        settings,
+        runner,
+        execute_with=lambda *planned: _run_flow(
+            parameters, display, planned, compact=settings.compact
+        ),
     )
 
 
 def _run_flow(
-    parameters: dict[str, Any], display: Display, planned: tuple[Plan, Job] | None = None
+    parameters: dict[str, Any],
+    display: Display,
+    planned: tuple[Plan, Job] | None = None,
+    *,
+    compact: bool,
 ) -> dict[str, Any]:
     display.start("prefect")
     display.note("prefect", "importing")
@@ -74,7 +82,7 @@ def _run_flow(
         if wait:
             display.note("prefect", "starting a server")
             wait()
-        return run_prepare(parameters, planned, display, named=wait is None)
+        return run_prepare(parameters, planned, display, named=wait is None, compact=compact)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The flow: inventory, plan, mirror, shard, cache, publish, emit."""
+"""The flows: inventory, plan, mirror, shard, cache, publish, emit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tasks._options import STOPPED
 from tasks._progress import listening, stoppable, timed
 from tasks.runner import TaskRunner
 
-__all__ = ["prepare", "run_prepare"]
+__all__ = ["compact", "prepare", "run_prepare"]
 
 _REFUSED = (401, 403)
 _NOT_THERE = (404, 405)
@@ -75,6 +75,47 @@ def prepare(
     Returns:
         The JSON document of the run; if it was stopped, Prefect's state Cancelled.
     """
+    return _run(dataset, cluster, settings, config_dir, output, compact=False)
+
+
+@flow(
+    name="compact",
+    flow_run_name="compact {dataset} for {cluster}",
+    persist_result=False,
+    validate_parameters=True,
+)
+def compact(
+    dataset: str,
+    cluster: str = "local",
+    settings: list[str] | None = None,
+    config_dir: str = "configs",
+    output: str | None = None,
+) -> Any:
+    """Put all samples of a dataset into one segment: prepare it, and leave no omitted rows.
+
+    Args:
+        dataset: Name of a file in configs/datasets.
+        cluster: Name of a file in configs/clusters.
+        settings: key.path=value pairs that override the dataset file, or the cluster file with
+            the prefix cluster.
+        config_dir: The directory with all configuration files.
+        output: Where configs are written; by default out/CLUSTER/DATASET.
+
+    Returns:
+        The JSON document of the run; if it was stopped, Prefect's state Cancelled.
+    """
+    return _run(dataset, cluster, settings, config_dir, output, compact=True)
+
+
+def _run(
+    dataset: str,
+    cluster: str,
+    settings: list[str] | None,
+    config_dir: str,
+    output: str | None,
+    *,
+    compact: bool,
+) -> Any:
     hear_signals()
     try:
         with _reported() as log, timed() as times:
@@ -84,6 +125,7 @@ def prepare(
                 config_dir=Path(config_dir),
                 settings=settings or (),
                 output=Path(output) if output else None,
+                compact=compact,
             )
             document = _prepare(asked, times)
             log.outcome(document)
@@ -128,12 +170,16 @@ def _reported() -> Iterator[RunLog]:
         yield log
 
 
+_FLOWS = {False: prepare, True: compact}
+
+
 def run_prepare(
     parameters: dict[str, Any],
     planned: tuple[Plan, Job] | None,
     display: Display,
     *,
     named: bool,
+    compact: bool = False,
 ) -> dict[str, Any]:
     """Run the flow in this process.
 
@@ -142,6 +188,7 @@ def run_prepare(
         planned: What was already planned and begun for this run, if anything.
         display: Reports progress of every stage.
         named: Whether the user configured the server, and so wants to know the run's address.
+        compact: Whether to run the flow that puts all samples into one segment.
 
     Returns:
         The JSON document of the run.
@@ -161,7 +208,7 @@ def run_prepare(
         interruptible(stop, display.say),
     ):
         try:
-            document: dict[str, Any] = prepare(**parameters)
+            document: dict[str, Any] = _FLOWS[compact](**parameters)
         except HTTPError as error:
             raise _server_error(error, named) from error
         except Abort as error:  # the server has a final state, and accepts no other

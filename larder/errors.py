@@ -95,6 +95,7 @@ CODES: dict[str, str] = {
     "damage.manifest": "a manifest or a version document is invalid",
     "version.missing": "no such version or tag",
     "version.split": "the version has no such split",
+    "version.omitted": "the version omits samples that its shards contain",
     "run.interrupted": "the user interrupted the run",
     "cache.schema": "fields that a cache cannot hold, or a record that does not match them",
     "run.server": "the Prefect server cannot be reached, or refuses the request",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from prefect import task
 
-from larder.experiments.delivery import Advice
 from larder.experiments.emit import Written
 from larder.pipeline import emit
 from larder.pipeline.settings import Settings
@@ -17,8 +16,6 @@ __all__ = ["emit_configs"]
 
 @task(name="emit", task_run_name="config for {settings.cluster.name}", **RETRIED)
 @cancelled_when_stopped
-def emit_configs(
-    settings: Settings, version: VersionDocument, delivery: Advice
-) -> tuple[Written, ...]:
+def emit_configs(settings: Settings, version: VersionDocument) -> tuple[Written, ...]:
     """Write the config, if its bytes differ."""
-    return emit.emit_configs(settings, version, delivery, progress=current_progress())
+    return emit.emit_configs(settings, version, progress=current_progress())

@@ -30,6 +30,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "compact": Command("larder.cli.compact", "put all samples of a dataset into one segment"),
     "init": Command("larder.cli.init", "write a configs folder with examples"),
     "prepare": Command("larder.cli.prepare", "prepare a dataset: from its source to a config"),
 }

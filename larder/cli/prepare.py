@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from larder.pipeline.plan import Plan
     from larder.pipeline.settings import Settings
 
-__all__ = ["Run", "main", "run_here"]
+__all__ = ["Run", "command_main", "main", "run_here"]
 
 DESCRIPTION = """\
 Prepare a dataset: list its source, copy what is missing to the storage, write shards, build the
@@ -63,16 +63,31 @@ def main(
     run: Run = run_here,
     with_start: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> int:
-    """The command; returns its exit status.
+    """The command; returns its exit status. The arguments are those of `command_main`."""
+    return command_main(arguments, prog, DESCRIPTION, run=run, with_start=with_start, compact=False)
+
+
+def command_main(
+    arguments: Sequence[str] | None,
+    prog: str,
+    description: str,
+    *,
+    run: Run,
+    with_start: Callable[[dict[str, Any]], dict[str, Any]],
+    compact: bool,
+) -> int:
+    """A command that prepares a dataset; returns its exit status.
 
     Args:
         arguments: The command line arguments; those of this process if None.
         prog: How the command is called.
+        description: What it does, for --help.
         run: Executes the run.
         with_start: Adds to a plan's document the time that ``run`` takes to start.
+        compact: Whether all samples are to be in a single segment.
     """
     started = time.monotonic()
-    parser = command(prog, DESCRIPTION)
+    parser = command(prog, description)
     parser.add_argument("--plan", action="store_true", help="print what would be done, and exit")
     parser.add_argument(
         "--output",
@@ -92,6 +107,7 @@ def main(
             config_dir=shared.config_dir,
             settings=shared.settings,
             output=namespace.output,
+            compact=compact,
         )
         # After parsing, so that invalid input is refused before anything slow is imported.
         from larder.cli.display import Display

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
 
-__all__ = ["RULES", "Advice", "Rule", "Situation", "choose"]
+__all__ = ["RULES", "Advice", "Rule", "Situation", "advise", "choose"]
 
 _OBJECT_STORES = frozenset({"s3", "gs"})
 _PREPARE_DATA = "Determined, Prepare Data"
@@ -25,10 +25,19 @@ class Situation:
     Attributes:
         requested: ``auto``, ``bind_mount`` or ``bucket``, from the dataset file.
         scheme: Scheme of the storage: ``file`` (also for a plain path), ``s3``, ``gs``, ...
+        takes: What the consumer can hand to training: ``code`` reads what the config names as it
+            likes; ``shards`` are named one by one; a ``prefix`` is everything below it.
+        segments: Number of segments of the version.
+        omitted: Samples of its shards that the version omits.
+        unlisted: Samples of its segments' other shards, which it does not list.
     """
 
     requested: str
     scheme: str
+    takes: str = "code"
+    segments: int = 1
+    omitted: int = 0
+    unlisted: int = 0
 
     @property
     def is_file_system(self) -> bool:
@@ -52,6 +61,8 @@ class Rule:
         sentence: What the user sees.
         source: Where the rule comes from.
         hint: What to do if the rule refuses.
+        code: The error's code if the rule refuses.
+        shards: Whether the config names the shards.
     """
 
     id: str
@@ -60,16 +71,19 @@ class Rule:
     sentence: str
     source: str
     hint: str = ""
+    code: str = "config.invalid_value"
+    shards: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The delivery that was chosen, and why."""
+    """The delivery that was chosen, and why; ``shards``: whether the config names the shards."""
 
     delivery: str
     rule: str
     sentence: str
     source: str
+    shards: bool = True
 
 
 RULES: tuple[Rule, ...] = (
@@ -97,6 +111,42 @@ RULES: tuple[Rule, ...] = (
         f"{_PREPARE_DATA}, Object Storage",
         "set experiment.delivery to auto or bind_mount, or use a cluster whose storage.url is a"
         " bucket",
+    ),
+    Rule(
+        "omitted-needs-larder",
+        lambda s: s.takes != "code" and s.omitted > 0,
+        None,
+        "the version omits samples of its shards, but this consumer reads shards as they are",
+        "design note, section 8",
+        "run `larder compact`, which makes shards without them, and set growth.removals to repack",
+        code="version.omitted",
+    ),
+    Rule(
+        "prefix-needs-segment",
+        lambda s: s.takes == "prefix" and (s.segments > 1 or s.unlisted > 0),
+        None,
+        "this consumer reads all shards below one prefix, but those of the version are not all"
+        " shards below one prefix",
+        "SageMaker, S3DataSource: S3Prefix",
+        "run `larder compact`, which makes a version of one segment",
+    ),
+    Rule(
+        "omitted-mount",
+        lambda s: s.omitted > 0 and s.is_file_system,
+        "bind_mount",
+        "The shards contain samples that the version omits, so they are not named here: read with"
+        " larder.open, or from the cache. Containers see the data through a bind mount.",
+        "design note, section 8",
+        shards=False,
+    ),
+    Rule(
+        "omitted-bucket",
+        lambda s: s.omitted > 0,
+        "bucket",
+        "The shards contain samples that the version omits, so they are not named here: read with"
+        " larder.open, or from the cache. Containers read the data from the bucket.",
+        "design note, section 8",
+        shards=False,
     ),
     Rule(
         "requested",
@@ -129,22 +179,55 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def choose(requested: str, storage_url: str) -> Advice:
+_TAKES = {"determined": "code"}
+"""What each consumer can hand to training; see `Situation`."""
+
+
+def choose(
+    requested: str,
+    storage_url: str,
+    *,
+    consumer: str = "determined",
+    segments: int = 1,
+    omitted: int = 0,
+    unlisted: int = 0,
+) -> Advice:
     """Choose the delivery.
 
     Args:
         requested: ``experiment.delivery`` of the dataset file.
         storage_url: URL or path of the storage.
+        consumer: ``consumer.kind`` of the cluster file.
+        segments: Number of segments of the version.
+        omitted: Samples of its shards that the version omits.
+        unlisted: Samples of its segments' other shards, which it does not list.
 
     Raises:
-        ConfigError: ``config.invalid_value``: the storage does not allow the requested delivery.
+        ConfigError: ``config.invalid_value``: the storage does not allow the requested delivery, or
+            the consumer cannot read so many segments; ``version.omitted``: it cannot leave samples
+            of shards out.
     """
     scheme = parse_url(storage_url).scheme or "file"
-    situation = Situation(requested, scheme)
+    takes = _TAKES[consumer]
+    return advise(
+        Situation(requested, scheme, takes, segments, omitted, unlisted), where=storage_url
+    )
+
+
+def advise(situation: Situation, *, where: str = "") -> Advice:
+    """Apply the first rule that applies.
+
+    Args:
+        situation: What the rules are based on.
+        where: Names the storage in errors.
+
+    Raises:
+        ConfigError: The rule refuses; see `choose`.
+    """
     rule = next((rule for rule in RULES if rule.condition(situation)), None)
-    if rule is None or rule.delivery is None:
-        sentence = rule.sentence if rule else f"there is no delivery {requested!r}"
-        raise ConfigError(
-            "config.invalid_value", sentence, where=storage_url, hint=rule.hint if rule else ""
-        )
-    return Advice(rule.delivery, rule.id, rule.sentence, rule.source)
+    if rule is None:
+        message = f"there is no delivery {situation.requested!r}"
+        raise ConfigError("config.invalid_value", message, where=where)
+    if rule.delivery is None:
+        raise ConfigError(rule.code, rule.sentence, where=where, hint=rule.hint)
+    return Advice(rule.delivery, rule.id, rule.sentence, rule.source, rule.shards)

@@ -145,7 +145,7 @@ def _data(version_info: VersionInfo, root: str, address: Mapping[str, str]) -> d
     if version_info.classes is not None:
         data["classes"] = version_info.classes
     data["splits"] = {
-        name: _split(split, version_info.root, root)
+        name: _split(split, version_info, root)
         for name, split in sorted(version_info.splits.items())
     }
     if version_info.cache:
@@ -156,14 +156,23 @@ def _data(version_info: VersionInfo, root: str, address: Mapping[str, str]) -> d
     return data
 
 
-def _split(split: SplitInfo, version_root: str, root: str) -> dict[str, Any]:
-    patterns = (f"{root}/{_rest(pattern, version_root)}" for pattern in split.patterns)
+def _split(split: SplitInfo, version_info: VersionInfo, root: str) -> dict[str, Any]:
     return {
-        "pattern": "::".join(patterns),  # as WebDataset's readers split them
+        **_shards(split, version_info, root),
         "samples": split.samples,
         "shards": split.shards,
         "bytes": split.bytes,
     }
+
+
+def _shards(split: SplitInfo, version_info: VersionInfo, root: str) -> dict[str, str]:
+    """The names of the shards, for whoever reads them without Larder."""
+    if not version_info.delivery.shards:
+        return {}
+    if split.list:
+        return {"list": f"{root}/{_rest(split.list, version_info.root)}"}
+    patterns = (f"{root}/{_rest(pattern, version_info.root)}" for pattern in split.patterns)
+    return {"pattern": "::".join(patterns)}  # as WebDataset's readers split them
 
 
 def _rest(path: str, root: str) -> str:

@@ -21,12 +21,14 @@ class SplitInfo:
         patterns: Brace patterns of its shards, such as
             ``segments/SEG/shards/train/digits-train-{000000..000003}.tar``: relative to the
             dataset's root, or a URL or path below it. Empty for a split without samples.
+        list: Path of the list of its shards, below the dataset's root, if its patterns are many.
     """
 
     samples: int
     shards: int
     bytes: int
     patterns: tuple[str, ...]
+    list: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,27 @@
 """Checks that a version that is reused is complete, with one listing of each of its prefixes.
 
-Lengths are compared, contents are not: no object is requested individually, except the segment's
-document and the manifest with the lengths of the shards. Unfinished work is not listed: there may
-be more of it than of everything else.
+Lengths are compared, contents are not: no object is requested individually, except the documents of
+segments, the manifests with the lengths of the shards, and the file of omitted rows. Shards that
+the version does not list may be missing. Unfinished work is not listed: there may be more of it
+than of everything else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from larder.errors import DamageError, NotFoundError
 from larder.manifest.schemas import SHARDS
 from larder.pipeline.job import ManifestRef, listed
+from larder.pipeline.listed import listed_shards
 from larder.pipeline.manifests import read_ref
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
 from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
+from larder.versions.omitted import read_omitted
 
 __all__ = ["check_complete"]
 
@@ -32,12 +35,14 @@ def check_complete(root: Store, version: VersionDocument) -> None:
 
     Raises:
         DamageError: ``damage.size``, with the first damaged file and the number of the others;
-            ``damage.digest``: the manifest of the shards is damaged.
+            ``damage.digest``, ``damage.manifest``: a manifest of shards, or the file of omitted
+            rows, is damaged.
     """
     there = {info.key: info.size_bytes for info in _there(root, version)}
     wanted = dict(_named(version))
+    there |= {info.key: info.size_bytes for info in _elsewhere(root, version, wanted)}
     damaged = _damaged(there, wanted)
-    if not damaged:  # so the manifest of the shards can be read
+    if not damaged:  # so the manifests of the shards can be read
         wanted = dict(_shards(root, version))
         damaged = _damaged(there, wanted)
     if damaged:
@@ -63,6 +68,18 @@ def _there(root: Store, version: VersionDocument) -> Iterator[ObjectInfo]:
     yield from listed(root, layout.version_prefix(version.id))
 
 
+def _elsewhere(root: Store, version: VersionDocument, keys: Iterable[str]) -> Iterator[ObjectInfo]:
+    """The files that belong to segments and versions before this one."""
+    own = (
+        layout.version_prefix(version.id),
+        *(layout.segment_prefix(use.id) for use in version.segments),
+    )
+    for key in keys:
+        if not key.startswith(own):
+            with suppress(NotFoundError):
+                yield root.head(key)
+
+
 def _named(version: VersionDocument) -> Iterator[tuple[str, int | None]]:
     """The files that version.json names, and the documents, whose length is not known."""
     for use in version.segments:
@@ -75,12 +92,11 @@ def _named(version: VersionDocument) -> Iterator[tuple[str, int | None]]:
 
 
 def _shards(root: Store, version: VersionDocument) -> Iterator[tuple[str, int | None]]:
-    for file in version.files:
-        if file.role == "shards":
-            ref = ManifestRef(file.path, file.sha256, file.bytes, rows=-1)
-            for batch in read_ref(root, ref, SHARDS, columns=["segment", "split", "name", "bytes"]):
-                segments, splits, names, sizes = (c.to_pylist() for c in batch.columns)
-                yield from zip(map(layout.shard_key, segments, splits, names), sizes, strict=True)
+    omitted = read_omitted(root, version)
+    for manifest in version.files_of("shards"):
+        for shard in listed_shards(read_ref(root, ManifestRef.of(manifest), SHARDS), omitted):
+            for file in shard.files:
+                yield layout.shard_key(shard.segment, shard.split, file.name), file.bytes
 
 
 def _damage(

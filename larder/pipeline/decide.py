@@ -179,10 +179,9 @@ def _folded(
 
 
 def _reason(changes: Changes, folded: Sequence[str]) -> str:
-    names = ("added", "changed", "relabelled", "moved", "removed")
-    counts = ((name, getattr(changes, name)) for name in names)
-    found = ", ".join(f"{count:,} {name}" for name, count in counts if count)
-    reason = f"samples: {found}"
+    reason = "what differs goes into a new segment"
+    if not (changes.added or changes.changed or changes.relabelled or changes.moved):
+        reason = "samples were only removed"
     if folded:
-        reason += f"; {len(folded)} small segments are packed into the new one"
+        reason += f", with those of {len(folded)} small segments"
     return reason

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from larder.errors import ConfigError
-from larder.experiments.delivery import Advice
 from larder.experiments.emit import Written, differing, emit, write_configs
 from larder.experiments.version_info import ConfigFile, SplitInfo, VersionInfo
 from larder.pipeline.job import root_url
@@ -26,9 +25,15 @@ def location(settings: Settings, version: str) -> str:
     return object_url(root, layout.version_prefix(version)).rstrip("/")
 
 
-def version_info(settings: Settings, version: VersionDocument, delivery: Advice) -> VersionInfo:
-    """What a config needs to know about a version."""
+def version_info(settings: Settings, version: VersionDocument) -> VersionInfo:
+    """What a config needs to know about a version.
+
+    Raises:
+        ConfigError: See `larder.pipeline.settings.Settings.advise`.
+    """
     cache = version.cache
+    lists = {layout.listed_split(file.path): file.path for file in version.files_of("list")}
+    omitted = sum(facts.omitted for facts in version.splits.values())
     return VersionInfo(
         dataset=version.dataset,
         version=version.id,
@@ -36,9 +41,13 @@ def version_info(settings: Settings, version: VersionDocument, delivery: Advice)
         location=location(settings, version.id),
         root=root_url(settings.dataset, settings.cluster),
         storage_url=settings.cluster.storage.url,
-        delivery=delivery,
+        delivery=settings.advise(
+            segments=len(version.segments), omitted=omitted, unlisted=version.omitted - omitted
+        ),
         splits={
-            name: SplitInfo(facts.samples, facts.shards, facts.bytes, facts.patterns)
+            name: SplitInfo(
+                facts.samples, facts.shards, facts.bytes, facts.patterns, lists.get(name)
+            )
             for name, facts in version.splits.items()
         },
         classes=len(version.classes) if settings.dataset.labels else None,
@@ -87,32 +96,30 @@ def check_configs(plan: Plan) -> None:
 
 
 def emit_configs(
-    settings: Settings, version: VersionDocument, delivery: Advice, *, progress: Progress
+    settings: Settings, version: VersionDocument, *, progress: Progress
 ) -> tuple[Written, ...]:
     """Render, validate and write the configs of a version.
 
     Args:
         settings: The run.
         version: The version that the configs point to.
-        delivery: How training reaches it.
         progress: Reports progress of stage ``emit``.
 
     Raises:
-        ConfigError: The template or the result breaks a rule, or the output is not a directory.
+        ConfigError: The template or the result breaks a rule, the output is not a directory, or
+            the consumer cannot read the version.
         StoreError: The output directory cannot be written, or is full.
     """
     _check_output(settings.output)
     progress.start("emit")
-    configs = _render(settings, version_info(settings, version, delivery))
+    configs = _render(settings, version_info(settings, version))
     with own_file_errors():
         written = write_configs(configs, settings.output)
     progress.finish("emit")
     return written
 
 
-def pending_configs(
-    settings: Settings, version: VersionDocument, delivery: Advice
-) -> tuple[Written, ...]:
+def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Written, ...]:
     """The configs of a version that `emit_configs` would write. Writes nothing.
 
     Raises:
@@ -120,7 +127,7 @@ def pending_configs(
         StoreError: The output directory cannot be read.
     """
     _check_output(settings.output)
-    configs = _render(settings, version_info(settings, version, delivery))
+    configs = _render(settings, version_info(settings, version))
     with own_file_errors():
         return differing(configs, settings.output)
 

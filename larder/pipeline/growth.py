@@ -77,7 +77,7 @@ def find_previous(found: SourceState, root: Store) -> Previous | None:
 def known_classes(found: SourceState) -> tuple[str, ...]:
     """The classes that keep their numbers."""
     rebuild = found.dataset.growth.mode == "rebuild" and not found.settings.compact
-    return () if found.previous is None or rebuild else found.previous.classes
+    return () if rebuild else found.classes
 
 
 def with_unchanged(

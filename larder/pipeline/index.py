@@ -1,4 +1,4 @@
-"""The index step: the manifests of samples and shards, from the receipts."""
+"""The index step: the manifests of samples, shards and skipped samples, from the receipts."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, islice, repeat
+from pathlib import Path
 
 import pyarrow as pa
 
 from larder.errors import Failure, FatalError
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
-from larder.manifest.schemas import SAMPLES, SHARDS
+from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
 from larder.pipeline.job import Job, UsedSegment, listed, open_root, put_named, scratch
 from larder.pipeline.listed import listed_shards, listed_splits
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.receipts import Receipt, Shard, read_receipts
 from larder.pipeline.results import SHOWN_FAILURES
+from larder.pipeline.skipped import skipped_rows
 from larder.pipeline.standing import is_noted
 from larder.progress import Progress
 from larder.shards.index import numbered
@@ -25,6 +27,7 @@ from larder.store.base import Store
 from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import FileFacts, SegmentSplit, SegmentUse, SplitFacts
+from larder.versions.identity import image_check
 
 __all__ = ["Index", "index_shards"]
 
@@ -63,6 +66,9 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
         rows = write_manifest(folder / "samples.parquet", SAMPLES, _samples(root, standing))
         table = write_manifest(folder / "shards.parquet", SHARDS, _shards(job, shards))
         files = {"samples": rows, "shards": table}
+        if any(entry.shard.omitted_count for entry in planned):
+            left_out = _skipped(root, job, planned, rows.path)
+            files["skipped"] = write_manifest(folder / "skipped.parquet", SKIPPED, left_out)
         facts = listed_splits(listed_shards(read_manifest(table.path, SHARDS), {}))
         index = Index(
             segment=UsedSegment(
@@ -123,6 +129,18 @@ def _planned(root: Store, job: Job) -> list[_Entry]:
 def _omitted(planned: Iterable[_Entry]) -> tuple[Failure, ...]:
     failures = chain.from_iterable(entry.shard.omitted for entry in planned)
     return tuple(islice(failures, SHOWN_FAILURES))
+
+
+def _skipped(
+    root: Store, job: Job, planned: Iterable[_Entry], samples: Path
+) -> Iterator[pa.RecordBatch]:
+    failures = chain.from_iterable(entry.shard.omitted for entry in planned)
+    return skipped_rows(
+        read_ref(root, job.sample_order, SAMPLE_ORDER, columns=["split", "key", "parts"]),
+        read_manifest(samples, SAMPLES, columns=["split", "key"]),
+        {failure.key: failure.message for failure in failures},
+        image_check(job.dataset),
+    )
 
 
 def _samples(root: Store, standing: Iterable[_Entry]) -> Iterator[pa.RecordBatch]:

@@ -148,6 +148,7 @@ class Job:
         files: Further files of the version that are written already: its omitted rows, and the bad
             samples that earlier versions left out.
         formats: Format of the shards of each segment of the previous version, by ID.
+        weaker: Of these segments, those whose images were checked more weakly than they are now.
     """
 
     dataset: Dataset
@@ -164,6 +165,7 @@ class Job:
     inventory: ManifestRef
     files: tuple[FileFacts, ...] = ()
     formats: Mapping[str, str] = field(default_factory=dict)
+    weaker: tuple[str, ...] = ()
 
     @property
     def segment(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import NamedTuple
@@ -117,16 +117,20 @@ def listed_splits(shards: Iterable[ListedShard]) -> dict[str, SplitFacts]:
             patterns=tuple(
                 layout.shard_key(segment, split, pattern) for pattern in brace_patterns(names)
             ),
+            omitted=sum(stop - start for shard in own for start, stop in shard.omitted),
         )
     return found
 
 
 def combined(facts: Iterable[SplitFacts]) -> SplitFacts:
     """One split of several segments, in order."""
-    total: dict[str, int] = defaultdict(int)
-    patterns: list[str] = []
+    total = SplitFacts(0, 0, 0, ())
     for part in facts:
-        for name in ("samples", "shards", "bytes"):
-            total[name] += getattr(part, name)
-        patterns += part.patterns
-    return SplitFacts(total["samples"], total["shards"], total["bytes"], tuple(patterns))
+        total = SplitFacts(
+            samples=total.samples + part.samples,
+            shards=total.shards + part.shards,
+            bytes=total.bytes + part.bytes,
+            patterns=(*total.patterns, *part.patterns),
+            omitted=total.omitted + part.omitted,
+        )
+    return total

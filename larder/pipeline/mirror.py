@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import repeat
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,11 +19,14 @@ from larder.pipeline.job import CopyBatch, Job, open_root, open_source, scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import BatchReport
 from larder.progress import Progress
+from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.store.base import ObjectInfo, Store
 from larder.transfer.mirror import copy_batch
 from larder.versions import layout
 
 __all__ = ["mirror_batch", "mirror_batches"]
+
+_COLUMNS = ("parts", *FROM_PREVIOUS)
 
 BATCH_OBJECTS = 50_000
 """Maximum number of objects in a batch, so that its receipt stays small even for small objects."""
@@ -33,7 +37,7 @@ def mirror_batches(job: Job) -> list[CopyBatch]:
     if not job.dataset.mirror:
         return []
     root = open_root(job)
-    batches = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=["parts"])
+    batches = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=_COLUMNS)
     return list(_cut(_uncopied(batches), job.cluster.runner.batch_bytes))
 
 
@@ -43,7 +47,7 @@ def _uncopied(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, int
     for batch in batches:
         lists = batch.column("parts")
         parts = lists.flatten()
-        uncopied = parts.field("mirror_etag").is_null().to_numpy(zero_copy_only=False)
+        uncopied = _to_copy(batch)
         sizes = parts.field("size_bytes").to_numpy() * uncopied
         ends = np.cumsum(pc.list_value_length(lists).to_numpy())
         objects, size_bytes = (
@@ -53,6 +57,15 @@ def _uncopied(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, int
         for row in np.flatnonzero(objects).tolist():
             yield first_row + row, int(objects[row]), int(size_bytes[row])
         first_row += len(lists)
+
+
+def _to_copy(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Which parts have to be copied: what has no copy, and is read from its object."""
+    lists = batch.column("parts")
+    read = np.repeat(from_objects(batch), pc.list_value_length(lists).to_numpy())
+    uncopied = lists.flatten().field("mirror_etag").is_null()
+    flags: npt.NDArray[np.bool_] = read & uncopied.to_numpy(zero_copy_only=False)
+    return flags
 
 
 def _cut(rows: Iterable[tuple[int, int, int]], batch_bytes: int) -> Iterator[CopyBatch]:
@@ -119,9 +132,8 @@ def _objects(job: Job, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo]:
     """The objects that a batch copies; their modification times are not known here."""
     first_row, rows = batch.first_row, batch.rows
     for order in read_ref(
-        root, job.sample_order, SAMPLE_ORDER, columns=["parts"], first_row=first_row, rows=rows
+        root, job.sample_order, SAMPLE_ORDER, columns=_COLUMNS, first_row=first_row, rows=rows
     ):
-        parts = order.column("parts").flatten()
-        parts = parts.filter(parts.field("mirror_etag").is_null())
+        parts = order.column("parts").flatten().filter(pa.array(_to_copy(order)))
         columns = (parts.field(name).to_pylist() for name in ("key", "size_bytes", "etag"))
         yield from map(ObjectInfo, *columns, repeat(0))

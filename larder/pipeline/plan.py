@@ -40,7 +40,7 @@ from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.versions import layout
 from larder.versions.documents import Shape
 from larder.versions.identity import SegmentIdentity, cache_id, segment_id, version_id
-from larder.versions.publish import read_segment, read_version
+from larder.versions.publish import read_cache, read_segment, read_version
 
 __all__ = ["Plan", "PlannedSegment", "make_plan"]
 
@@ -89,7 +89,8 @@ class Plan:
         sample_order: All samples in the order of shards, in a local manifest.
         growth: What the version shares with the previous one, and why.
         new: The segment to build; None if the version adds none.
-        copies: What is missing from the mirror; None if nothing is mirrored.
+        copies: What has to be copied to the mirror; None if nothing is mirrored.
+        caches: Files of caches to build, and the bytes of the shards that they are made from.
         unfit: Keys that would be mirrored but that the storage cannot hold.
         version: ID of the version.
         published: Whether it exists already, made from other inputs.
@@ -104,6 +105,7 @@ class Plan:
     growth: Growth
     new: PlannedSegment | None
     copies: Totals | None
+    caches: Totals
     unfit: Unfit
     version: str
     published: bool
@@ -145,7 +147,8 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         progress: Reports progress of stage ``plan``.
 
     Raises:
-        ConfigError: Splits or labels do not match the objects.
+        ConfigError: Splits or labels do not match the objects, or the consumer cannot read such a
+            version.
         StoreError: The storage cannot be listed.
     """
     progress.start("plan", objects=found.inventory.objects)
@@ -168,12 +171,13 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         growth=growth,
         new=new,
         copies=copies,
+        caches=_caches(dataset, root, growth.kept, new),
         unfit=unfit,
         version=version,
         published=published,
         cost=cost,
         seconds=_seconds(found, sample_order, growth.selected, copies, new),
-        delivery=found.settings.advise(),
+        delivery=_delivery(found, growth, new),
         formats={segment.id: segment.document.shape.format for segment in previous.segments}
         if previous
         else {},
@@ -228,6 +232,32 @@ def _segment(
         shard_plan=packed.file,
         splits=packed.splits,
         oversized=packed.oversized,
+    )
+
+
+def _caches(
+    dataset: Dataset, root: Store, kept: Iterable[UsedSegment], new: PlannedSegment | None
+) -> Totals:
+    if dataset.cache is None:
+        return Totals()
+    kind = dataset.cache.records
+    found = Totals()
+    for segment in kept:
+        if read_cache(root, segment.id, cache_id(segment.id, kind)) is None:
+            for facts in segment.splits.values():
+                found += Totals(1, facts.bytes) if facts.samples else Totals()
+    if new and read_cache(root, new.id, cache_id(new.id, kind)) is None:
+        for shards in new.splits.values():
+            found += Totals(1, shards.bytes) if shards.count else Totals()
+    return found
+
+
+def _delivery(found: SourceState, growth: Growth, new: PlannedSegment | None) -> Advice:
+    listed = (facts for segment in growth.kept for facts in segment.listed.values())
+    omitted = sum(facts.omitted for facts in listed)
+    rows = sum(rows.count for rows in growth.omitted.values())
+    return found.settings.advise(
+        segments=len(growth.kept) + (new is not None), omitted=omitted, unlisted=rows - omitted
     )
 
 

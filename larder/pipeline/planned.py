@@ -11,6 +11,7 @@ from larder.errors import Failure
 from larder.pipeline.cautions import cautions
 from larder.pipeline.emit import location
 from larder.pipeline.plan import Plan
+from larder.pipeline.planned_growth import growth_document, growth_lines
 from larder.pipeline.results import Totals
 from larder.shards.formats import shard_format
 from larder.transfer.inventory import LeftOut
@@ -40,7 +41,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "segments": {
             "total": len(plan.kept) + (1 if plan.new else 0),
             "new": 1 if plan.new and not plan.new.complete else 0,
+            "omitted": sum(rows.count for rows in plan.growth.omitted.values()),
         },
+        "growth": growth_document(plan),
         "shards": {
             **asdict(plan.shards),
             "samples": sample_order.samples,
@@ -116,6 +119,7 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
         "source": [amount(document["objects"], "object"), *_excluded_lines(document["excluded"])],
         "parts": _part_lines(document["parts"]),
         "classes": _class_lines(document["classes"]),
+        **dict(growth_lines(document)),
         "mirror": [f"{amount(document['copied'], 'object')} to copy"],
         "shards": [
             _shard_line(shards, about),

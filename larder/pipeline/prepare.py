@@ -75,7 +75,7 @@ def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
     """
     built = build(job, runner)
     settings = plan.source_state.settings
-    configs = runner.run(emit_configs, settings, built.version, plan.delivery)
+    configs = runner.run(emit_configs, settings, built.version)
     return built_document(plan, built, configs, runner.times)
 
 
@@ -84,9 +84,8 @@ def _reuse(
 ) -> dict[str, Any]:
     """Reuse the version that these inputs led to before; writes only what differs."""
     settings = found.settings
-    delivery = settings.advise()
     if plan_only:
-        configs = pending_configs(settings, version, delivery)
+        configs = pending_configs(settings, version)
     else:
-        configs = runner.run(emit_configs, settings, version, delivery)
+        configs = runner.run(emit_configs, settings, version)
     return reused_document(found, version, configs, runner.times)

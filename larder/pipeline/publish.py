@@ -11,6 +11,7 @@ from larder.pipeline.complete import check_complete
 from larder.pipeline.index import Index
 from larder.pipeline.job import Job, UsedSegment, open_root
 from larder.pipeline.listed import combined, shard_files
+from larder.pipeline.lists import put_lists
 from larder.pipeline.manifests import read_ref
 from larder.progress import Progress
 from larder.store.base import Store
@@ -132,7 +133,7 @@ def _version(
     segments = [segment for segment, _ in cached]
     cache = None
     if job.dataset.cache is not None:
-        files = [file for _, own in cached for file in own]
+        files = [file for segment, own in cached for file in own if file.split in segment.listed]
         splits = {
             split: tuple(file for file in files if file.split == split)
             for split in sorted({file.split for file in files})
@@ -157,8 +158,11 @@ def _version(
         cache=cache,
         skipped=job.skipped + (index.omitted_count if index else 0),
     )
-    rows = _shard_identities(root, segments, read_omitted(root, version))
-    return replace(version, digest=content_digest(rows, version.classes, cache))
+    omitted = read_omitted(root, version)
+    lists = put_lists(root, version, segments, omitted)
+    rows = _shard_identities(root, segments, omitted)
+    digest = content_digest(rows, version.classes, cache)
+    return replace(version, digest=digest, files=(*version.files, *lists))
 
 
 def _shard_identities(

@@ -120,7 +120,11 @@ def run_document(
         "objects": asdict(done.objects),
         "copied": asdict(done.copied),
         "inputs": done.inputs,
-        "segments": {"total": len(version.segments), "new": done.new_segments},
+        "segments": {
+            "total": len(version.segments),
+            "new": done.new_segments,
+            "omitted": version.omitted,
+        },
         "shards": {**_shards(settings, version), "reused": done.reused_shards.count},
         "cache": _cache(version),
         "configs": [str(config.path) for config in configs],

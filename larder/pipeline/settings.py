@@ -44,14 +44,27 @@ class Settings:
     output: Path
     compact: bool = False
 
-    def advise(self) -> Advice:
-        """How training will reach the data, and why.
+    def advise(self, *, segments: int, omitted: int, unlisted: int = 0) -> Advice:
+        """How training will reach the data, and why; see `larder.experiments.delivery.choose`.
+
+        Args:
+            segments: Number of segments of the version.
+            omitted: Samples of its shards that the version omits.
+            unlisted: Samples of its segments' other shards, which it does not list.
 
         Raises:
             ConfigError: ``config.invalid_value``: the storage does not allow the requested
-                delivery.
+                delivery, or the consumer cannot read so many segments; ``version.omitted``: it
+                cannot leave samples of shards out.
         """
-        return choose(self.dataset.experiment.delivery, self.cluster.storage.url)
+        return choose(
+            self.dataset.experiment.delivery,
+            self.cluster.storage.url,
+            consumer=self.cluster.consumer.kind,
+            segments=segments,
+            omitted=omitted,
+            unlisted=unlisted,
+        )
 
 
 def load_settings(

@@ -27,9 +27,11 @@ from larder.pipeline.receipts import ShardReceipts
 from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Totals
 from larder.pipeline.standing import standing_shards
 from larder.progress import Progress
+from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
 from larder.shards.model import Sample, ShardBatch, read_samples
+from larder.shards.packed import OldShards
 from larder.shards.packing import batch_shards
 from larder.shards.readahead import open_reads, suited_concurrency
 from larder.store import object_url
@@ -122,10 +124,13 @@ def shard_batch(
     name = f"{batch.first_row:012d}-{batch.rows}"
     failures: list[Failure] = []
     root = open_root(job)
-    source = _reading(job, root, batch)
+    objects, packed = _reads(job, root, batch)
+    source = _reading(job, root, batch) if objects else root
+    stores = [source, root] if packed else [source]
     with (
+        OldShards(root, job.formats, layout.shard_key, weaker=job.weaker) as old_shards,
         open_reads(
-            suited_concurrency(source, job.dataset.validate_, allowed),
+            max(suited_concurrency(store, job.dataset.validate_, allowed) for store in stores),
             read_ahead_bytes(
                 limits.memory_bytes // concurrent_batches, local=root.features.local_path
             ),
@@ -149,6 +154,7 @@ def shard_batch(
                 partial(_writer, root, job.segment, plan.split),
                 reads,
                 shard_format(job.dataset.shards.format),
+                old_shards=old_shards,
                 validate=job.dataset.validate_,
                 on_bad_sample=job.dataset.on_bad_sample,
                 progress=progress,
@@ -160,8 +166,17 @@ def shard_batch(
     return BatchReport(done=receipts.done, failures=shown, failed=len(failures))
 
 
+def _reads(job: Job, root: Store, batch: PackBatch) -> tuple[bool, bool]:
+    """Whether any samples of the batch are read from their objects, and any from old shards."""
+    objects = packed = False
+    for rows in _order(job, root, batch, FROM_PREVIOUS):
+        objects |= bool(from_objects(rows).any())
+        packed |= rows.column("packed").null_count < len(rows)
+    return objects, packed
+
+
 def _reading(job: Job, root: Store, batch: PackBatch) -> Readable:
-    """The store that the samples are read from: the mirror if there is one, else the source."""
+    """The store with the objects of samples: the mirror if there is one, else the source."""
     if not job.dataset.mirror:
         return open_source(job)
     rows = chain(_parts(job, root, batch), _copied(job, root, batch))
@@ -175,9 +190,10 @@ def _writer(root: Store, segment: str, split: str, name: str) -> Writer:
 
 
 def _parts(job: Job, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]:
-    """The parts of the batch's samples, one per row."""
-    for rows in _order(job, root, batch, ["parts"]):
-        yield pa.RecordBatch.from_struct_array(rows.column("parts").flatten())
+    """The parts of the batch's samples that are read from their objects, one per row."""
+    for rows in _order(job, root, batch, ["parts", *FROM_PREVIOUS]):
+        parts = rows.filter(pa.array(from_objects(rows))).column("parts").flatten()
+        yield pa.RecordBatch.from_struct_array(parts)
 
 
 def _copied(job: Job, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]:

@@ -21,7 +21,7 @@ from larder.units import format_bytes
 from larder.versions.conditions import Conditions, read_conditions
 from larder.versions.documents import VersionDocument
 from larder.versions.identity import inputs_digest
-from larder.versions.publish import own_file_errors, read_version
+from larder.versions.publish import own_file_errors, read_segment, read_version
 from larder.versions.tags import TAG, Tag, read_tag
 
 __all__ = ["LabelFile", "SourceState", "inspect_source", "is_compact"]
@@ -48,8 +48,9 @@ class SourceState:
         label_files: By split.
         inputs: The inputs digest.
         tag: The tag ``latest`` before the listing; None if there was none.
-        previous: The version that the tag names; if its document is missing, the newest in the
-            tag's history that still has one; None if there is none.
+        previous: The version that the tag names; if its document was deleted, the newest in the
+            tag's history with all its documents; None if there is none.
+        classes: The classes that have numbers: of the newest version that still has its document.
         published: The version that these inputs led to, or None.
         conditions: Which conditional writes the storage keeps; None if that is not known yet, or
             does not matter because there is nothing to do.
@@ -61,6 +62,7 @@ class SourceState:
     inputs: str
     tag: Tag | None
     previous: VersionDocument | None
+    classes: tuple[str, ...]
     published: VersionDocument | None
     conditions: Conditions | None
 
@@ -100,7 +102,7 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
     check_overlap(dataset.source, cluster.storage.url, storage_endpoint=cluster.storage.endpoint)
     root = open_location(cluster.storage, root_url(dataset, cluster))
     tag = read_tag(root, TAG)
-    previous = _previous(root, tag)
+    previous, classes = _previous(root, tag)
     source = open_location(dataset.source)
     inventory = take_inventory(
         source,
@@ -124,6 +126,7 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
         inputs=inputs,
         tag=tag,
         previous=previous,
+        classes=classes,
         published=published,
         conditions=None if published else read_conditions(root),
     )
@@ -134,10 +137,22 @@ def is_compact(version: VersionDocument) -> bool:
     return len(version.segments) == 1 and not version.omitted
 
 
-def _previous(root: Store, tag: Tag | None) -> VersionDocument | None:
-    """The newest version of a tag that still has its document."""
-    named = tag.versions() if tag else ()
-    return next((found for each in named if (found := read_version(root, each))), None)
+def _previous(root: Store, tag: Tag | None) -> tuple[VersionDocument | None, tuple[str, ...]]:
+    """The version to start from, and the classes that have numbers.
+
+    Documents are deleted to have damage repaired, so they are missing for a reason, except in the
+    version that the tag names: if that has its document, what else it lacks is damage.
+    """
+    classes: tuple[str, ...] | None = None
+    for named in tag.versions() if tag else ():
+        found = read_version(root, named)
+        if found is None:
+            continue
+        classes = found.classes if classes is None else classes
+        segments = (read_segment(root, use.id) for use in found.segments)
+        if (tag and named == tag.version) or all(segments):
+            return found, classes
+    return None, classes or ()
 
 
 def _inputs(dataset: Dataset, label_files: Mapping[str, LabelFile], inventory_digest: str) -> str:

@@ -12,7 +12,8 @@ import numpy as np
 from larder.cache.file import CacheFileReader
 from larder.cache.record import Array, Column, empty_columns
 from larder.cache.schema import Field, Schema
-from larder.errors import FatalError
+from larder.errors import DamageError, FatalError
+from larder.versions.omitted import Omitted
 
 __all__ = ["CacheReader"]
 
@@ -20,21 +21,26 @@ __all__ = ["CacheReader"]
 class CacheReader:
     """The records of one split, in the order of the version's samples.
 
-    It may be used by many threads and after a fork, and is pickled as the paths of its files.
+    The records of samples that the version omits are in the files, but are left out. It may be used
+    by many threads and after a fork, and is pickled as the paths of its files.
 
     Args:
-        parts: Readers of one or more files, in order.
+        files: Readers of one or more files, in order.
+        omitted: For each file, the records to leave out; none if this is empty.
 
     Attributes:
         schema: The fields of every record; a dimension is None where any two records differ.
 
     Raises:
         FatalError: ``cache.format``: files with incompatible fields.
+        DamageError: ``damage.manifest``: records are left out that do not exist.
     """
 
-    def __init__(self, files: Sequence[CacheFileReader]) -> None:
+    def __init__(self, files: Sequence[CacheFileReader], omitted: Sequence[Omitted] = ()) -> None:
         self._files = tuple(files)
-        self._starts = [0, *accumulate(len(file) for file in files)]
+        self._omitted = tuple(omitted) or (Omitted.none(),) * len(files)
+        counts = map(_count, self._files, self._omitted)
+        self._starts = [0, *accumulate(counts)]
         self.schema = _merged([file.schema for file in files], str(files[0].path))
 
     def __len__(self) -> int:
@@ -51,7 +57,8 @@ class CacheReader:
         """
         number = int(self._numbers([index])[0])
         home = bisect_right(self._starts, number) - 1
-        return self._files[home][number - self._starts[home]]
+        (row,) = self._rows(home, np.array([number]))
+        return self._files[home][int(row)]
 
     def batch(
         self, indices: Sequence[int] | Array, *, fields: Sequence[str] | None = None
@@ -77,12 +84,16 @@ class CacheReader:
         homes = np.searchsorted(self._starts, numbers, side="right") - 1
         for home in np.unique(homes):
             (rows,) = np.nonzero(homes == home)
-            self._files[home].read_into(columns, rows, numbers[rows] - self._starts[home])
+            self._files[home].read_into(columns, rows, self._rows(home, numbers[rows]))
         return columns
 
     def __iter__(self) -> Iterator[dict[str, Array]]:
         """The records in order."""
-        return (record for file in self._files for record in file)
+        for file, omitted in zip(self._files, self._omitted, strict=True):
+            stops = [*omitted.ranges[:, 0].tolist(), len(file)]
+            starts = [0, *omitted.ranges[:, 1].tolist()]
+            for start, stop in zip(starts, stops, strict=True):
+                yield from (file[row] for row in range(start, stop))
 
     def batches(
         self, size: int, *, fields: Sequence[str] | None = None
@@ -92,7 +103,7 @@ class CacheReader:
             yield self.batch(np.arange(start, min(start + size, len(self))), fields=fields)
 
     def verify(self) -> None:
-        """Read everything and compare it with the published digests.
+        """Read everything, also what is left out, and compare it with the published digests.
 
         Raises:
             DamageError: ``damage.record``, ``damage.digest``.
@@ -115,7 +126,11 @@ class CacheReader:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the readers of the files, which are pickled as their paths."""
-        return CacheReader, (self._files,)
+        return CacheReader, (self._files, self._omitted)
+
+    def _rows(self, home: int, numbers: Array) -> Array:
+        """The records of a file, given their numbers in the whole."""
+        return self._omitted[home].rows_of(numbers - self._starts[home])
 
     def _numbers(self, indices: Sequence[int] | Array) -> Array:
         given = np.asarray(indices)
@@ -126,6 +141,13 @@ class CacheReader:
             raise IndexError(f"record {wrong[0]} of {len(self)}")
         numbers = given.astype(np.int64)
         return np.where(numbers < 0, numbers + len(self), numbers)
+
+
+def _count(file: CacheFileReader, omitted: Omitted) -> int:
+    if len(omitted.ranges) and omitted.ranges[-1, 1] > len(file):
+        message = f"the version omits records that do not exist: the file has {len(file)}"
+        raise DamageError("damage.manifest", message, where=str(file.path))
+    return len(file) - omitted.count
 
 
 def _merged(schemas: Sequence[Schema], where: str) -> Schema:

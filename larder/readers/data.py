@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from larder.cache.fetch import cache_directory, fetch_file
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.layout import CacheFileFacts
 from larder.errors import ConfigError, DamageError, StoreError
+from larder.packages import missing_package
 from larder.readers.address import Address, parse_address
 from larder.readers.braces import expand
 from larder.readers.cache import CacheReader
 from larder.store import local_path, object_url, open_store
 from larder.store.base import Store
+from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
+from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import read_version
 from larder.versions.tags import read_tag
+
+if TYPE_CHECKING:
+    from larder.readers.samples import Sample
 
 __all__ = ["Data", "open_data"]
 
@@ -88,14 +95,40 @@ class Data:
         """The shards of a split, in order: paths if the storage is a directory, else URLs.
 
         Raises:
-            ConfigError: ``version.split``: unknown split.
+            ConfigError: ``version.split``: unknown split; ``version.omitted``: the shards contain
+                samples that the version omits.
         """
         facts = self._split(split)
+        if facts.omitted:
+            raise self._omits(split, facts.omitted)
         keys = [key for pattern in facts.patterns for key in expand(pattern)]
         store = self._access.store()
         if store.features.local_path:
             return [str(local_path(store, key)) for key in keys]
         return [object_url(store.url, key) for key in keys]
+
+    def samples(self, split: str) -> Iterator[Sample]:
+        """The samples of a split in order, from its shards; those that are omitted are left out.
+
+        One shard is open at a time, and every part is compared with its CRC-32C. Needs ``pip
+        install 'larder-data[prepare]'``.
+
+        Args:
+            split: Name of the split.
+
+        Returns:
+            An iterator over `larder.readers.samples.Sample`: key, label and parts.
+
+        Raises:
+            ConfigError: ``version.split``: unknown split; ``config.missing_package``.
+            DamageError: At once or while iterating: a document, an index or a shard is damaged.
+        """
+        self._split(split)
+        try:
+            from larder.readers.samples import read_samples
+        except ImportError as error:
+            raise missing_package(error) or error from None
+        return read_samples(self._access.store(), self._document, split)
 
     def cache(self, split: str, *, verify: bool = False, check_records: bool = True) -> CacheReader:
         """The cache of a split; its files are downloaded first unless they are in a directory.
@@ -108,7 +141,7 @@ class Data:
 
         Raises:
             ConfigError: ``version.split``: unknown split; ``cache.missing``: it has no cache.
-            DamageError: ``damage.size``, ``damage.digest``: a file is damaged.
+            DamageError: ``damage.size``, ``damage.digest``, ``damage.manifest``: a file is damaged.
             FatalError: ``cache.format``: another format, or another release line of LMDB.
             StoreError: ``store.full``: no space is left for a download.
         """
@@ -116,11 +149,13 @@ class Data:
         readers: list[CacheFileReader] = []
         try:
             store = self._access.store()
+            omitted = self._omitted(store, split)
             for file in files:
                 facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
                 path = fetch_file(store, file.path, facts, self._cache_dir)
                 readers.append(open_file(path, facts, verify=verify, check_records=check_records))
-            return CacheReader(readers)
+            gone = [omitted.get(file.segment, Omitted.none()) for file in files]
+            return CacheReader(readers, gone)
         except BaseException:
             for reader in readers:
                 reader.close()
@@ -148,6 +183,22 @@ class Data:
             message = f"there is no cache of split {split!r}"
             raise ConfigError("cache.missing", message, where=self._where, hint=hint)
         return cached[split]
+
+    def _omitted(self, store: Store, split: str) -> dict[str, Omitted]:
+        """By segment, the rows of a split that are omitted."""
+        if not any(split in use.omitted for use in self._document.segments):
+            return {}
+        found = read_omitted(store, self._document)
+        return {segment: rows for (segment, name), rows in found.items() if name == split}
+
+    def _omits(self, split: str, count: int) -> ConfigError:
+        return ConfigError(
+            "version.omitted",
+            f"the shards of split {split!r} contain {format_count(count, 'sample')} that the"
+            " version omits",
+            where=self._where,
+            hint="read with samples() or from a cache, or run `larder compact`",
+        )
 
     @property
     def _where(self) -> str:

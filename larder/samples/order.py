@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,13 +25,20 @@ from larder.samples.images import is_image
 from larder.samples.parts import PARTS, BadKeys, Intake, of_no_sample
 from larder.samples.planner import Planner
 
-__all__ = ["SampleOrder", "SplitCount", "identity_parts", "order_samples"]
+__all__ = [
+    "FROM_PREVIOUS",
+    "SampleOrder",
+    "SplitCount",
+    "from_objects",
+    "identity_parts",
+    "order_samples",
+]
 
 _BY_SAMPLE = ("sample", "ext", "key")
 _IN_ORDER = ("split", "order", *_BY_SAMPLE)
 
-_UNKNOWN = ("packed", "bad")
-"""The columns that follow from the previous version, which is not known here: all null."""
+FROM_PREVIOUS = ("packed", "bad")
+"""The columns that follow from the previous version; `order_samples` leaves them null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +166,17 @@ def order_samples(
     )
 
 
+def from_objects(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Which rows of SAMPLE_ORDER are read from objects: not packed before, and not bad.
+
+    Rows of objects that are mirrored but are not parts of samples count as well.
+    """
+    columns = (batch.column(name) for name in FROM_PREVIOUS)
+    absent = [column.is_null().to_numpy(zero_copy_only=False) for column in columns]
+    flags: npt.NDArray[np.bool_] = np.logical_and(*absent)
+    return flags
+
+
 def _label_keys(dataset: Dataset) -> list[str]:
     return list(dataset.labels.files.values()) if dataset.labels else []
 
@@ -202,8 +221,9 @@ class _Tally:
             identity = [*columns, identity_parts(parts)]
             names = SAMPLE_ORDER.names[: len(identity)]
             self._count(pa.RecordBatch.from_arrays(identity, names).slice(0, samples))
-            unknown = (pa.nulls(len(splits), SAMPLE_ORDER.field(name).type) for name in _UNKNOWN)
-            yield pa.RecordBatch.from_arrays([*columns, parts, *unknown], schema=SAMPLE_ORDER)
+            types = (SAMPLE_ORDER.field(name).type for name in FROM_PREVIOUS)
+            nulls = (pa.nulls(len(splits), kind) for kind in types)
+            yield pa.RecordBatch.from_arrays([*columns, parts, *nulls], schema=SAMPLE_ORDER)
 
     def _numbers(self) -> pa.Array:
         """The class number of each code."""

@@ -9,11 +9,12 @@ from typing import Literal
 
 from larder.errors import Failure
 from larder.progress import NullProgress, Progress
-from larder.shards.fetch import UNDECODABLE, Fetched, check_streamed, fetch, sample_bytes
+from larder.shards.fetch import UNDECODABLE, Fetched, check_streamed, fetch, found_bad
 from larder.shards.formats.base import ShardFormat
 from larder.shards.images import Validation
 from larder.shards.model import NO_ROWS, Sample, ShardFile, ShardPlan, ShardResult
 from larder.shards.output import HashedOutput
+from larder.shards.packed import Lot, OldShards, lots
 from larder.shards.readahead import Reads, read_ahead
 from larder.store.base import Readable, Writer
 
@@ -36,18 +37,19 @@ def build_shard(
     reads: Reads,
     shard_format: ShardFormat,
     *,
+    old_shards: OldShards | None = None,
     validate: Validation = "header",
     on_bad_sample: OnBadSample = "fail",
     progress: Progress | None = None,
 ) -> ShardResult:
     """Write one shard, and commit it only if it is complete.
 
-    The bytes depend on the samples alone, not on the limits. Each object's etag and size are
-    checked against the plan. Every object of the shard is read, so that all failures are reported
-    at once; after the first failure nothing more is written and the writers are aborted, as they
-    are if all samples were left out.
+    The bytes depend on the samples alone, not on the limits, nor on where the samples are read.
+    Each object's etag and size are checked against the plan. Every object of the shard is read, so
+    that all failures are reported at once; after the first failure nothing more is written and the
+    writers are aborted, as they are if all samples were left out.
 
-    Memory: the budget of ``reads`` (without threads: one sample of an eighth of it), three blocks
+    Memory: the budget of ``reads`` (without threads: an eighth of it), three blocks
     of 1 MiB for each file, the index of some 100 bytes per part, and what the format and the
     writers hold.
 
@@ -58,12 +60,14 @@ def build_shard(
         open_writer: Opens a writer for one of the shard's files, by its name.
         reads: How far to read ahead.
         shard_format: The format to write.
+        old_shards: Returns the samples that are packed; may be None if there are none.
         validate: How images are checked.
         on_bad_sample: Whether a sample with an undecodable image fails the shard or is left out.
             An object that is missing, changed or unreadable fails it in any case.
         progress: Advances `STAGE`; the caller, who knows all shards, starts and finishes it.
 
     Raises:
+        DamageError: An old shard is damaged or missing.
         LarderError: The store itself failed; never `ObjectError`.
     """
     names = shard_format.file_names(plan.name)
@@ -71,7 +75,9 @@ def build_shard(
         writers = [stack.enter_context(open_writer(name)) for name in names]
         outputs = [stack.enter_context(HashedOutput(writer)) for writer in writers]
         told = progress or NullProgress()
-        building = _Building(plan, shard_format, source, outputs, validate, on_bad_sample, told)
+        building = _Building(
+            plan, shard_format, source, old_shards, outputs, validate, on_bad_sample, told
+        )
         building.add(islice(samples, plan.rows), reads)
         omitted, failures = tuple(building.omitted), tuple(building.failures)
         if failures or not building.samples:
@@ -95,6 +101,7 @@ class _Building:
         plan: ShardPlan,
         shard_format: ShardFormat,
         source: Readable,
+        old_shards: OldShards | None,
         outputs: Sequence[HashedOutput],
         validate: Validation,
         on_bad_sample: OnBadSample,
@@ -107,6 +114,7 @@ class _Building:
         self._plan = plan
         self._sizes_known = shard_format.sizes_known
         self._source = source
+        self._old_shards = old_shards
         self._outputs = outputs
         self._validate = validate
         self._skip = on_bad_sample == "skip"
@@ -115,30 +123,46 @@ class _Building:
 
     def add(self, samples: Iterable[Sample], reads: Reads) -> None:
         """Read the samples ahead, and append them."""
-        whole_bytes = reads.whole_bytes
-
-        def read(sample: Sample) -> Fetched | None:
-            if sample_bytes(sample) > whole_bytes:
-                return None
-            return fetch(self._source, sample, self._validate, skip=self._skip)
-
-        def held_bytes(sample: Sample) -> int:
-            size_bytes = sample_bytes(sample)
-            return 0 if size_bytes > whole_bytes else size_bytes
-
         tried = 0
-        with closing(read_ahead(samples, read, held_bytes, reads)) as readings:
-            for sample, fetched in readings:
-                if fetched is None:
-                    self._add_streamed(sample)
-                else:
-                    self._add_fetched(sample, fetched)
-                tried += 1
-                written = self._outputs[0].bytes
-                if tried % _TELL_SAMPLES == 0 or written - self._written > _TELL_BYTES:
-                    self._written = written
-                    self._tell(tried)
+        waiting = lots(samples, reads.whole_bytes)
+        with closing(read_ahead(waiting, self._read, _held_bytes, reads)) as readings:
+            for lot, found in readings:
+                for sample, fetched in zip(lot.samples, found, strict=True):
+                    self._add(sample, fetched)
+                    tried += 1
+                    written = self._outputs[0].bytes
+                    if tried % _TELL_SAMPLES == 0 or written - self._written > _TELL_BYTES:
+                        self._written = written
+                        self._tell(tried)
         self._tell(tried)
+
+    def _read(self, lot: Lot) -> Sequence[Fetched | None]:
+        first = lot.samples[0]
+        if lot.held_bytes is None:
+            return (None,)
+        if first.packed is None:
+            return (fetch(self._source, first, self._validate, skip=self._skip),)
+        return self._old().fetch(lot.samples, self._validate, skip=self._skip)
+
+    def _old(self) -> OldShards:
+        assert self._old_shards is not None, "a packed sample needs the old shards"
+        return self._old_shards
+
+    def _add(self, sample: Sample, fetched: Fetched | None) -> None:
+        if fetched is not None:
+            self._add_fetched(sample, fetched)
+        elif sample.bad is not None:
+            self._note([found_bad(sample)])
+        elif sample.packed is None:
+            self._add_streamed(sample, self._source, self._validate)
+        elif parts := self._old().parts(sample):
+            validate = self._old().validation(sample, self._validate)
+            if validate != "none":
+                parts.verify()  # damage must not look like a bad image
+            self._add_streamed(sample, parts, validate)
+        else:
+            (fetched,) = self._old().fetch([sample], self._validate, skip=self._skip)
+            self._add_fetched(sample, fetched)
 
     def _add_fetched(self, sample: Sample, fetched: Fetched) -> None:
         if fetched.failures:
@@ -147,18 +171,18 @@ class _Building:
             self.shard.append(sample, fetched.bodies)
             self.samples += 1
 
-    def _add_streamed(self, sample: Sample) -> None:
-        failures = check_streamed(self._source, sample, self._validate, skip=self._skip)
+    def _add_streamed(self, sample: Sample, source: Readable, validate: Validation) -> None:
+        failures = check_streamed(source, sample, validate, skip=self._skip)
         if failures:
             self._note(failures)
         elif not self.failures:
-            if failure := self.shard.append_streamed(sample, self._source):
+            if failure := self.shard.append_streamed(sample, source):
                 self.failures.append(failure)
             self.samples += 1
 
     def _note(self, failures: list[Failure]) -> None:
         if self._skip and all(failure.code == UNDECODABLE for failure in failures):
-            self.omitted += failures
+            self.omitted.append(failures[0])  # one for each sample
         else:
             self.failures += failures
 
@@ -171,3 +195,7 @@ class _Building:
             STAGE, objects=tried - self._told_samples, bytes=size_bytes - self._told_bytes
         )
         self._told_samples, self._told_bytes = tried, size_bytes
+
+
+def _held_bytes(lot: Lot) -> int:
+    return lot.held_bytes or 0

@@ -6,14 +6,24 @@ import io
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from larder.errors import Failure, ObjectError
+from larder.errors import Failure, ObjectError, printable
 from larder.samples.images import is_image
 from larder.shards.images import Validation, check_image
 from larder.shards.model import Part, Sample
 from larder.store.base import Readable
 from larder.store.etags import ContentCheck, changed
 
-__all__ = ["UNDECODABLE", "Body", "Fetched", "check_streamed", "fetch", "sample_bytes", "stream"]
+__all__ = [
+    "UNDECODABLE",
+    "Body",
+    "Fetched",
+    "check_streamed",
+    "failure_of",
+    "fetch",
+    "found_bad",
+    "sample_bytes",
+    "stream",
+]
 
 UNDECODABLE = "sample.undecodable"
 """The only failure for which ``on_bad_sample: skip`` leaves a sample out."""
@@ -72,7 +82,7 @@ def fetch(source: Readable, sample: Sample, validate: Validation, *, skip: bool 
                 check_image(part.ext, data, validate, where=part.key)
             bodies.append(Body(data, content.crc32c))
         except ObjectError as error:
-            failures.append(_failure(part, error, skip=skip))
+            failures.append(failure_of(part, error, skip=skip))
     return Fetched(bodies, failures)
 
 
@@ -93,14 +103,22 @@ def check_streamed(
                 with io.BufferedReader(_RangeFile(source, part), _RANGE_BYTES) as file:
                     check_image(part.ext, file, validate, where=part.key)
         except ObjectError as error:
-            failures.append(_failure(part, error, skip=skip))
+            failures.append(failure_of(part, error, skip=skip))
     return failures
 
 
-def _failure(part: Part, error: ObjectError, *, skip: bool) -> Failure:
+def failure_of(part: Part, error: ObjectError, *, skip: bool) -> Failure:
+    """The failure of one object; ``skip`` as in `fetch`."""
     if skip and error.code == UNDECODABLE:
         error = ObjectError(error.code, error.message, where=error.where)
     return Failure.of(part.key, error)
+
+
+def found_bad(sample: Sample) -> Failure:
+    """The failure of a sample that an earlier run found bad, as that run reported it."""
+    assert sample.bad is not None, "it was found bad"
+    named = (part.key for part in sample.parts if sample.bad.startswith(f"{printable(part.key)}: "))
+    return Failure(key=next(named, sample.key), code=UNDECODABLE, message=sample.bad)
 
 
 def stream(source: Readable, part: Part) -> Iterator[bytes]:

@@ -23,15 +23,17 @@ class RangeReader(Closing):
     Args:
         store: The store of the object.
         key: The key of the object.
+        stop: Where the last range ends, if known: nothing beyond it is requested.
 
     Attributes:
         url: The object's URL, for errors.
     """
 
-    def __init__(self, store: Readable, key: str) -> None:
+    def __init__(self, store: Readable, key: str, *, stop: int | None = None) -> None:
         self.url = object_url(store.url, key)
         self._store = store
         self._key = key
+        self._stop = stop
         self._reader: Reader | None = None
         self._buffers: Iterator[bytes | bytearray | memoryview] = iter(())
         self._buffer = memoryview(b"")
@@ -56,7 +58,8 @@ class RangeReader(Closing):
     def _open(self, offset: int) -> None:
         self.close()
         try:
-            self._reader = self._store.open(self._key, offset=offset)
+            length = None if self._stop is None else self._stop - offset
+            self._reader = self._store.open(self._key, offset=offset, length=length)
         except ObjectError as error:
             if error.code != "object.truncated":
                 raise

@@ -250,6 +250,8 @@ class _Check:
             assert facts.shards == len(own)
             assert facts.bytes == sum(size for each in own for _, size, _ in each.shard.files)
             assert facts.samples == len(samples[split])
+            gone = (stop - start for each in own for start, stop in each.omitted)
+            assert facts.omitted == sum(gone)
             if len(facts.patterns) > _PATTERNS:
                 data = "".join(f"{path}\n" for path in paths).encode()
                 key = layout.list_key(self.document.id, split, hashlib.sha256(data).hexdigest())

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.store import Store
 
-__all__ = ["Content", "order_samples"]
+__all__ = ["Content", "order_samples", "with_packed"]
 
 
 class Content(NamedTuple):
@@ -42,3 +42,23 @@ def order_samples(store: Store, samples: Iterable[Content]) -> pa.RecordBatch:
             {"split": sample.split, "key": sample.key, "label": sample.label, "parts": parts}
         )
     return pa.RecordBatch.from_pylist(rows, schema=SAMPLE_ORDER)
+
+
+def with_packed(order: pa.RecordBatch, index: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The same samples, read from their old shards if these have them.
+
+    Args:
+        order: Rows of the schema ``SAMPLE_ORDER``.
+        index: The old shards' rows of the schema ``SAMPLES``.
+    """
+    places = {row["key"]: _place(row) for batch in index for row in batch.to_pylist()}
+    found = [places.get(key) for key in order.column("key").to_pylist()]
+    at = SAMPLE_ORDER.get_field_index("packed")
+    return order.set_column(
+        at, SAMPLE_ORDER.field(at), pa.array(found, SAMPLE_ORDER.field(at).type)
+    )
+
+
+def _place(row: Mapping[str, Any]) -> dict[str, Any]:
+    place = {name: row[name] for name in ("segment", "split", "shard", "offset", "length")}
+    return {**place, "parts": [part for part in row["parts"] if part["source"] is not None]}

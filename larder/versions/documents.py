@@ -57,12 +57,15 @@ class SplitFacts:
         bytes: Total size of these shards.
         patterns: Their paths below the dataset's root, in order: each with one numeric range in
             braces, or a plain path.
+        omitted: Samples that are in these shards, but that the version omits: whoever reads the
+            shards by their names reads these, too.
     """
 
     samples: int
     shards: int
     bytes: int
     patterns: tuple[str, ...]
+    omitted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

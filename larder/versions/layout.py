@@ -32,6 +32,7 @@ __all__ = [
     "index_key",
     "index_prefix",
     "list_key",
+    "listed_split",
     "manifest_key",
     "mirror_prefix",
     "omitted_key",
@@ -174,6 +175,11 @@ def omitted_key(version: str, sha256: str) -> str:
 def list_key(version: str, split: str, sha256: str) -> str:
     """Key of the list of the shards of a split, if its patterns are many."""
     return f"{version_prefix(version)}lists/{split}-{sha256[:16]}.txt"
+
+
+def listed_split(key: str) -> str:
+    """The split of a `list_key`."""
+    return key.rpartition("/")[2].rpartition("-")[0]
 
 
 def tag_key(tag: str) -> str:

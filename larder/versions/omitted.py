@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ Place = tuple[str, str]
 """ID of a segment, and a split."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Omitted:
     """Rows of one split of a segment, as sorted, disjoint ranges that do not touch.
 
@@ -96,13 +97,17 @@ class Omitted:
         Args:
             numbers: Numbers from 0, in any order.
         """
-        starts, stops = self.ranges[:, 0], self.ranges[:, 1]
-        before = np.concatenate(([0], np.cumsum(stops - starts)))
-        # The number of the first sample after each range, were the ranges cut out.
-        after = stops - before[1:]
+        before, after = self._cut
         wanted = np.asarray(numbers, np.int64)
         rows: Numbers = wanted + before[np.searchsorted(after, wanted, side="right")]
         return rows
+
+    @cached_property
+    def _cut(self) -> tuple[Numbers, Numbers]:
+        """Were the ranges cut out: how many rows before each, and the first number after each."""
+        starts, stops = self.ranges[:, 0], self.ranges[:, 1]
+        before = np.concatenate(([0], np.cumsum(stops - starts)))
+        return before, stops - before[1:]
 
 
 def encode_omitted(

@@ -1,0 +1,33 @@
+"""``larder compact``: all samples of a dataset in a single segment.
+
+``python -m flows.compact`` is the same command with another way to run the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from larder.cli import prepare
+from larder.cli.prepare import Run, run_here
+
+__all__ = ["main"]
+
+DESCRIPTION = """\
+Prepare a dataset as a version of one segment, without omitted rows. What has not changed is read
+from the shards of the current version, not from the source. Classes keep their numbers. The current
+version remains as it is; training that uses it is not disturbed.\
+"""
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    prog: str = "larder compact",
+    *,
+    run: Run = run_here,
+    with_start: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+) -> int:
+    """The command; returns its exit status. The arguments are as in `larder.cli.prepare`."""
+    return prepare.command_main(
+        arguments, prog, DESCRIPTION, run=run, with_start=with_start, compact=True
+    )

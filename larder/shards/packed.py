@@ -1,0 +1,209 @@
+"""Reads samples from the shards of earlier segments, so that they can be packed again.
+
+Neither the source nor the mirror is read for them. Every part is compared with the checksum of the
+index. So what is packed again is what was packed before, and images are validated again only if
+they were checked more weakly then.
+
+Where the format stores parts as they are, neighbouring samples are read with one ranged request, by
+any number of threads. Shards of other formats are kept open by `larder.shards.open_shards`, because
+opening one may mean reading most of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from larder.errors import ObjectError
+from larder.samples.indexed import IndexedSample
+from larder.shards.fetch import Body, Fetched, failure_of, sample_bytes
+from larder.shards.formats import shard_format
+from larder.shards.images import Validation, check_image
+from larder.shards.model import Sample
+from larder.shards.open_shards import OpenShards
+from larder.shards.packed_parts import PackedParts, old_shard_errors
+from larder.shards.ranges import PartReader
+from larder.store import object_url
+from larder.store.base import Closing, Readable
+
+__all__ = ["Lot", "OldShards", "lots"]
+
+_LOT_BYTES = 4 << 20
+_LOT_SAMPLES = 1_000
+
+_GAP_BYTES = 64 << 10
+"""A gap up to this long is read and discarded; after a longer one there is another request."""
+
+
+class Lot(NamedTuple):
+    """Consecutive samples that are read together.
+
+    Attributes:
+        samples: A single one, unless they are read from old shards.
+        held_bytes: Total bytes of their objects; None if the sample is not read ahead, because it
+            is bad or too large.
+    """
+
+    samples: tuple[Sample, ...]
+    held_bytes: int | None
+
+
+def lots(samples: Iterable[Sample], whole_bytes: int) -> Iterator[Lot]:
+    """Divide samples into lots, without changing their order.
+
+    Args:
+        samples: The samples.
+        whole_bytes: Maximum size of a lot; samples larger than this are not read ahead.
+    """
+    held: list[Sample] = []
+    held_bytes = 0
+    most_bytes = min(whole_bytes, _LOT_BYTES)
+    for sample in samples:
+        size_bytes = sample_bytes(sample)
+        ahead = sample.bad is None and size_bytes <= whole_bytes
+        alone = sample.packed is None or not ahead
+        full = held_bytes + size_bytes > most_bytes or len(held) == _LOT_SAMPLES
+        if held and (alone or full):
+            yield Lot(tuple(held), held_bytes)
+            held, held_bytes = [], 0
+        if alone:
+            yield Lot((sample,), size_bytes if ahead else None)
+        else:
+            held.append(sample)
+            held_bytes += size_bytes
+    if held:
+        yield Lot(tuple(held), held_bytes)
+
+
+class OldShards(Closing):
+    """The shards of the previous version's segments. May be used by many threads.
+
+    Memory beyond the samples that are read: one buffer of the store for each thread, and what the
+    readers hold of up to 16 open shards in formats that do not store parts as they are.
+
+    Args:
+        store: The store of the shards.
+        formats: By segment, the name of its shards' format.
+        shard_key: The key of a shard's first file, by segment, split and name.
+        weaker: Segments whose images were checked more weakly than they are now.
+    """
+
+    def __init__(
+        self,
+        store: Readable,
+        formats: Mapping[str, str],
+        shard_key: Callable[[str, str, str], str],
+        *,
+        weaker: Collection[str] = (),
+    ) -> None:
+        self._store = store
+        self._formats = formats
+        self._shard_key = shard_key
+        self._weaker = frozenset(weaker)
+        self._open = OpenShards()
+
+    def fetch(
+        self, samples: Sequence[Sample], validate: Validation, *, skip: bool = False
+    ) -> list[Fetched]:
+        """Read samples into memory. The only failures that are returned are images that are bad.
+
+        The best order is that of their old shards.
+
+        Args:
+            samples: The samples; all are packed.
+            validate: How images are checked, if they were checked more weakly.
+            skip: Whether samples with undecodable images are left out, so that no hint is needed.
+
+        Raises:
+            DamageError: ``damage.record``, ``damage.size`` or ``damage.manifest``: an old shard is
+                damaged or missing.
+            FatalError: The store does not return it.
+        """
+        order = sorted(range(len(samples)), key=lambda number: _place(samples[number]))
+        contents: dict[int, Mapping[str, bytes]] = {}
+        for place, group in groupby(order, key=lambda number: _place(samples[number])[:3]):
+            numbers = list(group)
+            own = [_old(samples[number]) for number in numbers]
+            contents.update(zip(numbers, self._read(*place, own), strict=True))
+        return [
+            _fetched(sample, contents[number], self.validation(sample, validate), skip=skip)
+            for number, sample in enumerate(samples)
+        ]
+
+    def parts(self, sample: Sample) -> PackedParts | None:
+        """The objects of a large sample, to be read in buffers; None if its format cannot do that.
+
+        `PackedParts` says what is checked.
+        """
+        if not _has_offsets(_old(sample)):
+            return None
+        return PackedParts(self._store, self._shard_key(*_place(sample)[:3]), sample)
+
+    def validation(self, sample: Sample, validate: Validation) -> Validation:
+        """How the images of a sample have to be checked, considering how they were checked."""
+        assert sample.packed is not None, "it is read from a shard"
+        return validate if sample.packed.segment in self._weaker else "none"
+
+    def close(self) -> None:
+        """Close all shards; no thread may be reading."""
+        self._open.close()
+
+    def _read(
+        self, segment: str, split: str, shard: str, samples: Sequence[IndexedSample]
+    ) -> list[Mapping[str, bytes]]:
+        """The parts of samples of one shard, which are in its order."""
+        key = self._shard_key(segment, split, shard)
+        with old_shard_errors(object_url(self._store.url, key)):
+            if not all(map(_has_offsets, samples)):
+                shard_format_ = shard_format(self._formats[segment])
+                return self._open.read(key, lambda: shard_format_.open(self._store, key), samples)
+            return [parts for span in _spans(samples) for parts in self._read_span(key, span)]
+
+    def _read_span(self, key: str, samples: Sequence[IndexedSample]) -> list[Mapping[str, bytes]]:
+        last = samples[-1]
+        with PartReader(self._store, key, stop=last.offset + last.length) as reader:
+            return [reader.read(sample) for sample in samples]
+
+
+def _old(sample: Sample) -> IndexedSample:
+    assert sample.packed is not None, "it is read from a shard"
+    return sample.packed.sample
+
+
+def _place(sample: Sample) -> tuple[str, str, str, int]:
+    assert sample.packed is not None, "it is read from a shard"
+    segment, split, old = sample.packed
+    return segment, split, old.shard, old.offset
+
+
+def _has_offsets(sample: IndexedSample) -> bool:
+    return all(part.offset is not None for part in sample.parts)
+
+
+def _spans(samples: Iterable[IndexedSample]) -> Iterator[list[IndexedSample]]:
+    """Divide samples, in the order of their shard, where there is a long gap."""
+    span: list[IndexedSample] = []
+    end = 0
+    for sample in samples:
+        if span and sample.offset - end > _GAP_BYTES:
+            yield span
+            span = []
+        span.append(sample)
+        end = sample.offset + sample.length
+    yield span
+
+
+def _fetched(
+    sample: Sample, contents: Mapping[str, bytes], validate: Validation, *, skip: bool
+) -> Fetched:
+    checksums = {part.ext: part.crc32c for part in _old(sample).parts}
+    bodies = [Body(contents[part.ext], checksums[part.ext]) for part in sample.parts]
+    failures = []
+    if validate != "none":
+        for part, body in zip(sample.parts, bodies, strict=True):
+            try:
+                check_image(part.ext, body.data, validate, where=part.key)
+            except ObjectError as error:
+                failures.append(failure_of(part, error, skip=skip))
+    return Fetched(bodies, failures)
