@@ -143,8 +143,9 @@ def test_it_costs_a_few_listings_whatever_the_number_of_shards(tmp_path: Path) -
         version = first["version"]
         lists = [key for method, key in calls if method == "list"]
         (segment,) = {key.split("/")[1] for key in lists if key.startswith("segments/")}
+        (cache,) = {key.split("/")[3] for key in lists if "/caches/" in key}
         assert sorted(lists) == [
-            *(f"segments/{segment}/{part}/" for part in ("cache", "index", "shards")),
+            *(f"segments/{segment}/{part}/" for part in (f"caches/{cache}", "index", "shards")),
             f"versions/{version}/",
         ], "no unfinished work: of it there may be more than of all else"
         read = [re.sub(r"[0-9a-f]{16,}", "ID", key) for method, key in calls if method != "list"]
