@@ -97,7 +97,7 @@ def built_document(
         copied=built.copied,
         new_segments=built.new_segments,
         reused_shards=built.reused_shards,
-        skipped=plan.sample_order.bad_key_count + built.omitted_count,
+        skipped=built.version.skipped,
         failures=(*bad_keys, *built.omitted)[:SHOWN_FAILURES],
         seconds=times.seconds(),
         stages=times.stages(),

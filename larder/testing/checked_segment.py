@@ -135,7 +135,10 @@ def _index(path: Path, document: SegmentDocument) -> dict[str, list[IndexedSampl
     ]
     row = 0
     index: dict[str, list[IndexedSample]] = {}
-    for split, facts in document.splits.items():
+    in_order = sorted(
+        document.splits.items(), key=lambda item: (item[1].first_row, item[1].samples)
+    )
+    for split, facts in in_order:
         assert facts.first_row == row, f"the samples of {split} begin at another row"
         stop = row + facts.samples
         wanted = [
