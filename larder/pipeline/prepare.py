@@ -11,6 +11,7 @@ If another run has moved the tag in the meantime, the run starts again from the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -71,6 +72,9 @@ def prepare(
 def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
     """Execute a plan; if it is superseded, list the source again, and execute what is due then.
 
+    A compaction that is superseded grows its own result by what differs, so that its work is not
+    lost; any other run starts from the version that superseded it.
+
     Args:
         plan: The plan.
         job: The job that was begun for it.
@@ -81,11 +85,18 @@ def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
         SupersededError: Other runs have moved the tag during each of the attempts.
         LarderError: Any other failure; nothing is published in part.
     """
-    settings = plan.source_state.settings
+    settings, compacted = plan.source_state.settings, plan.version
 
     def again() -> dict[str, Any]:
-        begun = _begun(settings, runner)
-        return begun if isinstance(begun, dict) else _executed(*begun, runner)
+        nonlocal compacted
+        if not settings.compact:
+            begun = _begun(settings, runner)
+        else:
+            begun = _begun(replace(settings, compact=False), runner, compacted)
+        if isinstance(begun, dict):
+            return begun
+        compacted = begun[0].version
+        return _executed(*begun, runner)
 
     return _unless_superseded(partial(_executed, plan, job, runner), again, runner)
 
@@ -106,17 +117,25 @@ def _unless_superseded(first: Callable[[], T], again: Callable[[], T], runner: R
 def _planned(settings: Settings, runner: Runner) -> dict[str, Any]:
     """The document of a plan."""
     with scratch() as folder:
-        found = runner.run(inspect_source, settings, folder)
+        found = runner.run(inspect_source, settings, folder, None)
         if found.published is not None:
             configs = pending_configs(settings, found.published)
             return reused_document(found, found.published, configs, runner.times)
         return plan_document(runner.run(checked_plan, found, folder))
 
 
-def _begun(settings: Settings, runner: Runner) -> tuple[Plan, Job] | dict[str, Any]:
-    """A plan and the job that was begun for it, or the document if there is nothing to do."""
+def _begun(
+    settings: Settings, runner: Runner, base: str | None = None
+) -> tuple[Plan, Job] | dict[str, Any]:
+    """A plan and the job that was begun for it, or the document if there is nothing to do.
+
+    Args:
+        settings: The run.
+        runner: Runs the steps.
+        base: ID of the version to start from; None for the one that the tag names.
+    """
     with scratch() as folder:
-        found = runner.run(inspect_source, settings, folder)
+        found = runner.run(inspect_source, settings, folder, base)
         if found.published is not None:
             return _reuse(found, found.published, runner)
         plan = runner.run(checked_plan, found, folder)

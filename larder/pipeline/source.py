@@ -9,7 +9,7 @@ from pathlib import Path
 
 from larder.config.location import check_overlap
 from larder.config.models import Cluster, Dataset
-from larder.errors import ConfigError, NotFoundError, ObjectError
+from larder.errors import ConfigError, DamageError, NotFoundError, ObjectError
 from larder.pipeline.complete import check_complete
 from larder.pipeline.job import open_location, root_url
 from larder.pipeline.settings import Settings
@@ -18,6 +18,7 @@ from larder.store import object_url
 from larder.store.base import Store
 from larder.transfer.inventory import Inventory, take_inventory
 from larder.units import format_bytes
+from larder.versions import layout
 from larder.versions.conditions import Conditions, read_conditions
 from larder.versions.documents import VersionDocument
 from larder.versions.identity import inputs_digest
@@ -82,7 +83,9 @@ class SourceState:
         return self.settings.cluster
 
 
-def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> SourceState:
+def inspect_source(
+    settings: Settings, folder: Path, base: str | None, *, progress: Progress
+) -> SourceState:
     """Read the tag, then list the source. Writes only into ``folder``.
 
     In this order: what the tag names afterwards, another run may have made from a newer listing.
@@ -90,6 +93,7 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
     Args:
         settings: The run.
         folder: A private directory, for the inventory.
+        base: ID of the version to start from; None for the one that the tag names.
         progress: Reports progress of stage ``inventory``.
 
     Raises:
@@ -102,7 +106,7 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
     check_overlap(dataset.source, cluster.storage.url, storage_endpoint=cluster.storage.endpoint)
     root = open_location(cluster.storage, root_url(dataset, cluster))
     tag = read_tag(root, TAG)
-    previous, classes = _previous(root, tag)
+    previous, classes = _previous(root, tag) if base is None else _based_on(root, base, tag)
     source = open_location(dataset.source)
     inventory = take_inventory(
         source,
@@ -153,6 +157,19 @@ def _previous(root: Store, tag: Tag | None) -> tuple[VersionDocument | None, tup
         if (tag and named == tag.version) or all(segments):
             return found, classes
     return None, classes or ()
+
+
+def _based_on(root: Store, base: str, tag: Tag | None) -> tuple[VersionDocument, tuple[str, ...]]:
+    """A version that the tag does not name; classes that were added since keep their numbers."""
+    found = read_version(root, base)
+    if found is None:
+        message = "the version does not exist any more"
+        where = object_url(root.url, layout.version_key(base))
+        raise DamageError("damage.manifest", message, where=where, hint="run again")
+    latest = read_version(root, tag.version) if tag else None
+    if latest and latest.classes[: len(found.classes)] == found.classes:
+        return found, latest.classes
+    return found, found.classes
 
 
 def _inputs(dataset: Dataset, label_files: Mapping[str, LabelFile], inventory_digest: str) -> str:

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -67,12 +67,14 @@ class Race:
     keeps: bool
     objects: dict[str, bytes] = field(default_factory=dict)
 
-    def run(self, meanwhile: Meanwhile | None = None, **fields: Any) -> tuple[DOCUMENT, Told]:
+    def run(
+        self, meanwhile: Meanwhile | None = None, *, compact: bool = False, **fields: Any
+    ) -> tuple[DOCUMENT, Told]:
         """A run in a new process, and what happens in the meantime."""
         told, happens = Told(), meanwhile or Meanwhile()
         forget_manifests()
         with between(lambda store: MeanwhileStore(self.wrap(store), happens)):
-            document = prepare(self.lab.settings(**fields), told)
+            document = prepare(replace(self.lab.settings(**fields), compact=compact), told)
         assert not happens.waiting
         return document, told
 
@@ -406,3 +408,70 @@ def test_clocks_that_differ_by_an_hour_decide_nothing(race: Race, offsets: tuple
     assert tag is not None
     assert second["version"] != third["version"] == tag.version
     race.check()
+
+
+# A dataset that grows
+
+GROWING = [
+    ("upload", "order-"),
+    ("put", "work/shards/"),
+    ("put", "segment.json"),
+    ("put", "cache.json"),
+    ("put", "version.json"),
+    ("head", TAG),
+]
+
+
+@pytest.mark.parametrize("race", ["kept", "ignored", "directory"], indirect=True)
+@pytest.mark.parametrize("moment", GROWING, ids=lambda moment: moment[1])
+@pytest.mark.parametrize("removals", ["repack", "omit"])
+def test_two_runs_grow_from_listings_before_and_after_a_change(
+    race: Race, moment: tuple[str, str], removals: str
+) -> None:
+    race.run()
+    race.change({"d/00.png": png(91), "a/01.png": None})
+    meanwhile = Meanwhile()
+    meanwhile.before(*moment, race.other_run({"d/01.png": png(92), "a/02.png": None}))
+    document, told = race.run(meanwhile, growth={"removals": removals})
+    assert len(told.reasons) == 1
+    tag = race.tag()
+    assert tag is not None
+    assert (document["version"], len(tag.history)) == (tag.version, 1)
+    race.check()
+
+
+@pytest.mark.parametrize("race", ["kept", "ignored", "directory"], indirect=True)
+@pytest.mark.parametrize("moment", GROWING, ids=lambda moment: moment[1])
+def test_a_compaction_adds_what_another_run_published_in_the_meantime(
+    race: Race, moment: tuple[str, str]
+) -> None:
+    race.run()
+    race.change({"d/00.png": png(91), "a/01.png": None})
+    before, _ = race.run()
+    assert before["segments"]["total"] == 2
+
+    def others() -> None:
+        race.other_run({"z/00.png": png(93), "z/01.png": png(94)})()
+        race.other_run({"e/00.png": png(95), "d/00.png": None})()
+
+    splits = {"train": ["a/**", "b/**", "d/**", "e/**", "z/**"], "validation": ["c/**"]}
+    race.lab = replace(race.lab, fields={**race.lab.fields, "splits": splits})
+    meanwhile = Meanwhile()
+    meanwhile.before(*moment, others)
+    document, told = race.run(meanwhile, compact=True)
+    assert len(told.reasons) == 1
+    found = race.check()
+    version = found[document["version"]].version
+    assert version.classes == ("a", "b", "c", "d", "z", "e")
+    compacted, added = version.segments
+    assert len(found) == 6  # of the compaction alone, too
+    alone = [each.version for each in found.values() if len(each.version.segments) == 1]
+    assert compacted.id in {each.segments[0].id for each in alone}
+    assert added.id not in {use.id for use in before_segments(found, before)}
+    again, told = race.run(compact=True)
+    assert (again["status"], again["segments"]["total"], told.reasons) == ("built", 1, [])
+    race.check()
+
+
+def before_segments(found: Mapping[str, Published], document: DOCUMENT) -> tuple[Any, ...]:
+    return found[document["version"]].version.segments
