@@ -29,6 +29,9 @@ class Progress(Protocol):
     def finish(self, stage: str) -> None:
         """Stage ``stage`` is done."""
 
+    def restart(self, reason: str) -> None:
+        """The run starts again from its first stage; ``reason`` is a line for the user."""
+
 
 class TimedProgress(Progress, Protocol):
     """A `Progress` that also records how long each stage took and how much it did."""
@@ -54,6 +57,9 @@ class NullProgress:
         """Ignored."""
 
     def finish(self, stage: str) -> None:
+        """Ignored."""
+
+    def restart(self, reason: str) -> None:
         """Ignored."""
 
 
@@ -84,6 +90,11 @@ class CancellableProgress:
     def finish(self, stage: str) -> None:
         """See `Progress.finish`."""
         self._listener.finish(stage)
+
+    def restart(self, reason: str) -> None:
+        """See `Progress.restart`."""
+        self._check()
+        self._listener.restart(reason)
 
     def _check(self) -> None:
         if self._stop.is_set():
@@ -146,6 +157,14 @@ class StageTimes:
             known = self._stage(stage)
             known.ended = self._clock() if known.ended is None else known.ended
         self._listener.finish(stage)
+
+    def restart(self, reason: str) -> None:
+        """See `Progress.restart`; ends all stages. Their sums are those of all attempts."""
+        with self._lock:
+            now = self._clock()
+            for stage in self._stages.values():
+                stage.ended = now if stage.ended is None else stage.ended
+        self._listener.restart(reason)
 
     def seconds(self) -> float:
         """See `TimedProgress.seconds`."""

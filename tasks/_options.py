@@ -22,6 +22,9 @@ __all__ = ["LOCAL", "RETRIED", "STOPPED", "call", "cancelled_when_stopped"]
 STOPPED = "run.interrupted"
 """The code of the error that a step raises when it is asked to stop."""
 
+SUPERSEDED = "version.superseded"
+"""That of the error which makes the run start again, because another run has moved the tag."""
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -35,7 +38,8 @@ def _worth_repeating(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) ->
 def cancelled_when_stopped(step: Callable[_P, _R]) -> Callable[_P, _R | State[Any]]:
     """A function whose run Prefect shows as Cancelled, not Failed, when it is asked to stop.
 
-    The result of its state is still the error, which is raised when the result is requested.
+    The same if another run supersedes it: then the state's name is Superseded. The result of either
+    state is still the error, which is raised when the result is requested.
     """
 
     @wraps(step)
@@ -43,9 +47,10 @@ def cancelled_when_stopped(step: Callable[_P, _R]) -> Callable[_P, _R | State[An
         try:
             return step(*arguments, **named)
         except LarderError as error:
-            if error.code != STOPPED:
+            if error.code not in (STOPPED, SUPERSEDED):
                 raise
-            return Cancelled(message=error.message, data=error)
+            name = "Superseded" if error.code == SUPERSEDED else "Cancelled"
+            return Cancelled(name=name, message=error.message, data=error)
 
     return stopped
 

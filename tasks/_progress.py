@@ -41,6 +41,11 @@ class _Both:
         for listener in self._listeners:
             listener.finish(stage)
 
+    def restart(self, reason: str) -> None:
+        """See `larder.progress.Progress.restart`."""
+        for listener in self._listeners:
+            listener.restart(reason)
+
 
 def current_progress() -> Progress:
     """The current `Progress`; once the tasks are asked to stop, one that raises at every call.

@@ -117,6 +117,13 @@ class Display:
                 if self._view:
                     self._view.finished(entry, entry.ended)
 
+    def restart(self, reason: str) -> None:
+        """Show why the run starts again; what is shown of its stages begins again, too."""
+        self._times.restart(reason)
+        self.say(reason)
+        with self._lock:
+            self._stages.clear()
+
     def seconds(self) -> float:
         """Since this was made."""
         return self._times.seconds()

@@ -4,6 +4,8 @@
 
     inspect_source -> reuse
                    -> make_plan -> begin -> build -> emit_configs
+
+If another run has moved the tag in the meantime, the run starts again from the listing.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from larder.errors import SupersededError, printable
 from larder.pipeline.begin import begin
 from larder.pipeline.build import Runner, build
 from larder.pipeline.emit import emit_configs, pending_configs
@@ -23,7 +26,10 @@ from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState, inspect_source
 from larder.versions.documents import VersionDocument
 
-__all__ = ["Execute", "execute", "prepare"]
+__all__ = ["RESTARTS", "Execute", "execute", "prepare"]
+
+RESTARTS = 3
+"""How often a run that is superseded starts again; so runs that keep moving the tag end."""
 
 Execute = Callable[[Plan, Job], dict[str, Any]]
 """Executes a plan for which a job was begun, and returns the JSON document of the run."""
@@ -48,21 +54,21 @@ def prepare(
         The JSON document of the run, or of its plan.
 
     Raises:
-        LarderError: Any failure; nothing is published in part.
+        SupersededError: Other runs have moved the tag during each of the attempts.
+        LarderError: Any other failure; nothing is published in part.
     """
-    with scratch() as folder:
-        found = runner.run(inspect_source, settings, folder)
-        if found.published is not None:
-            return _reuse(found, found.published, runner, plan_only=plan_only)
-        plan = runner.run(checked_plan, found, folder)
-        if plan_only:
-            return plan_document(plan)
-        job = begin(plan)
-    return execute_with(plan, job) if execute_with else execute(plan, job, runner)
+    if plan_only:
+        return _planned(settings, runner)
+    begun = _begun(settings, runner)
+    if isinstance(begun, dict):
+        return begun
+    return execute_with(*begun) if execute_with else execute(*begun, runner)
 
 
 def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
-    """Execute a plan.
+    """Execute a plan; if it is superseded, list the source again, and execute what is due then.
+
+    A compaction is not done again: what differs by then is added to its own result.
 
     Args:
         plan: The plan.
@@ -71,21 +77,54 @@ def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
 
     Raises:
         FatalError: ``run.interrupted``: the steps were asked to stop.
+        SupersededError: Other runs have moved the tag during each of the attempts.
         LarderError: Any other failure; nothing is published in part.
     """
+    asked = plan.source_state.settings
+    for restart in range(1, RESTARTS + 1):
+        try:
+            return _executed(plan, job, runner)
+        except SupersededError as error:
+            why = printable(error.message)
+            runner.progress.restart(f"{why}; starting again ({restart} of {RESTARTS})")
+        begun = _begun(asked, runner, own=job.version if asked.compact else None)
+        if isinstance(begun, dict):
+            return begun
+        plan, job = begun
+    return _executed(plan, job, runner)
+
+
+def _planned(settings: Settings, runner: Runner) -> dict[str, Any]:
+    """The document of a plan."""
+    with scratch() as folder:
+        found = runner.run(inspect_source, settings, folder)
+        if found.published is not None:
+            configs = pending_configs(settings, found.published)
+            return reused_document(found, found.published, configs, runner.times)
+        return plan_document(runner.run(checked_plan, found, folder))
+
+
+def _begun(
+    settings: Settings, runner: Runner, own: str | None = None
+) -> tuple[Plan, Job] | dict[str, Any]:
+    """A plan and the job that was begun for it, or the document if there is nothing to do."""
+    with scratch() as folder:
+        found = runner.run(inspect_source, settings, folder, own)
+        if found.published is not None:
+            return _reuse(found, found.published, runner)
+        plan = runner.run(checked_plan, found, folder)
+        return plan, begin(plan)
+
+
+def _executed(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
+    """Execute a plan once."""
     built = build(job, runner)
     settings = plan.source_state.settings
     configs = runner.run(emit_configs, settings, built.version)
     return built_document(plan, built, configs, runner.times)
 
 
-def _reuse(
-    found: SourceState, version: VersionDocument, runner: Runner, *, plan_only: bool
-) -> dict[str, Any]:
+def _reuse(found: SourceState, version: VersionDocument, runner: Runner) -> dict[str, Any]:
     """Reuse the version that these inputs led to before; writes only what differs."""
-    settings = found.settings
-    if plan_only:
-        configs = pending_configs(settings, version)
-    else:
-        configs = runner.run(emit_configs, settings, version)
+    configs = runner.run(emit_configs, found.settings, version)
     return reused_document(found, version, configs, runner.times)

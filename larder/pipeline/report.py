@@ -97,7 +97,7 @@ def built_document(
         copied=built.copied,
         new_segments=built.new_segments,
         reused_shards=built.reused_shards,
-        skipped=plan.sample_order.bad_key_count + built.omitted_count,
+        skipped=built.version.skipped,
         failures=(*bad_keys, *built.omitted)[:SHOWN_FAILURES],
         seconds=times.seconds(),
         stages=times.stages(),
@@ -146,7 +146,7 @@ def _shards(settings: Settings, version: VersionDocument) -> dict[str, Any]:
         "patterns": {
             name: [object_url(root, pattern) for pattern in split.patterns]
             for name, split in version.splits.items()
-            if split.patterns
+            if split.patterns and not split.omitted
         },
     }
 

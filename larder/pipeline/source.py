@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from larder.config.location import check_overlap
@@ -49,7 +49,8 @@ class SourceState:
         inputs: The inputs digest.
         tag: The tag ``latest`` before the listing; None if there was none.
         previous: The version that the tag names; if its document was deleted, the newest in the
-            tag's history with all its documents; None if there is none.
+            tag's history with all its documents; None if there is none. A compaction that another
+            run has superseded starts from its own version instead.
         classes: The classes that have numbers: of the newest version that still has its document.
         published: The version that these inputs led to, or None.
         conditions: Which conditional writes the storage keeps; None if that is not known yet, or
@@ -82,7 +83,9 @@ class SourceState:
         return self.settings.cluster
 
 
-def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> SourceState:
+def inspect_source(
+    settings: Settings, folder: Path, own: str | None = None, *, progress: Progress
+) -> SourceState:
     """Read the tag, then list the source. Writes only into ``folder``.
 
     In this order: what the tag names afterwards, another run may have made from a newer listing.
@@ -90,6 +93,8 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
     Args:
         settings: The run.
         folder: A private directory, for the inventory.
+        own: ID of a version that this run has made itself, a compaction that another run has
+            superseded: what differs now is added to it instead of packing everything once more.
         progress: Reports progress of stage ``inventory``.
 
     Raises:
@@ -119,6 +124,9 @@ def inspect_source(settings: Settings, folder: Path, *, progress: Progress) -> S
         published = None
     if published is not None:
         check_complete(root, published)
+    elif own is not None and (found := _own(root, own, classes)):
+        previous, classes = found
+        settings = replace(settings, compact=False)
     return SourceState(
         settings=settings,
         inventory=inventory,
@@ -153,6 +161,21 @@ def _previous(root: Store, tag: Tag | None) -> tuple[VersionDocument | None, tup
         if (tag and named == tag.version) or all(segments):
             return found, classes
     return None, classes or ()
+
+
+def _own(
+    root: Store, own: str, classes: tuple[str, ...]
+) -> tuple[VersionDocument, tuple[str, ...]] | None:
+    """The run's own version, and all classes that have numbers.
+
+    None if another run has given a number to another class than this one, or the other way round:
+    what training may have read under a tag stays.
+    """
+    found = read_version(root, own)
+    if found is None:
+        return None
+    fewer, more = sorted((found.classes, classes), key=len)
+    return (found, more) if more[: len(fewer)] == fewer else None
 
 
 def _inputs(dataset: Dataset, label_files: Mapping[str, LabelFile], inventory_digest: str) -> str:

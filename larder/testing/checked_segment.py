@@ -135,10 +135,8 @@ def _index(path: Path, document: SegmentDocument) -> dict[str, list[IndexedSampl
     ]
     row = 0
     index: dict[str, list[IndexedSample]] = {}
-    # The document's keys are sorted, its rows are not; a split without samples begins where
-    # the next one does.
     in_order = sorted(
-        document.splits.items(), key=lambda entry: (entry[1].first_row, entry[1].samples)
+        document.splits.items(), key=lambda item: (item[1].first_row, item[1].samples)
     )
     for split, facts in in_order:
         assert facts.first_row == row, f"the samples of {split} begin at another row"

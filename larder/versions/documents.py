@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 SEGMENT_FORMAT = "larder-segment-1"
-CACHE_FORMAT = "larder-cache-1"
+CACHE_FORMAT = "larder-segment-cache-1"
 VERSION_FORMAT = "larder-version-1"
 
 ROLES = ("samples", "shards", "skipped", "objects", "omitted", "list")

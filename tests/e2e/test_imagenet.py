@@ -73,7 +73,7 @@ def test_the_message(built: tuple[Workplace, Finished], source: Store) -> None:
     assert document["copied"]["count"] in (IMAGES, IMAGES + 1)
     assert document["shards"]["samples"] == document["cache"]["records"] == IMAGES
     assert document["shards"]["count"] > 10
-    assert document["segments"] == {"total": 1, "new": 1}
+    assert document["segments"] == {"total": 1, "new": 1, "omitted": 0}
     assert document["failures"] == []
 
 

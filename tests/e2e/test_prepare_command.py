@@ -146,7 +146,7 @@ class TestRun:
         sizes = [path.stat().st_size for path in source.rglob("*.JPEG")]
         assert document["objects"] == {"count": 60, "bytes": sum(sizes)}
         assert document["copied"] == document["objects"]
-        assert document["segments"] == {"total": 1, "new": 1}
+        assert document["segments"] == {"total": 1, "new": 1, "omitted": 0}
         assert document["shards"]["samples"] == document["cache"]["records"] == 60
         assert document["shards"]["patterns"].keys() == {"train", "validation"}
         assert (document["failures"], document["skipped"]) == ([], 0)
@@ -175,7 +175,7 @@ class TestRun:
         document = done.document
         assert document["status"] == "reused"
         assert document["copied"] == {"count": 0, "bytes": 0}
-        assert document["segments"] == {"total": 1, "new": 0}
+        assert document["segments"] == {"total": 1, "new": 0, "omitted": 0}
         for field in ("version", "digest", "inputs", "location", "objects", "configs"):
             assert document[field] == first.document[field]
         after = place.files()

@@ -27,7 +27,7 @@ class Blocker:
     def find_spec(self, name, path=None, target=None):
         heavy = ("prefect", "pyarrow", "pydantic", "yaml", "boto3", "botocore", "PIL", "tensorflow")
         if name.partition(".")[0] in heavy:
-            raise ModuleNotFoundError(name)
+            raise ModuleNotFoundError(name, name=name)
 
 sys.meta_path.insert(0, Blocker())
 """

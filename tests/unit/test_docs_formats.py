@@ -11,9 +11,22 @@ import pytest
 
 from larder.cache.record import Codec
 from larder.cache.schema import Field, Schema
-from larder.manifest.schemas import OBJECTS, SAMPLES, SHARDS
+from larder.manifest.schemas import OBJECTS, SAMPLES, SHARDS, SKIPPED
+from larder.pipeline.lists import MAX_PATTERNS
 from larder.samples.images import EXTENSIONS
-from larder.versions.documents import SegmentDocument, VersionDocument
+from larder.versions.documents import (
+    ROLES,
+    CacheDocument,
+    CacheFile,
+    FileFacts,
+    SegmentDocument,
+    SegmentSplit,
+    SegmentUse,
+    Shape,
+    SplitFacts,
+    VersionDocument,
+)
+from larder.versions.omitted import MAX_INLINE_RANGES
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/formats.md").read_text()
 
@@ -44,6 +57,7 @@ def test_the_schema_of_the_example_is_canonical() -> None:
         ("objects", OBJECTS),
         ("samples", SAMPLES),
         ("shards", SHARDS),
+        ("skipped", SKIPPED),
     ],
 )
 def test_columns_are_those_of_the_manifests(name: str, schema: pa.Schema) -> None:
@@ -67,14 +81,48 @@ def test_parts_are_those_of_the_samples() -> None:
 
 @pytest.mark.parametrize(
     ("document", "heading"),
-    [(SegmentDocument, "**larder-segment-1**"), (VersionDocument, "**larder-version-1**")],
+    [
+        (SegmentDocument, "**larder-segment-1**"),
+        (CacheDocument, "**larder-segment-cache-1**"),
+        (VersionDocument, "**larder-version-1**"),
+    ],
 )
 def test_keys_are_those_of_the_documents(document: type, heading: str) -> None:
-    table = PAGE.split(heading, 1)[1].split("\n\n")[1]
-    stated = [
-        name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])
-    ]
+    stated = [name for names, _ in rows_of(heading) for name in names]
     assert sorted(stated) == sorted(document.__dataclass_fields__)
+    (formats,) = (text for names, text in rows_of(heading) if "format" in names)
+    assert formats == f"`{document.__dataclass_fields__['format'].default}`"
+
+
+def rows_of(heading: str) -> list[tuple[list[str], str]]:
+    """The keys of each row of a table, and what is said of them."""
+    table = PAGE.split(heading, 1)[1].split("\n\n")[1]
+    cells = [[cell.strip() for cell in row.split("|")] for row in table.splitlines()[2:]]
+    return [(re.findall(r"`(\w+)`", keys), text) for _, keys, text, _ in cells]
+
+
+@pytest.mark.parametrize(
+    ("heading", "key", "nested"),
+    [
+        ("**larder-segment-1**", "shape", Shape),
+        ("**larder-segment-1**", "splits", SegmentSplit),
+        ("**larder-segment-1**", "files", FileFacts),
+        ("**larder-segment-cache-1**", "files", CacheFile),
+        ("**larder-version-1**", "segments", SegmentUse),
+        ("**larder-version-1**", "splits", SplitFacts),
+        ("**larder-version-1**", "files", FileFacts),
+    ],
+)
+def test_nested_keys_are_those_of_the_documents(heading: str, key: str, nested: type) -> None:
+    (text,) = (text for names, text in rows_of(heading) if key in names)
+    assert set(nested.__dataclass_fields__) <= set(re.findall(r"`(\w+)`", text))
+
+
+def test_roles_and_the_limits_of_ranges_and_patterns_are_stated() -> None:
+    (text,) = (text for names, text in rows_of("**larder-version-1**") if "files" in names)
+    assert set(ROLES) <= set(re.findall(r"`(\w+)`", text))
+    assert f"more than {MAX_INLINE_RANGES:,} ranges" in PAGE
+    assert f"more than {MAX_PATTERNS} patterns" in PAGE
 
 
 def test_extensions_of_images_are_listed() -> None:

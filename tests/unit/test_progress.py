@@ -74,3 +74,41 @@ def test_the_time_of_a_stage_excludes_pauses() -> None:
     times.start("compare")
     now = 3004.0
     assert times.stages()["compare"]["seconds"] == 7.5
+
+
+def test_a_run_that_starts_again_ends_its_stages_and_adds_to_them() -> None:
+    listener, now = mock.create_autospec(NullProgress, instance=True), 100.0
+    times = StageTimes(listener, clock=lambda: now)
+    times.start("list")
+    now += 1
+    times.advance("list", objects=3)
+    times.finish("list")
+    times.start("publish")
+    now += 2
+    times.restart("another run was first")
+    listener.restart.assert_called_once_with("another run was first")
+    now += 50
+    assert times.stages()["publish"]["seconds"] == 2.0
+    times.start("list")
+    now += 4
+    times.advance("list", objects=3)
+    times.finish("list")
+    times.start("publish")
+    now += 8
+    times.finish("publish")
+    assert times.stages() == {
+        "list": {"seconds": 5.0, "objects": 6, "bytes": 0},
+        "publish": {"seconds": 10.0, "objects": 0, "bytes": 0},
+    }
+
+
+def test_a_run_that_was_asked_to_stop_does_not_start_again() -> None:
+    listener, stop = mock.create_autospec(NullProgress, instance=True), Event()
+    progress = CancellableProgress(listener, stop)
+    progress.restart("once")
+    listener.restart.assert_called_once_with("once")
+    stop.set()
+    with pytest.raises(FatalError) as caught:
+        progress.restart("twice")
+    assert caught.value.code == "run.interrupted"
+    listener.restart.assert_called_once()

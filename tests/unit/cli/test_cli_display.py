@@ -68,6 +68,48 @@ def test_unknown_totals_and_totals_that_come_later(clock: Clock) -> None:
     ]
 
 
+def test_a_run_that_starts_again_counts_again(clock: Clock) -> None:
+    stream = io.StringIO()
+    with Display(stream=stream, clock=clock) as display:
+        display.start("copy", objects=4)
+        clock.now += 1
+        display.advance("copy", objects=4)
+        display.finish("copy")
+        display.start("publish")
+        display.restart("another run was first")
+        clock.now += 9
+        display.start("copy", objects=2)
+        clock.now += 2
+        display.advance("copy", objects=2)
+        display.finish("copy")
+    assert stream.getvalue().splitlines() == [
+        "copy: started, 4 objects",
+        "copy: done, 4 objects in 1.0 s",
+        "publish: started",
+        "another run was first",
+        "copy: started, 2 objects",
+        "copy: done, 2 objects in 2.0 s",
+    ]
+    assert display.stages()["copy"] == {"seconds": 3.0, "objects": 6, "bytes": 0}
+    assert display.stages()["publish"]["seconds"] == 0.0
+
+
+def test_the_rows_of_a_run_that_starts_again_begin_again(clock: Clock) -> None:
+    console = Console(file=Terminal(), width=120, force_terminal=True)
+    view = LiveView(console, clock)
+    with Display(view=view, clock=clock) as display:
+        display.start("copy", objects=4)
+        display.advance("copy", objects=4)
+        display.restart("another run was first")
+        display.start("list")
+        assert [stage.name for stage in view._stages()] == ["list"]
+        display.start("copy", objects=2)
+        display.advance("copy", objects=1)
+        (row,) = [stage for stage in view._stages() if stage.name == "copy"]
+        assert row.objects_text() == "1 of 2 objects"
+    assert "another run was first" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_nothing_to_do_and_calls_out_of_order(clock: Clock) -> None:
     stream = io.StringIO()
     with Display(stream=stream, clock=clock) as display:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from larder.errors import ConfigError
-from larder.experiments.delivery import RULES, choose
+from larder.experiments.delivery import RULES, Situation, advise, choose
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,60 @@ def test_impossible_choices_are_refused(requested: str, storage_url: str, words:
     assert caught.value.code == "config.invalid_value"
     assert caught.value.where == storage_url
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("requested", "storage_url", "delivery", "rule"),
+    [
+        ("auto", "/mnt/data", "bind_mount", "omitted-mount"),
+        ("bind_mount", "/mnt/data", "bind_mount", "omitted-mount"),
+        ("auto", "s3://bucket/", "bucket", "omitted-bucket"),
+        ("bucket", "gs://bucket/", "bucket", "omitted-bucket"),
+    ],
+)
+def test_shards_with_omitted_samples_are_not_named(
+    requested: str, storage_url: str, delivery: str, rule: str
+) -> None:
+    advice = choose(requested, storage_url, segments=2, omitted=1, unlisted=5)
+    assert (advice.delivery, advice.rule, advice.shards) == (delivery, rule, False)
+    assert "larder.open" in advice.sentence
+    for whole in (choose(requested, storage_url), choose(requested, storage_url, unlisted=5)):
+        assert whole.shards
+
+
+@pytest.mark.parametrize(
+    ("takes", "segments", "omitted", "unlisted", "refused"),
+    [
+        ("code", 9, 0, 9, None),
+        ("code", 9, 9, 9, None),
+        ("shards", 1, 0, 0, None),
+        ("shards", 9, 0, 9, None),
+        ("shards", 1, 1, 0, "omitted-needs-larder"),
+        ("prefix", 1, 0, 0, None),
+        ("prefix", 2, 0, 0, "prefix-needs-segment"),
+        ("prefix", 1, 0, 1, "prefix-needs-segment"),
+        ("prefix", 1, 1, 0, "omitted-needs-larder"),
+        ("prefix", 2, 1, 1, "omitted-needs-larder"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["file", "s3"])
+def test_what_a_consumer_takes(
+    takes: str, segments: int, omitted: int, unlisted: int, refused: str | None, scheme: str
+) -> None:
+    situation = Situation("auto", scheme, takes, segments, omitted, unlisted)
+    if refused is None:
+        assert advise(situation).shards is (omitted == 0)
+        return
+    (rule,) = (rule for rule in RULES if rule.id == refused)
+    with pytest.raises(ConfigError, match="larder compact") as caught:
+        advise(situation, where="s3://bucket/")
+    assert (caught.value.code, caught.value.message) == (rule.code, rule.sentence)
+    assert (rule.code == "version.omitted") == (omitted > 0)
+
+
+def test_an_unreachable_storage_is_the_first_obstacle() -> None:
+    with pytest.raises(ConfigError, match="cannot reach"):
+        advise(Situation("auto", "memory", "prefix", 2, 1, 1))
 
 
 def test_every_rule_has_a_reason_and_a_source() -> None:

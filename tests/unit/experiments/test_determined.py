@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from larder.config.models import Cluster
 from larder.config.yaml import scalar
 from larder.errors import ConfigError
+from larder.experiments.delivery import choose
 from larder.experiments.determined import render, to_yaml
 from larder.experiments.version_info import SplitInfo
 
@@ -39,7 +40,7 @@ def test_a_directory_becomes_a_bind_mount(
         "bytes": 4000,
     }
     assert found["data"]["cache"]["train"] == [
-        f"{root}/segments/5eed/cache/train-0123456789abcdef.mdb"
+        f"{root}/segments/5eed/caches/c0de/train-0123456789abcdef.mdb"
     ]
     assert "bucket" not in found["data"]
     assert "environment" not in found
@@ -194,6 +195,42 @@ def test_a_split_without_samples_has_no_pattern(
         "bytes": 0,
     }
     assert found["data"]["splits"]["train"]["pattern"]
+
+
+@pytest.mark.parametrize(
+    ("url", "where"),
+    [("/srv", "/data/larder/digits"), ("s3://bucket/team", "s3://bucket/team/larder/digits")],
+)
+def test_many_patterns_become_a_list(
+    url: str, where: str, cluster: Make, version_info: Make, template: dict[str, Any]
+) -> None:
+    given = version_info(url)
+    path = f"versions/{VERSION}/lists/train-0123456789abcdef.txt"
+    train = replace(given.splits["train"], list=path)
+    given = replace(given, splits={**given.splits, "train": train})
+    found = render(template, given, cluster(url, ("/srv", "/data")))["data"]["splits"]
+    assert found["train"] == {
+        "list": f"{where}/{path}",
+        "samples": 1437,
+        "shards": 4,
+        "bytes": 4000,
+    }
+    assert "list" not in found["validation"]
+
+
+@pytest.mark.parametrize("url", ["/srv", "s3://bucket/team"])
+def test_shards_with_omitted_samples_are_not_named(
+    url: str, cluster: Make, version_info: Make, template: dict[str, Any]
+) -> None:
+    given = version_info(url)
+    train = replace(given.splits["train"], list="versions/x/lists/train-0123456789abcdef.txt")
+    splits = {**given.splits, "train": train, "test": SplitInfo(0, 0, 0, ())}
+    advice = choose("auto", url, segments=2, omitted=3)
+    given = replace(given, splits=splits, delivery=advice)
+    data = render(template, given, cluster(url))["data"]
+    assert [set(facts) for facts in data["splits"].values()] == [{"samples", "shards", "bytes"}] * 3
+    assert data["location"]
+    assert set(data["cache"]) == {"train", "validation"}
 
 
 def test_the_same_values_give_the_same_yaml(

@@ -1,0 +1,126 @@
+"""A command that another run supersedes starts again, in the same process and the same flow run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import PrefectServer
+
+from larder.store import open_store
+from larder.testing.checker import check_all
+from larder.testing.commands import Finished, Workplace
+from larder.versions.tags import read_tag
+
+SCRIPT = """
+import importlib, shutil, sys
+from pathlib import Path
+
+from larder.cli.command import run
+from larder.pipeline import inline
+from larder.pipeline.settings import load_settings
+from larder.testing.meanwhile import Meanwhile, MeanwhileStore
+from larder.testing.runs import between
+
+module, name, source, times = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
+sys.argv[1:] = ["--dataset", name, *sys.argv[5:]]
+made = 0
+
+def grow():
+    global made
+    made += 1
+    image = min(source.glob("train/*/*.JPEG"))
+    shutil.copy(image, image.with_name(f"zz{made:02}.JPEG"))
+
+def other_run():
+    grow()
+    settings = load_settings(name, config_dir=Path("configs"))
+    with between():
+        assert inline.prepare(settings)["status"] == "built"
+    if times > 1:
+        grow()
+
+meanwhile = Meanwhile()
+meanwhile.before("head", "tags/latest.json", other_run, times=times)
+with between(lambda store: MeanwhileStore(store, meanwhile)):
+    status = run(importlib.import_module(module).main)
+assert not meanwhile.waiting
+sys.exit(status)
+"""
+AGAIN = re.compile(
+    r"another run has moved the tag since this one listed the source:"
+    r" it names version ([0-9a-f]{32}) now; starting again \((\d) of 3\)"
+)
+
+
+def superseded(
+    place: Workplace, source: Path, module: str, *options: str, times: int = 1
+) -> Finished:
+    arguments = (module, "imagenet", str(source), str(times), *options)
+    return place.run(*arguments, python=("-c", SCRIPT))
+
+
+def samples_of_latest(place: Workplace) -> tuple[str, int]:
+    """The version that the tag names, and the number of its samples; everything is checked."""
+    root = open_store(str(place.storage / "larder/imagenet"))
+    tag = read_tag(root, "latest")
+    assert tag is not None
+    published = check_all(root)[tag.version]
+    return tag.version, sum(map(len, published.samples.values()))
+
+
+def restarts(done: Finished) -> list[tuple[str, str]]:
+    return [found.groups() for line in done.err.splitlines() if (found := AGAIN.fullmatch(line))]
+
+
+@pytest.mark.parametrize("module", ["larder.cli.prepare", "flows.prepare"])
+def test_a_command_that_is_superseded_starts_again_and_says_so_in_one_line(
+    place: Workplace, own_source: Callable[[Workplace], Path], prefect_home: Path, module: str
+) -> None:
+    place.environment["PREFECT_HOME"] = str(prefect_home)
+    source = own_source(place)
+    done = superseded(place, source, module, "--json")
+    assert done.status == 0, done.err
+    version, samples = samples_of_latest(place)
+    assert restarts(done) == [(version, "1")]
+    assert (done.document["status"], done.document["version"]) == ("reused", version)
+    assert samples == len([*source.rglob("*.JPEG")])
+    assert done.err.count("inventory: started") == 2
+    assert not re.search("error|warning|Superseded|Traceback", done.err)
+
+
+def test_one_flow_run_starts_again_and_ends_as_completed(
+    reporting: Workplace, own_source: Callable[[Workplace], Path], prefect_server: PrefectServer
+) -> None:
+    earlier = {run["id"] for run in prefect_server.flow_runs("prepare imagenet for local")}
+    source = own_source(reporting)
+    done = superseded(reporting, source, "flows.prepare", "--json", times=2)
+    assert done.status == 0, done.err
+    version, samples = samples_of_latest(reporting)
+    assert [number for _, number in restarts(done)] == ["1", "2"]
+    assert done.document["version"] == version
+    assert samples == len([*source.rglob("*.JPEG")])
+    runs = prefect_server.flow_runs("prepare imagenet for local")
+    (run,) = [run for run in runs if run["id"] not in earlier]
+    assert run["state_type"] == "COMPLETED"
+    tasks = prefect_server.task_runs(run, 20)
+    states = {task["state_name"] for task in tasks if task["name"].startswith("publish")}
+    assert "Superseded" in states
+    assert {task["state_name"] for task in tasks} == {"Superseded", "Completed"}
+    assert any(AGAIN.fullmatch(line) for line in prefect_server.logs(run, "another run has moved"))
+
+
+def test_a_command_that_is_superseded_every_time_ends_with_status_1(
+    place: Workplace, own_source: Callable[[Workplace], Path]
+) -> None:
+    source = own_source(place)
+    done = superseded(place, source, "larder.cli.prepare", "--json", times=4)
+    assert done.status == 1, done.err
+    assert [number for _, number in restarts(done)] == ["1", "2", "3"]
+    error = json.loads(done.out)["error"]
+    assert (error["code"], error["hint"]) == ("version.superseded", "run again")
+    _, samples = samples_of_latest(place)
+    assert samples == len([*source.rglob("*.JPEG")]) - 1

@@ -1,0 +1,585 @@
+"""Runs that overlap: of two states of the source, of the same state, with clocks that differ.
+
+Everything happens in one thread: what another run does in the meantime happens right before a call
+of the first one. After each test everything that is published is complete, and the tag names a
+version with the samples that the source had when the last run that finished listed it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from pipeline_lab import DOCUMENT, Lab, images, opened, png
+
+from larder.errors import SupersededError
+from larder.pipeline.inline import prepare
+from larder.pipeline.prepare import RESTARTS
+from larder.progress import NullProgress
+from larder.store.base import Store
+from larder.store.memory import forget
+from larder.testing.checker import Published, check_all
+from larder.testing.meanwhile import Meanwhile, MeanwhileStore
+from larder.testing.runs import between, forget_manifests
+from larder.testing.servers import S3Server
+from larder.testing.unconditional import UnconditionalStore
+from larder.versions.tags import Tag, read_tag
+
+FIELDS: dict[str, Any] = {
+    "labels": {"from": "folder"},
+    "splits": {"train": ["a/**", "b/**", "d/**"], "validation": ["c/**"]},
+    "shards": {"bytes": 8_000},
+    "cache": {"records": "encoded"},
+    "on_bad_key": "skip",
+}
+TAG = "tags/latest.json"
+IN_MEMORY = ["kept", "ignored", "refused"]
+EVERYWHERE = [*IN_MEMORY, "directory", "rclone", pytest.param("radosgw", marks=pytest.mark.radosgw)]
+KEEPING = ["kept", "directory", "radosgw"]
+"""Storages that keep the conditions of writes."""
+
+
+class Told(NullProgress):
+    """Why a run started again, each time."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def restart(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+@dataclass
+class Race:
+    """A source that changes, and a storage in which several runs publish."""
+
+    lab: Lab
+    source: Mapping[str, str]
+    wrap: Callable[[Store], Store]
+    keeps: bool
+    objects: dict[str, bytes] = field(default_factory=dict)
+
+    def run(
+        self, meanwhile: Meanwhile | None = None, *, compact: bool = False, **fields: Any
+    ) -> tuple[DOCUMENT, Told]:
+        """A run in a new process, and what happens in the meantime."""
+        told, happens = Told(), meanwhile or Meanwhile()
+        forget_manifests()
+        with between(lambda store: MeanwhileStore(self.wrap(store), happens)):
+            document = prepare(replace(self.lab.settings(**fields), compact=compact), told)
+        assert not happens.waiting
+        return document, told
+
+    def change(self, objects: Mapping[str, bytes | None]) -> None:
+        """Write objects into the source; None deletes one."""
+        with self.opened(dict(self.source)) as store:
+            for key, data in objects.items():
+                if data is None:
+                    store.delete(key)
+                    del self.objects[key]
+                else:
+                    store.put(key, data)
+                    self.objects[key] = data
+
+    def other_run(self, objects: Mapping[str, bytes | None]) -> Callable[[], None]:
+        """What may happen in the meantime: the source changes, and another run lists it."""
+
+        def act() -> None:
+            self.change(objects)
+            _, told = self.run()
+            assert told.reasons == []
+
+        return act
+
+    def tag(self) -> Tag | None:
+        with self.opened(self.root) as store:
+            return read_tag(store, "latest")
+
+    @property
+    def root(self) -> dict[str, str]:
+        where = dict(self.lab.settings().cluster.storage)
+        return {**where, "url": self.lab.root.replace("s3://memory-", "memory://")}
+
+    def opened(self, where: Mapping[str, Any]) -> Any:
+        return opened(where["url"], endpoint=where.get("endpoint"), region=where.get("region"))
+
+    def check(self, objects: Mapping[str, bytes] | None = None) -> dict[str, Published]:
+        """Everything, and that the tag names the samples of the source, as it is or was."""
+        with self.opened(self.root) as store:
+            found = check_all(store)
+        tag = self.tag()
+        assert tag is not None
+        assert contents(found[tag.version]) == samples(self.objects if objects is None else objects)
+        return found
+
+
+def samples(objects: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {key: data for key, data in objects.items() if key.endswith((".png", ".json"))}
+
+
+def contents(published: Published) -> dict[str, bytes]:
+    """The objects that the shards of a version were made from."""
+    return {
+        f"{sample.key}.{ext}": data
+        for split in published.samples.values()
+        for sample in split
+        for ext, data in sample.parts.items()
+        if ext != "cls"
+    }
+
+
+def wrapper(kind: str) -> Callable[[Store], Store]:
+    if kind in ("ignored", "refused"):
+        return lambda store: UnconditionalStore(store, refuses=kind == "refused")
+    return lambda store: store
+
+
+@pytest.fixture
+def race(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Race]:
+    kind: str = request.param
+    name = uuid.uuid4().hex
+    if kind == "directory":
+        source, storage = {"url": str(tmp_path / "source")}, {"url": str(tmp_path / "local")}
+    elif kind in IN_MEMORY:
+        source, storage = {"url": f"memory://{name}-source"}, {"url": f"s3://memory-{name}"}
+    else:
+        server: S3Server = request.getfixturevalue(f"{kind}_server")
+        server.create_bucket("races")
+        place = {"endpoint": server.endpoint, "region": server.region}
+        source = {"url": f"s3://races/{name}/source", **place}
+        storage = {"url": f"s3://races/{name}/local", **place}
+    lab = Lab(source, storage, tmp_path / "out", FIELDS)
+    found = Race(lab, source, wrapper(kind), keeps=kind in KEEPING)
+    found.change(images())
+    yield found
+    forget(name)
+    forget(f"{name}-source")
+
+
+# Two first builds
+
+MOMENTS = [
+    ("put", "work/conditions.json"),
+    ("put", "segment.json"),
+    ("put", "version.json"),
+    ("head", TAG),
+]
+
+
+@pytest.mark.parametrize("race", EVERYWHERE, indirect=True)
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment[1])
+def test_a_first_build_from_an_older_listing_starts_again(
+    race: Race, moment: tuple[str, str]
+) -> None:
+    meanwhile = Meanwhile()
+    meanwhile.before(*moment, race.other_run({"d/00.png": png(91)}))
+    document, told = race.run(meanwhile)
+    tag = race.tag()
+    assert tag is not None
+    (reason,) = told.reasons
+    assert f"it names version {tag.version} now; starting again (1 of 3)" in reason
+    assert (document["status"], document["version"]) == ("reused", tag.version)
+    assert tag.history == ()
+    race.check()
+
+
+@pytest.mark.parametrize("race", EVERYWHERE, indirect=True)
+def test_a_first_build_from_a_newer_listing_starts_again_too(race: Race) -> None:
+    """It lists first, and the other one lists an older state: nobody can tell, and none is lost."""
+
+    def older() -> None:
+        race.change({"d/00.png": None})
+        _, told = race.run()
+        assert told.reasons == []
+        race.change({"d/00.png": png(91)})
+
+    race.change({"d/00.png": png(91)})
+    meanwhile = Meanwhile()
+    meanwhile.before("put", "version.json", older)
+    document, told = race.run(meanwhile)
+    assert len(told.reasons) == 1
+    tag = race.tag()
+    assert tag is not None
+    assert tag.version == document["version"]
+    assert [entry.version for entry in tag.history] != []
+    race.check()
+
+
+@pytest.mark.parametrize("race", EVERYWHERE, indirect=True)
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment[1])
+def test_two_first_builds_of_the_same_inputs_make_one_version(
+    race: Race, moment: tuple[str, str]
+) -> None:
+    meanwhile = Meanwhile()
+    meanwhile.before(*moment, race.other_run({}))
+    document, told = race.run(meanwhile)
+    assert told.reasons == []
+    assert list(race.check()) == [document["version"]]
+    assert race.tag() == Tag(document["version"], document["inputs"])
+    again, _ = race.run()
+    assert (again["status"], again["digest"]) == ("reused", document["digest"])
+
+
+# The tag moves between its reading and its writing
+
+
+@pytest.mark.parametrize("race", EVERYWHERE, indirect=True)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_tag_that_moves_right_before_it_is_written(race: Race, first: bool) -> None:
+    """With conditions the run starts again; without, it wins, and the next run sees the source."""
+    if not first:
+        race.run()
+        race.change({"a/01.png": png(90), "b/02.png": None})
+    listed = dict(race.objects)
+    meanwhile = Meanwhile()
+    meanwhile.before("put", TAG, race.other_run({"d/00.png": png(91)}))
+    document, told = race.run(meanwhile)
+    tag = race.tag()
+    assert tag is not None
+    assert tag.version == document["version"]
+    assert len(told.reasons) == race.keeps
+    race.check(race.objects if race.keeps else listed)
+    race.run()
+    race.check()
+
+
+@pytest.mark.parametrize("race", EVERYWHERE, indirect=True)
+def test_another_run_of_the_same_inputs_moves_the_tag_right_before_it_is_written(
+    race: Race,
+) -> None:
+    race.run()
+    race.change({"a/01.png": png(90), "b/02.png": None})
+    meanwhile = Meanwhile()
+    meanwhile.before("put", TAG, race.other_run({}))
+    document, told = race.run(meanwhile)
+    assert told.reasons == []
+    tag = race.tag()
+    assert tag is not None
+    assert (tag.version, tag.inputs) == (document["version"], document["inputs"])
+    assert len(tag.history) == 1
+    race.check()
+
+
+@pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
+def test_a_tag_that_is_deleted_in_the_meantime_is_made_again(race: Race) -> None:
+    race.run()
+    race.change({"a/01.png": png(90)})
+
+    def delete() -> None:
+        with race.opened(race.root) as store:
+            store.delete(TAG)
+
+    meanwhile = Meanwhile()
+    meanwhile.before("head", TAG, delete)
+    document, told = race.run(meanwhile)
+    (reason,) = told.reasons
+    assert "it was deleted" in reason
+    tag = race.tag()
+    assert tag is not None
+    assert tag.version == document["version"]
+    race.check()
+
+
+# Runs that grow, again and again
+
+
+class Changing:
+    """Another run that publishes a new state of the source, which then changes once more."""
+
+    def __init__(self, race: Race) -> None:
+        self.race = race
+        self.runs = 0
+
+    def __call__(self) -> None:
+        self.runs += 1
+        self.race.other_run({"d/00.png": png(80 + self.runs)})()
+        self.race.change({"d/01.png": png(90 + self.runs)})
+
+
+@pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
+@pytest.mark.parametrize("times", range(1, RESTARTS + 1))
+def test_a_run_that_is_superseded_a_few_times_finishes(race: Race, times: int) -> None:
+    race.run()
+    race.change({"a/01.png": png(80), "c/02.png": None})
+    changing, meanwhile = Changing(race), Meanwhile()
+    meanwhile.before("head", TAG, changing, times=times)
+    document, told = race.run(meanwhile)
+    assert [reason[-8:] for reason in told.reasons] == [f"({n + 1} of 3)" for n in range(times)]
+    tag = race.tag()
+    assert tag is not None
+    assert tag.version == document["version"]
+    race.check()
+
+
+@pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
+def test_a_run_that_is_superseded_every_time_ends_with_an_error(race: Race) -> None:
+    changing, meanwhile, told = Changing(race), Meanwhile(), Told()
+    meanwhile.before("head", TAG, changing, times=RESTARTS + 1)
+    with between(lambda store: MeanwhileStore(race.wrap(store), meanwhile)):
+        forget_manifests()
+        with pytest.raises(SupersededError) as caught:
+            prepare(race.lab.settings(), told)
+    assert (caught.value.code, caught.value.exit_status) == ("version.superseded", 1)
+    assert "\n" not in str(caught.value)
+    assert caught.value.hint == "run again"
+    assert changing.runs == len(told.reasons) + 1 == RESTARTS + 1
+    listed = {key: data for key, data in race.objects.items() if key != "d/01.png"}
+    race.check(listed | {"d/01.png": png(90 + RESTARTS)})
+    document, told = race.run()
+    assert (document["status"], told.reasons) == ("built", [])
+    race.check()
+
+
+@pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
+def test_a_run_that_only_notes_new_inputs_starts_again_too(race: Race) -> None:
+    """An object that makes no sample was added: the version stays, and its inputs change."""
+    first, _ = race.run()
+    race.change({"README": b"words"})
+    meanwhile = Meanwhile()
+    meanwhile.before("head", TAG, race.other_run({"d/00.png": png(91)}))
+    document, told = race.run(meanwhile)
+    assert len(told.reasons) == 1
+    tag = race.tag()
+    assert tag is not None
+    assert document["version"] == tag.version != first["version"]
+    assert [entry.version for entry in tag.history] == [first["version"]]
+    race.check()
+
+
+@pytest.mark.parametrize("race", ["directory"], indirect=True)
+def test_a_run_that_found_the_contents_unchanged_starts_again_too(race: Race) -> None:
+    race.run()
+    for path in Path(race.source["url"]).rglob("*.*"):
+        os.utime(path, ns=(1, path.stat().st_mtime_ns + 1_000_000))
+    meanwhile = Meanwhile()
+    meanwhile.before("head", TAG, race.other_run({"d/00.png": png(91)}))
+    document, told = race.run(meanwhile)
+    tag = race.tag()
+    assert tag is not None
+    assert (len(told.reasons), document["version"]) == (1, tag.version)
+    race.check()
+
+
+# Compactions
+
+
+def segments(published: Published) -> list[str]:
+    return [use.id for use in published.version.segments]
+
+
+@pytest.mark.parametrize("race", [*IN_MEMORY, "directory"], indirect=True)
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_compaction_that_is_superseded_adds_the_difference_to_its_own_result(
+    race: Race, times: int
+) -> None:
+    race.run()
+    race.change({"a/01.png": png(80), "b/02.png": None})
+    grown, _ = race.run()
+    assert grown["segments"]["total"] == 2
+    before = dict(race.objects)
+    changing, meanwhile = Changing(race), Meanwhile()
+    meanwhile.before("head", TAG, changing, times=times)
+    document, told = race.run(meanwhile, compact=True)
+    assert len(told.reasons) == times
+    tag = race.tag()
+    assert tag is not None
+    assert tag.version == document["version"]
+    published = race.check()
+    # Its first result, which no tag names, is the segment of what it listed first.
+    (compacted,) = {
+        use
+        for found in published.values()
+        for use in segments(found)
+        if len(segments(found)) == 1 and contents(found) == before
+    }
+    assert segments(published[tag.version])[0] == compacted
+    assert published[tag.version].version.classes == ("a", "b", "c", "d")
+    again, told = race.run(compact=True)
+    assert (again["segments"]["total"], told.reasons) == (1, [])
+    race.check()
+
+
+@pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
+def test_a_growth_that_a_compaction_supersedes_grows_the_compaction(race: Race) -> None:
+    race.run()
+    race.change({"a/01.png": png(80), "b/02.png": None})
+    race.run()
+    race.change({"c/01.png": png(81)})
+    meanwhile, compacted = Meanwhile(), []
+
+    def compact() -> None:
+        race.change({"c/01.png": None})
+        document, told = race.run(compact=True)
+        assert told.reasons == []
+        assert document["segments"]["total"] == 1
+        compacted.append(document["version"])
+        race.change({"c/01.png": png(82)})
+
+    meanwhile.before("head", TAG, compact)
+    document, told = race.run(meanwhile)
+    assert len(told.reasons) == 1
+    tag = race.tag()
+    assert tag is not None
+    published = race.check()
+    (one,) = segments(published[compacted[0]])
+    assert segments(published[tag.version])[0] == one
+    assert document["segments"]["total"] == 2
+
+
+@pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
+def test_a_compaction_starts_over_if_another_run_gave_its_number_to_another_class(
+    race: Race,
+) -> None:
+    race.run()
+    race.change({"e/00.png": png(80)})
+    other = race.other_run({"e/00.png": None, "d/00.png": png(81)})
+    meanwhile = Meanwhile()
+    meanwhile.before("head", TAG, other)
+    document, told = race.run(meanwhile, compact=True, splits={"train": "**"})
+    assert len(told.reasons) == 1
+    tag = race.tag()
+    assert tag is not None
+    published = race.check()
+    assert document["version"] == tag.version
+    assert document["segments"]["total"] == 1
+    assert published[tag.version].version.classes == ("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
+def test_two_compactions_at_once_make_one_version(race: Race) -> None:
+    race.run()
+    race.change({"a/01.png": png(80), "b/02.png": None})
+    race.run()
+    meanwhile = Meanwhile()
+    meanwhile.before("head", TAG, lambda: race.run(compact=True))
+    document, told = race.run(meanwhile, compact=True)
+    assert told.reasons == []
+    tag = race.tag()
+    assert tag is not None
+    assert tag.version == document["version"]
+    assert document["segments"]["total"] == 1
+    assert len(race.check()) == 3
+
+
+# No clock decides
+
+
+@contextmanager
+def clock(offset_seconds: int) -> Iterator[None]:
+    """The clocks of this process, some seconds fast or slow."""
+    seconds, nanoseconds = time.time, time.time_ns
+    with (
+        mock.patch("time.time", side_effect=lambda: seconds() + offset_seconds),
+        mock.patch("time.time_ns", side_effect=lambda: nanoseconds() + offset_seconds * 10**9),
+    ):
+        yield
+
+
+@pytest.mark.parametrize("race", [*IN_MEMORY, "directory"], indirect=True)
+@pytest.mark.parametrize("offsets", [(3600, -3600), (-3600, 3600), (3600, 0), (0, -3600)])
+def test_clocks_that_differ_by_an_hour_decide_nothing(race: Race, offsets: tuple[int, int]) -> None:
+    """Neither between a run and the next one, nor between two that overlap."""
+    one, other = offsets
+    with clock(one):
+        race.run()
+    race.change({"d/00.png": png(91), "a/01.png": None})
+    with clock(other):
+        second, _ = race.run()
+    race.check()
+
+    def with_other_clock() -> None:
+        with clock(other - one):
+            race.other_run({"d/01.png": png(92)})()
+
+    race.change({"a/02.png": png(93)})
+    meanwhile = Meanwhile()
+    meanwhile.before("head", TAG, with_other_clock)
+    with clock(one):
+        third, told = race.run(meanwhile)
+    assert len(told.reasons) == 1
+    tag = race.tag()
+    assert tag is not None
+    assert second["version"] != third["version"] == tag.version
+    race.check()
+
+
+# A dataset that grows
+
+GROWING = [
+    ("upload", "order-"),
+    ("put", "work/shards/"),
+    ("put", "segment.json"),
+    ("put", "cache.json"),
+    ("put", "version.json"),
+    ("head", TAG),
+]
+GROWING_WHERE = pytest.mark.parametrize(
+    ("race", "moment"),
+    [
+        *(("kept", moment) for moment in GROWING),
+        *((kind, moment) for kind in ("ignored", "directory") for moment in GROWING[-2:]),
+    ],
+    indirect=["race"],
+    ids=lambda value: value if isinstance(value, str) else value[1],
+)
+
+
+@GROWING_WHERE
+@pytest.mark.parametrize("removals", ["repack", "omit"])
+def test_two_runs_grow_from_listings_before_and_after_a_change(
+    race: Race, moment: tuple[str, str], removals: str
+) -> None:
+    race.run()
+    race.change({"d/00.png": png(91), "a/01.png": None})
+    meanwhile = Meanwhile()
+    meanwhile.before(*moment, race.other_run({"d/01.png": png(92), "a/02.png": None}))
+    document, told = race.run(meanwhile, growth={"removals": removals})
+    assert len(told.reasons) == 1
+    tag = race.tag()
+    assert tag is not None
+    assert (document["version"], len(tag.history)) == (tag.version, 1)
+    race.check()
+
+
+@GROWING_WHERE
+def test_a_compaction_adds_what_another_run_published_in_the_meantime(
+    race: Race, moment: tuple[str, str]
+) -> None:
+    race.run()
+    race.change({"d/00.png": png(91), "a/01.png": None})
+    before, _ = race.run()
+    assert before["segments"]["total"] == 2
+
+    def others() -> None:
+        race.other_run({"z/00.png": png(93), "z/01.png": png(94)})()
+        race.other_run({"e/00.png": png(95), "d/00.png": None})()
+
+    splits = {"train": ["a/**", "b/**", "d/**", "e/**", "z/**"], "validation": ["c/**"]}
+    race.lab = replace(race.lab, fields={**race.lab.fields, "splits": splits})
+    meanwhile = Meanwhile()
+    meanwhile.before(*moment, others)
+    document, told = race.run(meanwhile, compact=True)
+    assert len(told.reasons) == 1
+    found = race.check()
+    version = found[document["version"]].version
+    assert version.classes == ("a", "b", "c", "d", "z", "e")
+    compacted, added = version.segments
+    assert len(found) == 6  # of the compaction alone, too
+    alone = [each.version for each in found.values() if len(each.version.segments) == 1]
+    assert compacted.id in {each.segments[0].id for each in alone}
+    assert added.id not in {use.id for use in before_segments(found, before)}
+    again, told = race.run(compact=True)
+    assert (again["status"], again["segments"]["total"], told.reasons) == ("built", 1, [])
+    race.check()
+
+
+def before_segments(found: Mapping[str, Published], document: DOCUMENT) -> tuple[Any, ...]:
+    return found[document["version"]].version.segments

@@ -1,0 +1,333 @@
+"""What training sees of versions that grew: several segments, and samples that are left out."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import webdataset as wds
+import yaml
+from pipeline_lab import Lab, directory_lab, images, opened, png, write
+from reading_lab import LIGHT
+from webdataset.shardlists import expand_urls
+
+import larder
+from larder.errors import ConfigError, DamageError, LarderError
+from larder.readers import data as readers
+from larder.store import open_store
+from larder.store.base import Reader, Store
+from larder.store.delegate import DelegatingStore
+from larder.testing.checker import Published
+from larder.testing.servers import S3Server
+
+GUIDE = (Path(__file__).parents[2] / "docs/how-to/experiment-configs.md").read_text()
+SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
+GONE = ("a/03.png", "b/05.png", "c/00.png", "c/00.json")
+NEW = {"a/zz.png": png(5), "b/01.png": png(999)}
+
+
+def grown(folder: Path, removals: str, **fields: Any) -> tuple[Lab, dict[str, Any], Published]:
+    """Three samples were removed, one was changed and one added."""
+    lab = directory_lab(
+        folder,
+        images("abc", each=8),
+        splits=SPLITS,
+        growth={"removals": removals},
+        **{"shards": {"bytes": 9_000}, "cache": {"records": "encoded"}, **fields},
+    )
+    lab.prepare()
+    for key in GONE:
+        Path(str(lab.source), key).unlink()
+    write(str(lab.source), NEW)
+    document = lab.prepare()
+    return lab, document, lab.check()[document["version"]]
+
+
+def emitted(document: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    (path,) = document["configs"]
+    text = Path(path).read_text()
+    return text, yaml.safe_load(text)["data"]
+
+
+def keys_of(published: Published, split: str) -> list[str]:
+    return [sample.key for sample in published.samples[split]]
+
+
+def test_left_out_by_every_reader(tmp_path: Path) -> None:
+    lab, document, published = grown(tmp_path, "omit")
+    assert document["segments"] == {"total": 2, "new": 1, "omitted": 4}
+    assert document["shards"]["patterns"] == {}
+    data = larder.open(f"{lab.storage}/larder/d")
+    objects = images("abc", each=8) | NEW
+    for key in GONE:
+        del objects[key]
+    found = set()
+    for split, samples in published.samples.items():
+        read = list(data.samples(split))
+        assert [(key, parts) for key, _, parts in read] == [(s.key, s.parts) for s in samples]
+        assert [label for _, label, _ in read] == [sample.label for sample in samples]
+        found |= {f"{key}.{ext}" for key, _, parts in read for ext in parts if ext != "cls"}
+        for key, _, parts in read:
+            assert all(parts[ext] == objects[f"{key}.{ext}"] for ext in parts if ext != "cls")
+        with data.cache(split, verify=True) as cache:
+            assert [bytes(record["key"]).decode() for record in cache] == keys_of(published, split)
+            assert cache.batch([-1])["label"] == [samples[-1].label]
+            cache.verify()
+    assert found == set(objects)
+
+
+def test_the_shards_as_they_are_have_more(tmp_path: Path) -> None:
+    """So nobody is handed their names."""
+    lab, document, published = grown(tmp_path, "omit")
+    with lab.opened_root() as root:
+        bare = published.read_by_pattern(root)
+    stale = {split: len(bare[split]) - len(published.samples[split]) for split in bare}
+    data = larder.open(f"{lab.storage}/larder/d")
+    assert stale == {split: facts.omitted for split, facts in data.splits.items()}
+    for split, count in (("train", 3), ("validation", 1)):
+        with pytest.raises(ConfigError, match=rf"contain {count} samples? that the") as caught:
+            data.shards(split)
+        assert caught.value.code == "version.omitted"
+        assert "samples()" in caught.value.hint
+        assert "larder compact" in caught.value.hint
+    text, config = emitted(document)
+    assert "contain samples that the version omits" in text
+    for split, facts in config["splits"].items():
+        assert set(facts) == {"samples", "shards", "bytes"}
+        assert facts["samples"] == len(published.samples[split])
+    assert {split: len(files) for split, files in config["cache"].items()} == {
+        "train": 2,
+        "validation": 1,
+    }
+    trained = larder.open(config["location"])
+    assert [sample.key for sample in trained.samples("train")] == keys_of(published, "train")
+
+
+def test_a_split_whose_shards_are_whole_can_be_read_by_them(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, splits=SPLITS, growth={"removals": "omit"})
+    lab.prepare()
+    Path(str(lab.source), "a/03.png").unlink()
+    lab.prepare()
+    data = larder.open(f"{lab.storage}/larder/d")
+    assert data.shards("validation")
+    with pytest.raises(ConfigError):
+        data.shards("train")
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
+def test_packed_again_they_are_read_by_the_patterns_of_the_config(tmp_path: Path) -> None:
+    lab, document, published = grown(tmp_path, "repack", shards={"bytes": 3_000})
+    assert document["segments"]["total"] == 2
+    _, config = emitted(document)
+    assert "::" in config["splits"]["train"]["pattern"]
+    with lab.opened_root() as root:
+        assert published.read_by_pattern(root) == published.samples
+    data = larder.open(f"{lab.storage}/larder/d")
+    for split, samples in published.samples.items():
+        pattern = config["splits"][split]["pattern"]
+        read = [sample["__key__"] for sample in wds.WebDataset(pattern, shardshuffle=False)]
+        assert read == [sample.key for sample in samples]
+        assert [sample.key for sample in data.samples(split)] == read
+        shards = wds.WebDataset(data.shards(split), shardshuffle=False)
+        assert [sample["__key__"] for sample in shards] == read
+    gc.collect()  # while the warning is ignored
+
+
+def every_other(folder: Path, count: int, **fields: Any) -> tuple[Lab, dict[str, Any], Published]:
+    """Of some small samples, numbered from 0, those with odd numbers are left."""
+    lab = directory_lab(folder, {}, labels=None, validate="none", **fields)
+    Path(str(lab.source)).mkdir()
+    for n in range(count):
+        Path(str(lab.source), f"{n:04}.txt").write_text("x")
+    lab.prepare()
+    for n in range(0, count, 2):
+        Path(str(lab.source), f"{n:04}.txt").unlink()
+    document = lab.prepare()
+    return lab, document, lab.check()[document["version"]]
+
+
+MANY = 210
+
+
+def many(folder: Path) -> tuple[Lab, dict[str, Any], Published]:
+    """Every other shard has lost its only sample."""
+    return every_other(folder, 2 * MANY, splits={"my-train": "**"}, cache=None, shards={"bytes": 1})
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
+def test_many_patterns_become_a_list_and_the_docs_read_it(tmp_path: Path) -> None:
+    lab, document, published = many(tmp_path)
+    assert len(published.version.splits["my-train"].patterns) == MANY
+    _, config = emitted(document)
+    facts = config["splits"]["my-train"]
+    assert "pattern" not in facts
+    assert Path(facts["list"]).is_relative_to(config["location"])
+    lines = Path(facts["list"]).read_text().splitlines()
+    assert lines == list(published.shards)
+    assert larder.open(config["location"]).shards("my-train") == [
+        f"{config['path']}/{line}" for line in lines
+    ]
+    data = {**config, "splits": {"train": facts}}
+    train = documented("def shards_of", data=data, webdataset=wds)["train"]
+    assert {sample["__key__"] for sample in train} == set(keys_of(published, "my-train"))
+    gc.collect()  # while the warning is ignored
+    assert lab.prepare()["status"] == "reused"
+
+
+def documented(name: str, **given: Any) -> dict[str, Any]:
+    """What the code of the guide with that name in it defines, if it is run."""
+    (code,) = (
+        code for code in re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL) if name in code
+    )
+    exec(code, given)
+    return given
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
+def test_the_docs_read_lists_and_patterns(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, splits=SPLITS)
+    _, config = emitted(lab.prepare())
+    train = documented("def shards_of", data=config, webdataset=wds)["train"]
+    assert len(list(train)) == config["splits"]["train"]["samples"]
+    gc.collect()
+
+
+def test_the_docs_read_lists_in_a_bucket(s3_env: S3Server) -> None:
+    s3_env.create_bucket("lists")
+    keys = [f"segments/s/shards/train/d-train-{n:06}.tar" for n in range(3)]
+    name = "versions/v/lists/train-0123456789abcdef.txt"
+    with opened("s3://lists/team/larder/d") as root:
+        root.put(name, "".join(f"{key}\n" for key in keys).encode())
+        facts = {"train": {"list": f"s3://lists/team/larder/d/{name}"}}
+        config = {"bucket": "lists", "prefix": "team/larder/d/", "splits": facts}
+        commands = documented("def commands_of")["commands_of"](config, "train")
+    assert commands == [f"pipe:aws s3 cp s3://lists/team/larder/d/{key} -" for key in keys]
+    braces = {"train": {"pattern": "s3://lists/a/{0..1}.tar::s3://lists/b.tar"}}
+    commands = documented("def commands_of")["commands_of"]({**config, "splits": braces}, "train")
+    assert expand_urls(commands) == [
+        f"pipe:aws s3 cp s3://lists/{name}.tar -" for name in ("a/0", "a/1", "b")
+    ]
+
+
+def test_two_thousand_gaps_are_read_with_numpy_alone(tmp_path: Path) -> None:
+    fields = {"growth": {"removals": "omit"}, "shards": {}, "cache": {"records": "encoded"}}
+    lab, _, published = every_other(tmp_path, 2_100, **fields)
+    (file,) = published.version.files_of("omitted")
+    assert file.path.endswith(".npy")
+    program = """
+import larder
+data = larder.open(sys.argv[1])
+with data.cache("train") as cache:
+    print(len(cache), *(bytes(cache[n]["key"]).decode() for n in (0, 1, -1)))
+try:
+    data.samples("train")
+except larder.errors.ConfigError as error:
+    print(error)
+"""
+    address = f"{lab.storage}/larder/d"
+    command = [sys.executable, "-c", LIGHT + program, address]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    first, second = done.stdout.splitlines()
+    assert first == "1050 0001 0003 2099"
+    assert second == (
+        "this needs packages that are not installed: pyarrow; pip install 'larder-data[prepare]'"
+    )
+
+
+class Watched(DelegatingStore):
+    """Knows which shards are open."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.now: list[str] = []
+        self.most = 0
+
+    def open(self, key: str, **options: Any) -> Reader:
+        """Note the shard until it is closed."""
+        reader = self.inner.open(key, **options)
+        if "/shards/" in key:
+            self.now.append(key)
+            self.most = max(self.most, len(self.now))
+            close = reader.close
+            reader.close = lambda: (close(), self._closed(key))[0]  # type: ignore[method-assign]
+        return reader
+
+    def _closed(self, key: str) -> None:
+        with contextlib.suppress(ValueError):
+            self.now.remove(key)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[Watched]:
+    stores: list[Watched] = []
+
+    def opened(url: str, **options: Any) -> Store:
+        stores.append(Watched(open_store(url, **options)))
+        return stores[-1]
+
+    monkeypatch.setattr(readers, "open_store", opened)
+    return stores
+
+
+def test_one_shard_is_open_at_a_time(tmp_path: Path, watched: list[Watched]) -> None:
+    lab, _, published = grown(tmp_path, "omit", shards={"bytes": 3_000}, cache=None)
+    found = []
+    for sample in larder.open(f"{lab.storage}/larder/d").samples("train"):
+        found.append(sample.key)
+    assert found == keys_of(published, "train")
+    assert max(store.most for store in watched) == 1
+    assert not any(store.now for store in watched)
+    samples = larder.open(f"{lab.storage}/larder/d").samples("train")
+    next(samples)
+    del samples
+    gc.collect()
+    assert not any(store.now for store in watched)
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def changed(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("alter", "name", "code"),
+    [
+        (changed, "segments/*/shards/train/*.tar", "damage.record"),
+        (gone, "segments/*/shards/train/*.tar", "object.missing"),
+        (changed, "segments/*/index/samples-*", "damage.digest"),
+        (changed, "segments/*/segment.json", "damage."),
+        (gone, "segments/*/segment.json", "damage.size"),
+    ],
+)
+def test_damage_is_found_while_samples_are_read(
+    tmp_path: Path, alter: Callable[[Path], None], name: str, code: str
+) -> None:
+    lab, _, _ = grown(tmp_path, "omit", cache=None, shards={"bytes": 100_000})
+    for path in Path(str(lab.storage), "larder/d").glob(name):
+        alter(path)
+    with pytest.raises(LarderError) as caught:
+        list(larder.open(f"{lab.storage}/larder/d").samples("train"))
+    assert caught.value.code.startswith(code)
+    assert str(lab.storage) in caught.value.where or caught.value.code == "damage.record"
+
+
+def test_the_omitted_rows_are_checked_too(tmp_path: Path) -> None:
+    lab, _, _ = grown(tmp_path, "omit")
+    data = larder.open(f"{lab.storage}/larder/d")
+    version = data._document  # as if it omitted rows that do not exist
+    rows = version.segments[0].omitted["train"]
+    object.__setattr__(rows, "ranges", ((0, rows.count - 1), (999, 1_000)))
+    with pytest.raises(DamageError, match="omits records that do not exist"):
+        data.cache("train")

@@ -1,0 +1,474 @@
+"""Packing samples again from their old shards."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import column_format
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+from larder.errors import DamageError, FatalError, ObjectError
+from larder.shards.build import build_shard
+from larder.shards.formats import FORMATS, shard_format
+from larder.shards.index import sample_rows
+from larder.shards.model import ShardPlan, ShardResult, read_samples
+from larder.shards.packed import OldShards, lots
+from larder.shards.packing import plan_shards
+from larder.shards.readahead import open_reads
+from larder.shards.sizes import split_sizes
+from larder.store import Store
+from larder.store.memory import MemoryStore, forget
+from larder.testing.recording import RecordingStore
+from larder.testing.sample_orders import Content, order_samples, with_packed
+
+NAMES = [*FORMATS, column_format.NAME]
+WHOLE = 1 << 24
+
+
+@pytest.fixture(autouse=True)
+def formats() -> Iterator[None]:
+    with column_format.registered():
+        yield
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    yield MemoryStore("packed-old")
+    forget("packed-old")
+
+
+@pytest.fixture
+def source() -> Iterator[Store]:
+    yield MemoryStore("packed-source")
+    forget("packed-source")
+
+
+@pytest.fixture
+def target() -> Iterator[Store]:
+    yield MemoryStore("packed-new")
+    forget("packed-new")
+
+
+class NoObjects:
+    """A source that must not be used."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"the source is not used: {name}")
+
+
+def jpeg(seed: int) -> bytes:
+    pixels = random.Random(seed).randbytes(12 * 12 * 3)
+    target = io.BytesIO()
+    Image.frombytes("RGB", (12, 12), pixels).save(target, "JPEG")
+    return target.getvalue()
+
+
+CONTENTS = [
+    *(Content(f"a/{n:02}", {"jpg": jpeg(n), "json": b"{}" * n}, n % 3) for n in range(30)),
+    Content("b/own", {"bin": b"", "cls": b"own"}),
+    Content("b/plain", {"txt": b"x" * 5000}, None, "validation"),
+    Content("höhe/" + "long" * 60, {"é": b"\0\xff"}, 2, "validation"),
+]
+
+
+def shard_key(segment: str, split: str, name: str) -> str:
+    return f"{segment}/{split}/{name}"
+
+
+def pack(
+    order: pa.RecordBatch,
+    source: Any,
+    target: Store,
+    name: str,
+    *,
+    segment: str = "new",
+    shard_bytes: int = 10**9,
+    concurrency: int = 1,
+    memory_bytes: int = WHOLE,
+    **options: Any,
+) -> list[ShardResult]:
+    """All samples of an order, in shards."""
+    format_ = shard_format(name)
+    options = {"validate": "none", **options}
+    plans = plan_shards(split_sizes([order], format_.sample_sizes), shard_bytes, "d", format_)
+    samples = read_samples([order])
+    with open_reads(concurrency, memory_bytes) as reads:
+        return [
+            build_shard(
+                plan, samples, source, writer(target, segment, plan), reads, format_, **options
+            )
+            for plan in plans
+        ]
+
+
+def writer(target: Store, segment: str, plan: ShardPlan) -> Callable[[str], Any]:
+    return lambda name: target.writer(shard_key(segment, plan.split, name))
+
+
+def index(results: Sequence[ShardResult], segment: str) -> list[pa.RecordBatch]:
+    return [sample_rows(result, segment) for result in results]
+
+
+def packed(
+    order: pa.RecordBatch, source: Store, store: Store, name: str, segment: str = "old"
+) -> pa.RecordBatch:
+    """The same order, to be read from several shards."""
+    results = pack(order, source, store, name, segment=segment, shard_bytes=20_000)
+    assert 2 < len(results) < len(order) // 2
+    return with_packed(order, index(results, segment))
+
+
+def shuffled(order: pa.RecordBatch, seed: int = 5) -> pa.RecordBatch:
+    """Other neighbours, but one split after the other."""
+    rows = list(range(order.num_rows))
+    random.Random(seed).shuffle(rows)
+    splits = order.column("split").to_pylist()
+    return order.take(pa.array(sorted(rows, key=lambda row: splits[row])))
+
+
+def old(store: Any, name: str, **options: Any) -> OldShards:
+    return OldShards(store, {"old": name}, shard_key, **options)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("arranged", [lambda order: order, shuffled], ids=["as before", "shuffled"])
+@pytest.mark.parametrize(
+    ("concurrency", "memory_bytes"), [(1, WHOLE), (1, 800), (4, WHOLE), (4, 40_000), (4, 800)]
+)
+def test_the_shards_are_those_that_are_packed_from_the_source(
+    store: Store,
+    source: Store,
+    target: Store,
+    name: str,
+    arranged: Callable[[pa.RecordBatch], pa.RecordBatch],
+    concurrency: int,
+    memory_bytes: int,
+) -> None:
+    order = order_samples(source, CONTENTS)
+    again = arranged(packed(order, source, store, name))
+    expected = pack(arranged(order), source, target, name)
+    for other in NAMES:
+        assert pack(arranged(order), source, target, other) == [
+            *pack(
+                again,
+                NoObjects(),
+                target,
+                other,
+                concurrency=concurrency,
+                memory_bytes=memory_bytes,
+                old_shards=old(store, name),
+            )
+        ]
+    assert all(result.written for result in expected)
+
+
+@pytest.mark.parametrize(("concurrency", "memory_bytes"), [(1, WHOLE), (4, 40_000)])
+def test_segments_of_several_formats_and_new_samples_are_interleaved(
+    store: Store, source: Store, target: Store, concurrency: int, memory_bytes: int
+) -> None:
+    order = order_samples(source, CONTENTS)
+    index_rows: list[pa.RecordBatch] = []
+    for place, name in enumerate(NAMES):
+        some = order.take(pa.array(range(place, len(CONTENTS), 3)))
+        index_rows += index(pack(some, source, store, name, segment=name, shard_bytes=2_000), name)
+    again = with_packed(order, index_rows)
+    nulls = again.column("packed").null_count
+    assert 0 < nulls < len(CONTENTS)
+    expected = pack(order, source, target, "webdataset")
+    recorded = RecordingStore(source)
+    found = pack(
+        again,
+        recorded,
+        target,
+        "webdataset",
+        concurrency=concurrency,
+        memory_bytes=memory_bytes,
+        old_shards=OldShards(store, {name: name for name in NAMES}, shard_key),
+    )
+    assert found == expected
+    new = order.filter(again.column("packed").is_null())
+    parts = {part["key"] for row in new.to_pylist() for part in row["parts"]}
+    assert {call.key for call in recorded.calls} == parts
+
+
+def test_neighbours_are_read_with_one_request(store: Store, source: Store, target: Store) -> None:
+    order = order_samples(source, CONTENTS[:30])
+    again = packed(order, source, store, "webdataset")
+    shards = {row["packed"]["shard"] for row in again.to_pylist()}
+    recorded = RecordingStore(store)
+    pack(again, NoObjects(), target, "webdataset", old_shards=old(recorded, "webdataset"))
+    assert [call.method for call in recorded.calls] == ["get"] * len(shards)
+    size_bytes = sum(row["packed"]["length"] for row in again.to_pylist())
+    assert 0.9 * size_bytes < sum(call.size_bytes for call in recorded.calls) <= size_bytes
+    # If some samples are gone, what lies between the others is read if there is little.
+    some = again.take(pa.array([0, 2]))
+    recorded = RecordingStore(store)
+    pack(some, NoObjects(), target, "webdataset", old_shards=old(recorded, "webdataset"))
+    assert len(recorded.calls) == 1
+
+
+def test_a_long_gap_is_not_read(store: Store, source: Store, target: Store) -> None:
+    contents = [Content(f"{n}", {"bin": bytes([n]) * 40_000}) for n in range(9)]
+    order = order_samples(source, contents)
+    results = pack(order, source, store, "webdataset", segment="old")
+    again = with_packed(order, index(results, "old")).take(pa.array([0, 1, 3, 8]))
+    recorded = RecordingStore(store)
+    pack(again, NoObjects(), target, "webdataset", old_shards=old(recorded, "webdataset"))
+    assert [call.size_bytes // 40_000 for call in recorded.calls] == [4, 1]
+
+
+def test_other_formats_stay_open(store: Store, source: Store, target: Store) -> None:
+    order = order_samples(source, CONTENTS)
+    again = packed(order, source, store, column_format.NAME)
+    shards = {row["packed"]["shard"] for row in again.to_pylist()}
+    recorded = RecordingStore(store)
+    with old(recorded, column_format.NAME) as old_shards:
+        pack(
+            again,
+            NoObjects(),
+            target,
+            "webdataset",
+            memory_bytes=8_000,  # several lots for each shard
+            old_shards=old_shards,
+        )
+    assert recorded.count("get") == 2 * len(shards)
+
+
+@pytest.mark.parametrize("weaker", [(), ("old",)])
+def test_a_large_sample_is_streamed(
+    store: Store, source: Store, target: Store, weaker: tuple[str, ...]
+) -> None:
+    class NoGets:
+        """The store of the shards, of which nothing large may be held in memory completely."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def get(self, key: str, *, length: int | None = None, **options: Any) -> bytes:
+            assert length is not None
+            assert length <= 1 << 20
+            return store.get(key, length=length, **options)
+
+    noise = io.BytesIO()
+    Image.effect_noise((1500, 1500), 90).save(noise, "PNG")
+    order = order_samples(
+        source, [Content("big", {"bin": bytes(9 << 20), "png": noise.getvalue()}, 3)]
+    )
+    results = pack(order, source, store, "webdataset", segment="old")
+    again = with_packed(order, index(results, "old"))
+    options = {"validate": "decode", "memory_bytes": 1 << 20, "concurrency": 2}
+    old_shards = old(NoGets(), "webdataset", weaker=weaker)
+    found = pack(again, NoObjects(), target, "webdataset", old_shards=old_shards, **options)
+    assert found == results
+
+
+def test_a_moved_sample_is_read_from_its_old_split(
+    store: Store, source: Store, target: Store
+) -> None:
+    order = order_samples(source, CONTENTS)
+    again = packed(order, source, store, "webdataset")
+    moved = pa.array(["test"] * order.num_rows)
+    field = order.schema.field(0)
+    order, again = (batch.set_column(0, field, moved) for batch in (order, again))
+    (found,) = pack(again, NoObjects(), target, "webdataset", old_shards=old(store, "webdataset"))
+    assert [found] == pack(order, source, target, "webdataset")
+    assert found.split == "test"
+
+
+def test_labels_are_those_of_now(store: Store, source: Store, target: Store) -> None:
+    again = packed(order_samples(source, CONTENTS), source, store, "webdataset")
+    labels = pa.array([None if n % 4 else n for n in range(again.num_rows)], pa.int32())
+    at = again.schema.get_field_index("label")
+    again = again.set_column(at, again.schema.field(at), labels)
+    results = pack(again, NoObjects(), target, "webdataset", old_shards=old(store, "webdataset"))
+    found = pa.concat_batches([result.samples for result in results])
+    assert found.column("label").to_pylist() == labels.to_pylist()
+    own = [
+        [part["ext"] for part in row["parts"] if not part["source"]] for row in found.to_pylist()
+    ]
+    assert own == [[] if label is None else ["cls"] for label in labels.to_pylist()]
+
+
+def damage(store: Store, key: str, kind: str, place: int) -> None:
+    data = bytearray(store.get(key))
+    if kind == "missing":
+        store.delete(key)
+    elif kind == "cut":
+        store.put(key, data[:place])
+    else:
+        data[place] ^= 1
+        store.put(key, data)
+
+
+@pytest.mark.parametrize("kind", ["flipped", "cut", "missing"])
+@pytest.mark.parametrize(("concurrency", "memory_bytes"), [(1, WHOLE), (4, WHOLE), (4, 800)])
+@pytest.mark.parametrize("weaker", [(), ("old",)])
+def test_a_damaged_shard_ends_the_build(
+    store: Store,
+    source: Store,
+    target: Store,
+    kind: str,
+    concurrency: int,
+    memory_bytes: int,
+    weaker: tuple[str, ...],
+) -> None:
+    """It is not a bad sample, even if its image cannot be decoded any more."""
+    again = packed(order_samples(source, CONTENTS), source, store, "webdataset")
+    row = again.slice(17, 1).to_pylist()[0]
+    place, part = row["packed"], row["packed"]["parts"][0]
+    key = shard_key("old", place["split"], place["shard"])
+    damage(store, key, kind, part["offset"])
+    with pytest.raises(DamageError) as caught:
+        pack(
+            again,
+            NoObjects(),
+            target,
+            "webdataset",
+            concurrency=concurrency,
+            memory_bytes=memory_bytes,
+            old_shards=old(store, "webdataset", weaker=weaker),
+            validate="decode",
+            on_bad_sample="skip",
+        )
+    assert caught.value.code == ("damage.record" if kind == "flipped" else "damage.size")
+    assert caught.value.where.startswith(f"{store.url}{key}")
+    if kind == "flipped":
+        assert caught.value.where == f"{store.url}{key}: {row['key']}.{part['ext']}"
+    assert "tags/latest.json" in caught.value.hint
+    assert not [info for page in target.list() for info in page]
+
+
+@pytest.mark.parametrize("memory_bytes", [WHOLE, 800])
+def test_damage_of_other_formats_is_found_too(
+    store: Store, source: Store, target: Store, memory_bytes: int
+) -> None:
+    name = column_format.NAME
+    again = packed(order_samples(source, CONTENTS), source, store, name)
+    key = shard_key("old", "train", again.slice(17, 1).to_pylist()[0]["packed"]["shard"])
+    for kind in ("flipped", "missing"):
+        damage(store, key, kind, 40)
+        with pytest.raises(DamageError) as caught:
+            pack(
+                again,
+                NoObjects(),
+                target,
+                "webdataset",
+                memory_bytes=memory_bytes,
+                old_shards=old(store, name),
+            )
+        assert caught.value.where.startswith(f"{store.url}{key}")
+
+
+def test_a_shard_that_the_store_refuses_is_no_failure_of_an_object(
+    store: Store, source: Store, target: Store
+) -> None:
+    class Refuses:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def get(self, key: str, **options: Any) -> Any:
+            raise ObjectError("object.unreadable", "no access", where=key, hint="ask")
+
+    again = packed(order_samples(source, CONTENTS), source, store, "webdataset")
+    with pytest.raises(FatalError, match="no access; ask") as caught:
+        pack(again, NoObjects(), target, "webdataset", old_shards=old(Refuses(), "webdataset"))
+    assert not isinstance(caught.value, DamageError)
+
+
+BAD = [
+    Content("b/1", {"jpg": b"no", "seg.png": b"no"}, 0),
+    Content("b/2", {"jpg": jpeg(3)[:-100]}, 0),
+]
+
+
+@pytest.mark.parametrize("memory_bytes", [WHOLE, 800])
+def test_images_are_checked_again_if_they_were_checked_more_weakly(
+    store: Store, source: Store, target: Store, memory_bytes: int
+) -> None:
+    order = order_samples(source, [*CONTENTS[:20], *BAD])
+    again = packed(order, source, store, "webdataset")
+    options: dict[str, Any] = {
+        "validate": "decode",
+        "memory_bytes": memory_bytes,
+        "on_bad_sample": "skip",
+    }
+    (expected,) = pack(order, source, target, "webdataset", **options)
+    assert len(expected.omitted) == 2
+    weaker = old(store, "webdataset", weaker=("old",))
+    assert pack(again, NoObjects(), target, "webdataset", old_shards=weaker, **options) == [
+        expected
+    ]
+    as_strict = old(store, "webdataset")
+    (found,) = pack(again, NoObjects(), target, "webdataset", old_shards=as_strict, **options)
+    assert not found.omitted
+    assert found.samples.num_rows == again.num_rows
+
+
+def with_bad(order: pa.RecordBatch, messages: dict[str, str]) -> pa.RecordBatch:
+    at = order.schema.get_field_index("bad")
+    found = [messages.get(key) for key in order.column("key").to_pylist()]
+    return order.set_column(at, order.schema.field(at), pa.array(found, pa.string()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("concurrency", "memory_bytes"), [(1, WHOLE), (4, 800)])
+def test_a_sample_that_was_bad_is_left_out_without_being_read(
+    source: Store, target: Store, name: str, concurrency: int, memory_bytes: int
+) -> None:
+    order = order_samples(source, [*CONTENTS[:20], *BAD, *CONTENTS[20:30]])
+    options: dict[str, Any] = {"validate": "decode", "on_bad_sample": "skip"}
+    (expected,) = pack(order, source, target, name, **options)
+    assert [failure.key for failure in expected.omitted] == ["b/1.jpg", "b/2.jpg"]
+    messages = {failure.key[:3]: failure.message for failure in expected.omitted}
+    for part in ("b/1.jpg", "b/1.seg.png", "b/2.jpg"):
+        source.delete(part)
+    (found,) = pack(
+        with_bad(order, messages),
+        source,
+        target,
+        name,
+        concurrency=concurrency,
+        memory_bytes=memory_bytes,
+        **options,
+    )
+    assert found == expected
+
+
+def test_a_sample_that_was_bad_fails_where_bad_samples_do(source: Store, target: Store) -> None:
+    order = order_samples(source, [*CONTENTS[:3], *BAD])
+    (found,) = pack(with_bad(order, {"b/2": "not good"}), source, target, "webdataset")
+    assert [(each.key, each.code, each.message) for each in found.failures] == [
+        ("b/2", "sample.undecodable", "not good")
+    ]
+    assert not found.written
+
+
+def test_a_sample_with_several_bad_images_is_left_out_once(source: Store, target: Store) -> None:
+    order = order_samples(source, [*CONTENTS[:3], *BAD])
+    options: dict[str, Any] = {"validate": "decode"}
+    (failed,) = pack(order, source, target, "webdataset", **options)
+    assert len(failed.failures) == 3
+    (skipped,) = pack(order, source, target, "webdataset", on_bad_sample="skip", **options)
+    assert len(skipped.omitted) == 2
+
+
+def test_lots_hold_neighbours_up_to_a_size(store: Store, source: Store) -> None:
+    order = order_samples(source, [Content(f"{n:04}", {"bin": bytes(100)}) for n in range(2_500)])
+    results = pack(order, source, store, "webdataset", segment="old")
+    again = with_packed(order, index(results, "old"))
+    samples = list(read_samples([again]))
+    for whole_bytes, count in ((10**9, 1_000), (1_000, 10), (100, 1)):
+        found = list(lots(samples, whole_bytes))
+        assert [sample for lot in found for sample in lot.samples] == samples
+        assert max(len(lot.samples) for lot in found) == count
+        assert all(lot.held_bytes == 100 * len(lot.samples) for lot in found)
+    assert {(lot.held_bytes, len(lot.samples)) for lot in lots(samples, 99)} == {(None, 1)}
+    plain = list(read_samples([order]))
+    assert {(lot.held_bytes, len(lot.samples)) for lot in lots(plain, 10**9)} == {(100, 1)}
+    bad = [sample._replace(bad="x") for sample in samples]
+    assert {(lot.held_bytes, len(lot.samples)) for lot in lots(bad, 10**9)} == {(None, 1)}
