@@ -34,7 +34,7 @@ from larder.pipeline.previous import IN_ORDER, PREVIOUS, Previous
 from larder.progress import Progress
 from larder.samples.columns import column_structs
 from larder.samples.planner import Planner
-from larder.shards.fetch import UNDECODABLE, fetch, sample_bytes
+from larder.shards.fetch import UNDECODABLE, check_streamed, fetch, sample_bytes
 from larder.shards.images import Validation
 from larder.shards.model import Part, Sample
 from larder.store.base import Readable
@@ -44,7 +44,7 @@ __all__ = ["Changes", "Comparison", "Kind", "compare"]
 READERS = 8
 
 MAX_CHECKED_BYTES = 64 * 1024**2
-"""A larger sample that was bad is not checked again here, but when it is packed."""
+"""A larger sample that was bad is not read into memory: only the ranges that are needed are."""
 
 Number = TypeVar("Number", np.int8, np.int64)
 
@@ -329,11 +329,12 @@ class _Contents:
     def still_bad(self, now: pa.RecordBatch) -> _Flags:
         """Whether samples that were bad still are, although the etags of their objects differ.
 
+        They are checked wherever they are, because a file system does not tell whether they were
+        changed: so what is planned is the same everywhere.
+
         Args:
             now: Rows of `_NOW`.
         """
-        if not now.num_rows or self._source.features.etag_is_md5:
-            return np.zeros(now.num_rows, np.bool_)
         names = Part._fields
         samples = (
             Sample("", key, None, parts)
@@ -347,8 +348,9 @@ class _Contents:
 
     def _is_bad(self, sample: Sample) -> bool:
         if sample_bytes(sample) > MAX_CHECKED_BYTES:
-            return False
-        failures = fetch(self._source, sample, self._validate).failures
+            failures = check_streamed(self._source, sample, self._validate)
+        else:
+            failures = fetch(self._source, sample, self._validate).failures
         return bool(failures) and all(failure.code == UNDECODABLE for failure in failures)
 
     def _is(self, key: str, etag: str, crc32c: int) -> bool:
