@@ -45,6 +45,7 @@ def begin(plan: Plan) -> Job:
         inventory=_put_inventory(root, plan),
         files=_put_files(root, plan),
         formats=plan.formats,
+        weaker=plan.growth.weaker,
     )
 
 

@@ -16,6 +16,7 @@ from larder.manifest.files import read_manifest
 from larder.manifest.merge import aligned
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SHARDS
+from larder.pipeline.compacted import is_first_build, is_weaker
 from larder.pipeline.compare import Changes, Comparison, compare
 from larder.pipeline.complete import check_complete
 from larder.pipeline.decide import Decision, SegmentState, decide
@@ -24,7 +25,7 @@ from larder.pipeline.listed import listed_shards, listed_splits
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.previous import Previous, PreviousSegment, previous_rows, read_previous
 from larder.pipeline.selected import Selected, select_all, select_samples
-from larder.pipeline.source import SourceState, is_compact
+from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder
 from larder.samples.planner import Planner
@@ -51,6 +52,8 @@ class Growth:
         omitted: The rows of these that it omits.
         omitted_file: The same as a .npy file, if they are many.
         skipped: Number of bad samples that stay left out without being tried again.
+        weaker: Segments of the previous version whose images were checked more weakly than they
+            would be now.
     """
 
     decision: Decision
@@ -60,6 +63,7 @@ class Growth:
     omitted: Mapping[tuple[str, str], Omitted]
     omitted_file: bytes | None
     skipped: int
+    weaker: tuple[str, ...] = ()
 
 
 def find_previous(found: SourceState, root: Store) -> Previous | None:
@@ -131,7 +135,7 @@ def plan_growth(
         _states(previous, comparison),
         comparison.changes,
         dataset.growth,
-        fresh=_fresh(found, previous, comparison.changes),
+        fresh=_fresh(found, previous, order, comparison.changes, folder),
     )
     check = image_check(dataset)
     selected = select_samples(order, comparison, decision, previous, check, folder)
@@ -143,7 +147,9 @@ def plan_growth(
         if segment.id in decision.again
     )
     skipped = 0 if decision.kind == "fresh" else comparison.changes.bad
-    return Growth(decision, comparison.changes, selected, kept, omitted, file, skipped)
+    documents = [segment.document for segment in previous.segments]
+    weaker = tuple(each.id for each in documents if is_weaker(each, dataset))
+    return Growth(decision, comparison.changes, selected, kept, omitted, file, skipped, weaker)
 
 
 def _compare(
@@ -191,7 +197,9 @@ def _sums(flags: npt.NDArray[np.bool_], first_rows: _Numbers) -> _Numbers:
     return sums
 
 
-def _fresh(found: SourceState, previous: Previous, changes: Changes) -> str | None:
+def _fresh(
+    found: SourceState, previous: Previous, order: SampleOrder, changes: Changes, folder: Path
+) -> str | None:
     """Why all samples have to go into one new segment, if they have to."""
     shards, shape = found.dataset.shards, previous.segments[-1].document.shape
     if shards.format != shape.format:
@@ -204,8 +212,12 @@ def _fresh(found: SourceState, previous: Previous, changes: Changes) -> str | No
         least = min(shards.count_min or 0, facts.samples)
         if facts.shards < least and split in found.dataset.split_names:
             return f"split {split} has fewer shards than shards.count_min"
-    if found.settings.compact and (changes.any or not is_compact(previous.version)):
-        return "larder compact"
+    if found.settings.compact:
+        version, segment = previous.version, previous.segments[0].document
+        if changes.any or not is_first_build(
+            version, segment, found.dataset, order, changes.bad, folder
+        ):
+            return "larder compact"
     return None
 
 
