@@ -18,7 +18,8 @@ def aligned(
     """Pairs of pieces of two streams: rows with equal keys are always in the same pair.
 
     Both have to be sorted by the same columns, without nulls: numbers by value, strings by their
-    UTF-8 bytes. Memory is that of one batch of each.
+    UTF-8 bytes. Memory is that of one batch of each; so of a key that a stream repeats from one
+    batch to the next, only the rows of the first batch are sure to be in the same pair as others.
 
     Args:
         left: The first stream.

@@ -108,7 +108,7 @@ class SortedFile:
         place = max(0, bisect_right(self._starts, first_row) - 1)
         # Mapped, so that only the columns that are used are read.
         with pa.memory_map(str(self._path)) as file, pa.ipc.open_file(file) as reader:
-            while place + 1 < len(self._starts) and self._starts[place] < stop:
+            while place + 1 < len(self._starts) and max(self._starts[place], first_row) < stop:
                 start = self._starts[place]
                 batch = reader.get_batch(place)
                 first = max(0, first_row - start)

@@ -15,7 +15,7 @@ from larder.cache.file import open_file
 from larder.cache.records import Samples, build_samples
 from larder.errors import NotFoundError
 from larder.manifest.schemas import SAMPLES
-from larder.pipeline.job import Job, ManifestRef, UsedSegment, open_root
+from larder.pipeline.job import Job, ManifestRef, UsedSegment, listed, open_root
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.standing import has_sha256
 from larder.progress import Progress
@@ -63,9 +63,16 @@ def cache_splits(
 ) -> tuple[list[CacheBatch], list[CacheFile]]:
     """The files to build, one per split with samples, and those of caches that are complete.
 
+    Files of a complete cache of which the length is not as it was published are built again. Those
+    of the new segment are told by their receipts, as its shards are: they may be the work of a run
+    that was killed, which nothing has checked since.
+
     Args:
         job: The run.
         segments: The segments of its version.
+
+    Raises:
+        DamageError: cache.json is damaged.
     """
     batches: list[CacheBatch] = []
     there: list[CacheFile] = []
@@ -73,10 +80,9 @@ def cache_splits(
         return batches, there
     root = open_root(job)
     for segment in segments:
-        document = read_cache(root, segment.id, cache_id(segment.id, job.dataset.cache.records))
-        if document is not None:
-            there += document.files.values()
-            continue
+        is_new = job.new is not None and segment.id == job.new.id
+        found = {} if is_new else _complete_files(root, segment.id, job.dataset.cache.records)
+        there += found.values()
         samples = segment.file("samples")
         batches += (
             CacheBatch(
@@ -89,9 +95,22 @@ def cache_splits(
                 facts.bytes,
             )
             for split, facts in segment.splits.items()
-            if facts.samples
+            if facts.samples and split not in found
         )
     return batches, there
+
+
+def _complete_files(root: Store, segment: str, kind: str) -> dict[str, CacheFile]:
+    """By split, the files of a complete cache that have their length; empty if it is not."""
+    cache = cache_id(segment, kind)
+    document = read_cache(root, segment, cache)
+    if document is None:
+        return {}
+    sizes = {
+        info.key: info.size_bytes for info in listed(root, layout.cache_prefix(segment, cache))
+    }
+    files = document.files.items()
+    return {split: file for split, file in files if sizes.get(file.path) == file.bytes}
 
 
 def cache_split(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from larder.errors import DamageError
+from larder.errors import DamageError, NotFoundError
 from larder.manifest.schemas import SHARDS
 from larder.pipeline.complete import check_complete
 from larder.pipeline.index import Index
@@ -14,11 +15,14 @@ from larder.pipeline.listed import combined, shard_files
 from larder.pipeline.lists import put_lists
 from larder.pipeline.manifests import read_ref
 from larder.progress import Progress
+from larder.store import object_url
 from larder.store.base import Store
+from larder.versions import layout
 from larder.versions.documents import (
     CacheDocument,
     CacheFacts,
     CacheFile,
+    FileFacts,
     SegmentDocument,
     VersionDocument,
 )
@@ -102,6 +106,8 @@ def _published_segment(job: Job, root: Store, index: Index) -> UsedSegment:
         skipped=index.omitted_count,
     )
     published = publish_segment(root, document, if_absent=job.conditions.if_absent)
+    if published.files != document.files:
+        _check_files(root, published.files, layout.segment_key(document.id))
     return replace(index.segment, files=published.files)
 
 
@@ -120,8 +126,31 @@ def _with_cache(
         files={file.split: file for file in files if file.segment == segment.id},
     )
     published = publish_cache(root, document, if_absent=job.conditions.if_absent)
+    if published.files != document.files:
+        key = layout.cache_key(segment.id, document.id)
+        _check_files(root, published.files.values(), key)
     used = replace(segment, use=replace(segment.use, cache=published.id))
     return used, tuple(published.files.values())
+
+
+def _check_files(root: Store, files: Iterable[FileFacts | CacheFile], document: str) -> None:
+    """Check that the files of a document exist, which another run has written.
+
+    Their bytes may differ from those of this run, so this run has not replaced those that are lost.
+
+    Raises:
+        DamageError: ``damage.size``: one is missing, or has another length.
+    """
+    for file in files:
+        with suppress(NotFoundError):
+            if root.head(file.path).size_bytes == file.bytes:
+                continue
+        raise DamageError(
+            "damage.size",
+            "the file is missing, or has another length",
+            where=object_url(root.url, file.path),
+            hint=f"restore it, or delete {document} below {root.url} and prepare the dataset again",
+        )
 
 
 def _version(

@@ -129,7 +129,7 @@ def test_a_run_that_was_killed_is_finished_by_the_next(
     ("method", "at", "kinds"),
     [
         ("commit", "shards/train/d-train-000001.tar", {"draft"}),
-        ("upload", "/cache/train-", {"workshop"}),
+        ("upload", "/caches/", {"workshop"}),
         ("upload", "/index/", {"workshop"}),
     ],
 )

@@ -185,7 +185,7 @@ def version_info(storage: str) -> VersionInfo:
         delivery=choose("auto", storage),
         splits={"train": SplitInfo(9, 3, 900, (f"{SHARDS}/x-{{000000..000002}}.tar",))},
         classes=10,
-        cache={"train": ("segments/a/cache/train-0123.mdb",)},
+        cache={"train": ("segments/a/caches/b/train-0123.mdb",)},
     )
 
 

@@ -163,15 +163,15 @@ def test_a_directory_keeps_its_promise_too(tmp_path: Path) -> None:
         "work/shards/*.json",
         "work/shards/*.parquet",
         "../../work/mirror/*/*",
-        "work/cache/*",
+        "work/caches/*/*",
         "shards/train/*-000001.tar",
-        "cache/*",
+        "caches/*/*.mdb",
         "index/*",
     ],
 )
-@pytest.mark.parametrize("published", [0, 1])
+@pytest.mark.parametrize("published", [0, 1, 2])
 def test_lost_unfinished_work_is_made_again(tmp_path: Path, lost: str, published: int) -> None:
-    """Before the segment is published, and between it and the version."""
+    """Before the segment is published, before its cache is, and before the version is."""
     lab = directory_lab(tmp_path, OBJECTS, **FIELDS)
     document, stop = stopped(lab, None)
     assert document is not None

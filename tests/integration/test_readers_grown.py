@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,8 +14,9 @@ from typing import Any
 import pytest
 import webdataset as wds
 import yaml
-from pipeline_lab import Lab, directory_lab, images, png, write
+from pipeline_lab import Lab, directory_lab, images, opened, png, write
 from reading_lab import LIGHT
+from webdataset.shardlists import expand_urls
 
 import larder
 from larder.errors import ConfigError, DamageError, LarderError
@@ -23,7 +25,9 @@ from larder.store import open_store
 from larder.store.base import Reader, Store
 from larder.store.delegate import DelegatingStore
 from larder.testing.checker import Published
+from larder.testing.servers import S3Server
 
+GUIDE = (Path(__file__).parents[2] / "docs/how-to/experiment-configs.md").read_text()
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 GONE = ("a/03.png", "b/05.png", "c/00.png", "c/00.json")
 NEW = {"a/zz.png": png(5), "b/01.png": png(999)}
@@ -157,6 +161,7 @@ def many(folder: Path) -> tuple[Lab, dict[str, Any], Published]:
     return every_other(folder, 2 * MANY, splits={"my-train": "**"}, cache=None, shards={"bytes": 1})
 
 
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
 def test_many_patterns_become_a_list_and_the_docs_read_it(tmp_path: Path) -> None:
     lab, document, published = many(tmp_path)
     assert len(published.version.splits["my-train"].patterns) == MANY
@@ -169,7 +174,46 @@ def test_many_patterns_become_a_list_and_the_docs_read_it(tmp_path: Path) -> Non
     assert larder.open(config["location"]).shards("my-train") == [
         f"{config['path']}/{line}" for line in lines
     ]
+    data = {**config, "splits": {"train": facts}}
+    train = documented("def shards_of", data=data, webdataset=wds)["train"]
+    assert {sample["__key__"] for sample in train} == set(keys_of(published, "my-train"))
+    gc.collect()  # while the warning is ignored
     assert lab.prepare()["status"] == "reused"
+
+
+def documented(name: str, **given: Any) -> dict[str, Any]:
+    """What the code of the guide with that name in it defines, if it is run."""
+    (code,) = (
+        code for code in re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL) if name in code
+    )
+    exec(code, given)
+    return given
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
+def test_the_docs_read_lists_and_patterns(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, splits=SPLITS)
+    _, config = emitted(lab.prepare())
+    train = documented("def shards_of", data=config, webdataset=wds)["train"]
+    assert len(list(train)) == config["splits"]["train"]["samples"]
+    gc.collect()
+
+
+def test_the_docs_read_lists_in_a_bucket(s3_env: S3Server) -> None:
+    s3_env.create_bucket("lists")
+    keys = [f"segments/s/shards/train/d-train-{n:06}.tar" for n in range(3)]
+    name = "versions/v/lists/train-0123456789abcdef.txt"
+    with opened("s3://lists/team/larder/d") as root:
+        root.put(name, "".join(f"{key}\n" for key in keys).encode())
+        facts = {"train": {"list": f"s3://lists/team/larder/d/{name}"}}
+        config = {"bucket": "lists", "prefix": "team/larder/d/", "splits": facts}
+        commands = documented("def commands_of")["commands_of"](config, "train")
+    assert commands == [f"pipe:aws s3 cp s3://lists/team/larder/d/{key} -" for key in keys]
+    braces = {"train": {"pattern": "s3://lists/a/{0..1}.tar::s3://lists/b.tar"}}
+    commands = documented("def commands_of")["commands_of"]({**config, "splits": braces}, "train")
+    assert expand_urls(commands) == [
+        f"pipe:aws s3 cp s3://lists/{name}.tar -" for name in ("a/0", "a/1", "b")
+    ]
 
 
 def test_two_thousand_gaps_are_read_with_numpy_alone(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_whole_run(lab: Lab) -> None:
     with lab.opened_root() as root:
         segment = read_segment(root, published.version.segments[0].id)
         assert segment is not None
-        assert segment.shards == "columns"
+        assert segment.shape.format == "columns"
 
 
 def test_training_gets_the_first_file_of_every_shard(lab: Lab) -> None:
@@ -293,7 +293,10 @@ def test_a_shard_without_samples_leaves_no_file(tmp_path: Path) -> None:
     lab.prepare()
     names = {f"train/d-train-0000{n}-of-00003.{ext}" for n in (0, 2) for ext in ("cols", "rows")}
     assert set(shard_files(lab)) == names
-    (pattern,) = lab.only().version.splits["train"].patterns
-    assert pattern.endswith("/d-train-{00000,00002}-of-00003.cols")
+    patterns = lab.only().version.splits["train"].patterns
+    assert [Path(pattern).name for pattern in patterns] == [
+        "d-train-00000-of-00003.cols",
+        "d-train-00002-of-00003.cols",
+    ]
     again, written = carried_on(lab)
     assert (again["status"], written) == ("reused", [])

@@ -26,7 +26,7 @@ def make_version_info(
             1437, 4, 4_000, (f"{SHARDS}/train/{dataset}-train-{{000000..000003}}.tar",)
         ),
     }
-    files = {name: (f"segments/5eed/cache/{name}-0123456789abcdef.mdb",) for name in splits}
+    files = {name: (f"segments/5eed/caches/c0de/{name}-0123456789abcdef.mdb",) for name in splits}
     return VersionInfo(
         dataset=dataset,
         version=VERSION,

@@ -40,7 +40,7 @@ def test_a_directory_becomes_a_bind_mount(
         "bytes": 4000,
     }
     assert found["data"]["cache"]["train"] == [
-        f"{root}/segments/5eed/cache/train-0123456789abcdef.mdb"
+        f"{root}/segments/5eed/caches/c0de/train-0123456789abcdef.mdb"
     ]
     assert "bucket" not in found["data"]
     assert "environment" not in found

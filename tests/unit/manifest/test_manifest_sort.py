@@ -15,7 +15,7 @@ from larder.errors import FatalError, StoreError
 from larder.manifest import sort as module
 from larder.manifest.files import BATCH_ROWS
 from larder.manifest.query import Rows
-from larder.manifest.sort import sort
+from larder.manifest.sort import SortedFile, sort, sort_to_file
 
 SCHEMA = pa.schema(
     [
@@ -103,4 +103,59 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(pa, "OSFile", lambda _path, mode="rb": opened("/dev/full", mode))
     with pytest.raises(StoreError) as caught:
         run([("a", 0), ("b", 0)], tmp_path)
+    assert caught.value.code == "store.full"
+
+
+def to_file(rows: list[tuple[str, int]], path: Path, cut: int) -> SortedFile:
+    found = sort_to_file(Rows(SCHEMA, batches(rows, cut)), ("key", "kind"), path)
+    assert list(path.parent.iterdir()) == [path], "nothing else remains"
+    assert (found.rows, found.schema) == (len(rows), SCHEMA)
+    return found
+
+
+def rows_of(found: Iterator[pa.RecordBatch]) -> list[Any]:
+    return [tuple(row.values()) for batch in found for row in batch.to_pylist()]
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS, st.integers(1, 9), st.booleans(), st.integers(0, 31), st.integers(0, 31))
+def test_any_range_of_a_sorted_file_can_be_read(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[tuple[str, int]],
+    cut: int,
+    ordered: bool,
+    first: int,
+    stop: int,
+) -> None:
+    if ordered:
+        rows = sorted(rows, key=lambda row: (row[0].encode(), row[1]))
+    found = to_file(rows, tmp_path_factory.mktemp("s") / "sorted.arrow", cut)
+    assert rows_of(found.read()) == expected(rows)
+    assert rows_of(found.read(first)) == expected(rows)[first:]
+    assert rows_of(found.read(first, stop)) == expected(rows)[first:stop]
+    assert all(batch.num_rows for batch in found.read(first, stop)), "a batch without rows"
+
+
+def test_a_sorted_file_is_read_again_and_again(tmp_path: Path) -> None:
+    found = to_file([("b", 0), ("a", 1), ("a", 0)], tmp_path / "sorted.arrow", 2)
+    first, second = found.read(0, 2), found.read(1)
+    assert rows_of(first) == [("a", 0, 2), ("a", 1, 1)]
+    assert rows_of(second) == [("a", 1, 1), ("b", 0, 0)]
+
+
+def test_a_range_reads_the_batches_that_it_is_in(tmp_path: Path) -> None:
+    rows = [(f"{n:06d}", 0) for n in range(40)]
+    found = to_file(rows, tmp_path / "sorted.arrow", 10)
+    assert [batch.num_rows for batch in found.read(10, 20)] == [10]
+    assert [batch.num_rows for batch in found.read(19, 21)] == [1, 1]
+    assert list(found.read(40)) == list(found.read(12, 12)) == list(found.read(25, 10)) == []
+
+
+def test_a_full_disk_is_told_of_a_sorted_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = pa.OSFile
+    monkeypatch.setattr(pa, "OSFile", lambda _path, mode="rb": opened("/dev/full", mode))
+    with pytest.raises(StoreError) as caught:
+        to_file([("a", 0), ("b", 0)], tmp_path / "sorted.arrow", 7)
     assert caught.value.code == "store.full"

@@ -68,9 +68,12 @@ def test_names_survive_tabs(labels: dict[str, str]) -> None:
 
 
 def numbered(
-    pinned: tuple[str, ...] | None, folders: list[str], tokens: list[str]
+    pinned: tuple[str, ...] | None,
+    folders: list[str],
+    tokens: list[str],
+    known: tuple[str, ...] = (),
 ) -> tuple[tuple[str, ...], list[int]]:
-    table = ClassTable(pinned)
+    table = ClassTable(pinned, known)
     codes = [table.code(name, sample_key=f"{name}/x") for name in folders]
     codes += [table.code(token, sample_key="v", file="val.txt") for token in tokens]
     found = table.number()
@@ -106,6 +109,51 @@ def test_classes_are_numbered(
     labels: list[int],
 ) -> None:
     assert numbered(pinned, folders, tokens) == (classes, labels)
+
+
+@pytest.mark.parametrize(
+    ("known", "folders", "tokens", "classes", "labels"),
+    [
+        (("dog", "cat"), ["cat", "dog"], [], ("dog", "cat"), [1, 0]),
+        (("dog",), ["owl", "dog", "cat", "Z"], [], ("dog", "Z", "cat", "owl"), [3, 0, 2, 1]),
+        (("owl", "cat"), ["dog"], [], ("owl", "cat", "dog"), [2]),  # also those that are gone
+        (("cat",), ["\U0001f600", "\uffff"], [], ("cat", "\uffff", "\U0001f600"), [2, 1]),
+        # In label files: names, and indices into the classes, old and new.
+        (("n2", "n1"), ["n1"], ["0", "1"], ("n2", "n1"), [1, 0, 1]),
+        (("n2",), ["n1", "n0"], ["2", "n3"], ("n2", "n0", "n1", "n3"), [2, 1, 2, 3]),
+        (("n2",), ["n1", "n0"], ["2", "0", "n2"], ("n2", "n0", "n1"), [2, 1, 2, 0, 0]),
+        # Whole numbers that name classes: a new one is a new class, not an index.
+        (("10", "3"), [], ["3", "2", "10"], ("10", "3", "2"), [1, 2, 0]),
+        (("10", "3"), ["3"], ["10"], ("10", "3"), [1, 0]),
+        (("0", "1"), ["cat"], ["1"], ("0", "1", "cat"), [2, 1]),
+    ],
+)
+def test_known_classes_keep_their_numbers(
+    known: tuple[str, ...],
+    folders: list[str],
+    tokens: list[str],
+    classes: tuple[str, ...],
+    labels: list[int],
+) -> None:
+    assert numbered(None, folders, tokens, known) == (classes, labels)
+
+
+def test_pinned_classes_count_and_not_the_known_ones() -> None:
+    pinned = ("b", "a")
+    assert numbered(pinned, ["a"], ["0"], known=("a", "c")) == (pinned, [1, 0])
+
+
+class_names = st.lists(st.text("ab0é", min_size=1, max_size=2), max_size=6, unique=True)
+
+
+@given(class_names, class_names)
+def test_classes_grow_at_the_end(before: list[str], now: list[str]) -> None:
+    known, _ = numbered(None, before, [])
+    classes, labels = numbered(None, now, [], known)
+    new = sorted(set(now) - set(before), key=str.encode)
+    assert classes == (*known, *new)
+    assert [classes[label] for label in labels] == now
+    assert numbered(None, now, [], classes) == (classes, labels), "nothing moves the next time"
 
 
 @pytest.mark.parametrize(

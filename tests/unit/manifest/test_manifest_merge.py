@@ -1,0 +1,132 @@
+"""Two sorted streams, cut at the same places: joined piece by piece, they give the plain join."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from larder.manifest.merge import aligned
+from larder.manifest.query import Rows
+
+LEFT = pa.schema(
+    [
+        pa.field("split", pa.int16(), nullable=False),
+        pa.field("order", pa.uint64(), nullable=False),
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("value", pa.int32()),
+    ]
+)
+RIGHT = pa.schema(
+    [
+        pa.field("other", pa.string()),
+        *(LEFT.field(name) for name in ("key", "order", "split")),
+    ]
+)
+BY = ("split", "order", "key")
+
+Key = tuple[int, int, str]
+
+# Characters on both sides of the surrogates: UTF-16 would order them otherwise.
+TEXTS = st.text(st.sampled_from("a/é\ue000\U0001f600"), max_size=2)
+KEYS = st.tuples(st.integers(0, 1), st.sampled_from([0, 1, 2**63, 2**64 - 1]), TEXTS)
+CUTS = st.lists(st.integers(1, 25), max_size=6)
+SIDES = st.lists(KEYS, max_size=25).map(
+    lambda keys: sorted(keys, key=lambda key: (*key[:2], key[2].encode()))
+)
+
+
+def stream(schema: pa.Schema, keys: Sequence[Key], cuts: Sequence[int]) -> Rows:
+    rows = [
+        {"split": a, "order": b, "key": c, "value": at, "other": str(at)}
+        for at, (a, b, c) in enumerate(keys)
+    ]
+    edges = sorted({0, len(rows), *(min(cut, len(rows)) for cut in cuts)})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist([], schema=schema)
+        for start, stop in pairwise(edges):
+            yield pa.RecordBatch.from_pylist(rows[start:stop], schema=schema)
+            yield pa.RecordBatch.from_pylist([], schema=schema)
+
+    return Rows(schema, batches())
+
+
+def keys_of(batch: pa.RecordBatch) -> list[Key]:
+    return list(zip(*(batch.column(name).to_pylist() for name in BY), strict=True))
+
+
+def pieces(
+    left: Sequence[Key], right: Sequence[Key], cuts: Sequence[int] = (3, 7, 11)
+) -> list[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    found = list(aligned(stream(LEFT, left, cuts), stream(RIGHT, right, cuts[::-1][1:]), BY))
+    assert all(one.num_rows or other.num_rows for one, other in found), "an empty pair"
+    assert {one.schema for one, _ in found} <= {LEFT}
+    assert {other.schema for _, other in found} <= {RIGHT}
+    assert [key for one, _ in found for key in keys_of(one)] == list(left), "all rows in order"
+    assert [key for _, other in found for key in keys_of(other)] == list(right)
+    return found
+
+
+@given(SIDES, SIDES, CUTS)
+def test_pieces_are_joined_as_the_whole_is(
+    left: list[Key], right: list[Key], cuts: list[int]
+) -> None:
+    left, right = list(dict.fromkeys(left)), list(dict.fromkeys(right))
+    found = pieces(left, right, cuts)
+    values = [value for one, _ in found for value in one.column("value").to_pylist()]
+    assert values == list(range(len(left)))
+    joined = [
+        key
+        for one, other in found
+        for key in keys_of(one)
+        for there in keys_of(other)
+        if key == there
+    ]
+    assert joined == [key for key in left if key in right]
+
+
+@given(SIDES, SIDES, CUTS)
+def test_of_a_repeated_key_the_first_row_is_in_the_pair(
+    left: list[Key], right: list[Key], cuts: list[int]
+) -> None:
+    """As of the samples of a version, and the records of bad ones, by rank."""
+    left = list(dict.fromkeys(left))
+    found = pieces(left, right, cuts)
+    joined: dict[Key, str] = {}
+    for one, other in found:
+        there = dict(
+            reversed(list(zip(keys_of(other), other.column("other").to_pylist(), strict=True)))
+        )
+        joined |= {key: there[key] for key in keys_of(one) if key in there}
+    assert joined == {key: str(right.index(key)) for key in left if key in right}
+
+
+@pytest.mark.parametrize("empty", ["left", "right", "both"])
+def test_a_stream_without_rows(empty: str) -> None:
+    keys: list[Key] = [(0, 0, "a"), (0, 0, "b"), (1, 0, "a")]
+    left, right = ([] if empty in (side, "both") else keys for side in ("left", "right"))
+    found = pieces(left, right, (2,))
+    assert sum(one.num_rows for one, _ in found) == len(left)
+    assert sum(other.num_rows for _, other in found) == len(right)
+
+
+def test_a_stream_is_not_read_ahead() -> None:
+    """Memory is that of one batch of each, however long the other stream is."""
+    read: list[str] = []
+
+    def batches(name: str, numbers: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        for number in numbers:
+            read.append(f"{name}{number}")
+            row: dict[str, Any] = {"split": 0, "order": number, "key": ""}
+            yield pa.RecordBatch.from_pylist([row], schema=RIGHT)
+
+    left, right = Rows(RIGHT, batches("l", range(4))), Rows(RIGHT, batches("r", [2]))
+    for one, _ in aligned(left, right, BY):
+        assert len([name for name in read if name[0] == "l"]) <= keys_of(one)[-1][1] + 1
+    assert read == ["l0", "r2", "l1", "l2", "l3"]
