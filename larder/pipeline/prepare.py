@@ -68,8 +68,7 @@ def prepare(
 def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
     """Execute a plan; if it is superseded, list the source again, and execute what is due then.
 
-    A compaction that is superseded grows its own result by what differs, so that its work is not
-    lost; any other run starts from the version that superseded it.
+    A compaction is not done again: what differs by then is added to its own result.
 
     Args:
         plan: The plan.
@@ -88,7 +87,7 @@ def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
         except SupersededError as error:
             why = printable(error.message)
             runner.progress.restart(f"{why}; starting again ({restart} of {RESTARTS})")
-        begun = _begun(asked, runner, base=job.version if asked.compact else None)
+        begun = _begun(asked, runner, own=job.version if asked.compact else None)
         if isinstance(begun, dict):
             return begun
         plan, job = begun
@@ -106,11 +105,11 @@ def _planned(settings: Settings, runner: Runner) -> dict[str, Any]:
 
 
 def _begun(
-    settings: Settings, runner: Runner, base: str | None = None
+    settings: Settings, runner: Runner, own: str | None = None
 ) -> tuple[Plan, Job] | dict[str, Any]:
     """A plan and the job that was begun for it, or the document if there is nothing to do."""
     with scratch() as folder:
-        found = runner.run(inspect_source, settings, folder, base)
+        found = runner.run(inspect_source, settings, folder, own)
         if found.published is not None:
             return _reuse(found, found.published, runner)
         plan = runner.run(checked_plan, found, folder)

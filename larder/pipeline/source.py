@@ -84,7 +84,7 @@ class SourceState:
 
 
 def inspect_source(
-    settings: Settings, folder: Path, base: str | None = None, *, progress: Progress
+    settings: Settings, folder: Path, own: str | None = None, *, progress: Progress
 ) -> SourceState:
     """Read the tag, then list the source. Writes only into ``folder``.
 
@@ -93,7 +93,7 @@ def inspect_source(
     Args:
         settings: The run.
         folder: A private directory, for the inventory.
-        base: ID of a version that this run has made itself, a compaction that another run has
+        own: ID of a version that this run has made itself, a compaction that another run has
             superseded: what differs now is added to it instead of packing everything once more.
         progress: Reports progress of stage ``inventory``.
 
@@ -124,7 +124,7 @@ def inspect_source(
         published = None
     if published is not None:
         check_complete(root, published)
-    elif base is not None and (found := _based_on(root, base, classes)):
+    elif own is not None and (found := _own(root, own, classes)):
         previous, classes = found
         settings = replace(settings, compact=False)
     return SourceState(
@@ -163,15 +163,15 @@ def _previous(root: Store, tag: Tag | None) -> tuple[VersionDocument | None, tup
     return None, classes or ()
 
 
-def _based_on(
-    root: Store, base: str, classes: tuple[str, ...]
+def _own(
+    root: Store, own: str, classes: tuple[str, ...]
 ) -> tuple[VersionDocument, tuple[str, ...]] | None:
     """The run's own version, and all classes that have numbers.
 
     None if another run has given a number to another class than this one, or the other way round:
     what training may have read under a tag stays.
     """
-    found = read_version(root, base)
+    found = read_version(root, own)
     if found is None:
         return None
     fewer, more = sorted((found.classes, classes), key=len)

@@ -521,10 +521,18 @@ GROWING = [
     ("put", "version.json"),
     ("head", TAG),
 ]
+GROWING_WHERE = pytest.mark.parametrize(
+    ("race", "moment"),
+    [
+        *(("kept", moment) for moment in GROWING),
+        *((kind, moment) for kind in ("ignored", "directory") for moment in GROWING[-2:]),
+    ],
+    indirect=["race"],
+    ids=lambda value: value if isinstance(value, str) else value[1],
+)
 
 
-@pytest.mark.parametrize("race", ["kept", "ignored", "directory"], indirect=True)
-@pytest.mark.parametrize("moment", GROWING, ids=lambda moment: moment[1])
+@GROWING_WHERE
 @pytest.mark.parametrize("removals", ["repack", "omit"])
 def test_two_runs_grow_from_listings_before_and_after_a_change(
     race: Race, moment: tuple[str, str], removals: str
@@ -541,8 +549,7 @@ def test_two_runs_grow_from_listings_before_and_after_a_change(
     race.check()
 
 
-@pytest.mark.parametrize("race", ["kept", "ignored", "directory"], indirect=True)
-@pytest.mark.parametrize("moment", GROWING, ids=lambda moment: moment[1])
+@GROWING_WHERE
 def test_a_compaction_adds_what_another_run_published_in_the_meantime(
     race: Race, moment: tuple[str, str]
 ) -> None:
