@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from larder.manifest.schemas import SAMPLES
 from larder.shards.model import ShardResult
@@ -40,8 +39,8 @@ def sample_rows(result: ShardResult, segment: str) -> pa.RecordBatch:
 
 
 def numbered(rows: pa.RecordBatch, first_id: int) -> pa.RecordBatch:
-    """The rows of `sample_rows` as they follow on ``first_id`` samples of their split."""
-    ids = pc.add(rows.column("id"), first_id)
+    """Rows of `sample_rows`, with ids that count from ``first_id``."""
+    ids = pa.array(np.arange(first_id, first_id + rows.num_rows, dtype=np.int64))
     return rows.set_column(SAMPLES.get_field_index("id"), SAMPLES.field("id"), ids)
 
 
