@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import webdataset as wds
 import yaml
+from column_format import registered
 from pipeline_lab import Lab, directory_lab, images, opened, png, write
 from reading_lab import LIGHT
 from webdataset.shardlists import expand_urls
@@ -24,7 +25,9 @@ from larder.readers import data as readers
 from larder.store import open_store
 from larder.store.base import Reader, Store
 from larder.store.delegate import DelegatingStore
-from larder.testing.checker import Published
+from larder.store.memory import forget
+from larder.testing.checker import Published, check_all
+from larder.testing.runs import between
 from larder.testing.servers import S3Server
 
 GUIDE = (Path(__file__).parents[2] / "docs/how-to/experiment-configs.md").read_text()
@@ -108,6 +111,36 @@ def test_the_shards_as_they_are_have_more(tmp_path: Path) -> None:
     }
     trained = larder.open(config["location"])
     assert [sample.key for sample in trained.samples("train")] == keys_of(published, "train")
+
+
+def test_in_a_bucket_and_in_any_format(tmp_path: Path) -> None:
+    names = ("memory://grown-source", "s3://memory-grown")
+    fields = {"labels": {"from": "folder"}, "splits": SPLITS, "cache": {"records": "encoded"}}
+    shards = {"format": "columns", "bytes": 700}
+    lab = Lab(
+        *names, tmp_path / "out", {**fields, "shards": shards, "growth": {"removals": "omit"}}
+    )
+    with registered(), between():
+        write(str(lab.source), images("abc", each=8))
+        lab.prepare()
+        with opened(str(lab.source)) as source:
+            for key in GONE:
+                source.delete(key)
+        write(str(lab.source), NEW)
+        document = lab.prepare()
+        with opened("memory://grown/larder/d") as root:
+            published = check_all(root)[document["version"]]
+        data = larder.open("memory://grown/larder/d", cache_dir=tmp_path / "downloads")
+        assert data.splits["train"].omitted
+        for split, samples in published.samples.items():
+            assert [(key, parts) for key, _, parts in data.samples(split)] == [
+                (sample.key, sample.parts) for sample in samples
+            ]
+            with data.cache(split) as cache:
+                keys = [bytes(record["key"]).decode() for record in cache]
+                assert keys == keys_of(published, split)
+    forget("grown-source")
+    forget("grown")
 
 
 def test_a_split_whose_shards_are_whole_can_be_read_by_them(tmp_path: Path) -> None:
