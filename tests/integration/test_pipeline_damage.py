@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, images, png, write
+from pipeline_lab import DOCUMENT, Lab, directory_lab, images, png, write
 
 from larder.errors import DamageError
-from larder.testing.checker import check_version
 from larder.testing.runs import between
 from larder.testing.stops import Stop, Stopped, StoppingStore
 
 FIELDS: dict[str, Any] = {"cluster": {"runner": {"workers": 1, "batch_bytes": 12_000}}}
+DOCUMENTS = re.compile(r"(?:segments|versions)/[\w/]+\.json")
 CHANGED = images() | {"a/00.png": png(91)}
 
 
@@ -39,12 +39,12 @@ def carried_out(lab: Lab, most: int) -> DOCUMENT:
         if error is None:
             break
         assert error.exit_status == 4
-        named = re.findall(r"[a-z]+/[0-9a-f]{32}/[a-z0-9/]+\.json", error.hint)
-        assert named or "delete it" in error.hint
-        for path in map(Path(lab.root.removeprefix("file://")).joinpath, named):
+        root, documents = Path(lab.root.removeprefix("file://")), DOCUMENTS.findall(error.hint)
+        if not documents:
+            assert "delete it" in error.hint
+        named = [root / name for name in documents] or [Path(error.where.removeprefix("file://"))]
+        for path in named:
             path.unlink(missing_ok=True)
-        if not named:
-            Path(error.where.removeprefix("file://")).unlink()
     return lab.prepare()
 
 
@@ -56,7 +56,8 @@ def carried_out(lab: Lab, most: int) -> DOCUMENT:
 def test_a_damaged_file_of_a_version_is_found_or_made_again(
     tmp_path: Path, damaged: str, changed: bool
 ) -> None:
-    lab = directory_lab(tmp_path / "1", **FIELDS)
+    fields = {**FIELDS, "growth": {"mode": "rebuild"}}  # so that the digest is of the inputs alone
+    lab = directory_lab(tmp_path / "1", **fields)
     lab.prepare()
     found = Path(str(lab.storage), "larder/d").rglob(damaged)
     (path,) = [path for path in found if not {"segments", "work"} <= {*path.parts}]
@@ -65,13 +66,7 @@ def test_a_damaged_file_of_a_version_is_found_or_made_again(
         write(lab.source, {"a/00.png": png(91)})
     document = carried_out(lab, 2)
     fresh = directory_lab(tmp_path / "2", CHANGED if changed else images(), **FIELDS)
-    expected = fresh.prepare()
-    if changed:  # it may have grown, from a version that is damaged
-        with lab.opened_root() as root:
-            published = check_version(root, document["version"])
-        assert contents(published) == contents(fresh.only())
-    else:
-        assert document["digest"] == expected["digest"]
+    assert document["digest"] == fresh.prepare()["digest"]
     assert lab.prepare()["status"] == "reused"
 
 
