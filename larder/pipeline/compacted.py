@@ -12,15 +12,7 @@ from larder.store.base import Store
 from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.publish import read_segment
 
-__all__ = ["is_compact", "is_first_build", "is_weaker"]
-
-_CHECKS = ("none", "header", "decode")
-"""How images are checked, the weakest first."""
-
-
-def is_weaker(segment: SegmentDocument, dataset: Dataset) -> bool:
-    """Whether the images of a segment were checked more weakly than they would be now."""
-    return _CHECKS.index(segment.validate) < _CHECKS.index(dataset.validate_)
+__all__ = ["is_compact", "is_first_build"]
 
 
 def is_compact(root: Store, version: VersionDocument, dataset: Dataset) -> bool:
@@ -36,7 +28,7 @@ def is_compact(root: Store, version: VersionDocument, dataset: Dataset) -> bool:
     if len(version.segments) > 1 or dataset.shards.count_min is not None:
         return False
     segment = read_segment(root, version.segments[0].id)
-    return segment is not None and _is_whole(version, segment, dataset, version.skipped, {})
+    return segment is not None and _is_whole(version, segment, version.skipped, {})
 
 
 def is_first_build(
@@ -63,13 +55,12 @@ def is_first_build(
     targets: Mapping[str, int] = {}
     if dataset.shards.count_min is not None:
         targets = pack(dataset, order.file, order.samples, folder).targets
-    return len(version.segments) == 1 and _is_whole(version, segment, dataset, bad, targets)
+    return len(version.segments) == 1 and _is_whole(version, segment, bad, targets)
 
 
 def _is_whole(
     version: VersionDocument,
     segment: SegmentDocument,
-    dataset: Dataset,
     bad: int,
     targets: Mapping[str, int],
 ) -> bool:
@@ -81,5 +72,4 @@ def _is_whole(
         and segment.skipped == bad
         and not any(split.first_shard for split in segment.splits.values())
         and dict(segment.shape.split_bytes) == dict(targets)
-        and not is_weaker(segment, dataset)
     )
