@@ -16,6 +16,7 @@ from larder.manifest.files import read_manifest
 from larder.manifest.merge import aligned
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SHARDS
+from larder.pipeline.compacted import is_first_build
 from larder.pipeline.compare import Changes, Comparison, compare
 from larder.pipeline.complete import check_complete
 from larder.pipeline.decide import Decision, SegmentState, decide
@@ -24,7 +25,7 @@ from larder.pipeline.listed import listed_shards, listed_splits
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.previous import Previous, PreviousSegment, previous_rows, read_previous
 from larder.pipeline.selected import Selected, select_all, select_samples
-from larder.pipeline.source import SourceState, is_compact
+from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder
 from larder.samples.planner import Planner
@@ -150,7 +151,7 @@ def plan_growth(
         _states(previous, comparison),
         comparison.changes,
         dataset.growth,
-        fresh=_fresh(found, previous, comparison.changes),
+        fresh=_fresh(found, previous, order, comparison.changes, folder),
     )
     check = image_check(dataset)
     selected = select_samples(order, comparison, decision, previous, check, folder)
@@ -210,7 +211,9 @@ def _sums(flags: npt.NDArray[np.bool_], first_rows: _Numbers) -> _Numbers:
     return sums
 
 
-def _fresh(found: SourceState, previous: Previous, changes: Changes) -> str | None:
+def _fresh(
+    found: SourceState, previous: Previous, order: SampleOrder, changes: Changes, folder: Path
+) -> str | None:
     """Why all samples have to go into one new segment, if they have to."""
     shards, shape = found.dataset.shards, previous.segments[-1].document.shape
     for option, now, then, shown in (
@@ -228,8 +231,12 @@ def _fresh(found: SourceState, previous: Previous, changes: Changes) -> str | No
     if weaker:
         checked = next(each.document.validate for each in previous.segments if each.id in weaker)
         return f"validate was {checked}"
-    if found.settings.compact and (changes.any or not is_compact(previous.version)):
-        return "larder compact"
+    if found.settings.compact:
+        version, segment = previous.version, previous.segments[0].document
+        if changes.any or not is_first_build(
+            version, segment, found.dataset, order, changes.bad, folder
+        ):
+            return "larder compact"
     return None
 
 

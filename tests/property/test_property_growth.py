@@ -6,8 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from growth_lab import Place, Run
-from growth_model import History, histories
+from history_lab import Place, Run
+from history_model import History, histories
 from hypothesis import HealthCheck, given, settings
 
 EXAMPLES = int(os.environ.get("LARDER_HISTORIES", "8"))

@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 import column_format
-from growth_model import (
+from history_model import (
     CLASSES,
     INPUTS,
     LABEL_FILE,
@@ -387,7 +387,7 @@ class Run:
             and labels[key] == then_labels[key]
         }
         changed = (rows.keys() | then_rows.keys()) - same
-        if not changed:
+        if not changed and found.bad == then.bad:
             assert {use.id for use in now.segments} == old, "nothing changed"
             return
         if state.options["mode"] == "rebuild" or not kept:
