@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, Listing, contents, directory_lab, images, listing, opened, png, write
+from pipeline_lab import (
+    Lab,
+    Listing,
+    contents,
+    directory_lab,
+    images,
+    listing,
+    opened,
+    png,
+    write,
+)
 
 import larder
 from larder.errors import LarderError
