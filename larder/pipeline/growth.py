@@ -29,6 +29,7 @@ from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder
 from larder.samples.planner import Planner
+from larder.shards.images import is_weaker
 from larder.store.base import Store
 from larder.units import format_bytes
 from larder.versions.documents import OmittedRows, SegmentDocument, SegmentUse
@@ -45,9 +46,6 @@ __all__ = [
 ]
 
 _Numbers = npt.NDArray[np.int64]
-
-_CHECKS = ("none", "header", "decode")
-"""The values of ``validate``, the weakest first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,10 +91,11 @@ def known_classes(found: SourceState) -> tuple[str, ...]:
 
 def weaker_segments(previous: Previous | None, dataset: Dataset) -> tuple[str, ...]:
     """IDs of the segments whose images were checked more weakly than they are now."""
-    wanted = _CHECKS.index(image_check(dataset))
     segments = previous.segments if previous else ()
     return tuple(
-        segment.id for segment in segments if _CHECKS.index(segment.document.validate) < wanted
+        segment.id
+        for segment in segments
+        if is_weaker(segment.document.validate, dataset.validate_)
     )
 
 

@@ -17,7 +17,7 @@ from larder.store.base import Store
 from larder.testing.recording import RecordingStore
 from larder.testing.runs import between
 from larder.testing.stops import Stop, Stopped, StoppingStore
-from larder.versions.documents import unseal
+from larder.versions.documents import seal, unseal
 
 FIELDS: dict[str, Any] = {"splits": {"validation": "c/**", "train": "**"}}
 MORE = {"a/90.png": png(90), "c/91.png": png(91)}
@@ -163,8 +163,6 @@ def test_a_lost_file_that_another_machine_has_written_is_named(
     text = document.read_text()
     other = text.replace(json.loads(text)["files"]["train"]["sha256"], "0" * 64)
     plain = json.loads(other.replace(path.name, f"train-{'0' * 16}.mdb"))
-    from larder.versions.documents import seal
-
     plain.pop("self_sha256")
     document.write_bytes(seal(plain))
     with pytest.raises(DamageError) as caught:
