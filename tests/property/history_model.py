@@ -135,6 +135,16 @@ def split_of(key: str, options: Mapping[str, Any]) -> str:
     return str(first if share < rule["fractions"][first] else second)
 
 
+def label_of(key: str, state: State) -> str | None:
+    """The name of a sample's class."""
+    if state.options["labels"] == "none":
+        return None
+    folder = key.split("/")[1]
+    if state.options["labels"] == "file" and split_of(key, state.options) == "validation":
+        return state.labels.get(key, folder)
+    return folder
+
+
 def expected(state: State) -> Expected:
     options = state.options
     samples: dict[str, dict[str, tuple[str | None, Parts]]] = {
@@ -143,13 +153,7 @@ def expected(state: State) -> Expected:
     bad: dict[str, Parts] = {}
     names = set()
     for key, parts in state.samples().items():
-        split, label = split_of(key, options), key.split("/")[1]
-        if options["labels"] == "none":
-            name = None
-        elif options["labels"] == "file" and split == "validation":
-            name = state.labels.get(key, label)
-        else:
-            name = label
+        split, name = split_of(key, options), label_of(key, state)
         if name:
             names.add(name)
         if is_bad(parts, checked(options)):
