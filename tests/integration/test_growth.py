@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pipeline_lab import DOCUMENT, Lab, opened, png, write
 
+from larder.pipeline import compare
 from larder.pipeline.inline import prepare
 from larder.store import open_store
 from larder.store.memory import forget
@@ -96,14 +97,20 @@ def test_records_count_also_while_bad_samples_are_not_skipped(tmp_path: Path) ->
     assert versions[0] == versions[2] != versions[1]
 
 
-def test_a_sample_that_is_bad_in_another_way_is_planned_alike_everywhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most_bytes", [compare.MAX_CHECKED_BYTES, 10])
+def test_a_sample_that_is_bad_in_another_way_is_planned_alike_everywhere(
+    tmp_path: Path, most_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file system does not tell whether its content has changed; a bucket does."""
+    monkeypatch.setattr(compare, "MAX_CHECKED_BYTES", most_bytes)
     shards = {"bytes": 5_000}
     states = [{"t/a/1.png": BAD, **TEXTS}, {"t/a/1.png": BAD[::-1], **TEXTS, **MORE}]
     digests = []
     for kind in ("directory", "memory"):
         source = Source(tmp_path / kind, kind, shards=shards)
-        digests.append([source.prepare(objects)["digest"] for objects in states])
+        found = [source.prepare(objects) for objects in states]
+        assert [document["skipped"] for document in found] == [1, 1]
+        digests.append([document["digest"] for document in found])
     assert digests[0] == digests[1]
 
 
