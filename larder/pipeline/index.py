@@ -145,12 +145,28 @@ def _skipped(
 
 def _samples(root: Store, standing: Iterable[_Entry]) -> Iterator[pa.RecordBatch]:
     next_id: Counter[str] = Counter()
-    for entry in standing:
-        shard, receipt = entry.shard, entry.receipt
-        first_row, rows = entry.first_row, shard.samples
+    for split, receipt, first_row, rows in _spans(standing):
         for batch in read_ref(root, receipt.rows, SAMPLES, first_row=first_row, rows=rows):
-            yield numbered(batch, next_id[shard.split])
-        next_id[shard.split] += rows
+            yield numbered(batch, next_id[split])
+            next_id[split] += batch.num_rows
+
+
+def _spans(standing: Iterable[_Entry]) -> Iterator[tuple[str, Receipt, int, int]]:
+    """Split, receipt, first row and number of rows of shards that follow each other in a receipt.
+
+    They are read at once: a read of the rows of one shard decodes those of many others.
+    """
+    split, receipt, first_row, rows = "", None, 0, 0
+    for entry in standing:
+        here = (entry.shard.split, id(entry.receipt), entry.first_row)
+        if receipt and here != (split, id(receipt), first_row + rows):
+            yield split, receipt, first_row, rows
+            rows = 0
+        if not rows:
+            split, receipt, first_row = entry.shard.split, entry.receipt, entry.first_row
+        rows += entry.shard.samples
+    if receipt:
+        yield split, receipt, first_row, rows
 
 
 def _shards(job: Job, shards: Sequence[Shard]) -> Iterator[pa.RecordBatch]:

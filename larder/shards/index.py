@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from larder.manifest.schemas import SAMPLES
 from larder.shards.model import ShardResult
@@ -15,7 +14,7 @@ __all__ = ["numbered", "sample_rows"]
 def sample_rows(result: ShardResult, segment: str) -> pa.RecordBatch:
     """Rows of `larder.manifest.schemas.SAMPLES` for the samples of one shard.
 
-    Their ``id`` counts within the shard; `numbered` adds what comes before it in the split.
+    Their ``id`` counts within the shard; `numbered` makes it count within the split.
 
     Args:
         result: The shard; no rows if it was not written.
@@ -40,8 +39,8 @@ def sample_rows(result: ShardResult, segment: str) -> pa.RecordBatch:
 
 
 def numbered(rows: pa.RecordBatch, first_id: int) -> pa.RecordBatch:
-    """The rows of `sample_rows` as they follow on ``first_id`` samples of their split."""
-    ids = pc.add(rows.column("id"), first_id)
+    """Rows of `sample_rows`, of one shard or of several, as they follow on ``first_id`` samples."""
+    ids = pa.array(np.arange(first_id, first_id + rows.num_rows, dtype=np.int64))
     return rows.set_column(SAMPLES.get_field_index("id"), SAMPLES.field("id"), ids)
 
 
