@@ -72,7 +72,7 @@ class Tries:
 def begun(lab: Lab) -> Job:
     asked = lab.settings()
     with scratch() as folder:
-        found = inspect_source(asked, folder, progress=QUIET)
+        found = inspect_source(asked, folder, None, progress=QUIET)
         return begin(checked_plan(found, folder, progress=QUIET))
 
 
