@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from benchmarks.growing.invented import Invented, Made
@@ -225,13 +225,14 @@ def run(request: Mapping[str, Any]) -> dict[str, float]:
     turn = PEERS[request["peer"]](Task(request))
     read_before = _read_bytes()
     with watched() as peak:
-        start = perf_counter()
+        start, cpu_start = perf_counter(), process_time()
         turn()
         if request["sync"]:
             os.sync()
-        seconds = perf_counter() - start
+        seconds, cpu_seconds = perf_counter() - start, process_time() - cpu_start
     return {
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
         "read_bytes": _read_bytes() - read_before,
         "peak_bytes": status_bytes("VmHWM"),
         "own_peak_bytes": peak.bytes,

@@ -145,8 +145,16 @@ def tables(result: Result) -> str:
         for step, found in result.measured.items()
         for who, measured in found.items()
     ]
-    heads = ("step", "who", "seconds", "of first", "written MB", "of first")
-    more = ("manifests B/object", "read MB", "peak MB", "own MB", "segments")
+    heads = ("step", "who", "seconds", "of first", "CPU s", "of first")
+    more = (
+        "written MB",
+        "of first",
+        "manifests B/object",
+        "read MB",
+        "peak MB",
+        "own MB",
+        "segments",
+    )
     shown = [markdown((*heads, *more), rows), "", "\n".join(_touched(result))]
     return f"\n### {result.body.name}, {result.variant}\n\n" + "\n".join(shown) + "\n"
 
@@ -155,6 +163,8 @@ def _cells(measured: Measured, first: Measured, count: int) -> Iterator[str]:
     manifests = measured.manifest_bytes
     yield f"{measured.seconds:.2f}"
     yield f"{measured.seconds / first.seconds:.1%}"
+    yield f"{measured.cpu_seconds:.2f}"
+    yield f"{measured.cpu_seconds / first.cpu_seconds:.1%}"
     yield f"{measured.written_bytes / 1e6:,.2f}"
     yield f"{measured.written_bytes / first.written_bytes:.2%}" if first.written_bytes else "-"
     yield "-" if manifests is None else f"{manifests / count:.1f}"

@@ -99,6 +99,8 @@ def read_manifest(
                 wanted.validate(full=True)
                 missing -= wanted.num_rows
                 yield wanted
+                if not missing:
+                    return  # the rest of the row group is not decoded
     if missing:
         raise _damaged(path, f"{missing:,} rows of the manifest are missing")
 

@@ -26,12 +26,14 @@ from larder.versions.omitted import read_omitted
 __all__ = ["check_complete"]
 
 
-def check_complete(root: Store, version: VersionDocument) -> None:
+def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool = False) -> None:
     """Check that every file of a version exists with its full length.
 
     Args:
         root: The dataset's root.
         version: The published version.
+        caches_remade: Whether caches without a document are made again, so that they are not
+            missed.
 
     Raises:
         DamageError: ``damage.size``, with the first damaged file and the number of the others;
@@ -40,6 +42,8 @@ def check_complete(root: Store, version: VersionDocument) -> None:
     """
     there = {info.key: info.size_bytes for info in _there(root, version)}
     wanted = dict(_named(version))
+    if caches_remade:
+        wanted = {key: size for key, size in wanted.items() if _needed(key, there)}
     there |= {info.key: info.size_bytes for info in _elsewhere(root, version, wanted)}
     damaged = _damaged(there, wanted)
     if not damaged:  # so the manifests of the shards can be read
@@ -47,6 +51,12 @@ def check_complete(root: Store, version: VersionDocument) -> None:
         damaged = _damaged(there, wanted)
     if damaged:
         raise _damage(root, version, damaged, there.get(damaged[0]), wanted[damaged[0]])
+
+
+def _needed(key: str, there: Mapping[str, int]) -> bool:
+    """Whether a file does not belong to a cache that has no document."""
+    cache = layout.cache_of(key)
+    return cache is None or layout.cache_key(*cache) in there
 
 
 def _damaged(there: Mapping[str, int], wanted: Mapping[str, int | None]) -> list[str]:
@@ -111,9 +121,8 @@ def _damage(
         first = f"the file has {found_bytes:,} bytes instead of {wanted_bytes:,}"
     others = len(damaged) - 1
     more = f"; {format_count(others, 'more file')} of this version, too" if others else ""
-    documents = [layout.segment_key(use.id) for use in version.segments]
-    caches = (layout.cache_key(use.id, use.cache) for use in version.segments if use.cache)
-    documents += caches
+    own = layout.version_prefix(version.id)
+    documents = list(dict.fromkeys(_document(key) for key in damaged if not key.startswith(own)))
     documents.append(layout.version_key(version.id))
     return DamageError(
         "damage.size",
@@ -122,3 +131,12 @@ def _damage(
         hint=f"restore it, or delete {' and '.join(documents)} below {root.url} and prepare the"
         " dataset again, which makes what is missing",
     )
+
+
+def _document(key: str) -> str:
+    """The document that makes a file part of a complete cache, segment or version."""
+    prefix, name = key.split("/")[:2]
+    if prefix == "versions":
+        return layout.version_key(name)
+    cache = layout.cache_of(key)
+    return layout.cache_key(*cache) if cache else layout.segment_key(name)

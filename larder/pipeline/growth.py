@@ -70,7 +70,7 @@ def find_previous(found: SourceState, root: Store) -> Previous | None:
     """
     if found.previous is None:
         return None
-    check_complete(root, found.previous)
+    check_complete(root, found.previous, caches_remade=True)
     return read_previous(root, found.previous)
 
 

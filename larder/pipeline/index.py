@@ -13,7 +13,7 @@ import pyarrow as pa
 from larder.errors import Failure, FatalError
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
-from larder.pipeline.job import Job, UsedSegment, listed, open_root, put_named, scratch
+from larder.pipeline.job import Job, ManifestRef, UsedSegment, listed, open_root, put_named, scratch
 from larder.pipeline.listed import listed_shards, listed_splits
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.pack import planned_shards
@@ -143,30 +143,32 @@ def _skipped(
     )
 
 
-def _samples(root: Store, standing: Iterable[_Entry]) -> Iterator[pa.RecordBatch]:
+def _samples(root: Store, standing: Sequence[_Entry]) -> Iterator[pa.RecordBatch]:
     next_id: Counter[str] = Counter()
-    for split, receipt, first_row, rows in _spans(standing):
-        for batch in read_ref(root, receipt.rows, SAMPLES, first_row=first_row, rows=rows):
+    for split, rows in _runs(standing):
+        for batch in read_ref(root, rows[0], SAMPLES, first_row=rows[1], rows=rows[2]):
             yield numbered(batch, next_id[split])
             next_id[split] += batch.num_rows
 
 
-def _spans(standing: Iterable[_Entry]) -> Iterator[tuple[str, Receipt, int, int]]:
-    """Split, receipt, first row and number of rows of shards that follow each other in a receipt.
+def _runs(standing: Sequence[_Entry]) -> Iterator[tuple[str, tuple[ManifestRef, int, int]]]:
+    """The split of shards whose rows are consecutive, and the rows: read at once.
 
-    They are read at once: a read of the rows of one shard decodes those of many others.
+    A row group has the rows of many shards if samples are small.
     """
-    split, receipt, first_row, rows = "", None, 0, 0
+    held: tuple[str, tuple[ManifestRef, int, int]] | None = None
     for entry in standing:
-        here = (entry.shard.split, id(entry.receipt), entry.first_row)
-        if receipt and here != (split, id(receipt), first_row + rows):
-            yield split, receipt, first_row, rows
-            rows = 0
-        if not rows:
-            split, receipt, first_row = entry.shard.split, entry.receipt, entry.first_row
-        rows += entry.shard.samples
-    if receipt:
-        yield split, receipt, first_row, rows
+        split, ref = entry.shard.split, entry.receipt.rows
+        first_row, rows = entry.first_row, entry.shard.samples
+        if held is not None:
+            before, (held_ref, held_row, held_rows) = held
+            if (before, held_ref, held_row + held_rows) == (split, ref, first_row):
+                held = split, (ref, held_row, held_rows + rows)
+                continue
+            yield held
+        held = split, (ref, first_row, rows)
+    if held is not None:
+        yield held
 
 
 def _shards(job: Job, shards: Sequence[Shard]) -> Iterator[pa.RecordBatch]:

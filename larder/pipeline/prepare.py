@@ -11,9 +11,7 @@ If another run has moved the tag in the meantime, the run starts again from the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from larder.errors import SupersededError, printable
 from larder.pipeline.begin import begin
@@ -35,8 +33,6 @@ RESTARTS = 3
 
 Execute = Callable[[Plan, Job], dict[str, Any]]
 """Executes a plan for which a job was begun, and returns the JSON document of the run."""
-
-T = TypeVar("T")
 
 
 def prepare(
@@ -72,8 +68,7 @@ def prepare(
 def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
     """Execute a plan; if it is superseded, list the source again, and execute what is due then.
 
-    A compaction that is superseded grows its own result by what differs, so that its work is not
-    lost; any other run starts from the version that superseded it.
+    A compaction is not done again: what differs by then is added to its own result.
 
     Args:
         plan: The plan.
@@ -85,39 +80,24 @@ def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
         SupersededError: Other runs have moved the tag during each of the attempts.
         LarderError: Any other failure; nothing is published in part.
     """
-    settings, compacted = plan.source_state.settings, plan.version
-
-    def again() -> dict[str, Any]:
-        nonlocal compacted
-        if not settings.compact:
-            begun = _begun(settings, runner)
-        else:
-            begun = _begun(replace(settings, compact=False), runner, compacted)
-        if isinstance(begun, dict):
-            return begun
-        compacted = begun[0].version
-        return _executed(*begun, runner)
-
-    return _unless_superseded(partial(_executed, plan, job, runner), again, runner)
-
-
-def _unless_superseded(first: Callable[[], T], again: Callable[[], T], runner: Runner) -> T:
-    """The result of ``first`` or, as long as another run has moved the tag, of ``again``."""
-    attempt = first
+    asked = plan.source_state.settings
     for restart in range(1, RESTARTS + 1):
         try:
-            return attempt()
+            return _executed(plan, job, runner)
         except SupersededError as error:
             why = printable(error.message)
             runner.progress.restart(f"{why}; starting again ({restart} of {RESTARTS})")
-            attempt = again
-    return attempt()
+        begun = _begun(asked, runner, own=job.version if asked.compact else None)
+        if isinstance(begun, dict):
+            return begun
+        plan, job = begun
+    return _executed(plan, job, runner)
 
 
 def _planned(settings: Settings, runner: Runner) -> dict[str, Any]:
     """The document of a plan."""
     with scratch() as folder:
-        found = runner.run(inspect_source, settings, folder, None)
+        found = runner.run(inspect_source, settings, folder)
         if found.published is not None:
             configs = pending_configs(settings, found.published)
             return reused_document(found, found.published, configs, runner.times)
@@ -125,17 +105,11 @@ def _planned(settings: Settings, runner: Runner) -> dict[str, Any]:
 
 
 def _begun(
-    settings: Settings, runner: Runner, base: str | None = None
+    settings: Settings, runner: Runner, own: str | None = None
 ) -> tuple[Plan, Job] | dict[str, Any]:
-    """A plan and the job that was begun for it, or the document if there is nothing to do.
-
-    Args:
-        settings: The run.
-        runner: Runs the steps.
-        base: ID of the version to start from; None for the one that the tag names.
-    """
+    """A plan and the job that was begun for it, or the document if there is nothing to do."""
     with scratch() as folder:
-        found = runner.run(inspect_source, settings, folder, base)
+        found = runner.run(inspect_source, settings, folder, own)
         if found.published is not None:
             return _reuse(found, found.published, runner)
         plan = runner.run(checked_plan, found, folder)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from larder.config.location import check_overlap
 from larder.config.models import Cluster, Dataset
-from larder.errors import ConfigError, DamageError, NotFoundError, ObjectError
+from larder.errors import ConfigError, NotFoundError, ObjectError
 from larder.pipeline.complete import check_complete
 from larder.pipeline.job import open_location, root_url
 from larder.pipeline.settings import Settings
@@ -18,7 +18,6 @@ from larder.store import object_url
 from larder.store.base import Store
 from larder.transfer.inventory import Inventory, take_inventory
 from larder.units import format_bytes
-from larder.versions import layout
 from larder.versions.conditions import Conditions, read_conditions
 from larder.versions.documents import VersionDocument
 from larder.versions.identity import inputs_digest
@@ -50,7 +49,8 @@ class SourceState:
         inputs: The inputs digest.
         tag: The tag ``latest`` before the listing; None if there was none.
         previous: The version that the tag names; if its document was deleted, the newest in the
-            tag's history with all its documents; None if there is none.
+            tag's history with all its documents; None if there is none. A compaction that another
+            run has superseded starts from its own version instead.
         classes: The classes that have numbers: of the newest version that still has its document.
         published: The version that these inputs led to, or None.
         conditions: Which conditional writes the storage keeps; None if that is not known yet, or
@@ -84,7 +84,7 @@ class SourceState:
 
 
 def inspect_source(
-    settings: Settings, folder: Path, base: str | None, *, progress: Progress
+    settings: Settings, folder: Path, own: str | None = None, *, progress: Progress
 ) -> SourceState:
     """Read the tag, then list the source. Writes only into ``folder``.
 
@@ -93,7 +93,8 @@ def inspect_source(
     Args:
         settings: The run.
         folder: A private directory, for the inventory.
-        base: ID of the version to start from; None for the one that the tag names.
+        own: ID of a version that this run has made itself, a compaction that another run has
+            superseded: what differs now is added to it instead of packing everything once more.
         progress: Reports progress of stage ``inventory``.
 
     Raises:
@@ -106,7 +107,7 @@ def inspect_source(
     check_overlap(dataset.source, cluster.storage.url, storage_endpoint=cluster.storage.endpoint)
     root = open_location(cluster.storage, root_url(dataset, cluster))
     tag = read_tag(root, TAG)
-    previous, classes = _previous(root, tag) if base is None else _based_on(root, base, tag)
+    previous, classes = _previous(root, tag)
     source = open_location(dataset.source)
     inventory = take_inventory(
         source,
@@ -123,6 +124,9 @@ def inspect_source(
         published = None
     if published is not None:
         check_complete(root, published)
+    elif own is not None and (found := _own(root, own, classes)):
+        previous, classes = found
+        settings = replace(settings, compact=False)
     return SourceState(
         settings=settings,
         inventory=inventory,
@@ -159,17 +163,19 @@ def _previous(root: Store, tag: Tag | None) -> tuple[VersionDocument | None, tup
     return None, classes or ()
 
 
-def _based_on(root: Store, base: str, tag: Tag | None) -> tuple[VersionDocument, tuple[str, ...]]:
-    """A version that the tag does not name; classes that were added since keep their numbers."""
-    found = read_version(root, base)
+def _own(
+    root: Store, own: str, classes: tuple[str, ...]
+) -> tuple[VersionDocument, tuple[str, ...]] | None:
+    """The run's own version, and all classes that have numbers.
+
+    None if another run has given a number to another class than this one, or the other way round:
+    what training may have read under a tag stays.
+    """
+    found = read_version(root, own)
     if found is None:
-        message = "the version does not exist any more"
-        where = object_url(root.url, layout.version_key(base))
-        raise DamageError("damage.manifest", message, where=where, hint="run again")
-    latest = read_version(root, tag.version) if tag else None
-    if latest and latest.classes[: len(found.classes)] == found.classes:
-        return found, latest.classes
-    return found, found.classes
+        return None
+    fewer, more = sorted((found.classes, classes), key=len)
+    return (found, more) if more[: len(fewer)] == fewer else None
 
 
 def _inputs(dataset: Dataset, label_files: Mapping[str, LabelFile], inventory_digest: str) -> str:

@@ -14,7 +14,7 @@ __all__ = ["numbered", "sample_rows"]
 def sample_rows(result: ShardResult, segment: str) -> pa.RecordBatch:
     """Rows of `larder.manifest.schemas.SAMPLES` for the samples of one shard.
 
-    Their ``id`` counts within the shard; `numbered` makes it count within the split.
+    Their ``id`` counts within the shard; `numbered` adds what comes before it in the split.
 
     Args:
         result: The shard; no rows if it was not written.
@@ -39,7 +39,7 @@ def sample_rows(result: ShardResult, segment: str) -> pa.RecordBatch:
 
 
 def numbered(rows: pa.RecordBatch, first_id: int) -> pa.RecordBatch:
-    """Rows of `sample_rows`, of one shard or of several, as they follow on ``first_id`` samples."""
+    """Rows of `sample_rows`, with ids that count from ``first_id``."""
     ids = pa.array(np.arange(first_id, first_id + rows.num_rows, dtype=np.int64))
     return rows.set_column(SAMPLES.get_field_index("id"), SAMPLES.field("id"), ids)
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import groupby
 from typing import NamedTuple
 
-from larder.errors import ObjectError
-from larder.samples.indexed import IndexedSample
+from larder.errors import DamageError, ObjectError
+from larder.samples.indexed import IndexedSample, check_part
 from larder.shards.fetch import Body, Fetched, failure_of, sample_bytes
 from larder.shards.formats import shard_format
 from larder.shards.images import Validation, check_image
@@ -29,7 +29,9 @@ from larder.store.base import Closing, Readable
 
 __all__ = ["Lot", "OldShards", "lots"]
 
-_LOT_BYTES = 4 << 20
+_LOT_BYTES = 1 << 20
+"""Few enough for the processor's cache, and so many that a request is worth it."""
+
 _LOT_SAMPLES = 1_000
 
 _GAP_BYTES = 64 << 10
@@ -79,8 +81,8 @@ def lots(samples: Iterable[Sample], whole_bytes: int) -> Iterator[Lot]:
 class OldShards(Closing):
     """The shards of the previous version's segments. May be used by many threads.
 
-    Memory beyond the samples that are read: one buffer of the store for each thread, and what the
-    readers hold of up to 16 open shards in formats that do not store parts as they are.
+    Memory beyond the samples that are read: 1 MiB for each thread, and what the readers hold of up
+    to 16 open shards in formats that do not store parts as they are.
 
     Args:
         store: The store of the shards.
@@ -161,9 +163,16 @@ class OldShards(Closing):
             return [parts for span in _spans(samples) for parts in self._read_span(key, span)]
 
     def _read_span(self, key: str, samples: Sequence[IndexedSample]) -> list[Mapping[str, bytes]]:
-        last = samples[-1]
-        with PartReader(self._store, key, stop=last.offset + last.length) as reader:
-            return [reader.read(sample) for sample in samples]
+        start, stop = samples[0].offset, _end(samples[-1])
+        if stop - start > _LOT_BYTES:  # a large sample by itself
+            with PartReader(self._store, key, stop=stop) as reader:
+                return [reader.read(sample) for sample in samples]
+        url = object_url(self._store.url, key)
+        data = self._store.get(key, offset=start, length=stop - start)
+        if len(data) < stop - start:
+            message = f"the shard ends at byte {start + len(data)}, {stop} are in the index"
+            raise DamageError("damage.size", message, where=url)
+        return [_parts_in(data, start, sample, url) for sample in samples]
 
 
 def _old(sample: Sample) -> IndexedSample:
@@ -182,16 +191,30 @@ def _has_offsets(sample: IndexedSample) -> bool:
 
 
 def _spans(samples: Iterable[IndexedSample]) -> Iterator[list[IndexedSample]]:
-    """Divide samples, in the order of their shard, where there is a long gap."""
+    """Divide samples, in the order of their shard, into those that one request returns."""
     span: list[IndexedSample] = []
-    end = 0
     for sample in samples:
-        if span and sample.offset - end > _GAP_BYTES:
-            yield span
-            span = []
+        if span:
+            far = sample.offset - _end(span[-1]) > _GAP_BYTES
+            if far or _end(sample) - span[0].offset > _LOT_BYTES:
+                yield span
+                span = []
         span.append(sample)
-        end = sample.offset + sample.length
     yield span
+
+
+def _end(sample: IndexedSample) -> int:
+    return sample.offset + sample.length
+
+
+def _parts_in(data: bytes, start: int, sample: IndexedSample, url: str) -> dict[str, bytes]:
+    """The parts of a sample, from the bytes of its shard that begin at ``start``."""
+    found = {}
+    for part in sample.parts:
+        assert part.offset is not None, "the format stores parts as they are"
+        begin = part.offset - start
+        found[part.ext] = check_part(part, data[begin : begin + part.length], sample, url)
+    return found
 
 
 def _fetched(

@@ -24,6 +24,7 @@ from __future__ import annotations
 __all__ = [
     "cache_file_key",
     "cache_key",
+    "cache_of",
     "cache_prefix",
     "cache_work_prefix",
     "conditions_key",
@@ -104,6 +105,16 @@ def cache_prefix(segment: str, cache: str) -> str:
 def cache_key(segment: str, cache: str) -> str:
     """Key of the document whose presence makes a cache complete."""
     return f"{cache_prefix(segment, cache)}cache.json"
+
+
+def cache_of(key: str) -> tuple[str, str] | None:
+    """The segment and the ID of the cache that a key belongs to, if it does to any."""
+    names = key.split("/")
+    return (
+        (names[1], names[3])
+        if f"{names[0]}/" == segments_prefix() and names[2] == "caches"
+        else None
+    )
 
 
 def cache_file_key(segment: str, cache: str, split: str, sha256: str) -> str:

@@ -8,13 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, images, listing, write
+from pipeline_lab import Lab, directory_lab, images, listing, png, write
 
+import larder
 from larder.errors import DamageError
+from larder.pipeline import lists
 from larder.pipeline.inline import prepare
+from larder.store import open_store
 from larder.store.base import Store
+from larder.testing.checker import check_version
 from larder.testing.recording import RecordingStore
 from larder.testing.runs import between
+from larder.versions import omitted
+from larder.versions.publish import read_version
 
 FIELDS: dict[str, Any] = {"splits": {"train": ["a/**", "b/**"], "validation": "c/**"}}
 
@@ -42,11 +48,9 @@ def damage(lab: Lab, **more: Any) -> DamageError:
 def do_as_it_says(lab: Lab, error: DamageError) -> None:
     root = Path(lab.root.removeprefix("file://"))
     documents = re.findall(r"(?:segments|versions)/[\w/]+\.json", error.hint)
-    assert [name.rpartition("/")[2] for name in documents] == [
-        "segment.json",
-        "cache.json",
-        "version.json",
-    ]
+    place = "cache" if "/caches/" in error.where else "segment"
+    expected = ["version"] if "/versions/" in error.where else [place, "version"]
+    assert [name.rpartition("/")[2] for name in documents] == [f"{name}.json" for name in expected]
     assert f"below {lab.root}" in error.hint
     for name in documents:
         (root / name).unlink(missing_ok=True)
@@ -159,3 +163,129 @@ def test_it_costs_a_few_listings_whatever_the_number_of_shards(tmp_path: Path) -
             "versions/ID/version.json",
         ]
         assert len(read) <= 6
+
+
+def grown(folder: Path, removals: str, **fields: Any) -> Lab:
+    """A version of two segments, the first of which has a shard without a sample left."""
+    shards = {"bytes": 4_000}
+    lab = directory_lab(
+        folder,
+        images("abc", each=8),
+        growth={"removals": removals},
+        **{**FIELDS, "shards": shards, **fields},
+    )
+    lab.prepare()
+    for name in ("a/00.png", "a/00.json", "b/02.png", "b/03.png", "b/05.png", "c/06.png"):
+        Path(str(lab.source), name).unlink()
+    write(str(lab.source), {"a/zz.png": png(7)})
+    document = lab.prepare()
+    assert document["segments"]["total"] == 2
+    assert lab.prepare()["status"] == "reused"
+    return lab
+
+
+def of_segments(lab: Lab, pattern: str) -> list[Path]:
+    """Files of both segments, those of the older one first."""
+    tag = larder.open(f"{lab.storage}/larder/d")
+    root = Path(str(lab.storage), "larder/d")
+    document = read_version(open_store(str(root)), tag.version)
+    assert document is not None
+    folders = [root / "segments" / use.id for use in document.segments]
+    return [path for folder in folders for path in sorted(folder.glob(pattern))]
+
+
+@pytest.mark.parametrize("place", [0, -1])
+@pytest.mark.parametrize(
+    ("pattern", "alter"),
+    [
+        ("index/samples-*", gone),
+        ("index/shards-*", cut_short),
+        ("shards/train/*.tar", cut_short),
+        ("caches/*/train-*.mdb", gone),
+        ("caches/*/train-*.mdb", longer),
+        ("caches/*/cache.json", gone),
+        ("segment.json", gone),
+    ],
+)
+def test_files_of_every_segment_are_looked_for_and_the_hint_works(
+    tmp_path: Path, pattern: str, place: int, alter: Callable[[Path], None]
+) -> None:
+    lab = grown(tmp_path, "repack")
+    version = larder.open(f"{lab.storage}/larder/d").version
+    unlisted = {*of_segments(lab, "shards/*/*")} - {*listed(lab)}
+    path = [path for path in of_segments(lab, pattern) if path not in unlisted][place]
+    alter(path)
+    error = damage(lab)
+    assert error.where == f"file://{path}"
+    do_as_it_says(lab, error)
+    again = lab.prepare()
+    assert again["status"] == "built"
+    with lab.opened_root() as root:
+        check_version(root, again["version"])
+    assert lab.prepare()["status"] == "reused"
+    if "cache" in pattern:  # the shards are as they were
+        assert (again["version"], again["segments"]["new"]) == (version, 0)
+        lab.check()
+
+
+def listed(lab: Lab) -> list[Path]:
+    """The shards of the version of two segments."""
+    (published,) = (each for each in lab.check().values() if len(each.version.segments) == 2)
+    return [Path(str(lab.storage), "larder/d", key) for key in published.shards]
+
+
+@pytest.mark.parametrize("removals", ["repack", "omit"])
+def test_listed_shards_of_every_segment_are_looked_for_and_no_others(
+    tmp_path: Path, removals: str
+) -> None:
+    lab = grown(tmp_path, removals)
+    there = listed(lab)
+    unlisted = [path for path in of_segments(lab, "shards/*/*.tar") if path not in there]
+    assert unlisted
+    for path in unlisted:
+        path.unlink()
+    assert lab.prepare()["status"] == "reused"
+    for path in there:
+        data = path.read_bytes()
+        path.unlink()
+        assert damage(lab).where == f"file://{path}"
+        path.write_bytes(data[:-1])
+        assert damage(lab).where == f"file://{path}"
+        path.write_bytes(data)
+    assert lab.prepare()["status"] == "reused"
+
+
+@pytest.mark.parametrize("alter", [gone, cut_short])
+@pytest.mark.parametrize("kind", ["omitted-*.npy", "my-train-*.txt"])
+def test_omitted_rows_and_lists_are_looked_for(
+    tmp_path: Path, alter: Callable[[Path], None], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "MAX_PATTERNS", 1)
+    monkeypatch.setattr(omitted, "MAX_INLINE_RANGES", 1)
+    splits = {"my-train": ["a/**", "b/**"], "validation": "c/**"}
+    lab = grown(tmp_path, "repack", splits=splits)
+    (path,) = Path(str(lab.storage)).rglob(kind)
+    alter(path)
+    assert damage(lab).where == f"file://{path}"
+
+
+def test_damaged_omitted_rows_are_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(omitted, "MAX_INLINE_RANGES", 1)
+    lab = grown(tmp_path, "omit")
+    (path,) = Path(str(lab.storage)).rglob("omitted-*.npy")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    error = damage(lab)
+    assert (error.code, error.where) == ("damage.digest", f"file://{path}")
+
+
+def test_a_record_of_bad_samples_is_looked_for(tmp_path: Path) -> None:
+    objects = images("abc", each=8) | {"a/05.png": b"no image"}
+    lab = directory_lab(tmp_path, objects, on_bad_sample="skip", **FIELDS)
+    lab.prepare()
+    (path,) = Path(str(lab.storage)).rglob("skipped-*.parquet")
+    cut_short(path)
+    assert damage(lab).where == f"file://{path}"

@@ -368,6 +368,107 @@ def test_a_run_that_found_the_contents_unchanged_starts_again_too(race: Race) ->
     race.check()
 
 
+# Compactions
+
+
+def segments(published: Published) -> list[str]:
+    return [use.id for use in published.version.segments]
+
+
+@pytest.mark.parametrize("race", [*IN_MEMORY, "directory"], indirect=True)
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_compaction_that_is_superseded_adds_the_difference_to_its_own_result(
+    race: Race, times: int
+) -> None:
+    race.run()
+    race.change({"a/01.png": png(80), "b/02.png": None})
+    grown, _ = race.run()
+    assert grown["segments"]["total"] == 2
+    before = dict(race.objects)
+    changing, meanwhile = Changing(race), Meanwhile()
+    meanwhile.before("head", TAG, changing, times=times)
+    document, told = race.run(meanwhile, compact=True)
+    assert len(told.reasons) == times
+    tag = race.tag()
+    assert tag is not None
+    assert tag.version == document["version"]
+    published = race.check()
+    # Its first result, which no tag names, is the segment of what it listed first.
+    (compacted,) = {
+        use
+        for found in published.values()
+        for use in segments(found)
+        if len(segments(found)) == 1 and contents(found) == before
+    }
+    assert segments(published[tag.version])[0] == compacted
+    assert published[tag.version].version.classes == ("a", "b", "c", "d")
+    again, told = race.run(compact=True)
+    assert (again["segments"]["total"], told.reasons) == (1, [])
+    race.check()
+
+
+@pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
+def test_a_growth_that_a_compaction_supersedes_grows_the_compaction(race: Race) -> None:
+    race.run()
+    race.change({"a/01.png": png(80), "b/02.png": None})
+    race.run()
+    race.change({"c/01.png": png(81)})
+    meanwhile, compacted = Meanwhile(), []
+
+    def compact() -> None:
+        race.change({"c/01.png": None})
+        document, told = race.run(compact=True)
+        assert told.reasons == []
+        assert document["segments"]["total"] == 1
+        compacted.append(document["version"])
+        race.change({"c/01.png": png(82)})
+
+    meanwhile.before("head", TAG, compact)
+    document, told = race.run(meanwhile)
+    assert len(told.reasons) == 1
+    tag = race.tag()
+    assert tag is not None
+    published = race.check()
+    (one,) = segments(published[compacted[0]])
+    assert segments(published[tag.version])[0] == one
+    assert document["segments"]["total"] == 2
+
+
+@pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
+def test_a_compaction_starts_over_if_another_run_gave_its_number_to_another_class(
+    race: Race,
+) -> None:
+    race.run()
+    race.change({"e/00.png": png(80)})
+    other = race.other_run({"e/00.png": None, "d/00.png": png(81)})
+    meanwhile = Meanwhile()
+    meanwhile.before("head", TAG, other)
+    document, told = race.run(meanwhile, compact=True, splits={"train": "**"})
+    assert len(told.reasons) == 1
+    tag = race.tag()
+    assert tag is not None
+    published = race.check()
+    assert document["version"] == tag.version
+    assert document["segments"]["total"] == 1
+    assert published[tag.version].version.classes == ("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
+def test_two_compactions_at_once_make_one_version(race: Race) -> None:
+    race.run()
+    race.change({"a/01.png": png(80), "b/02.png": None})
+    race.run()
+    meanwhile = Meanwhile()
+    meanwhile.before("head", TAG, lambda: race.run(compact=True))
+    document, told = race.run(meanwhile, compact=True)
+    assert told.reasons == []
+    tag = race.tag()
+    assert tag is not None
+    assert tag.version == document["version"]
+    assert document["segments"]["total"] == 1
+    assert len(race.check()) == 3
+
+
 # No clock decides
 
 
@@ -420,10 +521,18 @@ GROWING = [
     ("put", "version.json"),
     ("head", TAG),
 ]
+GROWING_WHERE = pytest.mark.parametrize(
+    ("race", "moment"),
+    [
+        *(("kept", moment) for moment in GROWING),
+        *((kind, moment) for kind in ("ignored", "directory") for moment in GROWING[-2:]),
+    ],
+    indirect=["race"],
+    ids=lambda value: value if isinstance(value, str) else value[1],
+)
 
 
-@pytest.mark.parametrize("race", ["kept", "ignored", "directory"], indirect=True)
-@pytest.mark.parametrize("moment", GROWING, ids=lambda moment: moment[1])
+@GROWING_WHERE
 @pytest.mark.parametrize("removals", ["repack", "omit"])
 def test_two_runs_grow_from_listings_before_and_after_a_change(
     race: Race, moment: tuple[str, str], removals: str
@@ -440,8 +549,7 @@ def test_two_runs_grow_from_listings_before_and_after_a_change(
     race.check()
 
 
-@pytest.mark.parametrize("race", ["kept", "ignored", "directory"], indirect=True)
-@pytest.mark.parametrize("moment", GROWING, ids=lambda moment: moment[1])
+@GROWING_WHERE
 def test_a_compaction_adds_what_another_run_published_in_the_meantime(
     race: Race, moment: tuple[str, str]
 ) -> None:

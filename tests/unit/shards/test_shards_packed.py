@@ -202,7 +202,7 @@ def test_neighbours_are_read_with_one_request(store: Store, source: Store, targe
     shards = {row["packed"]["shard"] for row in again.to_pylist()}
     recorded = RecordingStore(store)
     pack(again, NoObjects(), target, "webdataset", old_shards=old(recorded, "webdataset"))
-    assert [call.method for call in recorded.calls] == ["open"] * len(shards)
+    assert [call.method for call in recorded.calls] == ["get"] * len(shards)
     size_bytes = sum(row["packed"]["length"] for row in again.to_pylist())
     assert 0.9 * size_bytes < sum(call.size_bytes for call in recorded.calls) <= size_bytes
     # If some samples are gone, what lies between the others is read if there is little.
@@ -371,7 +371,7 @@ def test_a_shard_that_the_store_refuses_is_no_failure_of_an_object(
         def __getattr__(self, name: str) -> Any:
             return getattr(store, name)
 
-        def open(self, key: str, **options: Any) -> Any:
+        def get(self, key: str, **options: Any) -> Any:
             raise ObjectError("object.unreadable", "no access", where=key, hint="ask")
 
     again = packed(order_samples(source, CONTENTS), source, store, "webdataset")

@@ -1,0 +1,252 @@
+"""The tests' checker finds whatever is wrong with versions of several segments."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import Lab, directory_lab, images, png, write
+
+from larder.errors import LarderError
+from larder.pipeline import lists
+from larder.store import Store
+from larder.testing.checker import check_all
+from larder.versions import layout
+from larder.versions import omitted as omission
+from larder.versions.documents import OmittedRows, VersionDocument, seal, unseal
+from larder.versions.publish import read_cache, read_segment, read_version
+
+SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    return make(tmp_path_factory.mktemp("made"))
+
+
+def make(folder: Path) -> Lab:
+    """Two versions, of which the second has two segments and some omitted rows."""
+    lab = directory_lab(
+        folder,
+        images("abc", each=8),
+        splits=SPLITS,
+        growth={"removals": "omit"},
+        cache={"records": "encoded"},
+        shards={"bytes": 4_000},
+    )
+    lab.prepare()
+    for name in ("a/00.png", "a/00.json", "a/02.png", "b/03.png", "b/05.png", "c/06.png"):
+        Path(str(lab.source), name).unlink()
+    write(str(lab.source), {"a/zz.png": png(7), "c/00.png": png(8)})
+    lab.prepare()
+    return lab
+
+
+@pytest.fixture
+def lab(made: Lab, tmp_path: Path) -> Lab:
+    """A copy of it."""
+    shutil.copytree(str(made.storage), tmp_path / "local")
+    return replace(made, storage=str(tmp_path / "local"))
+
+
+def test_it_accepts_what_was_made(lab: Lab) -> None:
+    (first, second) = sorted(lab.check().values(), key=lambda each: len(each.version.segments))
+    assert first.version.omitted == 0
+    assert second.version.omitted == 6
+    kept = {sample.key for split in first.samples.values() for sample in split}
+    found = {sample.key for split in second.samples.values() for sample in split}
+    assert found == kept - {"a/00", "a/02", "b/03", "b/05", "c/06"} | {"a/zz"}
+
+
+Alter = Callable[[VersionDocument], VersionDocument]
+
+
+def split(**changes: Callable[[Any], Any]) -> Alter:
+    """Change fields of the split train."""
+
+    def altered(version: VersionDocument) -> VersionDocument:
+        facts = version.splits["train"]
+        new = {name: change(getattr(facts, name)) for name, change in changes.items()}
+        return replace(version, splits={**version.splits, "train": replace(facts, **new)})
+
+    return altered
+
+
+def rows(change: Callable[[OmittedRows], OmittedRows]) -> Alter:
+    """Change the rows of train that are omitted from the first segment."""
+
+    def altered(version: VersionDocument) -> VersionDocument:
+        first, second = version.segments
+        gone = {**first.omitted, "train": change(first.omitted["train"])}
+        return replace(version, segments=(replace(first, omitted=gone), second))
+
+    return altered
+
+
+def cached(change: Callable[[Any], Any]) -> Alter:
+    """Change the list of cache files of train."""
+
+    def altered(version: VersionDocument) -> VersionDocument:
+        assert version.cache is not None
+        files = {**version.cache.splits, "train": change(version.cache.splits["train"])}
+        return replace(version, cache=replace(version.cache, splits=files))
+
+    return altered
+
+
+def moved(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """The last range, one row further."""
+    *others, (start, stop) = ranges
+    return (*others, (start + 1, stop + 1))
+
+
+ALTERATIONS: dict[str, Alter] = {
+    "samples": split(samples=lambda n: n + 1),
+    "shards": split(shards=lambda n: n - 1),
+    "bytes": split(bytes=lambda n: n - 1),
+    "omitted of a split": split(omitted=lambda n: n + 1),
+    "patterns in another order": split(patterns=lambda names: names[::-1]),
+    "a pattern missing": split(patterns=lambda names: names[:-1]),
+    "other rows": rows(lambda found: replace(found, ranges=moved(found.ranges))),
+    "rows that do not exist": rows(lambda found: replace(found, ranges=((98, 98 + found.count),))),
+    "a wrong count": rows(lambda found: replace(found, count=found.count + 1)),
+    "no rows": rows(lambda found: replace(found, count=0, ranges=())),
+    "ranges that touch": rows(
+        lambda found: replace(found, count=2, ranges=((0, 1), (1, 2))),
+    ),
+    "a cache file missing": cached(lambda files: files[:-1]),
+    "cache files in another order": cached(lambda files: files[::-1]),
+    "another cache": lambda version: replace(
+        version, segments=(replace(version.segments[0], cache="f" * 32), version.segments[1])
+    ),
+    "no cache of a segment": lambda version: replace(
+        version, segments=(replace(version.segments[0], cache=None), version.segments[1])
+    ),
+    "no cache at all": lambda version: replace(version, cache=None),
+    "segments in another order": lambda version: replace(version, segments=version.segments[::-1]),
+    "a segment twice": lambda version: replace(version, segments=(*version.segments[:1],) * 2),
+    "a segment missing": lambda version: replace(version, segments=version.segments[:1]),
+    "manifests in another order": lambda version: replace(version, files=version.files[::-1]),
+    "a manifest missing": lambda version: replace(version, files=version.files[1:]),
+    "a file twice": lambda version: replace(version, files=(*version.files, version.files[-1])),
+    "another digest": lambda version: replace(version, digest="0" * 64),
+    "other classes": lambda version: replace(version, classes=("a", "c", "b")),
+    "another dataset": lambda version: replace(version, dataset="e"),
+}
+
+
+def latest(root: Store) -> VersionDocument:
+    tag = unseal(root.get(layout.tag_key("latest")), "")
+    found = read_version(root, tag["version"])
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", ALTERATIONS)
+def test_version_documents(lab: Lab, name: str) -> None:
+    with lab.opened_root() as root:
+        version = ALTERATIONS[name](latest(root))
+        root.put(layout.version_key(version.id), seal(version))
+        with pytest.raises((AssertionError, LarderError)):
+            check_all(root)
+
+
+def test_a_key_may_be_in_a_version_only_once(lab: Lab) -> None:
+    """Were a changed sample not omitted from the old segment, both would be read."""
+    with lab.opened_root() as root:
+        version = latest(root)
+        segments = tuple(replace(use, omitted={}) for use in version.segments)
+        root.put(layout.version_key(version.id), seal(replace(version, segments=segments)))
+        with pytest.raises(AssertionError, match="more than once in the version: "):
+            check_all(root)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"first_row": 1},
+        {"samples": 5},
+        {"shards": 1},
+        {"bytes": 7},
+        {"first_shard": 1},
+        {"end_shard": 2},
+    ],
+)
+def test_segment_documents(lab: Lab, change: dict[str, int]) -> None:
+    with lab.opened_root() as root:
+        segment = read_segment(root, latest(root).segments[0].id)
+        assert segment is not None
+        facts = {**segment.splits, "validation": replace(segment.splits["validation"], **change)}
+        root.put(layout.segment_key(segment.id), seal(replace(segment, splits=facts)))
+        with pytest.raises(AssertionError):
+            check_all(root)
+
+
+def test_caches_that_no_version_uses_any_more(lab: Lab) -> None:
+    lab.prepare(cache=None)
+    with lab.opened_root() as root:
+        use = latest(root).segments[0]
+        assert use.cache is None
+        (key,) = (
+            info.key
+            for page in root.list(f"segments/{use.id}/caches/")
+            for info in page
+            if "/train-" in info.key
+        )
+        data = bytearray(root.get(key))
+        data[len(data) // 2] ^= 1
+        root.put(key, bytes(data))
+        with pytest.raises(AssertionError, match="is not what was published"):
+            check_all(root)
+
+
+@pytest.mark.parametrize("change", [{"kind": "decoded"}, {"segment": "f" * 32}, {"files": {}}])
+def test_cache_documents(lab: Lab, change: dict[str, Any]) -> None:
+    with lab.opened_root() as root:
+        use = latest(root).segments[1]
+        assert use.cache is not None
+        cache = read_cache(root, use.id, use.cache)
+        assert cache is not None
+        root.put(layout.cache_key(use.id, use.cache), seal(replace(cache, **change)))
+        with pytest.raises(AssertionError):
+            check_all(root)
+
+
+def test_what_does_not_belong_to_a_segment(lab: Lab) -> None:
+    with lab.opened_root() as root:
+        use = latest(root).segments[1]
+        root.put(layout.shard_key(use.id, "train", "more.tar"), b"more")
+        with pytest.raises(AssertionError):
+            check_all(root)
+
+
+def test_a_tag_that_names_no_version(lab: Lab) -> None:
+    with lab.opened_root() as root:
+        root.delete(layout.version_key(latest(root).id))
+        with pytest.raises(AssertionError, match="which is not published"):
+            check_all(root)
+
+
+@pytest.mark.parametrize("kind", ["omitted-*.npy", "train-*.txt"])
+def test_lists_and_files_of_omitted_rows(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They exist only where there are many."""
+    monkeypatch.setattr(lists, "MAX_PATTERNS", 1)
+    monkeypatch.setattr(omission, "MAX_INLINE_RANGES", 1)
+    lab = make(tmp_path)
+    (path,) = (path for path in Path(str(lab.storage)).rglob(kind) if "versions" in path.parts)
+    with pytest.raises(AssertionError):
+        lab.check()
+    monkeypatch.setattr("larder.testing.checker._PATTERNS", 1)
+    monkeypatch.setattr("larder.testing.checker._INLINE", 1)
+    lab.check()
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises((AssertionError, LarderError)):
+        lab.check()
