@@ -12,8 +12,9 @@ from typing import Any, Protocol
 from benchmarks.growing.body import Body
 from benchmarks.growing.folders import Folder
 from benchmarks.growing.names import Picks
-from benchmarks.growing.ours import Measured, Moved, prepare_once
+from benchmarks.growing.ours import Measured, prepare_once
 from benchmarks.growing.peers import AGAIN, PEERS
+from benchmarks.growing.stores import Moved
 from benchmarks.harness import apart, say
 
 __all__ = ["OURS", "PEER_NAMES", "Contender", "Ours", "Peer", "installed_peers"]

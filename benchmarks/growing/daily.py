@@ -11,7 +11,8 @@ from benchmarks.growing.body import Body
 from benchmarks.growing.contenders import Ours
 from benchmarks.growing.files import make_spare
 from benchmarks.growing.names import Picks, pick
-from benchmarks.growing.ours import Measured, Moved, prepare_daily
+from benchmarks.growing.ours import Measured, prepare_daily
+from benchmarks.growing.stores import Moved
 from benchmarks.harness import apart, say
 
 __all__ = ["SHOWN_DAYS", "Daily", "run_daily"]
