@@ -105,7 +105,7 @@ def figures(result: Result, *, with_peers: bool) -> Iterator[Figure]:
             f"{case}: bytes of manifests an object",
             (ours.manifest_bytes or 0) / result.body.count,
             {LIMIT: MANIFEST_BYTES},
-            1.0,
+            1.0 if step is not None and step.name == ADDED else None,
         )
         for field, what in (("read_bytes", "bytes read"), ("peak_bytes", "peak bytes of memory")):
             yield Figure(f"{case}: {what}", getattr(ours, field), beside(field) | others(field))
