@@ -61,6 +61,11 @@ class Field:
             raise _refused(f"field {self.name!r} cannot have the shape {self.shape!r}")
 
     @property
+    def kind(self) -> str:
+        """Type and number of dimensions, such as ``uint8[3]``: the same in files read as one."""
+        return f"{self.dtype}[{len(self.shape)}]"
+
+    @property
     def ragged(self) -> bool:
         """Whether a dimension differs between records."""
         return None in self.shape

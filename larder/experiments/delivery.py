@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
 
-__all__ = ["RULES", "Advice", "Rule", "Situation", "advise", "choose"]
+__all__ = ["RULES", "TAKES", "Advice", "Rule", "Situation", "advise", "choose"]
 
 _OBJECT_STORES = frozenset({"s3", "gs"})
 _PREPARE_DATA = "Determined, Prepare Data"
@@ -179,7 +179,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-_TAKES = {"determined": "code"}
+TAKES = {"determined": "code"}
 """What each consumer can hand to training; see `Situation`."""
 
 
@@ -208,7 +208,7 @@ def choose(
             of shards out.
     """
     scheme = parse_url(storage_url).scheme or "file"
-    takes = _TAKES[consumer]
+    takes = TAKES[consumer]
     return advise(
         Situation(requested, scheme, takes, segments, omitted, unlisted), where=storage_url
     )

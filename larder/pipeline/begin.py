@@ -35,7 +35,7 @@ def begin(plan: Plan) -> Job:
         cluster=found.cluster,
         inputs=found.inputs,
         version=plan.version,
-        new=_put_segment(root, plan.new) if plan.new else None,
+        new=_put_segment(root, plan.new) if plan.new and not plan.published else None,
         kept=plan.kept,
         classes=plan.sample_order.classes,
         expected=found.expected,
@@ -45,6 +45,7 @@ def begin(plan: Plan) -> Job:
         inventory=_put_inventory(root, plan),
         files=_put_files(root, plan),
         formats=plan.formats,
+        weaker=plan.weaker,
     )
 
 

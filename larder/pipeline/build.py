@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from larder.errors import Failure
-from larder.pipeline.cache import cache_split, cache_splits
+from larder.pipeline.cache import cache_split, cache_splits, check_fields
 from larder.pipeline.index import Index, index_shards
 from larder.pipeline.job import Job, UsedSegment
 from larder.pipeline.mirror import mirror_batch, mirror_batches
@@ -124,6 +124,8 @@ def _cache(job: Job, segments: Sequence[UsedSegment], runner: Runner) -> tuple[C
         runner.progress.start("cache", objects=sum(batch.rows for batch in batches))
         files = runner.map(cache_split, job, batches)
         runner.progress.finish("cache")
+    listed = {(segment.id, split) for segment in segments for split in segment.listed}
+    check_fields(file for file in (*there, *files) if (file.segment, file.split) in listed)
     order = [segment.id for segment in segments]
     return tuple(sorted([*there, *files], key=lambda file: order.index(file.segment)))
 

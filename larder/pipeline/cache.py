@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from larder.cache.file import open_file
 from larder.cache.records import Samples, build_samples
-from larder.errors import NotFoundError
+from larder.errors import FatalError, NotFoundError
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline.job import Job, ManifestRef, UsedSegment, listed, open_root
 from larder.pipeline.manifests import read_ref
@@ -29,7 +29,7 @@ from larder.versions.documents import CacheFile, seal, unseal
 from larder.versions.identity import cache_id
 from larder.versions.publish import read_cache
 
-__all__ = ["CacheBatch", "cache_split", "cache_splits"]
+__all__ = ["CacheBatch", "cache_split", "cache_splits", "check_fields"]
 
 DISK_RESERVE = 0.05
 """The fraction of the disk space, free when a cache file is started, that remains free."""
@@ -151,13 +151,43 @@ def cache_split(
         )
         with closing(open_file(path, facts)) as built:
             built.verify()
+            fields = {field.name: field.kind for field in built.schema.fields}
         key = layout.cache_file_key(batch.segment, cache, batch.split, facts.sha256)
         stored = root.upload(key, path)
     file = CacheFile(
-        key, facts.bytes, facts.sha256, facts.digest, facts.records, batch.segment, batch.split
+        path=key,
+        bytes=facts.bytes,
+        sha256=facts.sha256,
+        digest=facts.digest,
+        records=facts.records,
+        segment=batch.segment,
+        split=batch.split,
+        fields=fields,
     )
     _leave_receipt(root, note, file, stored.etag)
     return file
+
+
+def check_fields(files: Iterable[CacheFile]) -> None:
+    """Check that the files of each split can be read as one.
+
+    Args:
+        files: Those of the segments of a version.
+
+    Raises:
+        FatalError: ``cache.schema``: a field differs in type or number of dimensions.
+    """
+    found: dict[tuple[str, str], CacheFile] = {}
+    for file in files:
+        for name, kind in file.fields.items():
+            first = found.setdefault((file.split, name), file)
+            if first.fields[name] != kind:
+                message = (
+                    f"field {name!r} of split {file.split!r} is {kind}, but {first.fields[name]}"
+                    f" in segment {first.segment}"
+                )
+                hint = "use a cache of encoded records, or images of one kind"
+                raise FatalError("cache.schema", message, where=file.path, hint=hint)
 
 
 def _stored(root: Store, note: str) -> CacheFile | None:

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from larder.disk import disk_errors
 from larder.errors import ObjectError
 from larder.limits import map_ahead
+from larder.manifest.digest import RowDigest
 from larder.manifest.merge import aligned
 from larder.manifest.query import Rows
 from larder.manifest.schemas import SAMPLE_ORDER
@@ -34,7 +35,7 @@ from larder.pipeline.previous import IN_ORDER, PREVIOUS, Previous
 from larder.progress import Progress
 from larder.samples.columns import column_structs
 from larder.samples.planner import Planner
-from larder.shards.fetch import UNDECODABLE, fetch, sample_bytes
+from larder.shards.fetch import UNDECODABLE, check_streamed, fetch, sample_bytes
 from larder.shards.images import Validation
 from larder.shards.model import Part, Sample
 from larder.store.base import Readable
@@ -44,7 +45,7 @@ __all__ = ["Changes", "Comparison", "Kind", "compare"]
 READERS = 8
 
 MAX_CHECKED_BYTES = 64 * 1024**2
-"""A larger sample that was bad is not checked again here, but when it is packed."""
+"""A larger sample that was bad is not read into memory: only the ranges that are needed are."""
 
 Number = TypeVar("Number", np.int8, np.int64)
 
@@ -107,6 +108,9 @@ class Comparison:
         previous: Rows of `larder.pipeline.previous.PREVIOUS`.
         gone: For each segment of the previous version, whether each of its rows is gone: omitted
             before, or removed or changed now.
+        outdated: For each segment of the previous version, a digest of its records of bad samples
+            that are not left out any more without being tried: removed, repaired or changed; None
+            if there are none.
     """
 
     changes: Changes
@@ -114,6 +118,7 @@ class Comparison:
     positions: _Numbers
     previous: SortedFile
     gone: tuple[_Flags, ...]
+    outdated: tuple[str | None, ...]
 
 
 def compare(
@@ -144,6 +149,7 @@ def compare(
     gone = tuple(_gone(previous, place, folder) for place in range(len(previous.segments)))
     counts = np.zeros(len(Kind), np.int64)
     removed = before = 0
+    records = _Records(len(previous.segments))
     with ExitStack() as stack:
         kinds_file, positions_file = (
             stack.enter_context(_output(folder / name)) for name in ("kinds", "positions")
@@ -162,6 +168,7 @@ def compare(
             live = then.column("bad").is_null().to_numpy(zero_copy_only=False)
             removed += int((live & ~matched).sum())
             _mark(gone, then, live & ~kept)
+            records.compare(then.filter(pa.array(~live)), now.filter(pa.array(kinds == Kind.BAD)))
             kinds.tofile(kinds_file)
             np.where(found >= 0, found + before, -1).tofile(positions_file)
             before += then.num_rows
@@ -179,6 +186,7 @@ def compare(
         positions=_mapped(folder / "positions", np.int64),
         previous=rows,
         gone=gone,
+        outdated=records.outdated(),
     )
 
 
@@ -293,6 +301,41 @@ def _mark(gone: tuple[_Flags, ...], then: pa.RecordBatch, lost: _Flags) -> None:
         gone[place][numbers[segments == place]] = True
 
 
+class _Records:
+    """Digests the records of bad samples that do not apply any more, by segment.
+
+    Args:
+        segments: Number of segments.
+    """
+
+    def __init__(self, segments: int) -> None:
+        self._digests: list[RowDigest | None] = [None] * segments
+        self._last: list[str] = []
+
+    def compare(self, records: pa.RecordBatch, bad: pa.RecordBatch) -> None:
+        """Compare a piece of both.
+
+        Args:
+            records: Rows of `PREVIOUS`, in order; the records of a sample may be in two pieces.
+            bad: Rows of `_NOW`: the samples that are as in their records.
+        """
+        keys = [*self._last, *bad.column("key").to_pylist()]
+        self._last = keys[-1:]
+        if not records.num_rows:
+            return
+        apply = pc.is_in(records.column("key"), pa.array(keys, pa.string()))
+        left = records.filter(pc.invert(apply))
+        for place in pc.unique(left.column("segment")).to_pylist():
+            if place >= 0:  # those of the version itself are written again as they apply
+                digest = self._digests[place] = self._digests[place] or RowDigest()
+                own = left.filter(pc.equal(left.column("segment"), place))
+                digest.update_batch(own.select(["key"]))
+
+    def outdated(self) -> tuple[str | None, ...]:
+        """A digest for each segment that has such records."""
+        return tuple(digest.hexdigest() if digest else None for digest in self._digests)
+
+
 class _Contents:
     """Compares the contents of objects with checksums; a context manager.
 
@@ -329,11 +372,12 @@ class _Contents:
     def still_bad(self, now: pa.RecordBatch) -> _Flags:
         """Whether samples that were bad still are, although the etags of their objects differ.
 
+        They are checked wherever they are, because a file system does not tell whether they were
+        changed: so what is planned is the same everywhere.
+
         Args:
             now: Rows of `_NOW`.
         """
-        if not now.num_rows or self._source.features.etag_is_md5:
-            return np.zeros(now.num_rows, np.bool_)
         names = Part._fields
         samples = (
             Sample("", key, None, parts)
@@ -347,8 +391,9 @@ class _Contents:
 
     def _is_bad(self, sample: Sample) -> bool:
         if sample_bytes(sample) > MAX_CHECKED_BYTES:
-            return False
-        failures = fetch(self._source, sample, self._validate).failures
+            failures = check_streamed(self._source, sample, self._validate)
+        else:
+            failures = fetch(self._source, sample, self._validate).failures
         return bool(failures) and all(failure.code == UNDECODABLE for failure in failures)
 
     def _is(self, key: str, etag: str, crc32c: int) -> bool:

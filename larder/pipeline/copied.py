@@ -1,10 +1,14 @@
-"""What is already copied: the listing of the mirror, and the receipts of its copies."""
+"""What is already copied: the listing of the mirror, and the receipts of its copies.
+
+The receipts of many runs are merged; see `larder.pipeline.merging`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
@@ -13,13 +17,38 @@ from larder.limits import map_ahead
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.job import CopyBatch, ManifestRef, listed
 from larder.pipeline.manifests import read_ref
+from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
 from larder.versions import layout
+from larder.versions.documents import unseal
 
-__all__ = ["batch_name", "batch_receipts", "mirrored", "partial_receipts", "read_receipts"]
+__all__ = [
+    "Receipts",
+    "batch_name",
+    "batch_receipts",
+    "find_receipts",
+    "mirrored",
+    "partial_receipts",
+    "read_receipts",
+]
 
 READERS = 4
 """Number of receipts held in memory at the same time, each of at most 50,000 objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipts:
+    """The receipts of all copies of a dataset. Manifests of schema OBJECTS.
+
+    Attributes:
+        merged: Each has the rows of many receipts.
+        of_order: By the sample order whose objects were copied, those that are not merged.
+        covered: Digests of those that are merged.
+    """
+
+    merged: tuple[ManifestRef, ...]
+    of_order: Mapping[str, list[ManifestRef]]
+    covered: frozenset[str]
 
 
 def mirrored(root: Store) -> Iterator[ObjectInfo]:
@@ -38,13 +67,60 @@ def read_receipts(root: Store) -> Iterator[pa.RecordBatch]:
     """The rows of all receipts of the dataset, of schema OBJECTS.
 
     A finished batch has a complete receipt; its partial ones are not read.
+
+    Raises:
+        DamageError: A receipt is damaged.
     """
+    found = find_receipts(root)
+    for ref in found.merged:  # may be long, so not as a whole
+        yield from read_ref(root, ref, OBJECTS)
 
     def read(ref: ManifestRef) -> list[pa.RecordBatch]:
         return list(read_ref(root, ref, OBJECTS))
 
+    refs = chain.from_iterable(found.of_order.values())
     with ThreadPoolExecutor(READERS, thread_name_prefix="receipt") as pool:
-        yield from chain.from_iterable(map_ahead(pool, read, _receipts(root), window=READERS))
+        yield from chain.from_iterable(map_ahead(pool, read, refs, window=READERS))
+
+
+def find_receipts(root: Store) -> Receipts:
+    """Find the receipts of all copies, with one listing.
+
+    Raises:
+        DamageError: The document of the merged ones is damaged.
+    """
+    merged: list[ObjectInfo] = []
+    receipts: list[tuple[str, ManifestRef]] = []
+    finished: set[str] = set()
+    for info in listed(root, layout.copies_prefix()):
+        batch = info.key.split("/")[-2]
+        partial = info.key.startswith(layout.partial_copies_prefix())
+        if info.key.startswith(layout.merged_copies_prefix()):
+            merged.append(info)
+            continue
+        if not partial:  # these are listed before the partial ones
+            finished.add(batch)
+        if not partial or batch not in finished:
+            receipts.append((batch.partition("-")[0], _receipt(info)))
+    files, covered = _merged(root, merged)
+    of_order: dict[str, list[ManifestRef]] = defaultdict(list)
+    for order, ref in receipts:
+        if ref.sha256 not in covered:
+            of_order[order].append(ref)
+    return Receipts(files, of_order, covered)
+
+
+def _merged(root: Store, there: list[ObjectInfo]) -> tuple[tuple[ManifestRef, ...], frozenset[str]]:
+    """The merged receipts, and the digests of what is in them; nothing if any of them is gone."""
+    sizes = {info.key: info.size_bytes for info in there}
+    key = layout.merged_copies_key()
+    if key not in sizes:
+        return (), frozenset()
+    plain = unseal(bytes(root.get(key)), object_url(root.url, key))
+    files = tuple(ManifestRef(**file) for file in plain["files"])
+    if any(sizes.get(file.key) != file.bytes for file in files):
+        return (), frozenset()
+    return files, frozenset(plain["receipts"])
 
 
 def batch_receipts(root: Store, sample_order: ManifestRef) -> list[tuple[range, ManifestRef]]:
@@ -59,17 +135,6 @@ def batch_receipts(root: Store, sample_order: ManifestRef) -> list[tuple[range, 
 def partial_receipts(root: Store, batch: str) -> Iterator[ManifestRef]:
     """The receipts that a batch wrote before it was finished."""
     yield from map(_receipt, listed(root, layout.partial_copies_prefix(batch)))
-
-
-def _receipts(root: Store) -> Iterator[ManifestRef]:
-    finished: set[str] = set()
-    for info in listed(root, layout.copies_prefix()):
-        batch = info.key.split("/")[-2]
-        partial = info.key.startswith(layout.partial_copies_prefix())
-        if not partial:  # these are listed before the partial ones
-            finished.add(batch)
-        if not partial or batch not in finished:
-            yield _receipt(info)
 
 
 def _receipt(info: ObjectInfo) -> ManifestRef:

@@ -16,6 +16,7 @@ from larder.manifest.files import read_manifest
 from larder.manifest.merge import aligned
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SHARDS
+from larder.pipeline.compacted import is_first_build
 from larder.pipeline.compare import Changes, Comparison, compare
 from larder.pipeline.complete import check_complete
 from larder.pipeline.decide import Decision, SegmentState, decide
@@ -24,7 +25,7 @@ from larder.pipeline.listed import listed_shards, listed_splits
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.previous import Previous, PreviousSegment, previous_rows, read_previous
 from larder.pipeline.selected import Selected, select_all, select_samples
-from larder.pipeline.source import SourceState, is_compact
+from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder
 from larder.samples.planner import Planner
@@ -34,9 +35,19 @@ from larder.versions.documents import OmittedRows, SegmentUse
 from larder.versions.identity import cache_id, image_check
 from larder.versions.omitted import Omitted, encode_omitted
 
-__all__ = ["Growth", "find_previous", "known_classes", "plan_growth", "with_unchanged"]
+__all__ = [
+    "Growth",
+    "find_previous",
+    "known_classes",
+    "plan_growth",
+    "weaker_segments",
+    "with_unchanged",
+]
 
 _Numbers = npt.NDArray[np.int64]
+
+_CHECKS = ("none", "header", "decode")
+"""The values of ``validate``, the weakest first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +89,15 @@ def known_classes(found: SourceState) -> tuple[str, ...]:
     """The classes that keep their numbers."""
     rebuild = found.dataset.growth.mode == "rebuild" and not found.settings.compact
     return () if rebuild else found.classes
+
+
+def weaker_segments(previous: Previous | None, dataset: Dataset) -> tuple[str, ...]:
+    """IDs of the segments whose images were checked more weakly than they are now."""
+    wanted = _CHECKS.index(image_check(dataset))
+    segments = previous.segments if previous else ()
+    return tuple(
+        segment.id for segment in segments if _CHECKS.index(segment.document.validate) < wanted
+    )
 
 
 def with_unchanged(
@@ -131,7 +151,7 @@ def plan_growth(
         _states(previous, comparison),
         comparison.changes,
         dataset.growth,
-        fresh=_fresh(found, previous, comparison.changes),
+        fresh=_fresh(found, previous, order, comparison.changes, folder),
     )
     check = image_check(dataset)
     selected = select_samples(order, comparison, decision, previous, check, folder)
@@ -191,21 +211,32 @@ def _sums(flags: npt.NDArray[np.bool_], first_rows: _Numbers) -> _Numbers:
     return sums
 
 
-def _fresh(found: SourceState, previous: Previous, changes: Changes) -> str | None:
+def _fresh(
+    found: SourceState, previous: Previous, order: SampleOrder, changes: Changes, folder: Path
+) -> str | None:
     """Why all samples have to go into one new segment, if they have to."""
     shards, shape = found.dataset.shards, previous.segments[-1].document.shape
-    if shards.format != shape.format:
-        return f"shards.format was {shape.format}"
-    if shards.bytes != shape.bytes:
-        return f"shards.bytes was {format_bytes(shape.bytes)}"
-    if shards.shuffle_seed != shape.shuffle_seed:
-        return f"shards.shuffle_seed was {shape.shuffle_seed}"
+    for option, now, then, shown in (
+        ("format", shards.format, shape.format, shape.format),
+        ("bytes", shards.bytes, shape.bytes, format_bytes(shape.bytes)),
+        ("shuffle_seed", shards.shuffle_seed, shape.shuffle_seed, shape.shuffle_seed),
+    ):
+        if now != then:
+            return f"shards.{option} was {shown}"
     for split, facts in previous.version.splits.items():
         least = min(shards.count_min or 0, facts.samples)
         if facts.shards < least and split in found.dataset.split_names:
             return f"split {split} has fewer shards than shards.count_min"
-    if found.settings.compact and (changes.any or not is_compact(previous.version)):
-        return "larder compact"
+    weaker = weaker_segments(previous, found.dataset)
+    if weaker:
+        checked = next(each.document.validate for each in previous.segments if each.id in weaker)
+        return f"validate was {checked}"
+    if found.settings.compact:
+        version, segment = previous.version, previous.segments[0].document
+        if changes.any or not is_first_build(
+            version, segment, found.dataset, order, changes.bad, folder
+        ):
+            return "larder compact"
     return None
 
 

@@ -17,6 +17,7 @@ from larder.pipeline.copied import batch_name
 from larder.pipeline.copies import CopyReceipts
 from larder.pipeline.job import CopyBatch, Job, open_root, open_source, scratch
 from larder.pipeline.manifests import read_ref
+from larder.pipeline.merging import merge_receipts
 from larder.pipeline.results import BatchReport
 from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
@@ -33,10 +34,14 @@ BATCH_OBJECTS = 50_000
 
 
 def mirror_batches(job: Job) -> list[CopyBatch]:
-    """The copies to make, in batches of about ``runner.batch_bytes``."""
+    """The copies to make, in batches of about ``runner.batch_bytes``.
+
+    If there are receipts of too many runs, they are merged first.
+    """
     if not job.dataset.mirror:
         return []
     root = open_root(job)
+    merge_receipts(root)
     batches = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=_COLUMNS)
     return list(_cut(_uncopied(batches), job.cluster.runner.batch_bytes))
 

@@ -20,6 +20,7 @@ from larder.pipeline.growth import (
     find_previous,
     known_classes,
     plan_growth,
+    weaker_segments,
     with_unchanged,
 )
 from larder.pipeline.job import ManifestRef, UsedSegment, open_location, root_url
@@ -98,6 +99,7 @@ class Plan:
         seconds: A rough estimate of the duration.
         delivery: How training will reach the data, and why.
         formats: Format of the shards of each segment of the previous version, by ID.
+        weaker: Of these segments, those whose images were checked more weakly than they are now.
     """
 
     source_state: SourceState
@@ -113,6 +115,7 @@ class Plan:
     seconds: float
     delivery: Advice
     formats: Mapping[str, str]
+    weaker: tuple[str, ...]
 
     @property
     def kept(self) -> tuple[UsedSegment, ...]:
@@ -181,6 +184,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         formats={segment.id: segment.document.shape.format for segment in previous.segments}
         if previous
         else {},
+        weaker=weaker_segments(previous, dataset),
     )
 
 

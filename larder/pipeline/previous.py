@@ -54,7 +54,8 @@ PREVIOUS = pa.schema(
 The split and the order are those that the sample would have now. ``segment`` and ``row`` say where
 it is: the number of the segment, and the row of its samples manifest. For a bad sample, ``bad`` is
 the reason, and ``segment`` is that of its record, or -1 if its record is of the version. Of rows
-with the same key, the one with the lowest ``rank`` counts. ``parts`` does not contain labels.
+with the same key, the one with the lowest ``rank`` counts. ``parts`` does not contain labels; those
+of a record that does not count, because images are checked in another way now, have a length of -1.
 """
 
 _Numbers = npt.NDArray[np.int64]
@@ -174,7 +175,7 @@ def previous_rows(
         previous: The previous version.
         planner: Knows the order of today.
         check: How images are checked: records of bad samples count only if they were checked in
-            the same way; None if none counts.
+            the same way; None if none counts, because bad samples are not left out.
         path: The file to write, with rows of `PREVIOUS`.
 
     Raises:
@@ -182,9 +183,7 @@ def previous_rows(
         StoreError: ``store.full``: no space is left.
     """
     live = (_live(root, place, previous.segments[place]) for place in range(len(previous.segments)))
-    rows = chain.from_iterable(live)
-    if check is not None:
-        rows = chain(rows, _bad(root, previous, check))
+    rows = chain(chain.from_iterable(live), _bad(root, previous, check))
     placed = (_placed(batch, planner) for batch in rows)
     return sort_to_file(Rows(PREVIOUS, placed), (*IN_ORDER, "rank"), path)
 
@@ -236,37 +235,40 @@ def _without_labels(lists: pa.Array) -> pa.Array:
     )
 
 
-def _bad(root: Store, previous: Previous, check: str) -> Iterator[pa.RecordBatch]:
-    """The samples that were left out as bad, the latest records first."""
+def _bad(root: Store, previous: Previous, check: str | None) -> Iterator[pa.RecordBatch]:
+    """The samples that were left out as bad, the latest records first, and at last others."""
     places = {segment.id: place for place, segment in enumerate(previous.segments)}
     files = previous.version.files_of("skipped")
     for rank, file in enumerate(reversed(files), 1):
         place = next((at for id_, at in places.items() if id_ in file.path.split("/")), -1)
         for batch in read_ref(root, ManifestRef.of(file), SKIPPED):
-            batch = batch.filter(pc.equal(batch.column("check"), check))
             count = batch.num_rows
+            checks = batch.column("check").to_pylist()
+            counts = np.array([found == check for found in checks], np.bool_)
             columns = {
                 "key": batch.column("key"),
-                "rank": _same(rank, count, pa.int32()),
+                "rank": pa.array(np.where(counts, rank, rank + len(files)), pa.int32()),
                 "segment": _same(place, count, pa.int32()),
                 "row": _same(-1, count, pa.int64()),
                 "old_split": batch.column("split"),
-                "parts": _as_packed(batch.column("parts")),
+                "parts": _as_packed(batch.column("parts"), counts),
                 "bad": batch.column("message"),
             }
             yield _rows(columns)
 
 
-def _as_packed(lists: pa.Array) -> pa.Array:
+def _as_packed(lists: pa.Array, known: npt.NDArray[np.bool_]) -> pa.Array:
     """Parts of objects, as parts of a shard that are nowhere in it."""
     parts = lists.flatten()
     count = len(parts)
+    lengths = pc.list_value_length(lists).to_numpy()
+    sizes = np.where(np.repeat(known, lengths), parts.field("size_bytes").to_numpy(), -1)
     columns = {
         "ext": parts.field("ext"),
         "source": parts.field("key"),
         "etag": parts.field("etag"),
         "offset": pa.nulls(count, pa.int64()),
-        "length": parts.field("size_bytes"),
+        "length": pa.array(sizes, pa.int64()),
         "crc32c": _same(0, count, pa.uint32()),
     }
     kind = PREVIOUS.field("parts").type

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.manifest.digest import RowDigest
+from larder.manifest.digest import RowDigest, canonical_json, sha256_hex
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
 from larder.pipeline.compare import Comparison, Kind
@@ -40,7 +40,8 @@ class Selected:
         packed: Samples that are read from shards of the previous version, and their bytes there.
         uncopied: Objects without a known copy in the mirror that need one.
         skipped: Records of bad samples that belong to the version itself; None if there are none.
-        skipped_digest: sha256 hex over these records.
+        skipped_digest: sha256 hex over these records, and over those of segments that do not apply
+            any more; None if there are neither.
     """
 
     file: ManifestFile
@@ -110,8 +111,22 @@ def select_samples(
         packed=selection.packed,
         uncopied=selection.uncopied,
         skipped=skipped.file if some else None,
-        skipped_digest=selection.skipped_digest.hexdigest() if some else None,
+        skipped_digest=_skipped_digest(
+            selection.skipped_digest.hexdigest() if some else None, comparison, decision, previous
+        ),
     )
+
+
+def _skipped_digest(
+    own: str | None, comparison: Comparison, decision: Decision, previous: Previous
+) -> str | None:
+    """Which bad samples the version leaves out, as far as its segments do not say it."""
+    outdated = [
+        [segment.id, digest]
+        for segment, digest in zip(previous.segments, comparison.outdated, strict=True)
+        if digest is not None and segment.id in decision.again
+    ]
+    return sha256_hex(canonical_json([own, outdated])) if outdated else own
 
 
 class _Selection:

@@ -197,13 +197,14 @@ def _parts(job: Job, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _copied(job: Job, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of the receipts for the batch's samples."""
-    if batch.copies:
-        parts = pa.Table.from_batches(_parts(job, root, batch))
-        keys = parts.filter(parts.column("mirror_etag").is_null()).column("key")
-        for ref in batch.copies:
-            for rows in read_ref(root, ref, OBJECTS):
-                yield rows.filter(pc.is_in(rows.column("key"), value_set=keys))
+    """The rows of the receipts for the batch's samples that are read from their objects."""
+    if not batch.copies:
+        return
+    parts = pa.Table.from_batches(_parts(job, root, batch))
+    keys = parts.filter(parts.column("mirror_etag").is_null()).column("key")
+    for ref in batch.copies if len(keys) else ():
+        for rows in read_ref(root, ref, OBJECTS):
+            yield rows.filter(pc.is_in(rows.column("key"), value_set=keys))
 
 
 def _order(

@@ -10,6 +10,7 @@ from pathlib import Path
 from larder.config.location import check_overlap
 from larder.config.models import Cluster, Dataset
 from larder.errors import ConfigError, NotFoundError, ObjectError
+from larder.pipeline.compacted import is_compact
 from larder.pipeline.complete import check_complete
 from larder.pipeline.job import open_location, root_url
 from larder.pipeline.settings import Settings
@@ -24,7 +25,7 @@ from larder.versions.identity import inputs_digest
 from larder.versions.publish import own_file_errors, read_segment, read_version
 from larder.versions.tags import TAG, Tag, read_tag
 
-__all__ = ["LabelFile", "SourceState", "inspect_source", "is_compact"]
+__all__ = ["LabelFile", "SourceState", "inspect_source"]
 
 MAX_LABEL_FILE_BYTES = 256 * 1024**2
 
@@ -120,7 +121,7 @@ def inspect_source(
     inputs = _inputs(dataset, label_files, inventory.digest)
     latest = previous if tag and previous and previous.id == tag.version else None
     published = latest if latest and tag and tag.inputs == inputs else None
-    if published and settings.compact and not is_compact(published):
+    if published and settings.compact and not is_compact(root, published, dataset):
         published = None
     if published is not None:
         check_complete(root, published)
@@ -138,11 +139,6 @@ def inspect_source(
         published=published,
         conditions=None if published else read_conditions(root),
     )
-
-
-def is_compact(version: VersionDocument) -> bool:
-    """Whether a version is one whole segment."""
-    return len(version.segments) == 1 and not version.omitted
 
 
 def _previous(root: Store, tag: Tag | None) -> tuple[VersionDocument | None, tuple[str, ...]]:

@@ -168,9 +168,9 @@ def _joined(first: Schema, second: Schema, where: str) -> Schema:
 
 
 def _field(one: Field, other: Field, where: str) -> Field:
-    if one.dtype != other.dtype or len(one.shape) != len(other.shape):
+    if one.kind != other.kind:
         message = f"the files of the cache have incompatible fields {one.name!r}"
-        hint = "make one segment of them"
+        hint = "prepare the dataset again with a cache of encoded records"
         raise FatalError("cache.format", message, where=where, hint=hint)
     sizes = zip(one.shape, other.shape, strict=True)
     shape = tuple(size if size == same else None for size, same in sizes)

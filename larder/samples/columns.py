@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["column_structs", "column_texts", "column_values"]
+__all__ = ["column_structs", "column_texts", "column_values", "repeated_texts"]
 
 Struct = TypeVar("Struct")
 
@@ -21,6 +21,13 @@ def column_texts(column: pa.Array) -> list[str]:
     """The strings of a column without nulls."""
     texts: list[str] = column.to_numpy(zero_copy_only=False).tolist()
     return texts
+
+
+def repeated_texts(column: pa.Array) -> list[str]:
+    """The strings of a column without nulls; equal ones are one object, which takes less memory."""
+    encoded = column.dictionary_encode()
+    texts = column_texts(encoded.dictionary)
+    return [texts[index] for index in encoded.indices.to_numpy().tolist()]
 
 
 def column_values(column: pa.Array) -> list[Any]:

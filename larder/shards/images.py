@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import io
 import warnings
-from typing import IO, Literal
+from typing import IO, Literal, get_args
 
 from larder.errors import LarderError, ObjectError
 from larder.samples.images import FORMATS, is_image
 
-__all__ = ["Validation", "check_image"]
+__all__ = ["Validation", "check_image", "is_weaker"]
 
 Validation = Literal["none", "header", "decode"]
 """How images are checked: not at all, by format and size, or by decoding them."""
 
 _SILENT = r"PIL\."
+
+_STRENGTHS: tuple[str, ...] = get_args(Validation)
+"""From the weakest."""
+
+
+def is_weaker(before: str, now: str) -> bool:
+    """Whether images that were checked in one way have to be checked again.
+
+    Args:
+        before: How they were checked, one of `Validation`.
+        now: How they are to be checked.
+    """
+    return _STRENGTHS.index(before) < _STRENGTHS.index(now)
 
 
 def check_image(ext: str, data: bytes | IO[bytes], mode: Validation, *, where: str) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import starmap
+from itertools import compress, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from larder.manifest.schemas import SAMPLES
-from larder.samples.columns import column_structs, column_values
+from larder.samples.columns import column_structs, column_values, repeated_texts
 from larder.samples.indexed import IndexedPart, IndexedSample
 
 if TYPE_CHECKING:
@@ -200,31 +200,24 @@ def read_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[Sample]:
 
 
 def _samples_of(batch: pa.RecordBatch) -> Iterator[Sample]:
-    splits, keys, labels, parts = (
-        batch.column(name) for name in ("split", "key", "label", "parts")
-    )
-    columns = (
-        column_values(splits),
-        column_values(keys),
-        labels.to_pylist(),
-        column_structs(parts, Part._fields, Part),
-    )
-    rows = zip(*columns, strict=True)
+    splits, keys, labels = (column_values(batch.column(name)) for name in ("split", "key", "label"))
+    parts = column_structs(batch.column("parts"), Part._fields, Part)
     packed, bad = batch.column("packed"), batch.column("bad")
     if packed.null_count == bad.null_count == len(batch):  # as in a first build
-        yield from starmap(Sample, rows)
+        yield from map(Sample, splits, keys, labels, parts)
         return
-    places = _packed(packed.drop_null(), keys.filter(packed.is_valid()))
-    there, messages = column_values(packed.is_valid()), bad.to_pylist()
-    for row, packed_there, message in zip(rows, there, messages, strict=True):
-        yield Sample(*row, next(places) if packed_there else None, message)
+    there = column_values(packed.is_valid())
+    places = _packed(packed.drop_null(), compress(keys, there))
+    found = (next(places) if is_there else None for is_there in there)
+    messages = repeat(None) if bad.null_count == len(batch) else bad.to_pylist()
+    yield from map(Sample, splits, keys, labels, parts, found, messages)
 
 
-def _packed(places: pa.StructArray, keys: pa.Array) -> Iterator[Packed]:
-    names = ("segment", "split", "shard", "offset", "length")
-    columns = (column_values(places.field(name)) for name in names)
+def _packed(places: pa.StructArray, keys: Iterable[str]) -> Iterator[Packed]:
+    segments, splits, shards = (
+        repeated_texts(places.field(name)) for name in ("segment", "split", "shard")
+    )
+    offsets, lengths = (column_values(places.field(name)) for name in ("offset", "length"))
     parts = column_structs(places.field("parts"), IndexedPart._fields, IndexedPart)
-    for segment, split, shard, offset, length, key, own in zip(
-        *columns, column_values(keys), parts, strict=True
-    ):
-        yield Packed(segment, split, IndexedSample(key, shard, offset, length, None, own))
+    old = map(IndexedSample, keys, shards, offsets, lengths, repeat(None), parts)
+    return map(Packed, segments, splits, old)

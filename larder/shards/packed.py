@@ -138,7 +138,7 @@ class OldShards(Closing):
 
         `PackedParts` says what is checked.
         """
-        if not _has_offsets(_old(sample)):
+        if not _is_range(_old(sample)):
             return None
         return PackedParts(self._store, self._shard_key(*_place(sample)[:3]), sample)
 
@@ -157,7 +157,7 @@ class OldShards(Closing):
         """The parts of samples of one shard, which are in its order."""
         key = self._shard_key(segment, split, shard)
         with old_shard_errors(object_url(self._store.url, key)):
-            if not all(map(_has_offsets, samples)):
+            if not all(map(_is_range, samples)):
                 shard_format_ = shard_format(self._formats[segment])
                 return self._open.read(key, lambda: shard_format_.open(self._store, key), samples)
             return [parts for span in _spans(samples) for parts in self._read_span(key, span)]
@@ -186,8 +186,13 @@ def _place(sample: Sample) -> tuple[str, str, str, int]:
     return segment, split, old.shard, old.offset
 
 
-def _has_offsets(sample: IndexedSample) -> bool:
-    return all(part.offset is not None for part in sample.parts)
+def _is_range(sample: IndexedSample) -> bool:
+    """Whether the parts are in the bytes of the sample, as they are; not so in columns."""
+    start, stop = sample.offset, _end(sample)
+    return all(
+        part.offset is not None and start <= part.offset and part.offset + part.length <= stop
+        for part in sample.parts
+    )
 
 
 def _spans(samples: Iterable[IndexedSample]) -> Iterator[list[IndexedSample]]:

@@ -265,6 +265,7 @@ def _check_cache_file(
     facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
     with closing(open_file(path, facts, verify=True)) as reader:
         reader.verify()
+        assert file.fields == {field.name: field.kind for field in reader.schema.fields}
         assert len(reader) == len(samples), f"{file.path} has {len(reader)} records"
         for record, sample in zip(reader, samples, strict=True):
             _check_record(record, kind, sample, file.path)

@@ -163,6 +163,8 @@ class CacheFile:
         records: Number of records: one for each sample of the segment, in the order of its rows.
         segment: ID of the segment.
         split: Name of the split.
+        fields: By name, the type of each field and the number of its dimensions, such as
+            ``uint8[3]``. They are the same in all files that are read as one.
     """
 
     path: str
@@ -172,6 +174,7 @@ class CacheFile:
     records: int
     segment: str
     split: str
+    fields: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

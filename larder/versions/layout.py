@@ -35,6 +35,8 @@ __all__ = [
     "list_key",
     "listed_split",
     "manifest_key",
+    "merged_copies_key",
+    "merged_copies_prefix",
     "mirror_prefix",
     "omitted_key",
     "partial_copies_prefix",
@@ -148,6 +150,19 @@ def partial_copies_prefix(batch: str | None = None) -> str:
     It comes after those of batches in every listing: the names of batches begin with hex digits.
     """
     return f"{copies_prefix()}partial/" + (f"{batch}/" if batch else "")
+
+
+def merged_copies_prefix() -> str:
+    """Prefix of merged receipts of copies.
+
+    It comes between those of batches and the partial ones in every listing.
+    """
+    return f"{copies_prefix()}merged/"
+
+
+def merged_copies_key() -> str:
+    """Key of the document that says which receipts of copies are merged."""
+    return f"{merged_copies_prefix()}receipts.json"
 
 
 def shards_work_prefix(segment: str) -> str:

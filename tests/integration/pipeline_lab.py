@@ -40,6 +40,22 @@ def images(classes: str = "abc", each: int = 4) -> dict[str, bytes]:
     return found | {f"{name}/00.json": f'{{"of": "{name}"}}'.encode() for name in classes}
 
 
+def contents(published: Published) -> dict[tuple[str, str], dict[str, bytes]]:
+    """By split and key, the parts of each sample, and the name of its class in place of a number.
+
+    So a version that has grown compares with a first build.
+    """
+    found: dict[tuple[str, str], dict[str, bytes]] = {}
+    for split, samples in published.samples.items():
+        for sample in samples:
+            assert (split, sample.key) not in found
+            parts = dict(sample.parts)
+            if sample.label is not None:
+                parts["cls"] = published.version.classes[sample.label].encode()
+            found[split, sample.key] = parts
+    return found
+
+
 def write(url: str | Path, objects: Mapping[str, bytes], **options: Any) -> None:
     """Put objects into a store."""
     with opened(url, **options) as store:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, images, listing, opened, png, write
+from pipeline_lab import Lab, contents, directory_lab, images, listing, opened, png, write
 
 import larder
 from larder.pipeline.results import RunError
@@ -229,8 +229,28 @@ def test_an_old_version_stays_open_while_the_source_moves_on(tmp_path: Path) -> 
     assert versions_of(lab) == {first["version"], second["version"], third["version"]}
 
 
-def test_a_source_that_changes_back_leads_to_the_old_version(tmp_path: Path) -> None:
+def test_a_source_that_changes_back_has_its_old_content(tmp_path: Path) -> None:
     lab = memory_lab("back", tmp_path)
+    with between():
+        write(str(lab.source), images())
+        first = lab.prepare()
+        write(str(lab.source), {"a/00.png": png(77)})
+        second = lab.prepare()
+        write(str(lab.source), images())
+        third = lab.prepare()
+        fourth, quiet = recorded(lab)
+    assert len({made["version"] for made in (first, second, third)}) == 3, "and a history"
+    assert third["inputs"] == first["inputs"] != second["inputs"]
+    assert (fourth["status"], fourth["version"]) == ("reused", third["version"])
+    assert quiet.writes() == []
+    found = check(lab)
+    assert contents(found[third["version"]]) == contents(found[first["version"]])
+    assert contents(found[third["version"]]) != contents(found[second["version"]])
+    assert larder.open("memory://back-local/larder/d").version == third["version"]
+
+
+def test_a_rebuilt_source_that_changes_back_leads_to_the_old_version(tmp_path: Path) -> None:
+    lab = memory_lab("rebuilt", tmp_path, growth={"mode": "rebuild"})
     with between():
         write(str(lab.source), images())
         first = lab.prepare()
@@ -243,7 +263,7 @@ def test_a_source_that_changes_back_leads_to_the_old_version(tmp_path: Path) -> 
     assert third["status"] == fourth["status"] == "reused"
     assert recorder.writes() == ["put tags/latest.json"]
     assert quiet.writes() == []
-    data = larder.open("memory://back-local/larder/d")
+    data = larder.open("memory://rebuilt-local/larder/d")
     assert data.version == first["version"]
     check(lab)
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from pipeline_lab import Lab, directory_lab, images, listing, png, write
 
 import larder
 from larder.config.location import resolve_url
-from larder.errors import CODES, ConfigError, LarderError
-from larder.pipeline.inline import plan
+from larder.errors import CODES, ConfigError, FatalError, LarderError
+from larder.pipeline.inline import plan, prepare
 from larder.pipeline.results import RefusedError, RunError
 from larder.pipeline.settings import load_settings
 from larder.progress import NullProgress
@@ -640,7 +641,11 @@ def test_two_images_of_a_sample_that_would_be_one_field_of_the_cache(tmp_path: P
     assert lab.prepare(cache={"records": "encoded"})["shards"]["samples"] == 12
     write(lab.source, {"c/02.seg.png": png(10)})
     excluded = {"url": lab.source, "exclude": ["**/*.jpg"]}
-    assert Lab(excluded, lab.storage, lab.output, lab.fields).prepare()["cache"]["records"] == 12
+    grown = Lab(excluded, lab.storage, lab.output, lab.fields).settings()
+    with pytest.raises(FatalError) as caught:  # the old segment still has the samples as they were
+        prepare(grown)
+    assert status(caught.value) == ("cache.schema", 1)
+    assert prepare(replace(grown, compact=True))["cache"]["records"] == 12
 
 
 def test_two_objects_that_are_one_part(tmp_path: Path) -> None:

@@ -11,11 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, Listing, directory_lab, images, listing, png, write
+from pipeline_lab import (
+    Lab,
+    Listing,
+    contents,
+    directory_lab,
+    images,
+    listing,
+    opened,
+    png,
+    write,
+)
 
 import larder
 from larder.errors import LarderError
+from larder.store.base import Store
 from larder.store.retry import RetryPolicy
+from larder.testing.recording import RecordingStore
 from larder.testing.runs import between
 from larder.testing.servers import S3Server
 
@@ -79,8 +91,9 @@ def test_from_bucket_to_bucket(lab: BucketLab, tmp_path: Path) -> None:
     assert set(lab.check()) == {first["version"], third["version"]}
     fill(dict(lab.settings().dataset.source), images())
     fourth = lab.prepare()
-    assert (fourth["status"], fourth["version"]) == ("reused", first["version"])
-    assert fourth["shards"]["count"] == len(published.shards)
+    assert fourth["inputs"] == first["inputs"]
+    assert fourth["copied"]["count"] == 1
+    assert contents(lab.check()[fourth["version"]]) == contents(published)
 
     storage = lab.settings().cluster.storage
     data = larder.open(
@@ -89,9 +102,39 @@ def test_from_bucket_to_bucket(lab: BucketLab, tmp_path: Path) -> None:
         region=storage.region,
         cache_dir=tmp_path / "cache",
     )
-    assert data.version == first["version"]
+    assert data.version == fourth["version"]
     with data.cache("validation", verify=True) as cache:
         assert [bytes(record["key"]) for record in cache] == [b"c/00", b"c/01", b"c/02", b"c/03"]
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_samples_are_packed_again_from_shards_in_a_bucket(lab: BucketLab, mirror: bool) -> None:
+    fields = {"mirror": mirror, "cache": None, "shards": {"bytes": 20_000}}
+    lab.prepare(**fields)
+    where = dict(lab.settings().dataset.source)
+    with opened(where["url"], endpoint=where["endpoint"], region=where["region"]) as source:
+        source.delete("a/02.png")
+    stores: list[RecordingStore] = []
+
+    def recorded(store: Store) -> Store:
+        stores.append(RecordingStore(store))
+        return stores[-1]
+
+    with between(recorded):
+        grown = lab.prepare(**fields)
+    assert grown["copied"]["count"] == 0
+    read = [
+        (store.url + call.key, call.size_bytes)
+        for store in stores
+        for call in store.calls
+        if call.method in ("get", "open")
+    ]
+    assert not [url for url, _ in read if url.endswith(".png")]
+    shards = [size for url, size in read if url.endswith(".tar")]
+    assert 0 < len(shards) <= 2, "neighbours are read with one request"
+    published = lab.check()[grown["version"]]
+    keys = {sample.key for samples in published.samples.values() for sample in samples}
+    assert keys == {key.partition(".")[0] for key in images()} - {"a/02"}
 
 
 def test_from_a_bucket_to_a_directory_and_back(server: S3Server, tmp_path: Path) -> None:

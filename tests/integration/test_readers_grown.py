@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import re
 import subprocess
 import sys
@@ -14,17 +15,21 @@ from typing import Any
 import pytest
 import webdataset as wds
 import yaml
+from column_format import registered
+from PIL import Image
 from pipeline_lab import Lab, directory_lab, images, opened, png, write
 from reading_lab import LIGHT
 from webdataset.shardlists import expand_urls
 
 import larder
-from larder.errors import ConfigError, DamageError, LarderError
+from larder.errors import ConfigError, DamageError, FatalError, LarderError
 from larder.readers import data as readers
 from larder.store import open_store
 from larder.store.base import Reader, Store
 from larder.store.delegate import DelegatingStore
-from larder.testing.checker import Published
+from larder.store.memory import forget
+from larder.testing.checker import Published, check_all
+from larder.testing.runs import between
 from larder.testing.servers import S3Server
 
 GUIDE = (Path(__file__).parents[2] / "docs/how-to/experiment-configs.md").read_text()
@@ -108,6 +113,36 @@ def test_the_shards_as_they_are_have_more(tmp_path: Path) -> None:
     }
     trained = larder.open(config["location"])
     assert [sample.key for sample in trained.samples("train")] == keys_of(published, "train")
+
+
+def test_in_a_bucket_and_in_any_format(tmp_path: Path) -> None:
+    names = ("memory://grown-source", "s3://memory-grown")
+    fields = {"labels": {"from": "folder"}, "splits": SPLITS, "cache": {"records": "encoded"}}
+    shards = {"format": "columns", "bytes": 700}
+    lab = Lab(
+        *names, tmp_path / "out", {**fields, "shards": shards, "growth": {"removals": "omit"}}
+    )
+    with registered(), between():
+        write(str(lab.source), images("abc", each=8))
+        lab.prepare()
+        with opened(str(lab.source)) as source:
+            for key in GONE:
+                source.delete(key)
+        write(str(lab.source), NEW)
+        document = lab.prepare()
+        with opened("memory://grown/larder/d") as root:
+            published = check_all(root)[document["version"]]
+        data = larder.open("memory://grown/larder/d", cache_dir=tmp_path / "downloads")
+        assert data.splits["train"].omitted
+        for split, samples in published.samples.items():
+            assert [(key, parts) for key, _, parts in data.samples(split)] == [
+                (sample.key, sample.parts) for sample in samples
+            ]
+            with data.cache(split) as cache:
+                keys = [bytes(record["key"]).decode() for record in cache]
+                assert keys == keys_of(published, split)
+    forget("grown-source")
+    forget("grown")
 
 
 def test_a_split_whose_shards_are_whole_can_be_read_by_them(tmp_path: Path) -> None:
@@ -274,6 +309,55 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[Watched]:
 
     monkeypatch.setattr(readers, "open_store", opened)
     return stores
+
+
+def grey(mode: str) -> bytes:
+    target = io.BytesIO()
+    Image.new(mode, (9, 7), 5).save(target, "PNG")
+    return target.getvalue()
+
+
+def test_segments_whose_records_cannot_be_read_as_one_are_refused(tmp_path: Path) -> None:
+    """As images of both types are in one segment: no version is published that nothing can read."""
+    lab = directory_lab(tmp_path, images("abc", each=8))
+    first = lab.prepare()
+    write(str(lab.source), {"a/zz.png": grey("I;16")})
+    with pytest.raises(
+        FatalError, match=r"field 'image' of split 'train' is uint16\[3\]"
+    ) as caught:
+        lab.prepare()
+    assert (caught.value.code, caught.value.exit_status) == ("cache.schema", 1)
+    assert "encoded" in caught.value.hint
+    assert list(lab.check()) == [first["version"]]
+    assert larder.open(f"{lab.storage}/larder/d").version == first["version"]
+    lab.prepare(cache={"records": "encoded"})
+    assert len(larder.open(f"{lab.storage}/larder/d").cache("train")) == 25
+
+
+def test_grey_and_coloured_segments_are_read_as_one(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, images("abc", each=8))
+    lab.prepare()
+    write(str(lab.source), {"a/zz.png": grey("L")})
+    assert lab.prepare()["segments"]["total"] == 2
+    lab.check()
+    with larder.open(f"{lab.storage}/larder/d").cache("train") as cache:
+        assert {image.shape for image in cache.batch(range(25))["image"]} == {(7, 9, 3), (7, 9, 1)}
+
+
+def test_a_split_without_a_sample_left_has_no_cache_file(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, images("abc", each=8), splits=SPLITS)
+    lab.prepare()
+    for path in Path(str(lab.source), "c").iterdir():
+        path.unlink()
+    document = lab.prepare()
+    assert document["segments"] == {"total": 1, "new": 0, "omitted": 8}
+    version = lab.check()[document["version"]].version
+    assert version.cache is not None
+    assert set(version.cache.splits) == {"train"}
+    data = larder.open(f"{lab.storage}/larder/d")
+    assert list(data.samples("validation")) == data.shards("validation") == []
+    with pytest.raises(ConfigError, match="there is no cache of split 'validation'"):
+        data.cache("validation")
 
 
 def test_one_shard_is_open_at_a_time(tmp_path: Path, watched: list[Watched]) -> None:

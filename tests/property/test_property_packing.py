@@ -6,6 +6,7 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -37,12 +38,34 @@ parts = st.fixed_dictionaries(
         "etag": texts,
     }
 )
+places = st.fixed_dictionaries(
+    {
+        "segment": st.sampled_from(["s1", "s2"]),
+        "split": split_names,
+        "shard": texts,
+        "offset": st.integers(0, 2**40),
+        "length": st.integers(0, 2**40),
+        "parts": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "ext": texts,
+                    "offset": st.none() | st.integers(0, 2**40),
+                    "length": st.integers(0, 2**40),
+                    "crc32c": st.integers(0, 2**32 - 1),
+                }
+            ),
+            max_size=3,
+        ),
+    }
+)
 rows = st.fixed_dictionaries(
     {
         "split": split_names,
         "key": texts,
         "label": st.none() | st.integers(-(2**31), 2**31 - 1),
         "parts": st.lists(parts, max_size=3),
+        "packed": st.none() | places,
+        "bad": st.none() | st.text(max_size=3),
     }
 )
 sample_orders = st.lists(rows, max_size=20).map(lambda each: sorted(each, key=lambda r: r["split"]))
@@ -240,12 +263,24 @@ def test_sizes_by_column_are_those_of_the_members(content: list[dict], start: in
 def test_samples_are_read_unchanged(content: list[dict], start: int, length: int) -> None:  # type: ignore[type-arg]
     batch = pa.RecordBatch.from_pylist(content, schema=SAMPLE_ORDER).slice(start, length)
     found = [
-        {**sample._asdict(), "parts": [part._asdict() for part in sample.parts]}
+        {
+            **sample._asdict(),
+            "parts": [part._asdict() for part in sample.parts],
+            "packed": _place(sample),
+        }
         for sample in read_samples([batch])
     ]
-    assert found == [
-        {"packed": None, "bad": None, **row} for row in content[start : start + length]
-    ]
+    assert found == content[start : start + length]
+
+
+def _place(sample: Sample) -> dict[str, Any] | None:
+    if sample.packed is None:
+        return None
+    segment, split, old = sample.packed
+    assert (old.key, old.label) == (sample.key, None)
+    own = {name: getattr(old, name) for name in ("shard", "offset", "length")}
+    parts = [part._asdict() for part in old.parts]
+    return {"segment": segment, "split": split, **own, "parts": parts}
 
 
 def _size(sample: Sample) -> int:

@@ -110,6 +110,9 @@ class ShardFormat(Protocol):
     def open(self, store: Readable, key: str) -> SampleReader:
         """Open a shard to read samples back, using only ``get`` and ``open`` of the store.
 
+        This is how caches are built, and how growth packs samples again, unless the index has the
+        offsets of their parts: then these are read directly.
+
         Args:
             store: The store of the shard.
             key: The key of its first file; the other files are next to it.

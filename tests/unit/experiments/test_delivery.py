@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
+from larder.config.models import Consumer
 from larder.errors import ConfigError
-from larder.experiments.delivery import RULES, Situation, advise, choose
+from larder.experiments.delivery import RULES, TAKES, Situation, advise, choose
 
 
 @pytest.mark.parametrize(
@@ -87,6 +90,12 @@ def test_what_a_consumer_takes(
         advise(situation, where="s3://bucket/")
     assert (caught.value.code, caught.value.message) == (rule.code, rule.sentence)
     assert (rule.code == "version.omitted") == (omitted > 0)
+
+
+def test_it_is_known_what_every_consumer_takes() -> None:
+    kinds = get_args(Consumer.model_fields["kind"].annotation)
+    assert set(TAKES) == set(kinds)
+    assert set(TAKES.values()) <= {"code", "shards", "prefix"}
 
 
 def test_an_unreachable_storage_is_the_first_obstacle() -> None:

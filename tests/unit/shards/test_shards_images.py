@@ -12,7 +12,13 @@ from PIL import Image
 
 from larder.errors import NotFoundError, ObjectError
 from larder.samples.images import is_image
-from larder.shards.images import check_image
+from larder.shards.images import check_image, is_weaker
+
+
+def test_which_checks_are_weaker() -> None:
+    modes = ["none", "header", "decode"]
+    weaker = [(before, now) for before in modes for now in modes if is_weaker(before, now)]
+    assert weaker == [("none", "header"), ("none", "decode"), ("header", "decode")]
 
 
 def encoded(kind: str, side: int = 64) -> bytes:

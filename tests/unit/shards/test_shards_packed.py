@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from larder.errors import DamageError, FatalError, ObjectError
+from larder.manifest.schemas import SAMPLES
 from larder.shards.build import build_shard
 from larder.shards.formats import FORMATS, shard_format
 from larder.shards.index import sample_rows
@@ -472,3 +473,27 @@ def test_lots_hold_neighbours_up_to_a_size(store: Store, source: Store) -> None:
     assert {(lot.held_bytes, len(lot.samples)) for lot in lots(plain, 10**9)} == {(100, 1)}
     bad = [sample._replace(bad="x") for sample in samples]
     assert {(lot.held_bytes, len(lot.samples)) for lot in lots(bad, 10**9)} == {(None, 1)}
+
+
+def test_parts_outside_of_their_sample_are_read_by_the_format(
+    store: Store, source: Store, target: Store
+) -> None:
+    """A sample's place may be the number of its row, even if its parts have offsets in bytes."""
+    order = order_samples(source, CONTENTS)
+    results = pack(order, source, store, column_format.NAME, segment="old")
+    rows = [row for batch in index(results, "old") for row in batch.to_pylist()]
+    for row in rows:
+        for part in row["parts"]:
+            part["offset"] = 10_000
+    again = with_packed(order, [pa.RecordBatch.from_pylist(rows, schema=SAMPLES)])
+    expected = pack(order, source, target, "webdataset")
+    for memory_bytes in (WHOLE, 800):
+        with old(store, column_format.NAME) as old_shards:
+            assert expected == pack(
+                again,
+                NoObjects(),
+                target,
+                "webdataset",
+                memory_bytes=memory_bytes,
+                old_shards=old_shards,
+            )

@@ -72,6 +72,7 @@ def test_every_wrapper_is_one_and_keeps_the_signatures() -> None:
     assert names == {
         "EncryptedStore",
         "FaultyStore",
+        "MeanwhileStore",
         "RecordingStore",
         "RetryStore",
         "StoppingStore",

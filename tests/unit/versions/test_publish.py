@@ -11,6 +11,8 @@ import pytest
 from larder.errors import DamageError
 from larder.store import open_store
 from larder.store.base import Store
+from larder.testing.recording import RecordingStore
+from larder.testing.unconditional import UnconditionalStore
 from larder.versions import layout
 from larder.versions.documents import (
     CacheDocument,
@@ -61,6 +63,19 @@ def test_a_cache_is_read_back_unchanged_and_the_first_to_publish_wins(root: Stor
     other = replace(cache, files={"train": replace(FILE, sha256="8" * 64)})
     assert publish_cache(root, other) == cache
     assert read_cache(root, cache.segment, cache.id) == cache
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_the_first_to_publish_wins_where_conditions_are_not_kept(
+    root: Store, refuses: bool
+) -> None:
+    """The document is looked for right before it is written."""
+    store = RecordingStore(UnconditionalStore(root, refuses=refuses))
+    publish_version(store, VERSION, if_absent=False)
+    later = replace(VERSION, inputs="9" * 64)
+    assert publish_version(store, later, if_absent=False) == VERSION
+    assert [call.key for call in store.writes] == [layout.version_key(VERSION.id)]
+    assert read_version(root, VERSION.id) == VERSION
 
 
 def test_a_document_with_any_byte_changed_is_found(root: Store) -> None:

@@ -1,0 +1,146 @@
+"""Growth in small: what random histories have found, one test for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import DOCUMENT, Lab, opened, png, write
+
+from larder.pipeline.inline import prepare
+from larder.store import open_store
+from larder.store.memory import forget
+from larder.testing.checker import Published, check_all
+from larder.testing.runs import between, forget_manifests
+
+TEXTS = {f"t/a/{number}.txt": b"%d" % number * 400 for number in range(4)}
+BAD = b"this is not an image"
+
+
+class Source:
+    """A source with a storage; what it should have is written, the rest is deleted."""
+
+    def __init__(self, folder: Path, kind: str = "directory", **fields: Any) -> None:
+        source, storage = f"{folder}/source", f"{folder}/local"
+        if kind == "memory":
+            source, storage = "memory://growth-source", "s3://memory-growth-local/x"
+            forget("growth-source")
+            forget("growth-local")
+        self.lab = Lab(source, storage, folder / "out", {"on_bad_sample": "skip", **fields})
+        self._keys: set[str] = set()
+
+    def prepare(
+        self, objects: Mapping[str, bytes], *, compact: bool = False, **more: Any
+    ) -> DOCUMENT:
+        write(str(self.lab.source), objects)
+        with opened(str(self.lab.source)) as store:
+            for key in self._keys - objects.keys():
+                store.delete(key)
+        self._keys = set(objects)
+        forget_manifests()
+        with between():
+            return prepare(replace(self.lab.settings(**more), compact=compact))
+
+    def check(self) -> dict[str, Published]:
+        """Everything that is published, checked."""
+        if isinstance(self.lab.storage, str) and self.lab.storage.startswith("s3://"):
+            return check_all(open_store("memory://growth-local/x/larder/d"))
+        return self.lab.check()
+
+
+def names(published: Published) -> dict[str, str]:
+    """sha256 of the shards by split and name."""
+    return {"/".join(path.split("/")[-2:]): sha for path, sha in published.shards.items()}
+
+
+def assert_compacted(
+    tmp_path: Path, source: Source, objects: Mapping[str, bytes], **more: Any
+) -> None:
+    """A compaction gives what a first build gives, and the next one has nothing to do."""
+    document = source.prepare(objects, compact=True, **more)
+    first = Source(tmp_path / "first", **source.lab.fields)
+    expected = first.prepare(objects, **more)
+    assert document["digest"] == expected["digest"]
+    (published,) = first.check().values()
+    assert names(source.check()[document["version"]]) == names(published)
+    again = source.prepare(objects, compact=True, **more)
+    assert (again["version"], again["status"]) == (document["version"], "reused")
+
+
+@pytest.mark.parametrize("kind", ["directory", "memory"])
+def test_a_version_counts_the_bad_samples_that_are_there(tmp_path: Path, kind: str) -> None:
+    """The record of a bad sample stays in its segment; the version ID says which ones apply."""
+    bad = {**TEXTS, "t/a/bad.png": BAD}
+    source = Source(tmp_path, kind, mirror=False)
+    states = [bad, TEXTS, bad, {**TEXTS, "t/a/bad.png": png(1)}, TEXTS, bad]
+    found = [source.prepare(objects) for objects in states]
+    assert [document["skipped"] for document in found] == [1, 0, 1, 0, 0, 1]
+    versions = [document["version"] for document in found]
+    assert versions[1] == versions[4], "the same samples, and none left out"
+    assert versions[0] == versions[2] == versions[5]
+    assert len(set(versions)) == 3
+    checked = source.check()
+    assert [checked[version].version.skipped for version in versions] == [1, 0, 1, 0, 0, 1]
+
+
+def test_records_count_also_while_bad_samples_are_not_skipped(tmp_path: Path) -> None:
+    bad = {**TEXTS, "t/a/bad.png": BAD}
+    source = Source(tmp_path)
+    versions = [
+        source.prepare(objects, **fields)["version"]
+        for objects, fields in ((bad, {}), (TEXTS, {"on_bad_sample": "fail"}), (bad, {}))
+    ]
+    assert versions[0] == versions[2] != versions[1]
+
+
+def test_a_sample_that_is_bad_in_another_way_is_planned_alike_everywhere(tmp_path: Path) -> None:
+    """A file system does not tell whether its content has changed; a bucket does."""
+    shards = {"bytes": 5_000}
+    states = [{"t/a/1.png": BAD, **TEXTS}, {"t/a/1.png": BAD[::-1], **TEXTS, **MORE}]
+    digests = []
+    for kind in ("directory", "memory"):
+        source = Source(tmp_path / kind, kind, shards=shards)
+        digests.append([source.prepare(objects)["digest"] for objects in states])
+    assert digests[0] == digests[1]
+
+
+MORE = {f"t/a/0{number}.txt": b"%d" % number * 400 for number in range(9)} | {
+    f"t/a/10{number}.txt": b"%d" % number * 400 for number in range(9)
+}
+
+
+def test_a_single_segment_that_is_not_the_first_one_is_compacted(tmp_path: Path) -> None:
+    """Its shards are numbered from where those of the first one ended."""
+    source = Source(tmp_path, shards={"bytes": 4_000})
+    first, second = {"t/a/1.txt": b"1" * 900}, {"t/a/2.txt": b"2" * 900}
+    source.prepare(first)
+    source.prepare(first | second)
+    source.prepare(second)
+    assert_compacted(tmp_path, source, second)
+
+
+def test_a_segment_that_was_planned_with_a_bad_sample_is_compacted(tmp_path: Path) -> None:
+    """The shards would be cut in other places without it."""
+    source = Source(tmp_path, shards={"bytes": 4_000})
+    source.prepare({**TEXTS, "t/a/00.png": BAD})
+    source.prepare(TEXTS)
+    assert_compacted(tmp_path, source, TEXTS)
+
+
+def test_a_segment_of_another_count_min_is_compacted(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    source.prepare(TEXTS, shards={"count_min": 4})
+    source.prepare(TEXTS, shards={"count_min": 2})
+    assert_compacted(tmp_path, source, TEXTS, shards={"count_min": 2})
+
+
+def test_a_compaction_checks_images_that_were_checked_more_weakly(tmp_path: Path) -> None:
+    """Its header is an image's, but it cannot be decoded."""
+    source = Source(tmp_path)
+    objects = {**TEXTS, "t/a/cut.png": png(1)[:-30]}
+    source.prepare(objects)
+    source.prepare(objects, validate="decode")
+    assert_compacted(tmp_path, source, objects, validate="decode")

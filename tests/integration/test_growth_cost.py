@@ -1,0 +1,437 @@
+"""What a growth costs, in bytes and in requests: what changed, and nothing else.
+
+Contents cannot be compressed, and the stores are in memory with md5 etags of 32 hex digits. Where
+one percent is measured there are 2,000 samples of 8,000 bytes in shards of 160 kB: a cache file has
+about 12 kB of its own and a tar archive ends on a multiple of 10,240 bytes, which is more than a
+tenth of one percent of a smaller dataset. Manifests are measured with 20,000 objects and keys like
+those of ImageNet; a Parquet file has some 2 kB of its own.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from growth_lab import READ, Costs, Field, blob, blobs, counted, field, kind_of
+from pipeline_lab import directory_lab
+
+LABELS = {"from": "folder"}
+SMALL: dict[str, Any] = {"labels": LABELS, "shards": {"bytes": 30_000}}
+ENCODED = {"records": "encoded"}
+TAR_END = 2 * 10_240
+DOCUMENTS_BYTES = 40_000
+"""Documents and manifests of a run of a few hundred objects."""
+
+
+def shard_names(costs: Costs) -> list[str]:
+    """Written shards, without their prefixes."""
+    return sorted(key.rpartition("/")[2] for key in costs.wrote("shards"))
+
+
+def shards_of(lab: Field, version: str) -> dict[str, list[str]]:
+    """Keys of the samples of each listed shard, by the path of the shard."""
+    published = lab.check()[version]
+    found: dict[str, list[str]] = {}
+    with lab.memory_root() as root:
+        for split, facts in published.version.splits.items():
+            for pattern in facts.patterns:
+                for path in expanded(pattern):
+                    found[path] = sorted(set(tar_keys(root.get(path))))
+                    assert f"/{split}/" in path
+    return found
+
+
+def expanded(pattern: str) -> list[str]:
+    match = re.fullmatch(r"(.*)\{(\d+)\.\.(\d+)\}(.*)", pattern)
+    if match is None:
+        return [pattern]
+    head, first, last, tail = match.groups()
+    return [f"{head}{n:0{len(first)}}{tail}" for n in range(int(first), int(last) + 1)]
+
+
+def tar_keys(data: bytes) -> Iterator[str]:
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        for name in archive.getnames():
+            yield name.rpartition(".")[0]
+
+
+def untouched(costs: Costs) -> None:
+    """Nothing was copied, packed or cached, nor read from where samples are."""
+    assert costs.wrote("shards", "caches", "mirror") == []
+    assert costs.opened("source", "mirror", "shards", "caches") == []
+
+
+# One percent more
+
+
+@pytest.mark.parametrize("shuffle_seed", [None, 7])
+@pytest.mark.parametrize("cache", [None, ENCODED], ids=["no cache", "encoded"])
+def test_one_percent_more_writes_one_percent(
+    tmp_path: Path, shuffle_seed: int | None, cache: dict[str, str] | None
+) -> None:
+    shards = {"bytes": 160_000, "shuffle_seed": shuffle_seed}
+    splits = {"by": "hash", "seed": 1, "fractions": {"train": 0.9, "validation": 0.1}}
+    fields = {"labels": LABELS, "shards": shards, "cache": cache, "splits": splits}
+    anywhere = blobs(20, 8_000, first=2_000)
+    first = {f"a/!{number}.bin": blob(f"!{number}", 8_000) for number in range(20)}
+    last = {f"d/~{number}.bin": blob(f"~{number}", 8_000) for number in range(20)}
+    other_class = {f"c2/{number}.bin": blob(f"c2{number}", 8_000) for number in range(20)}
+    with field(tmp_path, blobs(2_000, 8_000), **fields) as lab:
+        whole = lab.run()
+        total = whole.written("shards", "caches")
+        assert total > (16_000_000 if cache is None else 32_000_000)
+        objects = 2_000
+        for added in (anywhere, first, last, other_class):
+            lab.add(added)
+            objects += 20
+            grown = lab.run()
+            assert grown.written("shards", "caches") <= 0.011 * total
+            assert grown.written("documents") <= 60 * objects
+            assert set(grown.wrote("mirror")) == {f"mirror/{key}" for key in added}
+            assert set(grown.opened("source")) == {f"source/{key}" for key in added}
+            own = {key.split("/")[1] for key in grown.wrote("shards", "caches")}
+            assert {key.split("/")[1] for key in grown.opened("shards")} <= own
+            assert grown.document["copied"] == {"count": 20, "bytes": 160_000}
+            assert grown.document["segments"]["new"] == 1
+        assert grown.document["segments"]["total"] == 5
+        published = lab.latest(grown.document)
+        assert sum(map(len, published.samples.values())) == 2_080
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_manifests_of_a_growth_take_60_bytes_an_object(tmp_path: Path, mirror: bool) -> None:
+    def images(first: int, stop: int) -> dict[str, bytes]:
+        folders = (f"n{1_440_764 + 2_741 * (number % 1_000):08d}" for number in range(first, stop))
+        return {
+            f"train/{folder}/{folder}_{number}.bin": blob(str(number), 100)
+            for number, folder in enumerate(folders, first)
+        }
+
+    fields = {"labels": LABELS, "shards": {"bytes": 1_000_000}, "mirror": mirror}
+    with field(tmp_path, images(0, 20_000), **fields) as lab:
+        lab.run()
+        lab.add(images(20_000, 20_200))
+        grown = lab.run()
+        assert grown.document["segments"]["total"] == 2
+        assert grown.written("documents") <= 60 * 20_200
+
+
+# Samples removed, changed, relabelled
+
+
+OBJECTS = {f"{number:03}.bin": blob(f"{number:03}", 2_000) for number in range(120)}
+
+
+def labels(changed: int | None = None) -> bytes:
+    """Of each sample, one of three; those that are divisible by ``changed`` have another one."""
+    lines = []
+    for number in range(120):
+        other = changed is not None and number % changed == 0
+        lines.append(f"{number:03} {'xyz'[(number + other) % 3]}\n")
+    return "".join(lines).encode()
+
+
+def numbered(tmp_path: Path, **fields: Any) -> Any:
+    """120 samples of 2 kB, whose labels are in a file, in shards of about 8."""
+    objects = {**OBJECTS, "labels.txt": labels()}
+    own = {"labels": {"from": "folder", "files": {"train": "labels.txt"}}}
+    return field(tmp_path, objects, **{**SMALL, **own, "cache": ENCODED, **fields})
+
+
+def change(lab: Field, what: str) -> list[str]:
+    """Change three samples in two shards; returns their keys."""
+    chosen = [0, 1, 60]
+    keys = [f"{number:03}" for number in chosen]
+    if what == "removed":
+        lab.remove(*(f"{key}.bin" for key in keys))
+    elif what == "changed":
+        lab.add({f"{key}.bin": blob(f"other {key}", 2_000) for key in keys})
+    else:
+        now = labels().decode().splitlines(keepends=True)
+        for number in chosen:
+            now[number] = f"{number:03} {'xyz'[(number + 1) % 3]}\n"
+        lab.add({"labels.txt": "".join(now).encode()})
+    return keys
+
+
+@pytest.mark.parametrize("what", ["removed", "changed", "relabelled"])
+@pytest.mark.parametrize("removals", ["repack", "omit"])
+@pytest.mark.parametrize("mirror", [True, False])
+def test_what_a_change_packs_again(tmp_path: Path, what: str, removals: str, mirror: bool) -> None:
+    growth = {"removals": removals}
+    with numbered(tmp_path, mirror=mirror, growth=growth) as lab:
+        first = lab.run().document
+        before = shards_of(lab, first["version"])
+        changed = change(lab, what)
+        touched = {path for path, keys in before.items() if set(keys) & set(changed)}
+        assert len(touched) == 2
+        grown = lab.run()
+        published = lab.latest(grown.document)
+        own = {sample.key for sample in published.samples["train"]}
+        assert own == {key.partition(".")[0] for key in OBJECTS} - (
+            set(changed) if what == "removed" else set()
+        )
+        after = shards_of(lab, grown.document["version"])
+
+        # Written: what is in the new shards.
+        new = {path: keys for path, keys in after.items() if path not in before}
+        neighbours = {key for path in touched for key in before[path]} - set(changed)
+        packed = neighbours if removals == "repack" else set()
+        if what != "removed":
+            packed |= set(changed)
+        assert {key for keys in new.values() for key in keys} == packed
+        assert set(grown.wrote("shards")) == set(new)
+        samples = 2_000 + 512 + 48 + 1_024
+        assert grown.written("shards") <= samples * len(packed) + TAR_END * len(new)
+        assert len(grown.wrote("caches")) == bool(packed)
+        assert grown.written("caches") <= (4_096 * len(packed) + 16_384) * bool(packed)
+        assert grown.written("documents") <= DOCUMENTS_BYTES
+
+        # Read: changed objects, the shards that are packed again, and new shards for the cache.
+        objects = {f"{key}.bin" for key in changed} if what == "changed" else set()
+        source = objects | {"labels.txt"}
+        assert set(grown.opened("source")) == {f"source/{key}" for key in source}
+        copies = objects | ({"labels.txt"} if what == "relabelled" else set())
+        copied = {f"mirror/{key}" for key in copies} if mirror else set()
+        assert set(grown.wrote("mirror")) == copied
+        assert set(grown.opened("mirror")) == (
+            {f"mirror/{key}" for key in objects} if mirror else set()
+        )
+        again = touched if removals == "repack" or what == "relabelled" else set()
+        assert {key for key in grown.opened("shards") if key not in new} == again
+        assert grown.opened("caches") == []
+        assert set(before) - set(after) == (touched if removals == "repack" else set())
+
+
+def test_touching_400_files_and_deleting_one_copies_nothing(tmp_path: Path) -> None:
+    objects = {f"{number:03}.bin": blob(str(number), 300) for number in range(400)}
+    lab = directory_lab(tmp_path, objects, shards={"bytes": 30_000}, labels=None, cache=None)
+    first = lab.prepare()
+    for path in Path(str(lab.source)).iterdir():
+        os.utime(path, ns=(1, path.stat().st_mtime_ns + 1_000_000))
+    Path(str(lab.source), "123.bin").unlink()
+    grown = counted(lab, lab.prepare)
+    assert grown.document["copied"] == {"count": 0, "bytes": 0}
+    assert grown.wrote("mirror") == []
+    assert len(grown.wrote("shards")) == 1
+    each = round(400 / first["shards"]["count"])
+    packed = sum(len(found.samples["train"]) for found in lab.check().values()) - 400
+    assert packed == 399
+    assert grown.written("shards") <= (2 * 512 + 300) * 2 * each
+    left = set(objects) - {"123.bin"}
+    assert sorted(grown.opened("source")) == sorted(f"source/{key}" for key in left)
+    assert grown.opened("mirror") == []
+    assert len(set(grown.opened("shards"))) == 1
+    again = counted(lab, lab.prepare)
+    assert (again.document["status"], again.wrote()) == ("reused", [])
+    assert again.opened("source") == []
+
+
+# What leaves shards alone
+
+
+def test_a_cache_that_is_turned_on_or_off_leaves_the_shards_alone(tmp_path: Path) -> None:
+    with field(tmp_path, blobs(60, 2_000), **SMALL) as lab:
+        lab.run()
+        lab.add(blobs(20, 2_000, first=60))
+        first = lab.run(cache=None)
+        shards = list(shards_of(lab, first.document["version"]))
+
+        on = lab.run(cache=ENCODED)
+        assert on.document["status"] == "built"
+        assert on.document["segments"] == {"total": 2, "new": 0, "omitted": 0}
+        assert on.wrote("shards", "mirror") == on.opened("source", "mirror") == []
+        assert len(on.wrote("caches")) == 2
+        assert {key: on.opened("shards").count(key) for key in shards} == dict.fromkeys(shards, 1)
+        assert on.read("shards") <= on.document["shards"]["bytes"]
+        assert on.written("caches") <= 4_096 * 80 + 2 * 16_384
+
+        for fields in ({"cache": None}, {"cache": ENCODED}):
+            turned = lab.run(**fields)
+            assert turned.document["segments"]["new"] == 0
+            untouched(turned)
+            assert set(turned.wrote()) <= {"tags/latest.json"}
+        assert turned.document["version"] == on.document["version"]
+
+        # Another kind: its files are made once; the first kind's remain.
+        other = lab.run(cache={"records": "decoded"}, validate="decode")
+        assert other.wrote("shards", "mirror") == other.opened("source", "mirror") == []
+        back = lab.run(cache=ENCODED)
+        untouched(back)
+        lab.check()
+
+
+def test_growth_and_mirror_leave_everything_alone(tmp_path: Path) -> None:
+    with field(tmp_path, blobs(60, 2_000), **SMALL, cache=ENCODED) as lab:
+        lab.run()
+        lab.add(blobs(20, 2_000, first=60))
+        version = lab.run().document["version"]
+        for fields in (
+            {"growth": {"removals": "omit"}},
+            {"growth": {"mode": "rebuild"}},
+            {"mirror": False},
+            {"description": "other words"},
+        ):
+            costs = lab.run(**fields)
+            assert costs.document["version"] == version
+            assert costs.wrote() == []
+            untouched(costs)
+
+
+def test_a_mirror_that_is_turned_on_copies_only_what_is_packed_from_then_on(
+    tmp_path: Path,
+) -> None:
+    with field(tmp_path, blobs(60, 2_000), **SMALL, mirror=False) as lab:
+        lab.run()
+        more = blobs(3, 2_000, first=60)
+        lab.add(more)
+        grown = lab.run(mirror=True)
+        assert set(grown.wrote("mirror")) == {f"mirror/{key}" for key in more}
+        lab.add(blobs(3, 2_000, first=63))
+        assert lab.run(mirror=False).wrote("mirror") == []
+        lab.add(blobs(3, 2_000, first=66))
+        assert len(lab.run(mirror=True).wrote("mirror")) == 3
+        lab.check()
+
+
+# Planning
+
+
+def planned_after(tmp_path: Path, versions: int, *, mode: str) -> Costs:
+    """The costs of planning after some versions, the last two of which are always the same."""
+    objects = blobs(60, 1_000)
+    changing = next(iter(objects))
+    with field(tmp_path, objects, **SMALL, cache=ENCODED) as lab:
+        for number in range(versions - 1):
+            lab.add({changing: blob(f"version {number}", 1_000)})
+            lab.run(growth={"mode": mode})
+        lab.add({changing: blob("last", 1_000)})
+        lab.run(growth={"mode": "rebuild"})
+        lab.add(blobs(1, 1_000, first=60))
+        costs = lab.planned()
+        assert costs.document["segments"] == {"total": 2, "new": 1, "omitted": 0}
+        with lab.memory_root() as root:
+            keys = [info.key for page in root.list("versions/") for info in page]
+        assert len([key for key in keys if key.endswith("version.json")]) == versions
+        return costs
+
+
+def without_growing(costs: Costs) -> int:
+    """Bytes read, but for receipts, and for the tag, whose history has up to 100 entries."""
+    grow = ("tags/", "work/mirror/")
+    return costs.read() - sum(call.size_bytes for call in costs.calls if call.key.startswith(grow))
+
+
+@pytest.mark.parametrize("mode", ["append", "rebuild"])
+def test_planning_costs_the_same_after_3_and_after_30_versions(tmp_path: Path, mode: str) -> None:
+    few, many = (planned_after(tmp_path, versions, mode=mode) for versions in (3, 30))
+    # Receipts of copies: those of at most 16 runs are read one by one, the others as one.
+    receipts = [len([k for k in c.opened() if k.startswith("work/mirror/")]) for c in (few, many)]
+    assert receipts[0] <= 3
+    assert receipts[1] <= 1 + 16
+    assert many.requests - receipts[1] == few.requests - receipts[0]
+    assert without_growing(many) <= 1.02 * without_growing(few)
+    for costs in (few, many):
+        assert costs.wrote() == costs.opened("source", "mirror", "shards", "caches") == []
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_the_figures_of_a_plan_are_those_of_the_run(tmp_path: Path, mirror: bool) -> None:
+    def change_nothing(lab: Field) -> None:
+        pass
+
+    def add(lab: Field) -> None:
+        lab.add(blobs(9, 2_000, first=60))
+
+    def remove(lab: Field) -> None:
+        lab.remove(*list(blobs(60, 2_000))[:3])
+
+    def alter(lab: Field) -> None:
+        lab.add({key: blob(f"new {key}", 2_000) for key in list(blobs(60, 2_000))[20:22]})
+
+    with field(tmp_path, blobs(60, 2_000), **SMALL, cache=ENCODED, mirror=mirror) as lab:
+        packed = 0
+        for step in (change_nothing, add, remove, alter):
+            step(lab)
+            planned = lab.planned()
+            assert planned.wrote() == []
+            run = lab.run()
+            for same in ("version", "copied", "objects", "segments"):
+                assert planned.document[same] == run.document[same], same
+            for same in ("count", "bytes", "samples"):
+                assert planned.document["shards"][same] == run.document["shards"][same], same
+            growth = planned.document["growth"]
+            objects = "mirror" if mirror else "source"
+            assert growth["read"] == {
+                "count": len(run.opened(objects)),
+                "bytes": run.read(objects),
+            }
+            assert planned.document["copied"] == {
+                "count": len(run.wrote("mirror")),
+                "bytes": run.written("mirror"),
+            }
+            shards = run.wrote("shards")
+            new = growth["new_shards"]
+            assert (new["count"], new["bytes"]) == (len(shards), run.written("shards"))
+            assert growth["caches"] == {
+                "count": len(run.wrote("caches")),
+                "bytes": run.written("shards"),
+            }
+            old = [call for call in run.calls if call.method in READ and call.key not in shards]
+            old = [call for call in old if kind_of(call.key) == "shards"]
+            read = {call.key: call.size_bytes for call in old}
+            assert growth["packed"]["bytes"] <= sum(call.size_bytes for call in old)
+            assert growth["unlisted"] == len(read)
+            assert new["samples"] == growth["packed"]["count"] + growth["read"]["count"]
+            packed += growth["packed"]["count"]
+        assert packed > 20
+
+
+# A hundred days
+
+
+DAYS = 100
+
+
+def test_a_sample_a_day_for_a_hundred_days_stays_cheap(tmp_path: Path) -> None:
+    """Small segments are folded when there would be more than 16: packed again, from shards."""
+    sample = 2_000 + 512 + 48 + 1_024
+    with field(tmp_path, blobs(40, 2_000), **SMALL, cache=ENCODED) as lab:
+        lab.run()
+        before, packed, folds = 1, [], 0
+        for day in range(DAYS):
+            new = blobs(1, 2_000, first=40 + day)
+            lab.add(new)
+            due = before == 16
+            growth = lab.planned().document["growth"] if due else None
+            costs = lab.run()
+            total = costs.document["segments"]["total"]
+            assert total <= 16
+            # Only the new object is read from the source, and copied.
+            assert costs.opened("source") == [f"source/{key}" for key in new]
+            assert costs.wrote("mirror") == [f"mirror/{key}" for key in new]
+            assert costs.opened("mirror") == [f"mirror/{key}" for key in new]
+            # Packed: the new sample, and those of folded segments, each less than a tenth.
+            samples, folded = (growth["packed"]["count"], growth["folded"]) if growth else (0, 0)
+            assert total == before + 1 - folded
+            assert bool(folded) == due
+            assert folded <= samples <= folded * (40 + day) / 10
+            shards = costs.wrote("shards")
+            assert costs.written("shards") <= sample * (samples + 1) + TAR_END * len(shards)
+            assert costs.written("caches") <= 4_096 * (samples + 1) + 16_384
+            # Of these, 10 kB are the history of the tag, and a kB is for each segment.
+            assert costs.written("documents") <= 70_000
+            assert costs.requests <= 80 + 13 * before
+            packed.append(samples)
+            folds += bool(folded)
+            before = total
+        assert 5 <= folds <= DAYS / 10
+        assert sum(packed) <= 2 * DAYS
+        published = lab.latest(costs.document)
+        assert len(published.samples["train"]) == 40 + DAYS

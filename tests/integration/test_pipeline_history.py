@@ -1,0 +1,119 @@
+"""What a run starts from if documents were deleted: the history of the tag."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pipeline_lab import DOCUMENT, Lab, directory_lab, images, png, write
+
+from larder.errors import DamageError
+from larder.testing.checker import Published, check_version
+from larder.versions import layout
+from larder.versions.tags import Tag, TagEntry, read_tag
+
+ADDED = [{"0/00.png": png(90)}, {"0/01.png": png(91), "a/00.png": png(92)}]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return directory_lab(tmp_path)
+
+
+def grow(lab: Lab) -> list[DOCUMENT]:
+    """Three versions; the class 0, new in the second, comes after those that have numbers."""
+    documents = [lab.prepare()]
+    for objects in ADDED:
+        write(lab.source, objects)
+        documents.append(lab.prepare())
+    assert [document["segments"]["total"] for document in documents] == [1, 2, 3]
+    return documents
+
+
+def latest(lab: Lab) -> tuple[Tag, Published]:
+    """The tag and what it names, checked, with the samples of the source and classes in order."""
+    with lab.opened_root() as root:
+        tag = read_tag(root, "latest")
+        assert tag is not None
+        published = check_version(root, tag.version)
+    assert published.version.classes == ("a", "b", "c", "0")
+    found = {
+        f"{sample.key}.{ext}": data
+        for sample in published.samples["train"]
+        for ext, data in sample.parts.items()
+        if ext != "cls"
+    }
+    assert found == images() | ADDED[0] | ADDED[1]
+    return tag, published
+
+
+def delete(lab: Lab, *keys: str) -> None:
+    with lab.opened_root() as root:
+        for key in keys:
+            root.delete(key)
+
+
+def test_a_version_whose_document_was_deleted_grows_from_the_one_before_once_more(lab: Lab) -> None:
+    first, second, third = grow(lab)
+    before, _ = latest(lab)
+    delete(lab, layout.version_key(third["version"]))
+    again = lab.prepare()
+    assert (again["version"], again["digest"]) == (third["version"], third["digest"])
+    assert (again["copied"]["count"], again["segments"]["new"]) == (0, 0)
+    tag, _ = latest(lab)
+    assert tag == before
+    assert [entry.version for entry in tag.history] == [first["version"], second["version"]]
+    lab.check()
+
+
+def test_of_several_deleted_versions_the_newest_that_is_left_is_grown(lab: Lab) -> None:
+    first, second, third = grow(lab)
+    delete(lab, *(layout.version_key(each["version"]) for each in (second, third)))
+    again = lab.prepare()
+    assert again["segments"]["total"] == 2
+    tag, published = latest(lab)
+    assert published.version.segments[0].id in {
+        use.id for use in lab.check()[first["version"]].version.segments
+    }
+    assert tag.history[-1] == TagEntry(third["version"], third["inputs"])
+    assert lab.prepare()["status"] == "reused"
+
+
+def test_without_any_document_the_dataset_is_built_like_the_first_time(
+    lab: Lab, tmp_path: Path
+) -> None:
+    documents = grow(lab)
+    delete(lab, *(layout.version_key(each["version"]) for each in documents))
+    again = lab.prepare()
+    fresh = directory_lab(tmp_path / "fresh", images() | ADDED[0] | ADDED[1]).prepare()
+    assert again["digest"] == fresh["digest"]
+    assert again["segments"]["total"] == 1
+    assert list(lab.check()) == [again["version"]]
+    with lab.opened_root() as root:
+        tag = read_tag(root, "latest")
+    assert tag is not None
+    assert (tag.version, tag.history[-1].version) == (again["version"], documents[-1]["version"])
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("what", ["shards/*/*.tar", "index/samples-*", "index/shards-*"])
+def test_the_hint_for_damage_to_any_segment_of_a_grown_version_works(
+    lab: Lab, place: int, what: str
+) -> None:
+    grow(lab)
+    _, published = latest(lab)
+    root = Path(lab.root.removeprefix("file://"))
+    segment = published.version.segments[place].id
+    victim = max((root / "segments" / segment).glob(what))
+    victim.unlink()
+    with pytest.raises(DamageError) as caught:
+        lab.prepare()
+    assert caught.value.where == f"file://{victim}"
+    documents = re.findall(r"(?:segments|versions)/[\w/]+\.json", caught.value.hint)
+    delete(lab, *documents)
+    again = lab.prepare()
+    tag, _ = latest(lab)
+    assert tag.version == again["version"]
+    assert again["copied"]["count"] == 0
+    assert lab.prepare()["status"] == "reused"

@@ -1,0 +1,505 @@
+"""Runs a history in a place, and compares what every reader sees with the model, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import column_format
+from history_model import (
+    CLASSES,
+    INPUTS,
+    LABEL_FILE,
+    SHAPE,
+    Expected,
+    History,
+    State,
+    Step,
+    edited,
+    expected,
+    fields,
+)
+
+import larder
+from larder.errors import LarderError
+from larder.manifest.files import read_manifest
+from larder.manifest.schemas import SAMPLES
+from larder.pipeline import decide, lists
+from larder.pipeline.inline import prepare
+from larder.pipeline.job import ManifestRef
+from larder.pipeline.manifests import read_ref
+from larder.samples.grouping import LABEL_EXT
+from larder.store import Store, open_store
+from larder.store.delegate import WRITES
+from larder.store.memory import forget
+from larder.testing import checker
+from larder.testing.checker import Published, check_all, check_version
+from larder.testing.recording import RecordingStore
+from larder.testing.runs import between, forget_manifests, run_settings
+from larder.testing.stops import Stop, Stopped, StoppingStore
+from larder.versions import omitted
+from larder.versions.documents import VersionDocument
+from larder.versions.publish import read_version
+from larder.versions.tags import read_tag
+
+READS = ("open", "get", "head")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a history happens: in memory, or in directories."""
+
+    source: str
+    storage: str
+    folder: Path
+
+    @classmethod
+    def memory(cls, folder: Path, name: str = "") -> Place:
+        for store in ("source", "storage", "again"):
+            forget(f"{store}{name}")
+        return cls(f"memory://source{name}", f"memory://storage{name}/x", folder)
+
+    @classmethod
+    def directory(cls, folder: Path) -> Place:
+        return cls(str(folder / "source"), str(folder / "storage"), folder)
+
+    @property
+    def in_memory(self) -> bool:
+        return self.source.startswith("memory:")
+
+    @property
+    def root(self) -> str:
+        return f"{self.storage}/larder/d"
+
+    def settings(self, state: State, *, compact: bool = False, **more: Any) -> Any:
+        source = {"url": self.source, "include": ["t/**", "v/**"]}
+        storage = self.storage.replace("memory://", "s3://memory-")
+        settings = run_settings(source, storage, self.folder / "out", **{**fields(state), **more})
+        return replace(settings, compact=compact)
+
+
+@dataclass
+class Traffic:
+    """The calls of all stores of one run."""
+
+    place: Place
+    stores: list[RecordingStore] = field(default_factory=list)
+
+    def calls(self, *methods: str) -> Iterator[tuple[str, str]]:
+        """Method and place of each: a key of the source, or below the dataset's root."""
+        source = open_store(self.place.source).url
+        root = open_store(self.place.root).url
+        for store in self.stores:
+            for call in store.calls:
+                if call.method in methods:
+                    url = store.url + call.key
+                    if url.startswith(root):
+                        yield call.method, url.removeprefix(root)
+                    else:
+                        assert url.startswith(source), url
+                        yield call.method, "source:" + url.removeprefix(source)
+
+    def keys(self, *methods: str) -> set[str]:
+        return {key for _, key in self.calls(*methods)}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A live sample of a version: its split, and where it is."""
+
+    split: str
+    segment: str
+    shard: str
+
+
+@dataclass
+class Run:
+    """A history in one place.
+
+    Attributes:
+        place: Where.
+        checks: Whether every step is compared with the model.
+        digests: ID and content digest of the version after each step; None where nothing was
+            published.
+    """
+
+    place: Place
+    checks: bool = True
+    digests: list[tuple[str, str] | None] = field(default_factory=list)
+    known: dict[str, tuple[State, Expected, tuple[str, ...]]] = field(default_factory=dict)
+    attempts: list[Expected] = field(default_factory=list)
+    written: dict[str, bytes] = field(default_factory=dict)
+    rewritten: set[str] = field(default_factory=set)
+
+    def history(self, history: History) -> None:
+        """All of it."""
+        segments, ranges, patterns, rows = history.limits
+        with ExitStack() as stack:
+            for where, name, value in (
+                (decide, "MAX_SEGMENTS", segments),
+                # At most MAX_SEGMENTS - 1 segments are not small, as with the real limits.
+                (decide, "SMALL", min(decide.SMALL, segments - 1)),
+                (omitted, "MAX_INLINE_RANGES", ranges),
+                (checker, "_INLINE", ranges),
+                (lists, "MAX_PATTERNS", patterns),
+                (checker, "_PATTERNS", patterns),
+            ):
+                stack.enter_context(mock.patch.object(where, name, value))
+            defaults = read_manifest.__kwdefaults__
+            stack.enter_context(mock.patch.dict(defaults, {"batch_rows": rows}))
+            stack.enter_context(column_format.registered())
+            self._most = segments
+            state, past = history.first, []
+            self._step(state, Step(()), set())
+            for step in history.steps:
+                past.append(state)
+                touched: set[str] = set()
+                for edit in step.edits:
+                    state, more = edited(state, edit, past)
+                    touched |= more
+                self._step(state, step, touched)
+            if self.checks:
+                self._check_past()
+
+    def _step(self, state: State, step: Step, touched: set[str]) -> None:
+        self._write(state, touched)
+        self.attempts.append(expected(state))
+        before = self._current()
+        if step.stop is not None and not self._stopped(state, step):
+            step = step._replace(stop=None)
+        if step.stop is not None:
+            if self.checks:
+                root = open_store(self.place.root)
+                check_all(root)
+            if step.abandoned:
+                self._note(state, before, step)
+                self.digests.append(None)
+                return
+        self._prepare(state, step, before)
+
+    def _write(self, state: State, touched: set[str]) -> None:
+        """Make the source what it has to be; without need, nothing is written."""
+        objects = {**state.objects, LABEL_FILE: state.label_file()}
+        source = open_store(self.place.source)
+        for key in self.written.keys() - objects.keys():
+            source.delete(key)
+        for key, data in objects.items():
+            if self.written.get(key) != data or key in touched:
+                if key in self.written:
+                    self.rewritten.add(key)
+                source.put(key, data)
+        self.rewritten |= {key for key in objects if key not in self.written}
+        self.written = dict(objects)
+
+    def _current(self) -> VersionDocument | None:
+        """The version that the tag names."""
+        root = open_store(self.place.root)
+        tag = read_tag(root, "latest")
+        if tag is None:
+            return None
+        return read_version(root, tag.version)
+
+    def _stopped(self, state: State, step: Step) -> bool:
+        """A run that is killed; false if it ended before."""
+        stop = Stop(step.stop)
+        forget_manifests()
+        try:
+            with between(lambda store: StoppingStore(store, stop)):
+                prepare(self.place.settings(state, compact=step.compact))
+        except Stopped:
+            return True
+        except LarderError:
+            return False
+        return False
+
+    def _note(self, state: State, before: VersionDocument | None, step: Step) -> None:
+        """A run that was killed may have moved the tag."""
+        now = self._current()
+        if now is not None and (before is None or now.id != before.id):
+            classes = self._classes(state, before, step)
+            self.known[now.id] = (state, expected(state), classes)
+
+    def _prepare(self, state: State, step: Step, before: VersionDocument | None) -> None:
+        found = expected(state)
+        earlier = self._current()  # moved already, if the run was stopped after that
+        traffic = Traffic(self.place)
+
+        def recorded(store: Store) -> Store:
+            traffic.stores.append(RecordingStore(store))
+            return traffic.stores[-1]
+
+        forget_manifests()
+        fails = bool(found.bad) and state.options["on_bad_sample"] == "fail"
+        try:
+            with between(recorded):
+                document = prepare(self.place.settings(state, compact=step.compact))
+        except LarderError as error:
+            assert fails, f"{type(error).__name__}: {error}"
+            assert self._current() == earlier, "a run that fails publishes nothing"
+            self.digests.append(None)
+            return
+        assert not fails, "a bad sample stops the run"
+        now = self._current()
+        assert now is not None
+        assert document["version"] == now.id
+        self.digests.append((now.id, now.digest))
+        if not self.checks:
+            return
+        same = before is not None and self._same_inputs(state, before, touched=False)
+        reused = document["status"] == "reused"
+        classes = self._classes(state, before, step)
+        if same and reused and before is not None and now.id == before.id:
+            classes = before.classes
+        published = self._check(now, state, found, classes)
+        assert len(now.segments) <= self._most, "too many segments"
+        if before is not None:
+            self._check_costs(state, before, now, found, traffic, step)
+        self.known[now.id] = (state, found, classes)
+        self._check_unchanged(state, step)
+        if step.compact:
+            self._check_compaction(state, now, published)
+
+    def _same_inputs(self, state: State, before: VersionDocument, *, touched: bool) -> bool:
+        then, _, _ = self.known[before.id]
+        return then.objects == state.objects and all(
+            then.options[name] == state.options[name] for name in INPUTS
+        )
+
+    def _classes(self, state: State, before: VersionDocument | None, step: Step) -> tuple[str, ...]:
+        """The classes in the order of their numbers."""
+        found = expected(state)
+        if state.options["labels"] == "none":
+            return ()
+        if state.options["labels"] == "pinned":
+            return tuple(sorted(CLASSES, reverse=True))
+        known: tuple[str, ...] = ()
+        if before is not None and (state.options["mode"] == "append" or step.compact):
+            known = before.classes
+        return (*known, *sorted(found.names - set(known), key=str.encode))
+
+    def _check(
+        self,
+        version: VersionDocument,
+        state: State,
+        found: Expected,
+        classes: tuple[str, ...] | None,
+    ) -> Published:
+        """What every reader sees is the model."""
+        root = open_store(self.place.root)
+        published = check_version(root, version.id)
+        if classes is not None:
+            assert version.classes == classes, "the numbers of classes"
+        _same_samples(published, found)
+        assert version.skipped == len(found.bad)
+        if state.options["format"] == "webdataset" and _all_tar(root, version):
+            clean = {split for split, facts in version.splits.items() if not facts.omitted}
+            read = published.read_by_pattern(root)
+            for split in clean:
+                assert read[split] == published.samples[split], "by pattern"
+        data = larder.open(f"{self.place.root}@{version.id}", cache_dir=self.place.folder / "c")
+        for split, own in published.samples.items():
+            wanted = [(sample.key, sample.label, sample.parts) for sample in own]
+            assert [tuple(sample) for sample in data.samples(split)] == wanted, "by index"
+            if version.cache and own:
+                self._check_cache(data, split, own, version)
+        return published
+
+    def _check_cache(self, data: Any, split: str, own: Any, version: VersionDocument) -> None:
+        assert version.cache is not None
+        with data.cache(split, verify=True) as reader:
+            assert len(reader) == len(own), "records of the cache"
+            rows = list(reader)
+            batch = reader.batch(range(len(own)), fields=["key"])["key"]
+            for number, (record, sample) in enumerate(zip(rows, own, strict=True)):
+                assert bytes(record["key"]).decode() == sample.key == bytes(batch[number]).decode()
+                assert bytes(reader[number]["key"]) == sample.key.encode()
+                if LABEL_EXT in sample.parts:
+                    assert int(record["label"]) == sample.label
+                for ext, part in sample.parts.items():
+                    decoded = version.cache.kind == "decoded" and ext == "png"
+                    if ext != LABEL_EXT and not decoded:
+                        assert bytes(record[ext]) == part, f"{sample.key}.{ext}"
+
+    def _check_costs(
+        self,
+        state: State,
+        before: VersionDocument,
+        now: VersionDocument,
+        found: Expected,
+        traffic: Traffic,
+        step: Step,
+    ) -> None:
+        """What did not change is not read, copied or packed."""
+        then_state, then, _ = self.known[before.id]
+        parts, then_parts = found.parts(), then.parts()
+        new = {key for key in parts if parts[key] != then_parts.get(key)}
+        checked = ("validate", "on_bad_sample", "cache")
+        same_check = all(then_state.options[name] == state.options[name] for name in checked)
+        new |= {key for key in found.bad if not same_check or found.bad[key] != then.bad.get(key)}
+        due = {
+            f"{key}.{ext}" for key in new for ext in (parts.get(key) or found.bad.get(key) or {})
+        }
+        if not self.place.in_memory:  # etags do not tell contents apart
+            due |= self.rewritten
+        read = {key for key in traffic.keys("open", "get") if key.startswith("source:")}
+        read -= {f"source:{LABEL_FILE}"}
+        assert read <= {f"source:{key}" for key in due}, "read without need"
+        copied = {key for key in traffic.keys(*READS, *WRITES) if key.startswith("mirror/")}
+        assert copied <= {f"mirror/{key}" for key in due}, "copied without need"
+        shape = any(then_state.options[name] != state.options[name] for name in SHAPE)
+        if shape or state.options["count_min"] or step.compact:
+            return
+        self._check_packing(state, before, now, found, then, new)
+
+    def _check_packing(
+        self,
+        state: State,
+        before: VersionDocument,
+        now: VersionDocument,
+        found: Expected,
+        then: Expected,
+        new: set[str],
+    ) -> None:
+        """The new segment has what it must, and samples of touched shards or of folded segments."""
+        root = open_store(self.place.root)
+        rows, then_rows = _rows(root, now), _rows(root, before)
+        old = {use.id for use in before.segments}
+        kept = old & {use.id for use in now.segments}
+        labels = {
+            key: None if name is None else now.classes.index(name)
+            for own in found.samples.values()
+            for key, (name, _) in own.items()
+        }
+        then_labels = {
+            key: None if name is None else before.classes.index(name)
+            for own in then.samples.values()
+            for key, (name, _) in own.items()
+        }
+        same = {
+            key
+            for key in rows.keys() & then_rows.keys()
+            if key not in new
+            and rows[key].split == then_rows[key].split
+            and labels[key] == then_labels[key]
+        }
+        changed = (rows.keys() | then_rows.keys()) - same
+        if not changed and found.bad == then.bad:
+            assert {use.id for use in now.segments} == old, "nothing changed"
+            return
+        if state.options["mode"] == "rebuild" or not kept:
+            return
+        added = {key for key, row in rows.items() if row.segment not in old}
+        assert rows.keys() - same <= added, "a sample that changed is in an old segment"
+        full = {(row.segment, row.split, row.shard) for row in then_rows.values()}
+        whole = full - {
+            (row.segment, row.split, row.shard) for key, row in then_rows.items() if key in changed
+        }
+        for key in same & added:
+            row = then_rows[key]
+            touched = (row.segment, row.split, row.shard) not in whole
+            had_omitted = before.omitted > 0
+            repacked = state.options["removals"] == "repack" and (touched or had_omitted)
+            assert row.segment not in kept or repacked, f"{key} is packed again"
+        if state.options["removals"] == "repack":
+            assert not any(facts.omitted for facts in now.splits.values()), "listed, but omitted"
+
+    def _check_unchanged(self, state: State, step: Step) -> None:
+        """A run without a change writes nothing, and reads no shard."""
+        traffic = Traffic(self.place)
+
+        def recorded(store: Store) -> Store:
+            traffic.stores.append(RecordingStore(store))
+            return traffic.stores[-1]
+
+        forget_manifests()
+        with between(recorded):
+            document = prepare(self.place.settings(state, compact=step.compact))
+        assert document["status"] == "reused"
+        assert not traffic.keys(*WRITES), "an unchanged run writes"
+        read = {key for key in traffic.keys("open", "get") if key != f"source:{LABEL_FILE}"}
+        wrong = ("source:", "mirror/")
+        assert not [key for key in read if key.startswith(wrong) or "/shards/" in key], read
+
+    def _check_compaction(
+        self, state: State, version: VersionDocument, published: Published
+    ) -> None:
+        """It equals a first build with the same order of classes, to the byte."""
+        assert len(version.segments) == 1
+        assert not version.omitted
+        name = "memory://again"
+        forget("again")
+        place = Place(self.place.source, name, self.place.folder / "again")
+        more: dict[str, Any] = {"mirror": False}
+        if version.classes:
+            labels = fields(state)["labels"] or {}
+            more["labels"] = {**labels, "classes": list(version.classes)}
+        forget_manifests()
+        with between():
+            document = prepare(place.settings(state, **more))
+        root = open_store(place.root)
+        first = check_version(root, document["version"])
+        assert _by_name(first) == _by_name(published), "the shards of a compaction"
+        assert first.version.digest == version.digest
+
+    def _check_past(self) -> None:
+        """Every version is whole, and still what it was."""
+        root = open_store(self.place.root)
+        versions = check_all(root)
+        for version, published in versions.items():
+            if version in self.known:
+                _same_samples(published, self.known[version][1])
+                assert published.version.classes == self.known[version][2]
+            else:
+                assert any(_is_same(published, each) for each in self.attempts)
+
+
+def _same_samples(published: Published, found: Expected) -> None:
+    classes = published.version.classes
+    assert set(published.samples) == set(found.samples), "the splits"
+    for split, own in published.samples.items():
+        keys = [sample.key for sample in own]
+        assert sorted(keys) == sorted(found.samples[split]), f"the samples of {split}"
+        for sample in own:
+            name, parts = found.samples[split][sample.key]
+            there = {ext: data for ext, data in sample.parts.items() if ext != LABEL_EXT}
+            assert there == parts, f"the parts of {sample.key}"
+            label = None if sample.label is None else classes[sample.label]
+            assert label == name, f"the label of {sample.key}"
+
+
+def _is_same(published: Published, found: Expected) -> bool:
+    try:
+        _same_samples(published, found)
+    except AssertionError:
+        return False
+    return True
+
+
+def _all_tar(root: Store, version: VersionDocument) -> bool:
+    patterns = (pattern for facts in version.splits.values() for pattern in facts.patterns)
+    return all(pattern.endswith(".tar") for pattern in patterns)
+
+
+def _rows(root: Store, version: VersionDocument) -> dict[str, Row]:
+    """The live samples of a version by key."""
+    gone = omitted.read_omitted(root, version)
+    found = {}
+    for file in version.files_of("samples"):
+        for batch in read_ref(root, ManifestRef.of(file), SAMPLES):
+            columns = (batch.column(name) for name in ("id", "split", "key", "segment", "shard"))
+            for number, split, key, segment, shard in zip(
+                *(column.to_pylist() for column in columns), strict=True
+            ):
+                own = gone.get((segment, split))
+                if own is None or not own.mask(number, 1)[0]:
+                    found[key] = Row(split, segment, shard)
+    return found
+
+
+def _by_name(published: Published) -> Mapping[str, str]:
+    """sha256 by split and name."""
+    return {"/".join(path.split("/")[-2:]): sha for path, sha in published.shards.items()}

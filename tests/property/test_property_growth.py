@@ -1,0 +1,51 @@
+"""Random histories of a dataset: after every step, what readers see is what the source has."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from history_lab import Place, Run
+from history_model import History, histories
+from hypothesis import HealthCheck, given, settings
+
+EXAMPLES = int(os.environ.get("LARDER_HISTORIES", "8"))
+SLOW = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@SLOW
+@given(histories())
+def test_histories_in_memory(history: History) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Run(Place.memory(Path(folder))).history(history)
+
+
+@SLOW
+@given(histories())
+def test_histories_in_directories(history: History) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Run(Place.directory(Path(folder))).history(history)
+
+
+@settings(SLOW, max_examples=max(1, EXAMPLES // 4))
+@given(histories(abandoned=False, most=6))
+def test_histories_are_the_same_everywhere(history: History) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        places = [
+            Place.memory(folder / "1", "1"),
+            Place.memory(folder / "2", "2"),
+            Place.directory(folder / "some" / "where"),
+            Place.directory(folder / "e"),
+        ]
+        runs = [Run(place, checks=False) for place in places]
+        for run in runs:
+            run.history(history)
+        assert runs[0].digests == runs[1].digests, "in memory: also the IDs"
+        digests = [[pair and pair[1] for pair in run.digests] for run in runs]
+        assert digests[0] == digests[2] == digests[3]
