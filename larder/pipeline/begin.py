@@ -12,7 +12,8 @@ from larder.pipeline.job import (
     put_work,
     root_url,
 )
-from larder.pipeline.plan import Plan, PlannedSegment
+from larder.pipeline.plan import Plan
+from larder.pipeline.planned_segment import PlannedSegment
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.conditions import probe_conditions

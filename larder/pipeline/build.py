@@ -54,7 +54,6 @@ class Built:
         reused_shards: Shards that an earlier run had finished.
         new_segments: 1 if this run made the segment, else 0.
         omitted: Samples left out: the first ones by name.
-        omitted_count: Number of samples left out.
     """
 
     version: VersionDocument
@@ -63,7 +62,6 @@ class Built:
     reused_shards: Totals
     new_segments: int
     omitted: tuple[Failure, ...] = ()
-    omitted_count: int = 0
 
 
 def build(job: Job, runner: Runner) -> Built:
@@ -97,7 +95,6 @@ def build(job: Job, runner: Runner) -> Built:
         reused_shards=standing,
         new_segments=1 if job.new and not job.new.complete else 0,
         omitted=index.omitted if index else (),
-        omitted_count=index.omitted_count if index else 0,
     )
 
 

@@ -29,9 +29,10 @@ from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder
 from larder.samples.planner import Planner
+from larder.shards.images import is_weaker
 from larder.store.base import Store
 from larder.units import format_bytes
-from larder.versions.documents import OmittedRows, SegmentUse
+from larder.versions.documents import OmittedRows, SegmentDocument, SegmentUse
 from larder.versions.identity import cache_id, image_check
 from larder.versions.omitted import Omitted, encode_omitted
 
@@ -45,9 +46,6 @@ __all__ = [
 ]
 
 _Numbers = npt.NDArray[np.int64]
-
-_CHECKS = ("none", "header", "decode")
-"""The values of ``validate``, the weakest first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,10 +91,11 @@ def known_classes(found: SourceState) -> tuple[str, ...]:
 
 def weaker_segments(previous: Previous | None, dataset: Dataset) -> tuple[str, ...]:
     """IDs of the segments whose images were checked more weakly than they are now."""
-    wanted = _CHECKS.index(image_check(dataset))
     segments = previous.segments if previous else ()
     return tuple(
-        segment.id for segment in segments if _CHECKS.index(segment.document.validate) < wanted
+        segment.id
+        for segment in segments
+        if is_weaker(segment.document.validate, dataset.validate_)
     )
 
 
@@ -225,7 +224,8 @@ def _fresh(
             return f"shards.{option} was {shown}"
     for split, facts in previous.version.splits.items():
         least = min(shards.count_min or 0, facts.samples)
-        if facts.shards < least and split in found.dataset.split_names:
+        planned = facts.shards + sum(_unwritten(each.document, split) for each in previous.segments)
+        if planned < least and split in found.dataset.split_names:
             return f"split {split} has fewer shards than shards.count_min"
     weaker = weaker_segments(previous, found.dataset)
     if weaker:
@@ -238,6 +238,12 @@ def _fresh(
         ):
             return "larder compact"
     return None
+
+
+def _unwritten(segment: SegmentDocument, split: str) -> int:
+    """Number of shards that were planned, but not written: all of their samples are bad."""
+    facts = segment.splits.get(split)
+    return facts.end_shard - facts.first_shard - facts.shards if facts else 0
 
 
 def _omitted(

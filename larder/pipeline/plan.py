@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from larder.config.models import Dataset
 from larder.errors import ConfigError
 from larder.experiments.delivery import Advice
-from larder.manifest.files import ManifestFile, read_manifest
+from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.copied import mirrored, read_receipts
 from larder.pipeline.estimate import estimate_seconds
@@ -25,8 +25,7 @@ from larder.pipeline.growth import (
 )
 from larder.pipeline.job import ManifestRef, UsedSegment, open_location, root_url
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.pack import pack
-from larder.pipeline.previous import Previous
+from larder.pipeline.planned_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.results import Totals
 from larder.pipeline.selected import Selected
 from larder.pipeline.source import SourceState
@@ -39,46 +38,13 @@ from larder.transfer.cost import Cost, estimate_cost
 from larder.transfer.difference import with_copies
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.versions import layout
-from larder.versions.documents import Shape
-from larder.versions.identity import SegmentIdentity, cache_id, segment_id, version_id
-from larder.versions.publish import read_cache, read_segment, read_version
+from larder.versions.identity import cache_id, version_id
+from larder.versions.publish import read_version
 
-__all__ = ["Plan", "PlannedSegment", "make_plan"]
+__all__ = ["Plan", "make_plan"]
 
 _SHA256 = "0" * 64
 """A digest of the length of those in keys."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedSegment:
-    """A segment that would be built.
-
-    Attributes:
-        id: Its ID.
-        shape: The shape of its shards.
-        first_shards: By split, the number of its first shard, unless it is 0.
-        complete: Whether it exists already.
-        samples: Number of samples.
-        sample_order: Its samples in the order of its shards, in a local manifest.
-        shard_plan: Its shards, in a local manifest of schema SHARD_PLAN.
-        splits: By split, its shards and their bytes.
-        oversized: Number of shards with a single sample larger than ``shards.bytes``.
-    """
-
-    id: str
-    shape: Shape
-    first_shards: Mapping[str, int]
-    complete: bool
-    samples: int
-    sample_order: ManifestFile
-    shard_plan: ManifestFile
-    splits: Mapping[str, Totals]
-    oversized: int
-
-    @property
-    def shards(self) -> Totals:
-        """All its shards."""
-        return sum(self.splits.values(), Totals())
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +126,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     previous = find_previous(found, root)
     sample_order = _order(found, root, folder)
     growth = plan_growth(found, root, previous, sample_order, folder, progress)
-    new = _segment(found, root, growth, previous, folder)
+    new = plan_segment(found, root, growth, previous, folder)
     version = _version_id(dataset, new, growth, sample_order.classes)
     published = (new is None or new.complete) and read_version(root, version) is not None
     unfit = Unfit() if published else _unfit(found, root, new)
@@ -174,7 +140,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         growth=growth,
         new=new,
         copies=copies,
-        caches=_caches(dataset, root, growth.kept, new),
+        caches=caches_to_build(dataset, root, growth.kept, new),
         unfit=unfit,
         version=version,
         published=published,
@@ -188,74 +154,6 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     )
 
 
-def _segment(
-    found: SourceState, root: Store, growth: Growth, previous: Previous | None, folder: Path
-) -> PlannedSegment | None:
-    """The segment to build, if there are samples for it."""
-    dataset, selected = found.dataset, growth.selected
-    if not selected.samples and growth.kept:
-        return None
-    shards = dataset.shards
-    targets = first_shards = None
-    if growth.kept and previous:
-        targets = previous.segments[-1].document.shape.split_bytes
-        first_shards = _first_shards(growth.kept)
-    packed = pack(
-        dataset,
-        selected.file,
-        selected.samples,
-        folder,
-        targets=targets,
-        first_shards=first_shards,
-    )
-    shape = Shape(
-        format=shards.format,
-        format_version=shard_format(shards.format).version,
-        bytes=shards.bytes,
-        split_bytes=packed.targets,
-        shuffle_seed=shards.shuffle_seed,
-    )
-    filled = (split for split, totals in packed.splits.items() if totals.count)
-    firsts = {split: (first_shards or {}).get(split, 0) for split in filled}
-    identity = SegmentIdentity(
-        dataset=dataset.name,
-        samples=selected.digest,
-        shape=shape,
-        validate=dataset.validate_,
-        on_bad_sample=dataset.on_bad_sample,
-        first_shards=firsts,
-    )
-    segment = segment_id(identity)
-    return PlannedSegment(
-        id=segment,
-        shape=shape,
-        first_shards=firsts,
-        complete=read_segment(root, segment) is not None,
-        samples=selected.samples,
-        sample_order=selected.file,
-        shard_plan=packed.file,
-        splits=packed.splits,
-        oversized=packed.oversized,
-    )
-
-
-def _caches(
-    dataset: Dataset, root: Store, kept: Iterable[UsedSegment], new: PlannedSegment | None
-) -> Totals:
-    if dataset.cache is None:
-        return Totals()
-    kind = dataset.cache.records
-    found = Totals()
-    for segment in kept:
-        if read_cache(root, segment.id, cache_id(segment.id, kind)) is None:
-            for facts in segment.splits.values():
-                found += Totals(1, facts.bytes) if facts.samples else Totals()
-    if new and read_cache(root, new.id, cache_id(new.id, kind)) is None:
-        for shards in new.splits.values():
-            found += Totals(1, shards.bytes) if shards.count else Totals()
-    return found
-
-
 def _delivery(found: SourceState, growth: Growth, new: PlannedSegment | None) -> Advice:
     listed = (facts for segment in growth.kept for facts in segment.listed.values())
     omitted = sum(facts.omitted for facts in listed)
@@ -263,15 +161,6 @@ def _delivery(found: SourceState, growth: Growth, new: PlannedSegment | None) ->
     return found.settings.advise(
         segments=len(growth.kept) + (new is not None), omitted=omitted, unlisted=rows - omitted
     )
-
-
-def _first_shards(kept: Iterable[UsedSegment]) -> dict[str, int]:
-    """By split, the number after the last shard of all segments."""
-    first: dict[str, int] = {}
-    for segment in kept:
-        for split, facts in segment.splits.items():
-            first[split] = max(first.get(split, 0), facts.end_shard)
-    return first
 
 
 def _version_id(

@@ -156,9 +156,15 @@ def _segment(
                 row += samples
             else:  # another file of the same shard
                 sizes[-1] += size_bytes
+    own = {split: found for (use, split), found in omitted.items() if use == segment}
+    for split, found in own.items():
+        facts = document.splits.get(split)
+        if facts is None or found.ranges[-1, 1] > facts.samples:
+            message = f"segment {segment} has no such rows in split {split} as the version omits"
+            raise DamageError("damage.manifest", message, where=root.url, hint=MAKE_AGAIN)
     return PreviousSegment(
         document=document,
-        omitted={split: found for (use, split), found in omitted.items() if use == segment},
+        omitted=own,
         first_rows=np.array(first_rows, np.int64),
         rows=np.array(rows, np.int64),
         bytes=np.array(sizes, np.int64),

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from larder.errors import DamageError
 from larder.manifest.digest import canonical_json
+from larder.versions.fields import from_plain
 
 __all__ = [
     "MAKE_AGAIN",
@@ -319,10 +320,11 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
     try:
         plain = json.loads(data)
         digest = plain.pop("self_sha256")
-    except (ValueError, KeyError, AttributeError, TypeError):
+        found = hashlib.sha256(canonical_json(plain)).hexdigest()
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         message = "not a Larder document"
         raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN) from None
-    if hashlib.sha256(canonical_json(plain)).hexdigest() != digest:
+    if found != digest:
         message = "the document does not match its digest"
         raise DamageError("damage.digest", message, where=where, hint=MAKE_AGAIN)
     return dict(plain)
@@ -355,44 +357,7 @@ def parse_document(kind: type[Document], data: bytes, where: str) -> Document:
         message = f"format {plain.get('format')!r}; this Larder reads {expected}"
         raise DamageError("damage.manifest", message, where=where, hint="use a newer Larder")
     try:
-        return kind(**{**plain, **_fields(kind, plain)})
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        return from_plain(kind, plain)
+    except ValueError as error:
         message = f"invalid field: {error}"
         raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN) from None
-
-
-def _fields(kind: type[Any], plain: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that are not plain JSON."""
-    if kind is CacheDocument:
-        return {"files": {name: CacheFile(**file) for name, file in plain["files"].items()}}
-    files = {"files": tuple(FileFacts(**entry) for entry in plain["files"])}
-    if kind is SegmentDocument:
-        splits = {name: SegmentSplit(**facts) for name, facts in plain["splits"].items()}
-        return {**files, "shape": Shape(**plain["shape"]), "splits": splits}
-    return {
-        **files,
-        "splits": {
-            name: SplitFacts(**{**facts, "patterns": tuple(facts["patterns"])})
-            for name, facts in plain["splits"].items()
-        },
-        "classes": tuple(plain["classes"]),
-        "segments": tuple(_use(**entry) for entry in plain["segments"]),
-        "cache": _cache(plain["cache"]),
-    }
-
-
-def _use(*, omitted: Mapping[str, Any], **plain: Any) -> SegmentUse:
-    rows = {
-        split: OmittedRows(**{**facts, "ranges": tuple((a, b) for a, b in facts["ranges"])})
-        for split, facts in omitted.items()
-    }
-    return SegmentUse(omitted=rows, **plain)
-
-
-def _cache(plain: Mapping[str, Any] | None) -> CacheFacts | None:
-    if plain is None:
-        return None
-    splits = {
-        name: tuple(CacheFile(**file) for file in files) for name, files in plain["splits"].items()
-    }
-    return CacheFacts(kind=plain["kind"], splits=splits)

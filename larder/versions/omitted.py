@@ -11,7 +11,6 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ from larder.errors import DamageError
 from larder.manifest.digest import sha256_hex
 from larder.store import object_url
 from larder.store.base import Store
+from larder.versions import layout
 from larder.versions.documents import MAKE_AGAIN, OmittedRows, VersionDocument
 
 __all__ = ["MAX_INLINE_RANGES", "Omitted", "encode_omitted", "read_omitted"]
@@ -147,16 +147,19 @@ def read_omitted(store: Store, version: VersionDocument) -> dict[Place, Omitted]
         DamageError: ``damage.digest``, ``damage.manifest``: the file of the rows is damaged.
         NotFoundError: It does not exist any more.
     """
-    ranges: Numbers | None = None
+    file: Numbers | None = None
     found: dict[Place, Omitted] = {}
     for use in version.segments:
         for split, rows in use.omitted.items():
-            if rows.ranges or not rows.count:
-                own = np.array(rows.ranges, np.int64).reshape(-1, 2)
+            if rows.ranges:
+                own = np.array(rows.ranges, np.int64)
             else:
-                ranges = _read_file(store, version) if ranges is None else ranges
-                own = ranges[rows.first : rows.stop]
-            found[use.id, split] = _checked(Omitted(own), rows, version)
+                file = _read_file(store, version) if file is None else file
+                own = file[rows.first : rows.stop]
+            if len(own) != (len(rows.ranges) or rows.stop - rows.first) or not _valid(own, rows):
+                where = object_url(store.url, layout.version_key(version.id))
+                raise _damage(f"invalid ranges of omitted rows in split {split}", where)
+            found[use.id, split] = Omitted(own)
     return found
 
 
@@ -167,14 +170,26 @@ def _read_file(store: Store, version: VersionDocument) -> Numbers:
     if sha256_hex(data) != file.sha256:
         message = "the bytes do not match the digest"
         raise DamageError("damage.digest", message, where=where, hint=MAKE_AGAIN)
-    found: Any = np.load(io.BytesIO(data), allow_pickle=False)
-    ranges: Numbers = found.astype(np.int64)
+    header = io.BytesIO(data)
+    try:
+        if np.lib.format.read_magic(header) != (1, 0):
+            raise ValueError
+        shape, by_columns, kind = np.lib.format.read_array_header_1_0(header)
+    except (ValueError, TypeError, RecursionError):
+        raise _damage("not an array of numpy", where) from None
+    start, length = header.tell(), len(data) - header.tell()
+    if by_columns or kind != "<i8" or shape != (length // 16, 2) or length % 16:
+        raise _damage("not an array of ranges", where)
+    ranges: Numbers = np.frombuffer(data, "<i8", offset=start).reshape(shape).astype(np.int64)
     return ranges
 
 
-def _checked(omitted: Omitted, rows: OmittedRows, version: VersionDocument) -> Omitted:
-    edges = omitted.ranges.ravel()
-    if omitted.count != rows.count or np.any(np.diff(edges) <= 0) or np.any(edges < 0):
-        message = f"version {version.id}: the ranges of omitted rows are invalid"
-        raise DamageError("damage.manifest", message, where="version.json", hint=MAKE_AGAIN)
-    return omitted
+def _valid(ranges: Numbers, rows: OmittedRows) -> bool:
+    """Whether ranges are sorted, disjoint and apart, and as many rows as they should be."""
+    edges = ranges.ravel()
+    rising = bool(np.all(edges[1:] > edges[:-1]))
+    return rising and len(edges) > 0 and edges[0] >= 0 and Omitted(ranges).count == rows.count
+
+
+def _damage(message: str, where: str) -> DamageError:
+    return DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)

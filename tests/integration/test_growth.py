@@ -144,3 +144,14 @@ def test_a_compaction_checks_images_that_were_checked_more_weakly(tmp_path: Path
     source.prepare(objects)
     source.prepare(objects, validate="decode")
     assert_compacted(tmp_path, source, objects, validate="decode")
+
+
+def test_a_shard_of_bad_samples_alone_is_no_reason_to_pack_again(tmp_path: Path) -> None:
+    """With ``shards.count_min``, it counts as one that a first build cannot have either."""
+    large, small = b"1" * 4_000, b"2" * 100
+    objects = {"t/a/1.txt": large, "t/a/2.png": BAD * 200, "t/a/3.txt": small, "t/a/4.txt": small}
+    source = Source(tmp_path, shards={"count_min": 3})
+    first = source.prepare(objects)
+    assert (first["shards"]["count"], first["shards"]["samples"]) == (2, 3)
+    touched = source.prepare(objects)
+    assert (touched["version"], touched["status"]) == (first["version"], "reused")

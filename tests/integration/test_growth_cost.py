@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from growth_lab import READ, Costs, Field, blob, blobs, counted, field, kind_of
+from costs_lab import READ, Costs, Field, blob, blobs, counted, field, kind_of
 from pipeline_lab import directory_lab
 
 LABELS = {"from": "folder"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ EXTS = ("txt", "png", "json")
 NAMES = 6
 LABEL_FILE = "labels.txt"
 BAD = b"bad-"
+END = b"IEND\xaeB`\x82"
+"""The last bytes of every whole image."""
 
 SPLITS: Mapping[str, Mapping[str, Any]] = {
     "one": {"train": "**"},
@@ -33,14 +35,14 @@ OPTIONS: Mapping[str, tuple[Any, ...]] = {
     "splits": tuple(SPLITS),
     "labels": ("folder", "folder", "file", "pinned", "none"),
     "mirror": (False, True),
-    "validate": ("header", "decode"),
+    "validate": ("header", "decode", "none"),
     "on_bad_sample": ("skip", "skip", "skip", "fail"),
     "cache": (None, "encoded", "decoded"),
-    "mode": ("append", "append", "append", "rebuild"),
+    "mode": (*["append"] * 7, "rebuild"),
     "removals": ("repack", "omit"),
-    "bytes": (4_000, 7_000, 150_000_000),
+    "bytes": (4_000, 7_000, 12_000, 150_000_000),
     "shuffle_seed": (None, 1, 2),
-    "count_min": (None, None, 3),
+    "count_min": (None, None, None, 3),
     "format": ("webdataset", "webdataset", "columns"),
 }
 SHAPE = ("bytes", "shuffle_seed", "count_min", "format")
@@ -95,8 +97,17 @@ class Expected:
         return {key: parts for own in self.samples.values() for key, (_, parts) in own.items()}
 
 
-def is_bad(parts: Parts) -> bool:
-    return any(data.startswith(BAD) for data in parts.values())
+def checked(options: Mapping[str, Any]) -> str:
+    """How images are checked; decoded records ask for the strongest check."""
+    return "decode" if options["cache"] == "decoded" else str(options["validate"])
+
+
+def is_bad(parts: Parts, check: str = "decode") -> bool:
+    """Whether an image is refused: a cut one only if it is decoded."""
+    if "png" not in parts or check == "none":
+        return False
+    cut = check == "decode" and not parts["png"].endswith(END)
+    return cut or parts["png"].startswith(BAD)
 
 
 def split_names(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -124,6 +135,16 @@ def split_of(key: str, options: Mapping[str, Any]) -> str:
     return str(first if share < rule["fractions"][first] else second)
 
 
+def label_of(key: str, state: State) -> str | None:
+    """The name of a sample's class."""
+    if state.options["labels"] == "none":
+        return None
+    folder = key.split("/")[1]
+    if state.options["labels"] == "file" and split_of(key, state.options) == "validation":
+        return state.labels.get(key, folder)
+    return folder
+
+
 def expected(state: State) -> Expected:
     options = state.options
     samples: dict[str, dict[str, tuple[str | None, Parts]]] = {
@@ -132,16 +153,10 @@ def expected(state: State) -> Expected:
     bad: dict[str, Parts] = {}
     names = set()
     for key, parts in state.samples().items():
-        split, label = split_of(key, options), key.split("/")[1]
-        if options["labels"] == "none":
-            name = None
-        elif options["labels"] == "file" and split == "validation":
-            name = state.labels.get(key, label)
-        else:
-            name = label
+        split, name = split_of(key, options), label_of(key, state)
         if name:
             names.add(name)
-        if is_bad(parts):
+        if is_bad(parts, checked(options)):
             bad[key] = parts
         else:
             samples[split][key] = (name, parts)
@@ -164,7 +179,7 @@ def fields(state: State) -> dict[str, Any]:
         "labels": labels,
         "mirror": options["mirror"],
         "shards": shards,
-        "validate": "decode" if options["cache"] == "decoded" else options["validate"],
+        "validate": checked(options),
         "on_bad_sample": options["on_bad_sample"],
         "cache": {"records": options["cache"]} if options["cache"] else None,
         "growth": {"mode": options["mode"], "removals": options["removals"]},
@@ -172,7 +187,10 @@ def fields(state: State) -> dict[str, Any]:
 
 
 class Edit(NamedTuple):
-    """A change of the source; the numbers choose among what is there."""
+    """A change of the source or of an option; the numbers choose among what is there.
+
+    So it is a change of any state, and a history of fewer steps is a history, too.
+    """
 
     kind: str
     which: int
@@ -227,118 +245,201 @@ def content(ext: str, number: int) -> bytes:
 
 
 def bad_image(number: int) -> bytes:
+    if number % 3 == 0:
+        return image(number % 50)[:-30]
     return BAD + b"%03d" % number + b"." * (60 * (number % 2))
 
 
-def edited(state: State, edit: Edit, past: list[State]) -> tuple[State, set[str]]:
-    """The state after a change, and the keys that were written without having changed."""
-    objects, labels, options = dict(state.objects), dict(state.labels), dict(state.options)
-    touched: set[str] = set()
-    key = state.keys[edit.which % len(state.keys)]
-    sample, _, ext = key.partition(".")
-    parts = [name for name in state.keys if name.partition(".")[0] == sample]
-    match edit.kind:
-        case "add":
-            name = CLASSES[edit.which % len(CLASSES)]
-            top, number = FOLDERS[edit.which // 7 % 2], edit.which // 3 % NAMES
-            for ext in EXTS[edit.how % 3 :][: 1 + edit.how // 3 % 2]:
-                new = f"{top}/{name}/{number}.{ext}"
-                objects.setdefault(new, content(ext, edit.how))
-        case "remove":
-            for part in parts:
-                del objects[part]
-        case "remove some":
-            for name in sorted(state.samples())[edit.which % 3 :: 2 + edit.how % 3]:
-                for part in [part for part in objects if part.partition(".")[0] == name]:
-                    del objects[part]
-        case "change":
-            objects[key] = content(ext, edit.how)
-        case "break":
-            images = [name for name in state.keys if name.endswith(".png")]
-            if images:
-                objects[images[edit.which % len(images)]] = bad_image(edit.how)
-        case "repair":
-            for name, data in state.objects.items():
-                if data.startswith(BAD) and (edit.how % 2 or name == key):
-                    objects[name] = content("png", edit.how)
-        case "part":
-            other = f"{sample}.{EXTS[edit.how % 3]}"
-            if other not in objects:
-                objects[other] = content(EXTS[edit.how % 3], edit.how)
-            elif len(parts) > 1:
-                del objects[other]
-        case "rename":
-            old, new = (CLASSES[at % len(CLASSES)] for at in (edit.which, edit.how))
-            for name in [name for name in objects if name.split("/")[1] == old]:
-                top, _, base = name.split("/")
-                objects.setdefault(f"{top}/{new}/{base}", objects[name])
-                if new != old:
-                    del objects[name]
-        case "relabel":
-            labels[sample] = CLASSES[edit.how % len(CLASSES)]
-        case "touch":
-            touched |= set(state.keys[edit.which % 2 :: 1 + edit.how % 3])
-        case "revert":
-            if past:
-                objects = dict(past[edit.which % len(past)].objects)
-                touched |= set(objects)
-        case "revert all":
-            if past:
-                before = past[edit.which % len(past)]
-                objects, labels, options = map(
-                    dict, (before.objects, before.labels, before.options)
-                )
-        case "option":
-            name = tuple(OPTIONS)[edit.which % len(OPTIONS)]
-            options[name] = OPTIONS[name][edit.how % len(OPTIONS[name])]
-    now = State(objects, labels, options)
-    if not any(not is_bad(parts) for parts in now.samples().values()):
-        now = replace(now, objects={**objects, "t/bee/anchor.txt": b"anchor"})
-    return now, touched
+@dataclass
+class _Draft:
+    """A state that is being changed; ``touched`` are keys that are written again as they are."""
+
+    objects: dict[str, bytes]
+    labels: dict[str, str]
+    options: dict[str, Any]
+    touched: set[str] = field(default_factory=set)
+
+    def key(self, edit: Edit) -> str:
+        keys = sorted(self.objects)
+        return keys[edit.which % len(keys)]
+
+    def parts(self, sample: str) -> list[str]:
+        return [key for key in sorted(self.objects) if sample_of(key) == sample]
 
 
-KINDS = (
-    *("add", "add", "add", "remove", "remove", "remove some", "change", "change", "break"),
-    *("break", "repair", "part", "part", "rename", "relabel", "touch", "revert", "revert all"),
-    *("option", "option", "option", "option"),
-)
+def sample_of(key: str) -> str:
+    return key.partition(".")[0]
+
+
+def _add(draft: _Draft, edit: Edit) -> None:
+    name = CLASSES[edit.which % len(CLASSES)]
+    top, number = FOLDERS[edit.which // 7 % 2], edit.which // 3 % NAMES
+    for ext in EXTS[edit.how % 3 :][: 1 + edit.how // 3 % 2]:
+        draft.objects.setdefault(f"{top}/{name}/{number}.{ext}", content(ext, edit.how))
+
+
+def _remove(draft: _Draft, edit: Edit) -> None:
+    for part in draft.parts(sample_of(draft.key(edit))):
+        del draft.objects[part]
+
+
+def _remove_some(draft: _Draft, edit: Edit) -> None:
+    samples = sorted(set(map(sample_of, draft.objects)))
+    for sample in samples[edit.which % 3 :: 2 + edit.how % 3]:
+        for part in draft.parts(sample):
+            del draft.objects[part]
+
+
+def _change(draft: _Draft, edit: Edit) -> None:
+    key = draft.key(edit)
+    draft.objects[key] = content(key.rpartition(".")[2], edit.how)
+
+
+def _break(draft: _Draft, edit: Edit) -> None:
+    images = [key for key in sorted(draft.objects) if key.endswith(".png")]
+    if images:
+        draft.objects[images[edit.which % len(images)]] = bad_image(edit.how)
+
+
+def _bad_images(draft: _Draft) -> list[str]:
+    return [
+        key
+        for key, data in sorted(draft.objects.items())
+        if key.endswith(".png") and is_bad({"png": data})
+    ]
+
+
+def _repair(draft: _Draft, edit: Edit) -> None:
+    for key in _bad_images(draft)[edit.which % 2 :]:
+        draft.objects[key] = content("png", edit.how)
+
+
+def _remove_bad(draft: _Draft, edit: Edit) -> None:
+    for key in _bad_images(draft)[edit.which % 2 :]:
+        for part in draft.parts(sample_of(key)):
+            del draft.objects[part]
+
+
+def _part(draft: _Draft, edit: Edit) -> None:
+    """A part more, or a part less."""
+    sample, ext = sample_of(draft.key(edit)), EXTS[edit.how % 3]
+    key = f"{sample}.{ext}"
+    if key not in draft.objects:
+        draft.objects[key] = content(ext, edit.how)
+    elif len(draft.parts(sample)) > 1:
+        del draft.objects[key]
+
+
+def _rename(draft: _Draft, edit: Edit) -> None:
+    """A folder, which is a class."""
+    old, new = (CLASSES[at % len(CLASSES)] for at in edit[1:])
+    for key in [key for key in sorted(draft.objects) if key.split("/")[1] == old]:
+        data = draft.objects.pop(key)
+        top, _, base = key.split("/")
+        draft.objects.setdefault(f"{top}/{new}/{base}", data)
+
+
+def _relabel(draft: _Draft, edit: Edit) -> None:
+    draft.labels[sample_of(draft.key(edit))] = CLASSES[edit.how % len(CLASSES)]
+
+
+def _touch(draft: _Draft, edit: Edit) -> None:
+    draft.touched |= set(sorted(draft.objects)[edit.which % 2 :: 1 + edit.how % 3])
+
+
+def _option(draft: _Draft, edit: Edit) -> None:
+    name = tuple(OPTIONS)[edit.which % len(OPTIONS)]
+    draft.options[name] = OPTIONS[name][edit.how % len(OPTIONS[name])]
+
+
+CHANGES: Mapping[str, tuple[int, Callable[[_Draft, Edit], None]]] = {
+    "add": (6, _add),
+    "remove": (3, _remove),
+    "remove some": (1, _remove_some),
+    "change": (3, _change),
+    "break": (2, _break),
+    "repair": (1, _repair),
+    "remove bad": (1, _remove_bad),
+    "part": (2, _part),
+    "rename": (1, _rename),
+    "relabel": (2, _relabel),
+    "touch": (1, _touch),
+    "option": (2, _option),
+}
+"""The kinds of change, and how often they are drawn, besides the two that revert."""
+
+
+def edited(state: State, edit: Edit, past: Sequence[State]) -> tuple[State, set[str]]:
+    """The state after a change, and the keys to write again although they are as they were.
+
+    Args:
+        state: The state before.
+        edit: The change.
+        past: Earlier states, to go back to.
+    """
+    draft = _Draft(dict(state.objects), dict(state.labels), dict(state.options))
+    if edit.kind in CHANGES:
+        CHANGES[edit.kind][1](draft, edit)
+    elif past:
+        before = past[edit.which % len(past)]
+        draft.objects, draft.touched = dict(before.objects), set(before.objects)
+        if edit.kind == "revert all":
+            draft.labels, draft.options = dict(before.labels), dict(before.options)
+    samples = State(draft.objects, draft.labels, draft.options).samples()
+    if all(is_bad(parts) for parts in samples.values()):  # a version has samples
+        draft.objects["t/bee/anchor.txt"] = b"anchor"
+    return State(draft.objects, draft.labels, draft.options), draft.touched & set(draft.objects)
+
+
+KINDS = [
+    *("revert", "revert all"),
+    *(kind for kind, (weight, _) in CHANGES.items() for _ in range(weight)),
+]
 NUMBERS = st.integers(0, 199)
 EDITS = st.builds(Edit, st.sampled_from(KINDS), NUMBERS, NUMBERS)
 ADDED = st.builds(Edit, st.just("add"), NUMBERS, NUMBERS)
 CHOSEN = st.fixed_dictionaries({name: st.sampled_from(found) for name, found in OPTIONS.items()})
 
 
-def _first(options: Mapping[str, Any], edits: list[Edit]) -> State:
+def _first(options: Mapping[str, Any], edits: Sequence[Edit]) -> State:
     state = State({"t/bee/anchor.txt": b"anchor"}, {}, options)
     for edit in edits:
         state, _ = edited(state, edit, [])
     return state
 
 
-FIRSTS = st.builds(_first, CHOSEN, st.lists(ADDED, min_size=1, max_size=14))
+FIRSTS = st.builds(_first, CHOSEN, st.lists(ADDED, min_size=8, max_size=24))
 
 
 def steps(*, abandoned: bool) -> st.SearchStrategy[Step]:
     stops = st.none() | st.none() | st.integers(0, 40)
     return st.builds(
         Step,
-        st.lists(EDITS, min_size=1, max_size=4).map(tuple),
+        st.lists(EDITS, min_size=1, max_size=3).map(tuple),
         stops,
         st.booleans() if abandoned else st.just(False),
-        st.sampled_from([False] * 5 + [True]),
+        st.sampled_from([False] * 9 + [True]),
     )
 
 
-def histories(*, abandoned: bool = True, most: int = 10) -> st.SearchStrategy[History]:
+SMALL = ("add", "add", "add", "remove", "change", "part", "break", "relabel")
+DAYS = st.builds(Step, st.tuples(st.builds(Edit, st.sampled_from(SMALL), NUMBERS, NUMBERS)))
+"""Steps of one small change each: of many of them, segments are left and folded."""
+
+
+def histories(*, abandoned: bool = True, most: int = 12) -> st.SearchStrategy[History]:
     """Histories of a few steps.
 
     Args:
         abandoned: Whether a run that was stopped may be the last one before the next change.
         most: Maximum number of steps.
     """
+    found = steps(abandoned=abandoned)
+    limits = ([16, 3, 4], [1_000, 0, 1], [100, 1], [16_384, 3])
     return st.builds(
         History,
         FIRSTS,
-        st.lists(steps(abandoned=abandoned), min_size=2, max_size=most).map(tuple),
-        st.tuples(*map(st.sampled_from, ([16, 2, 3], [1_000, 0, 1], [100, 1], [16_384, 3]))),
+        st.lists(found, min_size=3, max_size=most).map(tuple)
+        | st.lists(DAYS | DAYS | DAYS | found, min_size=5, max_size=most).map(tuple),
+        st.tuples(*map(st.sampled_from, limits)),
     )

@@ -1,4 +1,7 @@
-"""Random histories of a dataset: after every step, what readers see is what the source has."""
+"""Random histories of a dataset: after every step, what readers see is what the source has.
+
+``LARDER_HISTORIES`` is the number of histories that each test tries.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ import os
 import tempfile
 from pathlib import Path
 
+import pytest
 from history_lab import Place, Run
 from history_model import History, histories
 from hypothesis import HealthCheck, given, settings
 
 EXAMPLES = int(os.environ.get("LARDER_HISTORIES", "8"))
+pytestmark = pytest.mark.timeout(600 + 60 * EXAMPLES)
+
 SLOW = settings(
     max_examples=EXAMPLES,
     deadline=None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from braceexpand import braceexpand
+from column_format import Columns
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -231,6 +233,23 @@ def test_rows_of_a_batch_are_contiguous_whatever_is_finished_already(
     for batch in batches:
         rows = [row for plan in batch.shards for row in _rows(plan)]
         assert rows == list(range(batch.first_row, batch.first_row + batch.rows))
+
+
+@given(splits, targets, st.dictionaries(split_names, st.integers(0, 10**6)))
+@pytest.mark.parametrize("counted", [False, True])
+def test_first_numbers_change_nothing_but_numbers_and_names(
+    counted: bool, found: list[tuple[str, list[int]]], target: int, first: dict[str, int]
+) -> None:
+    format_ = Columns() if counted else WEBDATASET
+    plain = list(plan_shards(found, target, "d", format_))
+    later = list(plan_shards(found, target, "d", format_, first_shards=first))
+    for one, other in zip(plain, later, strict=True):
+        number = one.index + first.get(one.split, 0)
+        own = [plan for plan in plain if plan.split == one.split]
+        end = len(own) + first.get(one.split, 0)
+        name = format_.shard_name(f"d-{one.split}", number, end)
+        assert other == replace(one, index=number, name=name)
+    assert len({plan.name for plan in later}) == len(later)
 
 
 def _rows(plan: ShardPlan) -> range:

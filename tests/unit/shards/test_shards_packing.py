@@ -46,6 +46,28 @@ def test_names_say_how_many_shards_a_split_has_where_the_format_wants_that() -> 
     ]
 
 
+def test_numbers_go_on_from_the_segments_before() -> None:
+    sizes = [("train", [1024, 1024, 1024]), ("test", [1024]), ("validation", [1024])]
+    first = {"train": 950, "test": 0, "other": 7}
+    plans = list(plan_shards(sizes, 3072, "d", WEBDATASET, first_shards=first))
+    assert [(plan.name, plan.index, plan.first_row) for plan in plans] == [
+        ("d-train-000950.tar", 950, 0),
+        ("d-train-000951.tar", 951, 2),
+        ("d-test-000000.tar", 0, 3),
+        ("d-validation-000000.tar", 0, 4),
+    ]
+
+
+def test_a_total_in_names_is_the_end_of_the_segment() -> None:
+    sizes = [("train", [400, 400, 400]), ("test", [400])]
+    plans = plan_shards(sizes, 800, "d", Columns(), first_shards={"train": 950})
+    assert [(plan.name, plan.index) for plan in plans] == [
+        ("d-train-00950-of-00952.cols", 950),
+        ("d-train-00951-of-00952.cols", 951),
+        ("d-test-00000-of-00001.cols", 0),
+    ]
+
+
 def test_no_shards_make_no_batches() -> None:
     assert list(plan_shards([("train", [])], 1000, "x", WEBDATASET)) == []
     assert batch_shards([], 1000) == []

@@ -1,0 +1,148 @@
+"""The segment that a run would build, and the caches that are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from larder.config.models import Dataset
+from larder.manifest.files import ManifestFile
+from larder.pipeline.growth import Growth
+from larder.pipeline.job import UsedSegment
+from larder.pipeline.pack import pack
+from larder.pipeline.previous import Previous
+from larder.pipeline.results import Totals
+from larder.pipeline.source import SourceState
+from larder.shards.formats import shard_format
+from larder.store.base import Store
+from larder.versions.documents import Shape
+from larder.versions.identity import SegmentIdentity, cache_id, segment_id
+from larder.versions.publish import read_cache, read_segment
+
+__all__ = ["PlannedSegment", "caches_to_build", "plan_segment"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """A segment that would be built.
+
+    Attributes:
+        id: Its ID.
+        shape: The shape of its shards.
+        first_shards: By split, the number of its first shard, unless it is 0.
+        complete: Whether it exists already.
+        samples: Number of samples.
+        sample_order: Its samples in the order of its shards, in a local manifest.
+        shard_plan: Its shards, in a local manifest of schema SHARD_PLAN.
+        splits: By split, its shards and their bytes.
+        oversized: Number of shards with a single sample larger than ``shards.bytes``.
+    """
+
+    id: str
+    shape: Shape
+    first_shards: Mapping[str, int]
+    complete: bool
+    samples: int
+    sample_order: ManifestFile
+    shard_plan: ManifestFile
+    splits: Mapping[str, Totals]
+    oversized: int
+
+    @property
+    def shards(self) -> Totals:
+        """All its shards."""
+        return sum(self.splits.values(), Totals())
+
+
+def plan_segment(
+    found: SourceState, root: Store, growth: Growth, previous: Previous | None, folder: Path
+) -> PlannedSegment | None:
+    """The segment to build, if there are samples for it.
+
+    Args:
+        found: The state of the source.
+        root: The dataset's root.
+        growth: The samples of the segment, and the segments next to it.
+        previous: The previous version, if there is one.
+        folder: A private directory.
+    """
+    dataset, selected = found.dataset, growth.selected
+    if not selected.samples and growth.kept:
+        return None
+    shards = dataset.shards
+    targets = first_shards = None
+    if growth.kept and previous:
+        targets = previous.segments[-1].document.shape.split_bytes
+        first_shards = _first_shards(growth.kept)
+    packed = pack(
+        dataset,
+        selected.file,
+        selected.samples,
+        folder,
+        targets=targets,
+        first_shards=first_shards,
+    )
+    shape = Shape(
+        format=shards.format,
+        format_version=shard_format(shards.format).version,
+        bytes=shards.bytes,
+        split_bytes=packed.targets,
+        shuffle_seed=shards.shuffle_seed,
+    )
+    filled = (split for split, totals in packed.splits.items() if totals.count)
+    firsts = {split: (first_shards or {}).get(split, 0) for split in filled}
+    identity = SegmentIdentity(
+        dataset=dataset.name,
+        samples=selected.digest,
+        shape=shape,
+        validate=dataset.validate_,
+        on_bad_sample=dataset.on_bad_sample,
+        first_shards=firsts,
+    )
+    segment = segment_id(identity)
+    return PlannedSegment(
+        id=segment,
+        shape=shape,
+        first_shards=firsts,
+        complete=read_segment(root, segment) is not None,
+        samples=selected.samples,
+        sample_order=selected.file,
+        shard_plan=packed.file,
+        splits=packed.splits,
+        oversized=packed.oversized,
+    )
+
+
+def _first_shards(kept: Iterable[UsedSegment]) -> dict[str, int]:
+    """By split, the number after the last shard of all segments."""
+    first: dict[str, int] = {}
+    for segment in kept:
+        for split, facts in segment.splits.items():
+            first[split] = max(first.get(split, 0), facts.end_shard)
+    return first
+
+
+def caches_to_build(
+    dataset: Dataset, root: Store, kept: Iterable[UsedSegment], new: PlannedSegment | None
+) -> Totals:
+    """The files of caches to build, and the bytes of the shards that they are made from.
+
+    Args:
+        dataset: As configured.
+        root: The dataset's root.
+        kept: The segments that the version shares with the previous one.
+        new: The segment to build, if any.
+    """
+    if dataset.cache is None:
+        return Totals()
+    kind = dataset.cache.records
+    found = Totals()
+    for segment in kept:
+        if read_cache(root, segment.id, cache_id(segment.id, kind)) is None:
+            for facts in segment.splits.values():
+                found += Totals(1, facts.bytes) if facts.samples else Totals()
+    if new and read_cache(root, new.id, cache_id(new.id, kind)) is None:
+        for shards in new.splits.values():
+            found += Totals(1, shards.bytes) if shards.count else Totals()
+    return found

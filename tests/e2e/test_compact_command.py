@@ -1,0 +1,59 @@
+"""``larder compact`` and ``python -m flows.compact``, after a dataset has grown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from larder.store import open_store
+from larder.testing.checker import check_all
+from larder.testing.commands import Workplace
+
+LARDER = ("-m", "larder.cli.main")
+WAYS = {
+    "larder": ((*LARDER, "prepare"), (*LARDER, "compact")),
+    "flow": (("-m", "flows.prepare"), ("-m", "flows.compact")),
+}
+SMALL = ("--dataset", "imagenet", "--set", "shards.bytes=400 kB", "--set", "mirror=false")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_dataset_that_has_grown_becomes_one_segment(
+    place: Workplace, own_source: Callable[[Workplace], Path], way: str
+) -> None:
+    prepare, compact = WAYS[way]
+    folder = own_source(place)
+    first = place.run(*SMALL, "--json", python=prepare)
+    assert (first.status, first.document["segments"]["total"]) == (0, 1), first.err
+    removed, copied = sorted(folder.glob("train/*/*.JPEG"))[:2]
+    copied.with_name("more.JPEG").write_bytes(copied.read_bytes())
+    removed.unlink()
+    planned = place.run(*SMALL, "--plan", python=prepare)
+    assert "changes  1 added, 1 removed, " in planned.out
+    assert "growth.removals: omit" in planned.out
+    grown = place.run(*SMALL, "--json", python=prepare)
+    assert grown.document["segments"]["total"] == 2, grown.err
+
+    planned = place.run(*SMALL, "--plan", python=compact)
+    assert "because: larder compact" in planned.out, planned.err
+    done = place.run(*SMALL, "--json", python=compact)
+    assert done.status == 0, done.err
+    assert done.document["segments"] == {"total": 1, "new": 1, "omitted": 0}
+    assert done.document["shards"]["samples"] == first.document["shards"]["samples"]
+    again = place.run(*SMALL, "--json", python=compact)
+    assert (again.document["status"], again.document["version"]) == (
+        "reused",
+        done.document["version"],
+    )
+    config = (place.folder / "out/local/imagenet/experiment.yaml").read_text()
+    assert done.document["version"] in config
+    assert len(check_all(open_store(str(place.folder / "data/local/larder/imagenet")))) == 3
+
+
+def test_help_says_what_it_does(place: Workplace) -> None:
+    done = place.run("--help", python=WAYS["larder"][1])
+    assert done.status == 0
+    assert "larder compact" in done.out
+    assert "one segment" in " ".join(done.out.split())

@@ -1,0 +1,191 @@
+"""Caches of segments: each is built once, and on its own."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import DOCUMENT, Lab, directory_lab, images, png, write
+
+import larder
+from larder.errors import DamageError
+from larder.pipeline.inline import prepare
+from larder.store.base import Store
+from larder.testing.recording import RecordingStore
+from larder.testing.runs import between
+from larder.testing.stops import Stop, Stopped, StoppingStore
+from larder.versions.documents import seal, unseal
+
+FIELDS: dict[str, Any] = {"splits": {"validation": "c/**", "train": "**"}}
+MORE = {"a/90.png": png(90), "c/91.png": png(91)}
+
+
+def recorded(lab: Lab, **fields: Any) -> tuple[DOCUMENT, list[RecordingStore]]:
+    stores: list[RecordingStore] = []
+
+    def wrapped(store: Store) -> Store:
+        stores.append(RecordingStore(store))
+        return stores[-1]
+
+    with between(wrapped):
+        return lab.prepare(**fields), stores
+
+
+def written(stores: list[RecordingStore], *ends: str) -> list[str]:
+    calls = (call.key for store in stores for call in store.writes)
+    return sorted(key for key in calls if key.endswith(ends) and "/work/" not in key)
+
+
+def keys(lab: Lab, split: str) -> list[str]:
+    with larder.open(f"{lab.storage}/larder/d").cache(split, verify=True) as cache:
+        return [bytes(record["key"]).decode() for record in cache]
+
+
+def cache_documents(lab: Lab) -> list[Path]:
+    return sorted(Path(str(lab.storage)).rglob("cache.json"))
+
+
+def test_a_growth_builds_the_cache_of_its_new_segment_alone(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, **FIELDS)
+    lab.prepare()
+    (first,) = cache_documents(lab)
+    write(lab.source, MORE)
+    document, stores = recorded(lab)
+    assert document["segments"] == {"total": 2, "new": 1, "omitted": 0}
+    made = written(stores, ".mdb", "cache.json")
+    (segment,) = {key.split("/")[1] for key in made}
+    assert segment not in str(first)
+    assert [Path(key).name.partition("-")[0] for key in made] == [
+        "cache.json",
+        "train",
+        "validation",
+    ]
+    assert keys(lab, "train") == [f"{name}/{n:02}" for name in "ab" for n in range(4)] + ["a/90"]
+    assert keys(lab, "validation") == [f"c/{n:02}" for n in range(4)] + ["c/91"]
+    lab.check()
+
+
+def test_a_cache_that_is_turned_on_later_is_that_of_every_segment(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, **FIELDS)
+    lab.prepare(cache=None)
+    write(lab.source, MORE)
+    plain = lab.prepare(cache=None)
+    assert cache_documents(lab) == []
+    turned_on, stores = recorded(lab)
+    assert turned_on["segments"] == {"total": 2, "new": 0, "omitted": 0}
+    assert turned_on["version"] != plain["version"]
+    assert len(written(stores, ".mdb")) == 4
+    assert len(cache_documents(lab)) == 2
+    assert written(stores, ".tar", "segment.json") == [], "the shards are as they were"
+    assert len(keys(lab, "train")) == 9
+
+    turned_off, stores = recorded(lab, cache=None)
+    assert turned_off["version"] == plain["version"]
+    assert written(stores, ".mdb", ".tar", ".parquet", "cache.json", "version.json") == []
+    again, stores = recorded(lab)
+    assert again["version"] == turned_on["version"]
+    assert written(stores, ".mdb", ".tar", ".parquet", "cache.json", "version.json") == []
+    other = lab.prepare(cache={"records": "encoded"})
+    assert other["digest"] != turned_on["digest"]
+    assert len(cache_documents(lab)) == 4, "of both kinds"
+    lab.check()
+
+
+class KeyStop(Stop):
+    """Stops right before the first write of a key that ends so."""
+
+    def __init__(self, end: str) -> None:
+        super().__init__()
+        self.end = end
+
+    def write(self, method: str, key: str, call: Any) -> Any:
+        if key.endswith(self.end) and self.after is None:
+            self.after = len(self.writes)
+        return super().write(method, key, call)
+
+
+def stopped(lab: Lab, end: str, **fields: Any) -> None:
+    with between(partial(StoppingStore, stop=KeyStop(end))), pytest.raises(Stopped):
+        lab.prepare(**fields)
+
+
+@pytest.mark.parametrize("turned_on", [False, True])
+def test_a_run_killed_between_the_files_and_their_document_goes_on(
+    tmp_path: Path, turned_on: bool
+) -> None:
+    lab = directory_lab(tmp_path, **FIELDS)
+    if turned_on:
+        lab.prepare(cache=None)
+    stopped(lab, "cache.json")
+    receipts = sorted(Path(str(lab.storage)).rglob("work/caches/*/*.json"))
+    assert [path.stem for path in receipts] == ["train", "validation"]
+    noted = unseal(receipts[0].read_bytes(), "x")
+    assert noted["split"] == "train"
+    assert receipts[0].parent.name == Path(noted["path"]).parent.name
+    document, stores = recorded(lab)
+    assert written(stores, ".mdb") == []
+    assert len(written(stores, "cache.json")) == 1
+    assert document["cache"]["records"] == 12
+    lab.check()
+
+
+@pytest.mark.parametrize("receipt", [True, False])
+def test_a_lost_file_of_a_complete_cache_is_made_again(tmp_path: Path, receipt: bool) -> None:
+    """The cache is complete, but no version is: nothing else has looked at it since."""
+    lab = directory_lab(tmp_path, **FIELDS)
+    lab.prepare(cache=None)
+    stopped(lab, "version.json")
+    (path,) = Path(str(lab.storage)).rglob("train-*.mdb")
+    data = path.read_bytes()
+    path.unlink()
+    if not receipt:
+        for note in Path(str(lab.storage)).rglob("work/caches/*/*.json"):
+            note.unlink()
+    document, stores = recorded(lab)
+    assert [Path(key).name for key in written(stores, ".mdb")] == [path.name]
+    assert path.read_bytes() == data
+    assert document["cache"]["records"] == 12
+    lab.check()
+
+
+def test_a_lost_file_that_another_machine_has_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here its bytes would differ, so it would get another name than cache.json says."""
+    lab = directory_lab(tmp_path, **FIELDS)
+    lab.prepare(cache=None)
+    stopped(lab, "version.json")
+    (document,) = cache_documents(lab)
+    (path,) = Path(str(lab.storage)).rglob("train-*.mdb")
+    text = document.read_text()
+    other = text.replace(json.loads(text)["files"]["train"]["sha256"], "0" * 64)
+    plain = json.loads(other.replace(path.name, f"train-{'0' * 16}.mdb"))
+    plain.pop("self_sha256")
+    document.write_bytes(seal(plain))
+    with pytest.raises(DamageError) as caught:
+        prepare(lab.settings())
+    assert caught.value.code == "damage.size"
+    assert f"train-{'0' * 16}.mdb" in caught.value.where
+    assert f"delete segments/{document.parents[2].name}/caches/" in caught.value.hint
+    document.unlink()
+    assert lab.prepare()["cache"]["records"] == 12
+    lab.check()
+
+
+def test_a_cache_has_the_records_of_omitted_samples_too(tmp_path: Path) -> None:
+    """They are left out by whoever reads it; so a removal builds no cache."""
+    lab = directory_lab(tmp_path, **FIELDS, growth={"removals": "omit"})
+    lab.prepare()
+    Path(str(lab.source), "a/01.png").unlink()
+    document, stores = recorded(lab)
+    assert written(stores, ".mdb", "cache.json", ".tar") == []
+    assert document["cache"]["records"] == 11
+    assert keys(lab, "train") == [
+        key.removesuffix(".png")
+        for key in sorted(images("ab"))
+        if key.endswith(".png") and key != "a/01.png"
+    ]
+    lab.check()

@@ -1,0 +1,175 @@
+"""Omitted rows and listed shards, beside plain lists that say the same."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from larder.manifest.digest import sha256_hex
+from larder.manifest.schemas import SHARDS
+from larder.pipeline.listed import combined, listed_shards, listed_splits, shard_files
+from larder.readers.braces import expand
+from larder.store import open_store
+from larder.store.memory import forget
+from larder.versions import layout, omitted
+from larder.versions.documents import (
+    FileFacts,
+    SegmentUse,
+    SplitFacts,
+    VersionDocument,
+    parse_document,
+    seal,
+)
+from larder.versions.omitted import Omitted, encode_omitted, read_omitted
+
+masks = st.lists(st.booleans(), max_size=30)
+
+
+def of_rows(mask: list[bool]) -> Omitted:
+    return Omitted.of_mask(np.array(mask, np.bool_))
+
+
+@given(masks, st.integers(0, 40), st.integers(0, 40))
+def test_a_mask_of_some_rows_is_that_of_the_list(mask: list[bool], first: int, rows: int) -> None:
+    found = of_rows(mask)
+    expected = [row < len(mask) and mask[row] for row in range(first, first + rows)]
+    assert found.mask(first, rows).tolist() == expected
+    assert found.count == sum(mask)
+    assert of_rows(expected).mask(0, rows).tolist() == expected
+
+
+@given(masks, st.data())
+def test_ranges_are_sorted_disjoint_and_apart(mask: list[bool], data: st.DataObject) -> None:
+    edges = of_rows(mask).ranges.ravel().tolist()
+    assert edges == sorted(set(edges))
+    block = data.draw(st.integers(1, 4))
+    before, omitted._BLOCK = omitted._BLOCK, block
+    try:
+        assert of_rows(mask).ranges.ravel().tolist() == edges, "wherever a block ends"
+    finally:
+        omitted._BLOCK = before
+
+
+@given(masks, st.data())
+def test_numbers_of_samples_are_those_that_are_left(mask: list[bool], data: st.DataObject) -> None:
+    left = [row for row in range(len(mask) + 5) if row >= len(mask) or not mask[row]]
+    numbers = data.draw(st.lists(st.integers(0, len(left) - 1)))
+    assert of_rows(mask).rows_of(numbers).tolist() == [left[number] for number in numbers]
+
+
+places = st.tuples(st.sampled_from(["s", "t"]), st.sampled_from(["train", "test"]))
+
+
+@given(st.dictionaries(places, masks), st.integers(0, 12))
+def test_what_is_written_is_read(found: dict[tuple[str, str], list[bool]], inline: int) -> None:
+    bucket = uuid.uuid4().hex
+    root = open_store(f"memory://{bucket}/")
+    before, omitted.MAX_INLINE_RANGES = omitted.MAX_INLINE_RANGES, inline
+    try:
+        given_rows = {place: of_rows(mask) for place, mask in found.items()}
+        encoded, data = encode_omitted(given_rows)
+    finally:
+        omitted.MAX_INLINE_RANGES = before
+    assert (data is None) == (sum(len(rows.ranges) for rows in given_rows.values()) <= inline)
+    files = []
+    if data is not None:
+        sha256 = sha256_hex(data)
+        files.append(FileFacts(layout.omitted_key("v", sha256), len(data), sha256, "omitted"))
+        root.put(files[0].path, data)
+    uses = tuple(
+        SegmentUse(
+            segment, {split: rows for (use, split), rows in encoded.items() if use == segment}
+        )
+        for segment in ("s", "t")
+    )
+    version = VersionDocument("d", "v", "c", "i", uses, {}, (), tuple(files), None)
+    again = parse_document(VersionDocument, seal(version), "x")
+    assert again.omitted == sum(map(sum, found.values()))
+    assert read_omitted(root, again) == {
+        place: rows for place, rows in given_rows.items() if rows.count
+    }
+    forget(bucket)
+
+
+shards = st.lists(
+    st.tuples(
+        st.sampled_from(["test", "train"]),
+        st.lists(st.booleans(), min_size=1, max_size=5),  # its rows: which are omitted
+        st.integers(1, 3),  # its files
+        st.booleans(),  # whether a number is left out before it
+    ),
+    max_size=10,
+).map(lambda found: sorted(found, key=lambda shard: shard[0]))
+
+
+def table(found: list[Any]) -> list[tuple[Any, ...]]:
+    """Rows of SHARDS: the first file of a shard counts its samples."""
+    rows, number = [], 0
+    for split, mask, files, gap in found:
+        number += 1 + gap
+        for file in range(files):
+            name = f"d-{split}-{number:06d}.{'tar' if not file else f'idx{file}'}"
+            rows.append(("s", split, name, 10 + file, 0 if file else len(mask), f"{number}{file}"))
+    return rows
+
+
+@given(shards, st.integers(1, 4))
+@example([("train", [True, True], 2, False), ("train", [True, False], 2, False)], 1)
+def test_listed_shards_are_those_with_samples_left(found: list[Any], cut: int) -> None:
+    rows = table(found)
+    batches = [
+        pa.RecordBatch.from_pylist(
+            [dict(zip(SHARDS.names, row, strict=True)) for row in rows[start : start + cut]],
+            schema=SHARDS,
+        )
+        for start in range(0, len(rows), cut)
+    ]
+    gone = {
+        ("s", split): of_rows([row for own, mask, _, _ in found if own == split for row in mask])
+        for split in ("train", "test")
+    }
+    listed = list(listed_shards(batches, gone))
+    first_files = [row for row in rows if row[4]]
+    live = [
+        (name, mask, files)
+        for (_, _, name, *_), (_, mask, files, _) in zip(first_files, found, strict=True)
+        if not all(mask)
+    ]
+    assert [shard.files[0].name for shard in listed] == [name for name, _, _ in live]
+    for shard, (_, mask, files) in zip(listed, live, strict=True):
+        assert len(shard.files) == files
+        assert shard.samples == mask.count(False)
+        assert shard.bytes == sum(10 + file for file in range(files))
+        omitted_rows = [row for start, stop in shard.omitted for row in range(start, stop)]
+        assert omitted_rows == [row for row, out in enumerate(mask) if out]
+    identities = list(shard_files(batches, gone))
+    assert [file.name for file in identities] == [
+        file.name for shard in listed for file in shard.files
+    ]
+    assert [file.omitted for file in identities] == [
+        shard.omitted if not number else ()
+        for shard in listed
+        for number, _ in enumerate(shard.files)
+    ]
+    facts = listed_splits(listed)
+    for split in facts:
+        own = [shard for shard in listed if shard.split == split]
+        assert facts[split].samples == sum(shard.samples for shard in own)
+        assert (facts[split].shards, facts[split].bytes) == (
+            len(own),
+            sum(shard.bytes for shard in own),
+        )
+        names = [name for pattern in facts[split].patterns for name in expand(pattern)]
+        assert names == [layout.shard_key("s", split, shard.files[0].name) for shard in own]
+    assert facts.keys() == {shard.split for shard in listed}
+
+
+def test_a_split_of_several_segments_is_all_of_them_in_order() -> None:
+    parts = [SplitFacts(1, 2, 3, ("b",)), SplitFacts(10, 20, 30, ("a", "c"))]
+    assert combined(parts) == SplitFacts(11, 22, 33, ("b", "a", "c"))
+    assert combined([]) == SplitFacts(0, 0, 0, ())
