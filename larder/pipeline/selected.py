@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -261,26 +261,34 @@ class _Selection:
 
 
 class _Then:
-    """The rows of the previous version that belong to a batch of samples."""
+    """The rows of the previous version that belong to a batch of samples.
+
+    However far apart they are, only these rows are kept in memory.
+    """
 
     def __init__(self, comparison: Comparison, positions: npt.NDArray[np.int64]) -> None:
         self._file = comparison.previous
         self._positions = positions
-        self._read: tuple[int, pa.RecordBatch] | None = None
+        self._known = positions[positions >= 0]  # ascending: both are in the same order
+        self._read: pa.RecordBatch | None = None
 
     def rows(self, places: npt.NDArray[np.intp]) -> pa.RecordBatch:
         """The rows of some samples of the batch, which have to be in the previous version."""
         if not len(places):
             return pa.RecordBatch.from_pylist([], schema=self._file.schema)
-        first, rows = self._all()
-        return rows.take(pa.array(self._positions[places] - first))
-
-    def _all(self) -> tuple[int, pa.RecordBatch]:
         if self._read is None:
-            known = self._positions[self._positions >= 0]
-            first, stop = int(known.min()), int(known.max()) + 1
-            self._read = first, pa.concat_batches(list(self._file.read(first, stop)))
-        return self._read
+            self._read = pa.concat_batches(list(self._pieces()))
+        return self._read.take(pa.array(np.searchsorted(self._known, self._positions[places])))
+
+    def _pieces(self) -> Iterator[pa.RecordBatch]:
+        """The rows of all samples of the batch."""
+        start = int(self._known[0])
+        for batch in self._file.read(start, int(self._known[-1]) + 1):
+            stop = start + batch.num_rows
+            low, high = np.searchsorted(self._known, [start, stop]).tolist()
+            if low < high:
+                yield batch.take(pa.array(self._known[low:high] - start))
+            start = stop
 
 
 def _scattered(flags: _Flags, values: pa.Array, kind: pa.DataType) -> pa.Array:

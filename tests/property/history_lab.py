@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import column_format
@@ -18,12 +19,15 @@ from history_model import (
     SHAPE,
     Expected,
     History,
+    Parts,
     State,
     Step,
     checked,
     edited,
     expected,
     fields,
+    label_of,
+    split_of,
 )
 
 import larder
@@ -31,7 +35,7 @@ from larder.errors import LarderError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline import decide, lists
-from larder.pipeline.inline import prepare
+from larder.pipeline.inline import plan, prepare
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import RunError
@@ -113,6 +117,35 @@ class Traffic:
 
     def keys(self, *methods: str) -> set[str]:
         return {key for _, key in self.calls(*methods)}
+
+
+class Live(NamedTuple):
+    """A sample of a version: its split, the number of its class, and its parts."""
+
+    split: str
+    label: int | None
+    parts: Parts
+
+
+def places(found: Expected, classes: Sequence[str]) -> dict[str, Live]:
+    """The samples by key."""
+    return {
+        key: Live(split, None if name is None else classes.index(name), parts)
+        for split, own in found.samples.items()
+        for key, (name, parts) in own.items()
+    }
+
+
+def alike(then: Parts | None, now: Parts) -> bool:
+    """Whether a sample that is bad counts as the one that was: its objects have the same lengths.
+
+    It is checked again, if it is another one.
+    """
+    if then is None:
+        return False
+    return {ext: len(data) for ext, data in then.items()} == {
+        ext: len(data) for ext, data in now.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -233,6 +266,7 @@ class Run:
 
     def _prepare(self, state: State, step: Step, before: VersionDocument | None) -> None:
         """A run that is not stopped."""
+        planned = self._plan(state, step) if self.checks else None
         traffic = Traffic(self.place)
         document = self._run(state, step, traffic)
         if document is None:
@@ -247,6 +281,9 @@ class Run:
         found, classes = expected(state), self._classes(state, before, step)
         if before is not None and now.id == before.id and self._same_inputs(state, before):
             classes = before.classes  # nothing was planned, whatever growth.mode is now
+        if planned is not None and planned["status"] == "planned":
+            assert planned["version"] == now.id
+            self._check_plan(planned["growth"], state, step)
         published = self._check(now, state, found, classes)
         assert len(now.segments) <= self._most, "too many segments"
         if before is not None:
@@ -269,6 +306,51 @@ class Run:
                 prepare(settings)
         assert self._current() == before, "a run that fails publishes nothing"
         return None
+
+    def _plan(self, state: State, step: Step) -> dict[str, Any] | None:
+        """The plan; None if what the tag names is not known, because a run was abandoned."""
+        before = self._current()
+        if before is not None and before.id not in self.known:
+            return None
+        self._planned_from = before
+        traffic = Traffic(self.place)
+        forget_manifests()
+        with between(traffic.recorded):
+            planned = plan(self.place.settings(state, compact=step.compact))
+        assert not traffic.keys(*WRITES), "a plan writes"
+        return planned
+
+    def _check_plan(self, growth: Mapping[str, Any], state: State, step: Step) -> None:
+        """The kinds of change that a plan counts, and what it says will be read."""
+        before = self._planned_from
+        now, classes = expected(state), self._classes(state, before, step)
+        counts: Counter[str] = Counter()
+        read = 0
+        then, old_classes = Expected({}, {}, frozenset()), ()
+        same_check = False
+        if before is not None:
+            then_state, then, _ = self.known[before.id]
+            old_classes = before.classes
+            same_check = checked(then_state.options) == checked(state.options)
+            same_check &= then_state.options["on_bad_sample"] == state.options["on_bad_sample"]
+        old = places(then, old_classes)
+        for key, parts in state.samples().items():
+            kind = "changed"
+            split, name = split_of(key, state.options), label_of(key, state)
+            if key not in old:
+                known = same_check and alike(then.bad.get(key), parts)
+                kind = "bad" if known and key in now.bad else "added"
+            elif old[key].parts == parts:
+                number = None if name is None else classes.index(name)
+                kind = "relabelled" if old[key].label != number else "unchanged"
+                kind = "moved" if old[key].split != split else kind
+            counts[kind] += 1
+            if kind in ("added", "changed"):
+                read += sum(map(len, parts.values()))
+        counts["removed"] = len(old.keys() - state.samples().keys())
+        told = {name: count for name, count in growth["samples"].items() if count}
+        assert told == {name: count for name, count in counts.items() if count}, "the plan"
+        assert growth["read"]["bytes"] == read, "bytes that are read"
 
     def _same_inputs(self, state: State, before: VersionDocument) -> bool:
         then, _, _ = self.known[before.id]

@@ -38,11 +38,11 @@ OPTIONS: Mapping[str, tuple[Any, ...]] = {
     "validate": ("header", "decode", "none"),
     "on_bad_sample": ("skip", "skip", "skip", "fail"),
     "cache": (None, "encoded", "decoded"),
-    "mode": ("append", "append", "append", "rebuild"),
+    "mode": (*["append"] * 7, "rebuild"),
     "removals": ("repack", "omit"),
-    "bytes": (4_000, 7_000, 150_000_000),
+    "bytes": (4_000, 7_000, 12_000, 150_000_000),
     "shuffle_seed": (None, 1, 2),
-    "count_min": (None, None, 3),
+    "count_min": (None, None, None, 3),
     "format": ("webdataset", "webdataset", "columns"),
 }
 SHAPE = ("bytes", "shuffle_seed", "count_min", "format")
@@ -135,6 +135,16 @@ def split_of(key: str, options: Mapping[str, Any]) -> str:
     return str(first if share < rule["fractions"][first] else second)
 
 
+def label_of(key: str, state: State) -> str | None:
+    """The name of a sample's class."""
+    if state.options["labels"] == "none":
+        return None
+    folder = key.split("/")[1]
+    if state.options["labels"] == "file" and split_of(key, state.options) == "validation":
+        return state.labels.get(key, folder)
+    return folder
+
+
 def expected(state: State) -> Expected:
     options = state.options
     samples: dict[str, dict[str, tuple[str | None, Parts]]] = {
@@ -143,13 +153,7 @@ def expected(state: State) -> Expected:
     bad: dict[str, Parts] = {}
     names = set()
     for key, parts in state.samples().items():
-        split, label = split_of(key, options), key.split("/")[1]
-        if options["labels"] == "none":
-            name = None
-        elif options["labels"] == "file" and split == "validation":
-            name = state.labels.get(key, label)
-        else:
-            name = label
+        split, name = split_of(key, options), label_of(key, state)
         if name:
             names.add(name)
         if is_bad(parts, checked(options)):
@@ -349,18 +353,18 @@ def _option(draft: _Draft, edit: Edit) -> None:
 
 
 CHANGES: Mapping[str, tuple[int, Callable[[_Draft, Edit], None]]] = {
-    "add": (3, _add),
-    "remove": (2, _remove),
+    "add": (6, _add),
+    "remove": (3, _remove),
     "remove some": (1, _remove_some),
-    "change": (2, _change),
+    "change": (3, _change),
     "break": (2, _break),
     "repair": (1, _repair),
     "remove bad": (1, _remove_bad),
     "part": (2, _part),
     "rename": (1, _rename),
-    "relabel": (1, _relabel),
+    "relabel": (2, _relabel),
     "touch": (1, _touch),
-    "option": (4, _option),
+    "option": (2, _option),
 }
 """The kinds of change, and how often they are drawn, besides the two that revert."""
 
@@ -404,30 +408,38 @@ def _first(options: Mapping[str, Any], edits: Sequence[Edit]) -> State:
     return state
 
 
-FIRSTS = st.builds(_first, CHOSEN, st.lists(ADDED, min_size=1, max_size=14))
+FIRSTS = st.builds(_first, CHOSEN, st.lists(ADDED, min_size=8, max_size=24))
 
 
 def steps(*, abandoned: bool) -> st.SearchStrategy[Step]:
     stops = st.none() | st.none() | st.integers(0, 40)
     return st.builds(
         Step,
-        st.lists(EDITS, min_size=1, max_size=4).map(tuple),
+        st.lists(EDITS, min_size=1, max_size=3).map(tuple),
         stops,
         st.booleans() if abandoned else st.just(False),
-        st.sampled_from([False] * 5 + [True]),
+        st.sampled_from([False] * 9 + [True]),
     )
 
 
-def histories(*, abandoned: bool = True, most: int = 10) -> st.SearchStrategy[History]:
+SMALL = ("add", "add", "add", "remove", "change", "part", "break", "relabel")
+DAYS = st.builds(Step, st.tuples(st.builds(Edit, st.sampled_from(SMALL), NUMBERS, NUMBERS)))
+"""Steps of one small change each: of many of them, segments are left and folded."""
+
+
+def histories(*, abandoned: bool = True, most: int = 12) -> st.SearchStrategy[History]:
     """Histories of a few steps.
 
     Args:
         abandoned: Whether a run that was stopped may be the last one before the next change.
         most: Maximum number of steps.
     """
+    found = steps(abandoned=abandoned)
+    limits = ([16, 3, 4], [1_000, 0, 1], [100, 1], [16_384, 3])
     return st.builds(
         History,
         FIRSTS,
-        st.lists(steps(abandoned=abandoned), min_size=2, max_size=most).map(tuple),
-        st.tuples(*map(st.sampled_from, ([16, 2, 3], [1_000, 0, 1], [100, 1], [16_384, 3]))),
+        st.lists(found, min_size=3, max_size=most).map(tuple)
+        | st.lists(DAYS | DAYS | DAYS | found, min_size=5, max_size=most).map(tuple),
+        st.tuples(*map(st.sampled_from, limits)),
     )
