@@ -30,6 +30,7 @@ __all__ = [
     "Stopwatch",
     "alternate",
     "arguments",
+    "arguments_parser",
     "document",
     "say",
     "settle",
@@ -134,6 +135,11 @@ def apart(function: Callable[..., Result], *arguments: Any) -> Result:
 
 def arguments(description: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The flags that every benchmark has."""
+    return arguments_parser(description).parse_args(argv)
+
+
+def arguments_parser(description: str) -> argparse.ArgumentParser:
+    """A parser of the flags that every benchmark has, for one that has more."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--runs", type=int, default=5, help="rounds that count (default 5)")
     parser.add_argument(
@@ -141,7 +147,7 @@ def arguments(description: str, argv: Sequence[str] | None = None) -> argparse.N
     )
     parser.add_argument("--directory", default=None, help="where to work (default: a new one)")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    return parser.parse_args(argv)
+    return parser
 
 
 def document(benchmark: str, cases: Iterable[Case]) -> str:

@@ -106,14 +106,20 @@ class SortedFile:
         """The rows from ``first_row`` up to ``stop_row``, or to the end."""
         stop = self.rows if stop_row is None else stop_row
         place = max(0, bisect_right(self._starts, first_row) - 1)
-        # Mapped, so that only the columns that are used are read.
+        while place + 1 < len(self._starts) and max(self._starts[place], first_row) < stop:
+            start = self._starts[place]
+            first = max(0, first_row - start)
+            batch = self._batch(place)
+            yield batch.slice(first, min(stop - start, batch.num_rows) - first)
+            place += 1
+
+    def _batch(self, place: int) -> pa.RecordBatch:
+        """A batch, mapped, so that only the columns that are used are read.
+
+        Each has a map of its own, which ends with it: what was read of a map stays in memory.
+        """
         with pa.memory_map(str(self._path)) as file, pa.ipc.open_file(file) as reader:
-            while place + 1 < len(self._starts) and max(self._starts[place], first_row) < stop:
-                start = self._starts[place]
-                batch = reader.get_batch(place)
-                first = max(0, first_row - start)
-                yield batch.slice(first, min(stop - start, batch.num_rows) - first)
-                place += 1
+            return reader.get_batch(place)
 
 
 @contextmanager

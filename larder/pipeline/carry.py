@@ -95,12 +95,12 @@ def shards_before(
     found: dict[tuple[str, str], tuple[Shard, list[pa.RecordBatch]]] = {}
     for receipt in partial_receipts(root, segment, batch):
         first_row = 0
+        # Read once: rows that were read for one shard would keep those of many others in memory.
+        rows = pa.Table.from_batches(read_ref(root, receipt.rows, SAMPLES), SAMPLES)
         for shard in receipt.shards:
             if _stands(root, segment, shard):
-                batches = list(
-                    read_ref(root, receipt.rows, SAMPLES, first_row=first_row, rows=shard.samples)
-                )
-                found[shard.split, shard.name] = shard, batches
+                own = rows.slice(first_row, shard.samples).to_batches()
+                found[shard.split, shard.name] = shard, own
             first_row += shard.samples
     return found
 

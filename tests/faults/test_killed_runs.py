@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,9 +18,11 @@ from PIL import Image
 
 from larder.store import open_store
 from larder.testing.checker import Published, check_all
+from larder.versions.tags import read_tag
 
 RUN = """
 import json, os, signal, sys
+from dataclasses import replace
 from pathlib import Path
 from larder.pipeline.inline import prepare
 from larder.testing.runs import between, run_settings
@@ -33,7 +36,7 @@ class Kill(Stop):
                 os.kill(os.getpid(), signal.SIGKILL)
         return call()
 
-folder, after = Path(sys.argv[1]), int(sys.argv[2])
+folder, after, compact = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "compact"
 settings = run_settings(
     folder / "source", folder / "local", folder / "out",
     labels={"from": "folder"}, shards={"bytes": 8_000}, validate="decode",
@@ -42,15 +45,15 @@ settings = run_settings(
 )
 stop = Kill(after)
 with between(lambda store: StoppingStore(store, stop)):
-    document = prepare(settings)
+    document = prepare(replace(settings, compact=compact))
 methods, keys = ([write[place] for write in stop.writes] for place in (0, 1))
 print(json.dumps({**document, "methods": methods, "writes": keys}))
 """
 
 
-def start(folder: Path, after: int = 0) -> subprocess.Popen[str]:
-    """A run that is killed at a write, counted from 1."""
-    command = [sys.executable, "-c", RUN, str(folder), str(after)]
+def start(folder: Path, after: int = 0, what: str = "prepare") -> subprocess.Popen[str]:
+    """A run that is killed at a write, counted from 1; ``what``: prepare or compact."""
+    command = [sys.executable, "-c", RUN, str(folder), str(after), what]
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
     return subprocess.Popen(
@@ -77,12 +80,16 @@ def finished(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 def fill(folder: Path) -> None:
     for number in range(12):
-        pixels = random.Random(number).randbytes(3 * 9 * 7)
-        target = io.BytesIO()
-        Image.frombytes("RGB", (9, 7), pixels).save(target, "PNG")
         path = folder / "source" / "abc"[number % 3] / f"{number:02}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(target.getvalue())
+        path.write_bytes(image(number))
+
+
+def image(number: int) -> bytes:
+    pixels = random.Random(number).randbytes(3 * 9 * 7)
+    target = io.BytesIO()
+    Image.frombytes("RGB", (9, 7), pixels).save(target, "PNG")
+    return target.getvalue()
 
 
 def published(folder: Path) -> dict[str, Published]:
@@ -123,6 +130,66 @@ def test_a_run_that_was_killed_is_finished_by_the_next(
     if at in ("/index/", "version.json"):
         assert again["copied"]["count"] == 0
         assert again["shards"]["reused"] == len(expected)
+
+
+def grow(folder: Path) -> None:
+    """One sample more, one changed, one removed."""
+    source = folder / "source"
+    (source / "d").mkdir()
+    (source / "d" / "20.png").write_bytes(image(20))
+    (source / "a" / "00.png").write_bytes(image(21))
+    (source / "b" / "04.png").unlink()
+
+
+GROWTH = ["/work/order", "mirror/d/", "/shards/train/", "/index/", "/caches/", "latest.json"]
+
+
+@pytest.mark.parametrize(
+    ("what", "at"),
+    [*(("prepare", at) for at in GROWTH), *(("compact", at) for at in GROWTH[2:])],
+)
+def test_a_growth_or_compaction_that_was_killed_is_finished_by_the_next(
+    tmp_path: Path, what: str, at: str
+) -> None:
+    fill(tmp_path)
+    first = finished(start(tmp_path))["version"]
+    grow(tmp_path)
+    if what == "compact":
+        first = finished(start(tmp_path))["version"]
+    before = published(tmp_path)
+    whole = tmp_path / "whole"
+    shutil.copytree(tmp_path / "local", whole / "local")
+    (whole / "source").symlink_to(tmp_path / "source")
+    document = finished(start(whole, what=what))
+    expected = published(whole)
+    new = document["version"]
+    assert set(expected) == {*before, new}
+
+    writes = document["writes"]
+    place = next(number for number, key in enumerate(writes, 1) if at in key)
+    killed = start(tmp_path, after=place, what=what)
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    left = published(tmp_path)
+    assert set(before) <= set(left) <= {*before, new}
+    for version, found in before.items():
+        assert left[version].shards == found.shards
+    assert tag(tmp_path) == first
+    again = finished(start(tmp_path, what=what))
+    assert left_behind(tmp_path) == []
+    assert (again["version"], again["digest"]) == (new, document["digest"])
+    found = published(tmp_path)
+    assert found[new].shards == expected[new].shards
+    assert found[new].samples == expected[new].samples
+    assert tag(tmp_path) == new
+    if at in ("/index/", "/caches/", "latest.json"):
+        assert [key for key in again["writes"] if "/shards/" in key and "/work/" not in key] == []
+        assert again["copied"]["count"] == 0
+
+
+def tag(folder: Path) -> str | None:
+    found = read_tag(open_store(str(folder / "local" / "larder" / "d")), "latest")
+    return found.version if found else None
 
 
 @pytest.mark.parametrize(

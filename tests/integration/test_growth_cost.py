@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from growth_lab import READ, Costs, Field, blob, blobs, counted, field, kind_of
+from costs_lab import READ, Costs, Field, blob, blobs, counted, field, kind_of
 from pipeline_lab import directory_lab
 
 LABELS = {"from": "folder"}
@@ -237,7 +237,7 @@ def test_touching_400_files_and_deleting_one_copies_nothing(tmp_path: Path) -> N
 
 
 def test_a_cache_that_is_turned_on_or_off_leaves_the_shards_alone(tmp_path: Path) -> None:
-    with field(tmp_path, blobs(60, 2_000), **SMALL) as lab:
+    with field(tmp_path, blobs(60, 2_000), **SMALL, validate="decode") as lab:
         lab.run()
         lab.add(blobs(20, 2_000, first=60))
         first = lab.run(cache=None)
@@ -260,7 +260,7 @@ def test_a_cache_that_is_turned_on_or_off_leaves_the_shards_alone(tmp_path: Path
         assert turned.document["version"] == on.document["version"]
 
         # Another kind: its files are made once; the first kind's remain.
-        other = lab.run(cache={"records": "decoded"}, validate="decode")
+        other = lab.run(cache={"records": "decoded"})
         assert other.wrote("shards", "mirror") == other.opened("source", "mirror") == []
         back = lab.run(cache=ENCODED)
         untouched(back)

@@ -72,7 +72,7 @@ class Tries:
 def begun(lab: Lab) -> Job:
     asked = lab.settings()
     with scratch() as folder:
-        found = inspect_source(asked, folder, progress=QUIET)
+        found = inspect_source(asked, folder, None, progress=QUIET)
         return begin(checked_plan(found, folder, progress=QUIET))
 
 
@@ -132,6 +132,9 @@ def test_a_retried_batch_of_shards_makes_only_the_rest(
         report = shard_batch(job, batch, progress=QUIET)
     assert tries.keys("commit", ".tar") == [keys[1], *keys[5:]]
     assert report.done.count == len(keys)
+    # Once each: rows that were read for one shard would keep those of others in memory.
+    rows = [key for key in tries.keys("head", "/partial/") if key.endswith(".parquet")]
+    assert len(rows) == len(set(rows)) > 0
     with lab.opened_root() as root:  # the receipt of the whole batch has them all
         for page in root.list(layout.partial_shards_prefix(job.segment)):
             for info in page:
@@ -139,4 +142,15 @@ def test_a_retried_batch_of_shards_makes_only_the_rest(
     again = lab.prepare()
     assert again["shards"]["reused"] == len(keys)
     assert again["digest"] == expected["digest"]
+    lab.check()
+
+
+def test_the_index_reads_the_rows_of_many_shards_at_once(tmp_path: Path) -> None:
+    """One by one, the rows of a shard would be read with those of all others of its receipt."""
+    lab = directory_lab(tmp_path, OBJECTS, **FIELDS, shards={"bytes": 1})
+    tries = Tries("none", "")
+    tries.again()
+    with between(tries):
+        assert lab.prepare()["shards"]["count"] == 60
+    assert len(tries.keys("head", "/work/shards/")) == 2  # of one receipt, once for each split
     lab.check()

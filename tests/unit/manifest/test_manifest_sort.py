@@ -159,3 +159,28 @@ def test_a_full_disk_is_told_of_a_sorted_file(
     with pytest.raises(StoreError) as caught:
         to_file([("a", 0), ("b", 0)], tmp_path / "sorted.arrow", 7)
     assert caught.value.code == "store.full"
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells what is mapped")
+def test_what_was_read_of_a_file_does_not_stay_in_memory(tmp_path: Path) -> None:
+    rows, schema = 1_000, pa.schema([pa.field("key", pa.string(), nullable=False)])
+
+    def long_keys() -> Iterator[pa.RecordBatch]:
+        for number in range(8):
+            keys = [f"{number * rows + row:08d}{'x' * 10_000}" for row in range(rows)]
+            yield pa.RecordBatch.from_arrays([pa.array(keys)], schema=schema)
+
+    found = sort_to_file(Rows(schema, long_keys()), ("key",), tmp_path / "rows.arrow")
+    before = mapped_bytes()
+    peak = 0
+    for batch in found.read():
+        batch.validate(full=True)
+        peak = max(peak, mapped_bytes() - before)
+    assert found.rows == 8 * rows
+    assert peak < 3 * rows * 10_000
+
+
+def mapped_bytes() -> int:
+    """Bytes of files that this process has mapped and used."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.partition("RssFile:")[2].split()[0])

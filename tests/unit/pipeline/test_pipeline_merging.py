@@ -15,6 +15,7 @@ from larder.store import open_store
 from larder.store.base import ObjectInfo
 from larder.testing.recording import RecordingStore
 from larder.testing.runs import forget_manifests
+from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.transfer.copy import Copy
 from larder.versions import layout
 
@@ -147,3 +148,35 @@ def test_a_damaged_document_is_an_error(root: RecordingStore, tmp_path: Path) ->
         known(root)
     assert caught.value.where is not None
     assert caught.value.where.endswith("receipts.json")
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_merging_that_is_stopped_loses_nothing(
+    root: RecordingStore, tmp_path: Path, after: int
+) -> None:
+    for run in range(MAX_RUNS + 1):
+        leave(root, tmp_path, run, [f"{run}.bin"])
+    before = known(root)
+    with pytest.raises(Stopped):
+        merge_receipts(StoppingStore(root.inner, Stop(after)))
+    assert known(root) == before
+    assert read_files(root) == MAX_RUNS + 1
+    assert merge_receipts(root)
+    assert known(root) == before
+    assert read_files(root) == 1
+
+
+def test_of_two_that_merge_at_once_either_result_is_whole(
+    root: RecordingStore, tmp_path: Path
+) -> None:
+    """The document of the second one does not cover what only the first one knew."""
+    for run in range(MAX_RUNS + 1):
+        leave(root, tmp_path, run, [f"{run}.bin"])
+    merge_receipts(root)
+    document = bytes(root.get(layout.merged_copies_key()))
+    for run in range(20, 20 + MAX_RUNS):
+        leave(root, tmp_path, run, [f"{run}.bin"])
+    before = known(root)
+    assert merge_receipts(root)
+    root.put(layout.merged_copies_key(), document)
+    assert known(root) == before

@@ -1,0 +1,122 @@
+"""The rounds of one variant: a first build, and each step from there, the contenders in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.growing.arithmetic import Shards, read_shards
+from benchmarks.growing.body import FIRST, Body, Step, steps
+from benchmarks.growing.contenders import Contender, Ours, Peer
+from benchmarks.growing.files import make_spare, with_change
+from benchmarks.growing.names import Picks
+from benchmarks.growing.ours import Measured
+from benchmarks.harness import say
+
+__all__ = ["Result", "run_variant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one variant took.
+
+    Attributes:
+        body: The samples.
+        variant: How they are shaped.
+        measured: By step and contender, the turn of the median time.
+        shards: The shards of the first build.
+        steps: The steps after it.
+    """
+
+    body: Body
+    variant: str
+    measured: Mapping[str, Mapping[str, Measured]]
+    shards: Shards
+    steps: Sequence[Step]
+
+
+def run_variant(
+    variant: str,
+    body: Body,
+    ours: Ours,
+    peers: Sequence[Peer],
+    runs: int,
+    *,
+    before: Callable[[], None],
+) -> Result:
+    """Build, then take every step from there; everybody's folder is removed at the end.
+
+    Args:
+        variant: How the body is shaped.
+        body: The samples.
+        ours: Larder.
+        peers: The others.
+        runs: Rounds of each step.
+        before: Called before every turn, outside of the time.
+    """
+    everybody: list[Contender] = [ours, *peers]
+    every_step = steps(body.count)
+    say(f"{body.name}, {variant}: {FIRST}")
+
+    def build(contender: Contender) -> Measured:
+        contender.folder.clear()
+        before()
+        return contender.turn(Picks(), {}, first=True)
+
+    measured = {FIRST: _rounds(everybody, runs, build)}
+    shards = read_shards(ours.root)
+    for contender in everybody:
+        if not contender.again:
+            contender.folder.keep()
+    for step in every_step:
+        say(f"{body.name}, {variant}: {step.name}")
+        with changed(body, step.picks):
+            measured[step.name] = _rounds(
+                everybody if step.peers else [ours], runs, _grower(step, before)
+            )
+    for contender in everybody:
+        contender.folder.drop()
+    return Result(body, variant, measured, shards, every_step)
+
+
+def _grower(step: Step, before: Callable[[], None]) -> Callable[[Contender], Measured]:
+    def grow(contender: Contender) -> Measured:
+        if contender.again:
+            contender.folder.clear()
+        else:
+            contender.folder.restore()
+        before()
+        return contender.turn(step.picks, step.fields, first=False)
+
+    return grow
+
+
+def _rounds(
+    everybody: Sequence[Contender], runs: int, turn: Callable[[Contender], Measured]
+) -> dict[str, Measured]:
+    """Let the contenders take turns; of each, the turn of the median time."""
+    found: dict[str, list[Measured]] = {contender.name: [] for contender in everybody}
+    for number in range(runs):
+        for contender in everybody:
+            measured = turn(contender)
+            say(f"  round {number + 1} of {runs}: {contender.name} {measured.seconds:.3f} s")
+            found[contender.name].append(measured)
+    return {
+        name: sorted(each, key=lambda one: one.seconds)[len(each) // 2]
+        for name, each in found.items()
+    }
+
+
+def changed(body: Body, picks: Picks) -> AbstractContextManager[None]:
+    """The body after a change, for a block; an invented body is told the change instead."""
+    return _changed_files(body, picks) if body.real else nullcontext()
+
+
+@contextmanager
+def _changed_files(body: Body, picks: Picks) -> Iterator[None]:
+    spare = Path(body.folder) / "spare"
+    make_spare(spare, body.names, picks)
+    with with_change(Path(body.files), spare, body.names, picks):
+        yield

@@ -1,0 +1,440 @@
+"""Growths, foldings and compactions that are stopped at any write, and the runs after them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from costs_lab import Costs, blob, blobs, counted
+from pipeline_lab import DOCUMENT, Lab, opened, write
+
+from larder.errors import DamageError, LarderError
+from larder.pipeline.copied import read_receipts
+from larder.pipeline.inline import prepare
+from larder.store.base import Store
+from larder.store.memory import forget
+from larder.testing.checker import Published, check_all
+from larder.testing.runs import between, forget_manifests
+from larder.testing.stops import Stop, Stopped, StoppingStore
+from larder.testing.unconditional import UnconditionalStore
+from larder.versions.tags import read_tag
+
+FIELDS: dict[str, Any] = {
+    "labels": {"from": "folder"},
+    "splits": {"validation": "d/**", "train": "**"},
+    "shards": {"bytes": 10_000},
+    "cache": {"records": "encoded"},
+    "cluster": {"runner": {"workers": 2, "batch_bytes": 12_000}, "copy": {"concurrency": 3}},
+}
+OTHER_LIMITS = {"runner": {"workers": 1, "batch_bytes": 25_000}, "copy": {"concurrency": 1}}
+OBJECTS = blobs(32, 700)
+KEYS = sorted(OBJECTS)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A source and a storage, which is copied to begin with the same again and again.
+
+    ``kind``: a bucket that keeps the conditions of writes, one that ignores them, or a directory.
+    """
+
+    kind: str
+    folder: Path
+    source: str
+    storage: str
+
+    @staticmethod
+    def make(kind: str, folder: Path) -> Place:
+        name = uuid.uuid4().hex
+        if kind == "directory":
+            return Place(kind, folder, str(folder / f"{name}-source"), str(folder / name))
+        return Place(kind, folder, f"memory://{name}-source", f"s3://memory-{name}")
+
+    @property
+    def lab(self) -> Lab:
+        return Lab(self.source, self.storage, self.folder / "out", FIELDS)
+
+    @contextmanager
+    def copied(self) -> Iterator[Place]:
+        """Another storage with the same in it, and the same source, until the block ends."""
+        name = uuid.uuid4().hex
+        if self.kind == "directory":
+            other = replace(self, storage=str(self.folder / name))
+            shutil.copytree(self.storage, other.storage)
+            yield other
+            shutil.rmtree(other.storage)
+            return
+        other = replace(self, storage=f"s3://memory-{name}")
+        with opened(reachable(self.storage)) as theirs, opened(reachable(other.storage)) as ours:
+            for page in theirs.list():
+                for info in page:
+                    ours.put(info.key, theirs.get(info.key))
+        yield other
+        forget(name)
+
+    @contextmanager
+    def root(self) -> Iterator[Store]:
+        with opened(reachable(self.lab.root)) as store:
+            yield store
+
+    def check(self) -> dict[str, Published]:
+        with self.root() as root:
+            return check_all(root)
+
+    def latest(self) -> str | None:
+        with self.root() as root:
+            tag = read_tag(root, "latest")
+        return tag.version if tag else None
+
+    def run(self, compact: bool = False, **fields: Any) -> DOCUMENT:
+        with between(self.wrap):
+            return self._prepare(compact, **fields)
+
+    def counted(self, compact: bool = False, **fields: Any) -> Costs:
+        return counted(self.lab, lambda: self._prepare(compact, **fields))
+
+    def stopped(self, after: int | None, compact: bool = False) -> tuple[DOCUMENT | None, Stop]:
+        stop = Stop(after)
+        with between(lambda store: StoppingStore(self.wrap(store), stop)):
+            try:
+                return self._prepare(compact), stop
+            except Stopped:
+                return None, stop
+
+    def wrap(self, store: Store) -> Store:
+        return UnconditionalStore(store) if self.kind == "ignored" else store
+
+    def tried(self) -> tuple[DOCUMENT | None, LarderError | None]:
+        """The document of a run, or what it failed with."""
+        try:
+            return self.run(), None
+        except LarderError as error:
+            return None, error
+
+    def _prepare(self, compact: bool = False, **fields: Any) -> DOCUMENT:
+        forget_manifests()
+        return prepare(replace(self.lab.settings(**fields), compact=compact))
+
+    def add(self, objects: dict[str, bytes]) -> None:
+        write(self.source, objects)
+
+    def remove(self, *keys: str) -> None:
+        with opened(self.source) as store:
+            for key in keys:
+                store.delete(key)
+
+
+def reachable(url: str) -> str:
+    return url.replace("s3://memory-", "memory://")
+
+
+def grow(place: Place) -> None:
+    """Samples of both splits are added, changed and removed, and there is a class more."""
+    place.remove(KEYS[3], KEYS[30])
+    place.add({KEYS[11]: blob("other", 700), **blobs(3, 700, first=32, classes="cde")})
+
+
+def before_growing(place: Place) -> None:
+    place.add(OBJECTS)
+    place.run()
+
+
+def before_folding(place: Place) -> None:
+    """There are sixteen segments."""
+    before_growing(place)
+    for number in range(15):
+        place.add(blobs(1, 700, first=100 + number))
+        assert place.run()["segments"]["total"] == number + 2
+
+
+def before_compacting(place: Place) -> None:
+    """Three segments, one of which omits samples."""
+    before_growing(place)
+    place.remove(KEYS[3], KEYS[30])
+    place.add({KEYS[11]: blob("other", 700)})
+    assert place.run(growth={"removals": "omit"})["segments"]["total"] == 2
+    place.add(blobs(3, 700, first=32, classes="cde"))
+    assert place.run(growth={"removals": "omit"})["segments"]["total"] == 3
+
+
+def nothing(place: Place) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What happens before the run that is stopped, what changes then, and what run it is."""
+
+    before: Callable[[Place], None]
+    change: Callable[[Place], None]
+    compact: bool
+    segments: int
+
+
+SCENES = {
+    "grow": Scene(before_growing, grow, False, 2),
+    "fold": Scene(before_folding, grow, False, 2),
+    "compact": Scene(before_compacting, nothing, True, 1),
+}
+
+
+@pytest.fixture
+def place(kind: str, tmp_path: Path) -> Iterator[Place]:
+    made = Place.make(kind, tmp_path)
+    yield made
+    if kind != "directory":
+        forget(made.storage.removeprefix("s3://memory-"))
+        forget(made.source.removeprefix("memory://"))
+
+
+def finished_work(root: Store) -> set[str]:
+    """Keys of the files of which there are receipts: copies, shards and cache files."""
+    found = set()
+    for page in root.list():
+        for info in page:
+            names = info.key.split("/")
+            if names[0] == "segments" and names[2] == "work" and info.key.endswith(".json"):
+                document = json.loads(root.get(info.key))
+                if names[3] == "caches":
+                    found.add(document["path"])
+                for shard in document.get("shards", ()):
+                    shards = f"segments/{names[1]}/shards/{shard['split']}"
+                    found |= {f"{shards}/{file['name']}" for file in shard["files"]}
+    return found
+
+
+def copied_now(place: Place, root: Store) -> set[str]:
+    """Keys of the mirror of which there are receipts, made from what the source has now."""
+    with opened(place.source) as source:
+        there = {info.key: info.etag for page in source.list() for info in page}
+    return {
+        f"mirror/{key}"
+        for batch in read_receipts(root)
+        for key, etag in zip(*(batch.column(n).to_pylist() for n in ("key", "etag")), strict=True)
+        if there.get(key) == etag
+    }
+
+
+CASES = [
+    ("grow", "kept", 1),
+    ("grow", "ignored", 5),
+    ("grow", "directory", 4),
+    ("fold", "kept", 7),
+    ("fold", "directory", 23),
+    ("compact", "kept", 3),
+    ("compact", "ignored", 7),
+    ("compact", "directory", 7),
+]
+"""With every n-th write, counted from another one each."""
+
+
+@pytest.mark.parametrize(("scene", "kind", "step"), CASES)
+def test_a_run_stopped_at_any_write_publishes_nothing_in_part_and_can_be_continued(
+    place: Place, scene: str, step: int
+) -> None:
+    drama = SCENES[scene]
+    drama.before(place)
+    drama.change(place)
+    old = place.check()
+    first = place.latest()
+    with place.copied() as whole:
+        document, stop = whole.stopped(None, drama.compact)
+        assert document is not None
+        assert document["segments"]["total"] == drama.segments
+        assert document["segments"]["new"] == 1
+        new = document["version"]
+        expected = whole.check()
+        assert set(expected) == {*old, new}
+    writes = len(stop.writes)
+    stops = range(0, writes, step) if step == 1 else range(step // 2, writes, step)
+    for after in stops:
+        with place.copied() as cut:
+            made, stop = cut.stopped(after, drama.compact)
+            where = f"stopped at {stop.writes[after]}, after {after} writes"
+            assert made is None, where
+            found = cut.check()
+            assert set(old) <= set(found) <= {*old, new}, where
+            assert cut.latest() in (first, new), where
+            for version, published in old.items():
+                assert found[version].shards == published.shards, where
+            with cut.root() as root:
+                finished = finished_work(root) | copied_now(cut, root)
+            # Other limits cut other batches: receipts of both overlap.
+            limits = OTHER_LIMITS if after % 2 else FIELDS["cluster"]
+            again = cut.counted(drama.compact, cluster=limits)
+            assert not finished & set(again.wrote("shards", "mirror", "caches")), where
+            for same in ("version", "digest", "inputs"):
+                assert again.document[same] == document[same], where
+            found = cut.check()
+            assert set(found) == {*old, new}, where
+            assert found[new].shards == expected[new].shards, where
+            assert found[new].samples == expected[new].samples, where
+            assert cut.latest() == new, where
+            idle = cut.counted(drama.compact)
+            assert (idle.document["status"], idle.wrote()) == ("reused", []), where
+
+
+# What happens between a stop and the next run
+
+
+def contents(place: Place, version: str) -> dict[str, tuple[bytes, str]]:
+    """By key, the content of each sample and its class, as published."""
+    published = place.check()[version]
+    classes = published.version.classes
+    found = {}
+    for sample in (each for own in published.samples.values() for each in own):
+        assert sample.label is not None
+        found[sample.key] = sample.parts["bin"], classes[sample.label]
+    return found
+
+
+def wanted(place: Place) -> dict[str, tuple[bytes, str]]:
+    """The same, as in the source."""
+    with opened(place.source) as source:
+        objects = {info.key: source.get(info.key) for page in source.list() for info in page}
+    return {key.removesuffix(".bin"): (data, key[0]) for key, data in objects.items()}
+
+
+def revert(place: Place) -> None:
+    place.add({key: OBJECTS[key] for key in (KEYS[3], KEYS[11], KEYS[30])})
+    place.remove(*blobs(3, 700, first=32, classes="cde"))
+
+
+def change_again(place: Place) -> None:
+    """One of the new samples, one of the old; one that was removed is back, another one goes."""
+    new = list(blobs(3, 700, first=32, classes="cde"))
+    place.add(
+        {new[0]: blob("third", 700), KEYS[11]: blob("fourth", 700), KEYS[3]: OBJECTS[KEYS[3]]}
+    )
+    place.remove(new[2], KEYS[20])
+
+
+@pytest.mark.parametrize("then", [revert, change_again])
+@pytest.mark.parametrize(
+    ("scene", "kind", "step"),
+    [
+        ("grow", "kept", 7),
+        ("grow", "directory", 13),
+        ("compact", "ignored", 13),
+    ],
+)
+def test_a_source_that_changes_after_a_stop_is_followed(
+    place: Place, scene: str, step: int, then: Callable[[Place], None]
+) -> None:
+    drama = SCENES[scene]
+    drama.before(place)
+    drama.change(place)
+    first = place.latest()
+    with place.copied() as whole:
+        document, stop = whole.stopped(None, drama.compact)
+        assert document is not None
+        new = document["version"]
+    cuts = []
+    for after in range(step // 2, len(stop.writes), step):
+        cut = place.copied()
+        copy = cut.__enter__()
+        copy.stopped(after, drama.compact)
+        cuts.append((cut, copy, f"stopped at {stop.writes[after]}"))
+    then(place)
+    versions = set()
+    for cut, copy, where in cuts:
+        before = copy.latest()
+        assert before in (first, new)
+        again = copy.counted(drama.compact)
+        assert contents(copy, again.document["version"]) == wanted(copy), where
+        assert copy.latest() == again.document["version"]
+        if then is revert and before == first and not drama.compact:
+            assert again.document["version"] == first, where
+            assert again.wrote("shards", "mirror", "caches") == [], where
+        versions.add((before, again.document["version"]))
+        idle = copy.counted(drama.compact)
+        assert (idle.document["status"], idle.wrote()) == ("reused", []), where
+        cut.__exit__(None, None, None)
+    assert len(versions) == len({before for before, _ in versions}), "the same leads to the same"
+
+
+def damage(root: Store, key: str, how: str) -> None:
+    data = bytearray(root.get(key))
+    if how == "deleted":
+        root.delete(key)
+        return
+    data[len(data) // 2] ^= 1
+    root.put(key, bytes(data))
+
+
+def before_the_last(stop: Stop, name: str) -> int:
+    """The number of writes before that of a document."""
+    return next(at for at, (_, key) in enumerate(stop.writes) if key.endswith(name))
+
+
+@pytest.mark.parametrize(
+    ("kind", "at", "how"),
+    [
+        ("kept", "segment.json", "altered"),
+        ("kept", "version.json", "deleted"),
+        ("kept", "latest.json", "deleted"),
+        ("directory", "version.json", "altered"),
+    ],
+)
+def test_a_finished_file_that_is_damaged_after_a_stop_is_noticed(
+    place: Place, at: str, how: str
+) -> None:
+    """One file of each kind that the stopped run had written: made again, or an error.
+
+    Of a version that is published, only `larder verify` and readers find what has the same length.
+    """
+    before_growing(place)
+    grow(place)
+    old = place.check()
+    there = set(keys_of(place))
+    with place.copied() as whole:
+        document, stop = whole.stopped(None)
+        assert document is not None
+        expected = whole.check()[document["version"]]
+    with place.copied() as left:
+        left.stopped(before_the_last(stop, at))
+        keys = (key for key in keys_of(left) if key not in there)
+        own = {re.sub(r"[0-9a-f]{8,}|\d+", "", key): key for key in keys}
+        assert len(own) >= 8
+        for key in own.values():
+            recover(left, key, how, old, document, expected)
+
+
+def recover(
+    left: Place,
+    key: str,
+    how: str,
+    old: Collection[str],
+    document: DOCUMENT,
+    expected: Published,
+) -> None:
+    """Damage one file, run again, and compare with the undisturbed run."""
+    with left.copied() as cut:
+        with cut.root() as root:
+            damage(root, key, how)
+        again, error = cut.tried()
+        if error is not None:
+            assert isinstance(error, DamageError), (key, error)
+            assert error.hint
+            assert error.where is not None
+            assert error.where.endswith(key)
+            return
+        assert again is not None
+        found = cut.check()
+        assert set(found) == {*old, document["version"]}, key
+        assert again["digest"] == document["digest"], key
+        assert found[document["version"]].shards == expected.shards, key
+        assert found[document["version"]].samples == expected.samples, key
+
+
+def keys_of(place: Place) -> list[str]:
+    with place.root() as root:
+        return [info.key for page in root.list() for info in page]
