@@ -237,7 +237,7 @@ def test_touching_400_files_and_deleting_one_copies_nothing(tmp_path: Path) -> N
 
 
 def test_a_cache_that_is_turned_on_or_off_leaves_the_shards_alone(tmp_path: Path) -> None:
-    with field(tmp_path, blobs(60, 2_000), **SMALL) as lab:
+    with field(tmp_path, blobs(60, 2_000), **SMALL, validate="decode") as lab:
         lab.run()
         lab.add(blobs(20, 2_000, first=60))
         first = lab.run(cache=None)
@@ -260,7 +260,7 @@ def test_a_cache_that_is_turned_on_or_off_leaves_the_shards_alone(tmp_path: Path
         assert turned.document["version"] == on.document["version"]
 
         # Another kind: its files are made once; the first kind's remain.
-        other = lab.run(cache={"records": "decoded"}, validate="decode")
+        other = lab.run(cache={"records": "decoded"})
         assert other.wrote("shards", "mirror") == other.opened("source", "mirror") == []
         back = lab.run(cache=ENCODED)
         untouched(back)
@@ -426,7 +426,7 @@ def test_a_sample_a_day_for_a_hundred_days_stays_cheap(tmp_path: Path) -> None:
             assert costs.written("shards") <= sample * (samples + 1) + TAR_END * len(shards)
             assert costs.written("caches") <= 4_096 * (samples + 1) + 16_384
             # Of these, 10 kB are the history of the tag, and a kB is for each segment.
-            assert costs.written("documents") <= 70_000
+            assert costs.written("documents") <= 80_000
             assert costs.requests <= 80 + 13 * before
             packed.append(samples)
             folds += bool(folded)
