@@ -8,12 +8,13 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pipeline_lab import DOCUMENT, Lab, opened, write
 
+from larder.pipeline.inline import prepare
 from larder.store.base import Store
 from larder.store.memory import forget
 from larder.testing.checker import Published, check_all
@@ -102,6 +103,9 @@ class Field(Lab):
 
     def run(self, **fields: Any) -> Costs:
         return counted(self, self.prepare, **fields)
+
+    def compacted(self) -> Costs:
+        return counted(self, lambda: prepare(replace(self.settings(), compact=True)))
 
     def planned(self, **fields: Any) -> Costs:
         """As a new process would plan."""

@@ -165,6 +165,14 @@ def before_compacting(place: Place) -> None:
     assert place.run(growth={"removals": "omit"})["segments"]["total"] == 3
 
 
+def before_caching(place: Place) -> None:
+    """Two segments without caches."""
+    place.add(OBJECTS)
+    place.run(cache=None)
+    grow(place)
+    assert place.run(cache=None)["segments"]["total"] == 2
+
+
 def nothing(place: Place) -> None:
     pass
 
@@ -177,12 +185,14 @@ class Scene:
     change: Callable[[Place], None]
     compact: bool
     segments: int
+    new: int = 1
 
 
 SCENES = {
     "grow": Scene(before_growing, grow, False, 2),
     "fold": Scene(before_folding, grow, False, 2),
     "compact": Scene(before_compacting, nothing, True, 1),
+    "cache": Scene(before_caching, nothing, False, 2, 0),
 }
 
 
@@ -232,6 +242,8 @@ CASES = [
     ("compact", "kept", 3),
     ("compact", "ignored", 7),
     ("compact", "directory", 7),
+    ("cache", "kept", 1),
+    ("cache", "directory", 4),
 ]
 """With every n-th write, counted from another one each."""
 
@@ -249,7 +261,7 @@ def test_a_run_stopped_at_any_write_publishes_nothing_in_part_and_can_be_continu
         document, stop = whole.stopped(None, drama.compact)
         assert document is not None
         assert document["segments"]["total"] == drama.segments
-        assert document["segments"]["new"] == 1
+        assert document["segments"]["new"] == drama.new
         new = document["version"]
         expected = whole.check()
         assert set(expected) == {*old, new}
