@@ -23,6 +23,7 @@ ADDED_BYTES = 0.011
 OMIT_BYTES = 0.002
 MANIFEST_BYTES = 60
 SEGMENTS = 16
+FRESH_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +185,15 @@ def _touched(result: Result) -> Iterator[str]:
             continue
         keys = [result.body.names.key(number) for number in picked]
         touched, total = shards.touched(keys), shards.total_bytes
+        share = shards.touched_bytes(keys) / total
+        fresh = ": more than half, so everything is packed afresh" if share > FRESH_SHARE else ""
         yield (
             f"- {step.name}: {len(picked):,} samples touch"
             f" {share_of_equal_shards(count, len(picked)):.1%} of {count:,} equal shards,"
             f" {shards.expected_share(len(picked)):.1%} of these"
             f" ({shards.expected_bytes(len(picked)) / total:.1%} of their bytes);"
             f" the ones picked are in {len(touched):,} shards"
-            f" ({shards.touched_bytes(keys) / total:.1%} of the bytes)"
+            f" ({share:.1%} of the bytes{fresh})"
         )
 
 
