@@ -18,6 +18,17 @@ settings.register_profile("larder", deadline=None)  # no test asserts a time
 settings.load_profile("larder")
 
 
+EXHAUSTIVE = "exhaustive; set LARDER_REQUIRE=all to run it, as in CI"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what takes minutes and is like tests that run, unless everything is required."""
+    if os.environ.get("LARDER_REQUIRE") != "all":
+        for item in items:
+            if item.get_closest_marker("exhaustive"):
+                item.add_marker(pytest.mark.skip(EXHAUSTIVE))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The tests' own keys, none of the user's, and no look at a cloud's metadata."""

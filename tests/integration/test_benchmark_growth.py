@@ -34,6 +34,7 @@ Cases = Mapping[str, Mapping[str, Any]]
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_a_quick_run_prints_one_document(tmp_path: Path) -> None:
     flags = ["--quick", "--large", "--directory", str(tmp_path), "--json"]

@@ -328,6 +328,7 @@ def without_growing(costs: Costs) -> int:
     return costs.read() - sum(call.size_bytes for call in costs.calls if call.key.startswith(grow))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("mode", ["append", "rebuild"])
 def test_planning_costs_the_same_after_3_and_after_30_versions(tmp_path: Path, mode: str) -> None:
     few, many = (planned_after(tmp_path, versions, mode=mode) for versions in (3, 30))
@@ -448,6 +449,7 @@ def test_a_compaction_reads_every_shard_once_and_nothing_else(
 DAYS = 100
 
 
+@pytest.mark.exhaustive
 def test_a_sample_a_day_for_a_hundred_days_stays_cheap(tmp_path: Path) -> None:
     """Small segments are folded when there would be more than 16: packed again, from shards."""
     sample = 2_000 + 512 + 48 + 1_024

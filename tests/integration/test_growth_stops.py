@@ -248,6 +248,7 @@ CASES = [
 """With every n-th write, counted from another one each."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("scene", "kind", "step"), CASES)
 def test_a_run_stopped_at_any_write_publishes_nothing_in_part_and_can_be_continued(
     place: Place, scene: str, step: int

@@ -42,7 +42,14 @@ FIELDS: dict[str, Any] = {
 }
 TAG = "tags/latest.json"
 IN_MEMORY = ["kept", "ignored", "refused"]
-EVERYWHERE = [*IN_MEMORY, "directory", "rclone", pytest.param("radosgw", marks=pytest.mark.radosgw)]
+EVERYWHERE = [
+    "kept",
+    *(
+        pytest.param(kind, marks=pytest.mark.exhaustive)
+        for kind in ("ignored", "refused", "directory", "rclone")
+    ),
+    pytest.param("radosgw", marks=[pytest.mark.radosgw, pytest.mark.exhaustive]),
+]
 KEEPING = ["kept", "directory", "radosgw"]
 """Storages that keep the conditions of writes."""
 

@@ -31,6 +31,7 @@ def test_histories_in_memory(history: History) -> None:
         Run(Place.memory(Path(folder))).history(history)
 
 
+@pytest.mark.exhaustive
 @SLOW
 @given(histories())
 def test_histories_in_directories(history: History) -> None:
@@ -38,6 +39,7 @@ def test_histories_in_directories(history: History) -> None:
         Run(Place.directory(Path(folder))).history(history)
 
 
+@pytest.mark.exhaustive
 @settings(SLOW, max_examples=max(1, EXAMPLES // 4))
 @given(histories(abandoned=False, most=6))
 def test_histories_are_the_same_everywhere(history: History) -> None:
