@@ -87,9 +87,8 @@ def test_a_run_and_the_same_again(
     assert (again["status"], again["digest"]) == ("reused", document["digest"])
     _, second = prefect_server.flow_runs(f"prepare {name} for local")
     assert second["state_type"] == "COMPLETED"
-    names = sorted(task["name"] for task in prefect_server.task_runs(second, 3))
-    version = document["version"]
-    assert names == ["config for local", f"inventory of {name}", f"reuse version {version}"]
+    names = sorted(task["name"] for task in prefect_server.task_runs(second, 2))
+    assert names == ["config for local", f"inventory of {name}"]
 
     # Neither credentials nor anything that grows with the dataset: no object's key is there.
     for path in prefect_server.home.glob("prefect.db*"):
