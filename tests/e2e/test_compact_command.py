@@ -19,7 +19,7 @@ WAYS = {
 SMALL = ("--dataset", "imagenet", "--set", "shards.bytes=400 kB", "--set", "mirror=false")
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["larder", pytest.param("flow", marks=pytest.mark.exhaustive)])
 def test_a_dataset_that_has_grown_becomes_one_segment(
     place: Workplace, own_source: Callable[[Workplace], Path], way: str
 ) -> None:

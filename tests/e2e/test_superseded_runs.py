@@ -15,6 +15,8 @@ from larder.testing.checker import check_all
 from larder.testing.commands import Finished, Workplace
 from larder.versions.tags import read_tag
 
+pytestmark = pytest.mark.exhaustive
+
 SCRIPT = """
 import importlib, shutil, sys
 from pathlib import Path

@@ -144,6 +144,7 @@ def grow(folder: Path) -> None:
 GROWTH = ["/work/order", "mirror/d/", "/shards/train/", "/index/", "/caches/", "latest.json"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("what", "at"),
     [*(("prepare", at) for at in GROWTH), *(("compact", at) for at in GROWTH[2:])],

@@ -21,6 +21,8 @@ import pytest
 from costs_lab import READ, Costs, Field, blob, blobs, counted, field, kind_of
 from pipeline_lab import directory_lab
 
+pytestmark = pytest.mark.exhaustive
+
 LABELS = {"from": "folder"}
 SMALL: dict[str, Any] = {"labels": LABELS, "shards": {"bytes": 30_000}}
 ENCODED = {"records": "encoded"}

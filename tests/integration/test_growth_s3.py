@@ -16,6 +16,8 @@ from larder.testing.checker import Published
 from larder.testing.runs import forget_manifests
 from larder.testing.servers import S3Server
 
+pytestmark = pytest.mark.exhaustive
+
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
     "splits": {"validation": "c/**", "train": "**"},

@@ -13,6 +13,8 @@ from larder.testing.checker import Published, check_version
 from larder.versions import layout
 from larder.versions.tags import Tag, TagEntry, read_tag
 
+pytestmark = pytest.mark.exhaustive
+
 ADDED = [{"0/00.png": png(90)}, {"0/01.png": png(91), "a/00.png": png(92)}]
 
 

@@ -33,6 +33,8 @@ from larder.testing.servers import S3Server
 from larder.testing.unconditional import UnconditionalStore
 from larder.versions.tags import Tag, read_tag
 
+pytestmark = pytest.mark.exhaustive
+
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
     "splits": {"train": ["a/**", "b/**", "d/**"], "validation": ["c/**"]},
