@@ -11,6 +11,12 @@ __all__ = ["FORMAT", "OBJECTS", "SAMPLES", "SAMPLE_ORDER", "SHARDS", "SKIPPED"]
 
 FORMAT = 1
 
+
+def _parts(fields: list[pa.Field]) -> pa.ListType:
+    """The type of a column with the parts of each sample, given the fields of a part."""
+    return pa.list_(pa.field("part", pa.struct(fields), nullable=False))
+
+
 OBJECTS = pa.schema(
     [
         pa.field("key", pa.string(), nullable=False),
@@ -37,22 +43,16 @@ SAMPLE_ORDER = pa.schema(
         pa.field("label", pa.int32()),
         pa.field(
             "parts",
-            pa.list_(
-                pa.field(
-                    "part",
-                    pa.struct(
-                        [
-                            pa.field("ext", pa.string(), nullable=False),
-                            pa.field("key", pa.string(), nullable=False),
-                            pa.field("size_bytes", pa.int64(), nullable=False),
-                            pa.field("etag", pa.string(), nullable=False),
-                            pa.field("mirror_etag", pa.string()),
-                            pa.field("checksum", pa.string()),
-                            pa.field("unchanged", pa.bool_(), nullable=False),
-                        ]
-                    ),
-                    nullable=False,
-                )
+            _parts(
+                [
+                    pa.field("ext", pa.string(), nullable=False),
+                    pa.field("key", pa.string(), nullable=False),
+                    pa.field("size_bytes", pa.int64(), nullable=False),
+                    pa.field("etag", pa.string(), nullable=False),
+                    pa.field("mirror_etag", pa.string()),
+                    pa.field("checksum", pa.string()),
+                    pa.field("unchanged", pa.bool_(), nullable=False),
+                ]
             ),
             nullable=False,
         ),
@@ -67,19 +67,13 @@ SAMPLE_ORDER = pa.schema(
                     pa.field("length", pa.int64()),
                     pa.field(
                         "parts",
-                        pa.list_(
-                            pa.field(
-                                "part",
-                                pa.struct(
-                                    [
-                                        pa.field("ext", pa.string(), nullable=False),
-                                        pa.field("offset", pa.int64()),
-                                        pa.field("length", pa.int64(), nullable=False),
-                                        pa.field("crc32c", pa.uint32(), nullable=False),
-                                    ]
-                                ),
-                                nullable=False,
-                            )
+                        _parts(
+                            [
+                                pa.field("ext", pa.string(), nullable=False),
+                                pa.field("offset", pa.int64()),
+                                pa.field("length", pa.int64(), nullable=False),
+                                pa.field("crc32c", pa.uint32(), nullable=False),
+                            ]
                         ),
                     ),
                 ]
@@ -115,21 +109,15 @@ SAMPLES = pa.schema(
         pa.field("label", pa.int32()),
         pa.field(
             "parts",
-            pa.list_(
-                pa.field(
-                    "part",
-                    pa.struct(
-                        [
-                            pa.field("ext", pa.string(), nullable=False),
-                            pa.field("source", pa.string()),
-                            pa.field("etag", pa.string()),
-                            pa.field("offset", pa.int64()),
-                            pa.field("length", pa.int64(), nullable=False),
-                            pa.field("crc32c", pa.uint32(), nullable=False),
-                        ]
-                    ),
-                    nullable=False,
-                )
+            _parts(
+                [
+                    pa.field("ext", pa.string(), nullable=False),
+                    pa.field("source", pa.string()),
+                    pa.field("etag", pa.string()),
+                    pa.field("offset", pa.int64()),
+                    pa.field("length", pa.int64(), nullable=False),
+                    pa.field("crc32c", pa.uint32(), nullable=False),
+                ]
             ),
             nullable=False,
         ),
@@ -167,19 +155,13 @@ SKIPPED = pa.schema(
         pa.field("key", pa.string(), nullable=False),
         pa.field(
             "parts",
-            pa.list_(
-                pa.field(
-                    "part",
-                    pa.struct(
-                        [
-                            pa.field("ext", pa.string(), nullable=False),
-                            pa.field("key", pa.string(), nullable=False),
-                            pa.field("size_bytes", pa.int64(), nullable=False),
-                            pa.field("etag", pa.string(), nullable=False),
-                        ]
-                    ),
-                    nullable=False,
-                )
+            _parts(
+                [
+                    pa.field("ext", pa.string(), nullable=False),
+                    pa.field("key", pa.string(), nullable=False),
+                    pa.field("size_bytes", pa.int64(), nullable=False),
+                    pa.field("etag", pa.string(), nullable=False),
+                ]
             ),
             nullable=False,
         ),
