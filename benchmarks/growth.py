@@ -67,13 +67,12 @@ from benchmarks.growing.report import (
     Figure,
     daily_figures,
     daily_table,
-    document,
     figures,
     markdown,
     tables,
 )
 from benchmarks.growing.rounds import run_variant
-from benchmarks.harness import arguments_parser, say, settle
+from benchmarks.harness import arguments_parser, document, say, settle
 
 REAL_FILES, INVENTED_SAMPLES, LARGE_SAMPLES = 20_000, 1_000_000, 5_000_000
 FILE_BYTES, SAMPLE_BYTES, TINY_BYTES = 110_000, 1_500, 150
@@ -260,7 +259,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
         found = list(run(plan, flags.only or BODIES, large=flags.large))
     if flags.json:
-        print(document(found))
+        print(document("growth", found))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from statistics import median
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 __all__ = [
     "Case",
@@ -150,7 +150,31 @@ def arguments_parser(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def document(benchmark: str, cases: Iterable[Case]) -> str:
+class Compared(Protocol):
+    """A case of a document; what is measured, and in what unit, is in its name."""
+
+    @property
+    def name(self) -> str:
+        """What is compared."""
+
+    @property
+    def ours(self) -> float:
+        """Ours."""
+
+    @property
+    def peers(self) -> Mapping[str, float | None]:
+        """The others."""
+
+    @property
+    def target(self) -> float | None:
+        """How many times the first of the others ours may be."""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is met, if there is one."""
+
+
+def document(benchmark: str, cases: Iterable[Compared]) -> str:
     """The JSON document of a benchmark."""
     content = {
         case.name: {

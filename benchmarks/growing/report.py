@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from benchmarks.growing.daily import SHOWN_DAYS, Daily
 from benchmarks.growing.ours import Measured
 from benchmarks.growing.rounds import Result
 
-__all__ = ["ARITHMETIC", "Figure", "daily_figures", "daily_table", "document", "figures", "tables"]
+__all__ = ["ARITHMETIC", "Figure", "daily_figures", "daily_table", "figures", "tables"]
 
 ARITHMETIC = "arithmetic"
 LIMIT = "limit"
@@ -52,20 +51,6 @@ class Figure:
     def met(self) -> bool | None:
         """Whether the target is met, if there is one."""
         return None if self.target is None or self.ratio is None else self.ratio <= self.target
-
-
-def document(cases: Iterable[Figure]) -> str:
-    """The JSON document of the benchmark."""
-    content = {
-        case.name: {
-            "ours": case.ours,
-            "peers": dict(case.peers),
-            "target": case.target,
-            "met": case.met,
-        }
-        for case in cases
-    }
-    return json.dumps({"benchmark": "growth", "cases": content})
 
 
 def figures(result: Result, *, with_peers: bool) -> Iterator[Figure]:
