@@ -25,10 +25,10 @@ from larder.store.gcs_access import GcsAccess, Request
 from larder.store.gcs_list import list_pages
 from larder.store.gcs_read import GcsReader, describe, open_object, read_object
 from larder.store.gcs_rewrite import rewrite
-from larder.store.gcs_settings import import_gcsfs
+from larder.store.gcs_settings import gcs_endpoint, import_gcsfs
 from larder.store.gcs_write import CHUNK_BYTES, GcsWriter, put_object
 from larder.store.keys import check_key, folder_prefix
-from larder.store.retry import RetryPolicy, RetryStore
+from larder.store.retry import RetryPolicy, repeated
 from larder.store.s3_errors import Call
 from larder.store.s3_read import Span
 
@@ -61,11 +61,12 @@ class GcsStore(Store):
         self._prefix = folder_prefix(prefix)
         self._url = f"gs://{bucket}/{self._prefix}"
         self._access = GcsAccess(bucket, self._url, access)
+        endpoint = gcs_endpoint(access)
         self._features = Features(
             replace_if_match=True,
             etag_is_md5=True,
-            etag_trust=etag_trust("gs", bucket, access.endpoint),
-            place=Place("gs", access.endpoint or "", bucket, self._prefix),
+            etag_trust=etag_trust("gs", bucket, endpoint),
+            place=Place("gs", endpoint, bucket, self._prefix),
         )
         seconds = min(policy.deadline_seconds, access.give_up_seconds)
         self._policy = replace(policy, deadline_seconds=seconds)
@@ -116,6 +117,7 @@ class GcsStore(Store):
         if_absent: bool = False,
         if_match: str | None = None,
         like: ObjectInfo | None = None,
+        md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`; the server verifies a CRC32C."""
@@ -125,7 +127,7 @@ class GcsStore(Store):
         if if_match is not None:
             generation = self._generation(key, if_match)
         call = replace(call, if_absent=if_absent)
-        return put_object(self._access, full, call, data, like=like, generation=generation)
+        return put_object(self._access, full, call, data, like=like, md5=md5, generation=generation)
 
     def _generation(self, key: str, etag: str) -> str | None:
         """The generation of the object, if it has this etag.
@@ -168,16 +170,15 @@ class GcsStore(Store):
 
         Within a location and storage class it takes no time, whatever the size.
         """
-        place = source.features.place
-        server = self._access.access.endpoint or ""
-        if place is None or (place.provider, place.server) != ("gs", server):
+        place, ours = source.features.place, self._features.place
+        if place is None or ours is None or place.provider != "gs" or place.server != ours.server:
             return None
         full, call = self._find(key, writing=True)
         return rewrite(self._access, source, place, info, full, call, self._again)
 
     def _again(self, call: Callable[[], Any]) -> Any:
         """Make a call that `RetryStore` cannot repeat, and repeat it here."""
-        return RetryStore(self, self._policy).around("write", "", call)
+        return repeated(call, self._policy)
 
     def _find(self, key: str, *, writing: bool = False) -> tuple[str, Call]:
         """The key in the bucket, and the call for messages."""

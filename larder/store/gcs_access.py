@@ -163,7 +163,7 @@ class GcsAccess:
         async with response:
             with transport_errors(call):
                 body = await response.read()
-        raise gcs_error(GcsAnswer.of(status, body), call)
+        raise gcs_error(GcsAnswer.of(status, body, response.headers.get("Retry-After", "")), call)
 
     async def _exchange(
         self, session: aiohttp.ClientSession, url: Any, headers: dict[str, str], request: Request

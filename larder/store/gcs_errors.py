@@ -51,34 +51,49 @@ _NO_BUCKET = "bucket does not exist"
 _RATE = {"rateLimitExceeded", "userRateLimitExceeded"}
 _UNPAID = {"accountDisabled", "billingNotEnabled", "UserProjectAccountProblem", "SERVICE_DISABLED"}
 _BUSY = {408, 429}
+_MOST_WAIT_SECONDS = 60.0
 _TOKEN = re.compile(r"\bya29\.[\w.-]+|(?<=upload_id=)[\w-]+|(?<=Bearer )[\w.-]+")
 _XML_MESSAGE = re.compile(r"<(?:Message|Details)>(.*?)</", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class GcsAnswer:
-    """An answer that is an error: HTTP status, Google's reason and message."""
+    """An answer that is an error.
+
+    Attributes:
+        status: HTTP status.
+        reason: Google's word for it; may be empty.
+        message: Google's sentence; may be empty.
+        wait_seconds: How long the server asks to wait, at most a minute; 0 if it does not say.
+    """
 
     status: int
     reason: str = ""
     message: str = ""
+    wait_seconds: float = 0.0
 
     @staticmethod
-    def of(status: int, body: bytes) -> GcsAnswer:
+    def of(status: int, body: bytes, retry_after: str = "") -> GcsAnswer:
         """Parse the body leniently: JSON usually, sometimes text or XML, often nothing."""
-        text = body.decode("utf-8", "replace")
-        try:
-            error = json.loads(text)["error"]
-        except (ValueError, LookupError, TypeError):
-            found = _XML_MESSAGE.search(text)
-            said = found[1] if found else "" if text.lstrip().startswith("<") else text
-            return GcsAnswer(status, "", said)
-        if not isinstance(error, dict):
-            return GcsAnswer(status, "", str(error))
-        details = error.get("errors")
-        first = details[0] if isinstance(details, list) and details else {}
-        reason = first.get("reason") if isinstance(first, dict) else ""
-        return GcsAnswer(status, str(reason or ""), str(error.get("message") or ""))
+        reason, message = _said_in(body)
+        wait = min(float(retry_after), _MOST_WAIT_SECONDS) if retry_after.isdecimal() else 0.0
+        return GcsAnswer(status, reason, message, wait)
+
+
+def _said_in(body: bytes) -> tuple[str, str]:
+    """Reason and message of the body of an error."""
+    text = body.decode("utf-8", "replace")
+    try:
+        error = json.loads(text)["error"]
+    except (ValueError, LookupError, TypeError):
+        found = _XML_MESSAGE.search(text)
+        return "", found[1] if found else "" if text.lstrip().startswith("<") else text
+    if not isinstance(error, dict):
+        return "", str(error)
+    details = error.get("errors")
+    first = details[0] if isinstance(details, list) and details else {}
+    reason = first.get("reason") if isinstance(first, dict) else ""
+    return str(reason or ""), str(error.get("message") or "")
 
 
 def gcs_error(answer: GcsAnswer, call: Call) -> LarderError:
@@ -114,7 +129,7 @@ def _denied(answer: GcsAnswer, call: Call) -> LarderError:
 
 def _forbidden(answer: GcsAnswer, call: Call) -> LarderError:
     if answer.reason in _RATE:
-        return RetryableError("store.unavailable", _said(answer), where=call.where)
+        return _busy(answer, call)
     if answer.reason in _UNPAID or "billing" in answer.message.lower():
         hint = "enable billing in the project of the bucket, and in the one that pays"
         return StoreError("store.denied", _said(answer), where=call.store_url, hint=hint)
@@ -149,10 +164,16 @@ def _other(answer: GcsAnswer, call: Call) -> LarderError:
     if status == 507:
         return StoreError("store.full", _said(answer), where=call.store_url)
     if status in _BUSY or (status >= 500 and status != 501):
-        return RetryableError("store.unavailable", _said(answer), where=call.where)
+        return _busy(answer, call)
     if call.key and not call.writing:
         return ObjectError("object.unreadable", _said(answer), where=call.where)
     return StoreError("store.refused", _said(answer), where=call.where)
+
+
+def _busy(answer: GcsAnswer, call: Call) -> RetryableError:
+    error = RetryableError("store.unavailable", _said(answer), where=call.where)
+    error.after_seconds = answer.wait_seconds
+    return error
 
 
 def _said(answer: GcsAnswer) -> str:

@@ -95,7 +95,7 @@ def info_of_headers(headers: Mapping[str, str], key: str) -> ObjectInfo | None:
 
 
 def resource_of(
-    full_key: str, like: ObjectInfo | None, crc32c: int | None = None
+    full_key: str, like: ObjectInfo | None, crc32c: int | None = None, md5: str | None = None
 ) -> dict[str, Any]:
     """The resource of an object that is about to be written.
 
@@ -103,6 +103,7 @@ def resource_of(
         full_key: Its key in the bucket.
         like: The object whose content type and metadata it gets.
         crc32c: Of its content, for the server to verify.
+        md5: The same, in hex.
     """
     resource: dict[str, Any] = {"name": full_key, "contentType": _DEFAULT_TYPE}
     if like is not None and _is_header(like.content_type or ""):
@@ -111,6 +112,8 @@ def resource_of(
         resource["metadata"] = dict(like.metadata)
     if crc32c is not None:
         resource["crc32c"] = base64.b64encode(crc32c.to_bytes(4, "big")).decode()
+    if md5 is not None:
+        resource["md5Hash"] = base64.b64encode(bytes.fromhex(md5)).decode()
     return resource
 
 

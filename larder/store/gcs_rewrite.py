@@ -79,7 +79,8 @@ def _step(
         response = access.send(request, call)
         if response.status not in _REFUSED:
             return response.json()
-        error = gcs_error(GcsAnswer.of(response.status, response.body), call)
+        wait = response.headers.get("Retry-After", "")
+        error = gcs_error(GcsAnswer.of(response.status, response.body, wait), call)
         if isinstance(error, RetryableError):
             raise error
         return None

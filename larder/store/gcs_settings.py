@@ -21,7 +21,7 @@ from larder.packages import DISTRIBUTION
 from larder.store.access import Access
 from larder.store.gcs_errors import GCS_CREDENTIALS_HINT
 
-__all__ = ["GcsSettings", "find_gcs_settings", "import_gcsfs"]
+__all__ = ["GcsSettings", "find_gcs_settings", "gcs_endpoint", "import_gcsfs"]
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _EXPERIMENTS = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
@@ -82,7 +82,7 @@ def find_gcs_settings(store_url: str, access: Access) -> GcsSettings:
         ConfigError: ``config.missing_package``; ``config.invalid_value``: the environment has an
             invalid endpoint, or a requester pays but there is no project.
     """
-    endpoint = (access.endpoint or _environment_endpoint()).rstrip("/")
+    endpoint = gcs_endpoint(access)
     credentials, project = _credentials(store_url, access, endpoint)
     project = access.project or project or os.environ.get("GOOGLE_CLOUD_PROJECT", "")
     if access.requester_pays and not project:
@@ -95,6 +95,15 @@ def find_gcs_settings(store_url: str, access: Access) -> GcsSettings:
     if access.project and hasattr(credentials, "with_quota_project"):
         credentials = credentials.with_quota_project(access.project)
     return GcsSettings(endpoint, credentials, project)
+
+
+def gcs_endpoint(access: Access) -> str:
+    """URL of the server, without a slash at the end; empty for Google's own.
+
+    Raises:
+        ConfigError: The environment has something else than the URL of a server.
+    """
+    return (access.endpoint or _environment_endpoint()).rstrip("/")
 
 
 def _environment_endpoint() -> str:

@@ -44,8 +44,9 @@ def put_object(
     call: Call,
     data: Buffer,
     *,
-    like: ObjectInfo | None,
-    generation: str | None,
+    like: ObjectInfo | None = None,
+    md5: str | None = None,
+    generation: str | None = None,
 ) -> ObjectInfo:
     """Write an object in one request; the server verifies its CRC32C.
 
@@ -55,10 +56,11 @@ def put_object(
         call: For messages.
         data: Its content.
         like: Another object whose content type and metadata it gets.
+        md5: MD5 of the content in hex, if it is known: verified as well.
         generation: The generation that it replaces; ``0`` if there must be none, None if any.
     """
     crc = google_crc32c.extend(0, bytes(data))
-    resource = resource_of(full_key, like, crc)
+    resource = resource_of(full_key, like, crc, md5)
     boundary = f"larder-{secrets.token_hex(16)}"
     head = (
         f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n"
@@ -154,7 +156,6 @@ class GcsWriter(Writer):
                 self._call,
                 self._buffer,
                 like=self._like,
-                generation=None,
             )
         )
         return info
