@@ -14,6 +14,7 @@ import asyncio
 import atexit
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +96,9 @@ class GcsClient:
         """The connections. In the client's thread only."""
         if self._session is None:
             tls = await self._tls()
-            self._session = self._session or self._connect(tls)
+            if self._session is None:
+                self._session = self._connect(tls)
+                weakref.finalize(self, _end, self.thread, self._session).atexit = False
         return self._session
 
     async def _tls(self) -> Any:
@@ -126,6 +129,11 @@ class GcsClient:
             self.thread.run(session.close())
 
 
+def _end(thread: LoopThread, session: aiohttp.ClientSession) -> None:
+    """Close the connections of a client that nobody uses."""
+    thread.begin(session.close())
+
+
 def _unrenewed(error: Exception, store_url: str) -> LarderError:
     from google.auth.exceptions import TransportError
 
@@ -143,6 +151,8 @@ class _Process:
         self.lock = threading.Lock()
         self.thread: LoopThread | None = None
         self.clients: OrderedDict[object, GcsClient] = OrderedDict()
+        self.all: weakref.WeakSet[GcsClient] = weakref.WeakSet()
+        """With those that only a store uses."""
 
     def client(self, access: Access) -> GcsClient:
         """See `shared_client`."""
@@ -152,6 +162,7 @@ class _Process:
                 self.thread = LoopThread()
             found = self.clients.get(place) or GcsClient(access, self.thread)
             self.clients[place] = found
+            self.all.add(found)
             self.clients.move_to_end(place)
             if len(self.clients) > _MOST_CLIENTS:
                 self.clients.popitem(last=False)  # stores that use it keep it
@@ -159,7 +170,7 @@ class _Process:
 
     def close(self) -> None:
         """Close all connections, and end the thread."""
-        for client in self.clients.values():
+        for client in list(self.all):
             client.close()
         if self.thread is not None:
             self.thread.close()

@@ -32,6 +32,13 @@ class LoopThread:
             future.cancel()
             raise
 
+    def begin(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine, without waiting for it."""
+        if self.loop.is_closed():
+            work.close()
+        else:
+            asyncio.run_coroutine_threadsafe(work, self.loop)
+
     def soon(self, call: Callable[[], object]) -> None:
         """Make a call in the thread, without waiting for it."""
         if not self.loop.is_closed():
