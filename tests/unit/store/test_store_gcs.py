@@ -359,7 +359,6 @@ def test_an_upload_that_the_server_has_forgotten(gcs: FakeGcs, status: int) -> N
 def test_bytes_that_changed_on_the_way_are_deleted(gcs: FakeGcs) -> None:
     def damage(ask: Ask) -> None:
         if is_chunk(ask):
-            (upload,) = gcs.uploads.values()
             ask.body = b"\0" + ask.body[1:]
 
     gcs.fault = damage
