@@ -6,12 +6,20 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Protocol
 
 from larder.errors import FatalError
 
-__all__ = ["Interrupt", "interrupted_by"]
+__all__ = ["Endable", "Interrupt", "interrupted_by"]
 
 _current = threading.local()
+
+
+class Endable(Protocol):
+    """What a request in progress uses: a socket, or something with this method of one."""
+
+    def shutdown(self, how: int, /) -> None:
+        """End the request."""
 
 
 class Interrupt:
@@ -19,7 +27,7 @@ class Interrupt:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sockets: set[socket.socket] = set()
+        self._sockets: set[Endable] = set()
         self._stopped = threading.Event()
 
     @contextmanager
@@ -41,7 +49,7 @@ class Interrupt:
                 with suppress(OSError):  # closed by its server in the meantime
                     one.shutdown(socket.SHUT_RDWR)
 
-    def enter(self, one: socket.socket) -> None:
+    def enter(self, one: Endable) -> None:
         """A request is about to use a connection.
 
         Raises:
@@ -51,7 +59,7 @@ class Interrupt:
             self._sockets.add(one)
         self.check()
 
-    def leave(self, one: socket.socket) -> None:
+    def leave(self, one: Endable) -> None:
         """The connection is not used any more."""
         with self._lock:
             self._sockets.discard(one)
