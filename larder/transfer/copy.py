@@ -97,7 +97,7 @@ def copy_object(
 
 
 def _copy_whole(source: Readable, info: ObjectInfo, target: Store, key: str) -> Copy:
-    data = bytes(source.get(info.key, if_match=info.etag))
+    data = bytes(source.get(info.key, if_match=info.etag or None))
     content = ContentCheck(source, info.key, info.etag, info.size_bytes)
     content.add(data)
     proved = content.check()
@@ -110,7 +110,7 @@ def _copy_whole(source: Readable, info: ObjectInfo, target: Store, key: str) -> 
 
 def _copy_stream(source: Readable, info: ObjectInfo, target: Store, key: str) -> Copy:
     content = ContentCheck(source, info.key, info.etag, info.size_bytes)
-    with source.open(info.key, if_match=info.etag) as reader, target.writer(key) as writer:
+    with source.open(info.key, if_match=info.etag or None) as reader, target.writer(key) as writer:
         for buffer in reader:
             content.add(bytes(buffer))
             writer.write(buffer)
