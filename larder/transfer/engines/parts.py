@@ -102,7 +102,7 @@ class LargeObject:
         try:
             self._ready()
             self._listed = self._source.head(self.info.key)
-            if self._listed.etag != self.info.etag:
+            if self._listed.etag != self.info.etag and self.info.etag:
                 where = object_url(self._source.url, self.info.key)
                 raise changed(where, self.info.size_bytes, self._listed.size_bytes)
             self._md5 = known_md5(self._source, self.info.etag)
@@ -190,7 +190,7 @@ class LargeObject:
         with self._limits.budget.holding(length):
             self._limits.admit(length, self._ready)
             with self._source.open(
-                self.info.key, offset=offset, length=length, if_match=self.info.etag
+                self.info.key, offset=offset, length=length, if_match=self.info.etag or None
             ) as reader:
                 pieces = [one if isinstance(one, bytes) else bytes(one) for one in reader]
             crc32c = 0
@@ -252,7 +252,7 @@ class LargeObject:
 
     def _source_crc32c(self) -> str:
         crc32c = 0
-        with self._source.open(self.info.key, if_match=self.info.etag) as reader:
+        with self._source.open(self.info.key, if_match=self.info.etag or None) as reader:
             for buffer in reader:
                 self._ready()
                 crc32c = google_crc32c.extend(crc32c, bytes(buffer))
