@@ -10,7 +10,10 @@ from typing import Protocol
 
 from larder.errors import FatalError
 
-__all__ = ["Endable", "Interrupt", "interrupted_by"]
+__all__ = ["INTERRUPTED", "Endable", "Interrupt", "interrupted_by"]
+
+INTERRUPTED = "run.interrupted"
+"""The code of the error that ends what was stopped."""
 
 _current = threading.local()
 
@@ -71,7 +74,7 @@ class Interrupt:
             FatalError: ``run.interrupted``.
         """
         if self._stopped.is_set():
-            raise FatalError("run.interrupted", "stopped")
+            raise FatalError(INTERRUPTED, "stopped")
 
     def sleep(self, seconds: float) -> None:
         """Wait, but not longer than until this is stopped.
