@@ -258,7 +258,10 @@ def test_the_server_verifies_what_it_receives(gcs: FakeGcs) -> None:
     assert (info.etag, info.checksum) == (md5, f"crc32c:{google_crc32c.value(b'abc'):08x}")
     sent = gcs.asked[-1].body
     assert b'"crc32c": "' + crc32c(b"abc").encode() in sent
-    assert error_of(lambda: store.put("k", b"abc", md5="0" * 32)).code == "store.refused"
+    error = error_of(lambda: store.put("k", b"abc", md5="0" * 32))
+    assert isinstance(error, RetryableError)
+    assert "other bytes" in error.message
+    assert gcs.contents["bucket", "p/k"] == b"abc"
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, len(DATA)])

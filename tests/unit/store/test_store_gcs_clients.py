@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import subprocess
 import sys
 import threading
@@ -12,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from fake_gcs import Ask, FakeGcs, Say, fake_gcs
 
 from larder.errors import ConfigError, FatalError, LarderError, RetryableError, StoreError
 from larder.store import Access, Store, open_store
+from larder.store.blocks import register
 from larder.store.gcs_access import RepeatableBody
 from larder.store.gcs_clients import GcsClient, shared_client
 from larder.store.gcs_loop import LoopThread
-from larder.store.gcs_settings import find_gcs_settings
+from larder.store.gcs_settings import SCOPE, find_gcs_settings
 from larder.store.interrupt import Interrupt
 
 ROOT = Path(__file__).parents[3]
@@ -260,16 +264,96 @@ def test_credentials_that_cannot_be_renewed(
     assert "secret" not in str(caught.value)
 
 
-def test_a_token_is_sent_and_the_project_charged(
-    gcs: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Token:
+    """Credentials that are valid."""
+
+    valid, expiry = True, None
+
+    def apply(self, headers: dict[str, str]) -> None:
+        headers["authorization"] = "Bearer secret-token"
+
+
+def test_a_token_is_sent_with_every_request(gcs: FakeGcs) -> None:
+    access = Access(endpoint=gcs.endpoint, project="with-token")
+    shared_client(access).files("gs://bucket/").credentials.credentials = Token()
+    store = open_store("gs://bucket/p", access=access, retry=None)
+    store.put("k", b"1")
+    with store.writer("large") as writer:
+        writer.write(bytes(17 << 20))
+        writer.commit()
+    store.get("k")
+    store.delete("k")
+    assert {ask.headers.get("authorization") for ask in gcs.asked} == {"Bearer secret-token"}
+    gcs.fault = lambda _: Say.error(401, "Invalid Credentials for Bearer secret-token", "authError")
+    with pytest.raises(StoreError) as caught:
+        store.get("k")
+    assert caught.value.code == "store.denied"
+    assert "secret" not in str(caught.value)
+
+
+def test_the_credentials_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "user.json"
-    path.write_text(
-        '{"type": "authorized_user", "client_id": "i", "client_secret": "s",'
-        ' "refresh_token": "r", "quota_project_id": "from-file"}'
-    )
+    user = {"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "r"}
+    path.write_text(json.dumps(user | {"quota_project_id": "from-file"}))
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
     found = find_gcs_settings("gs://bucket/", Access(project="team"))
     assert (found.endpoint, found.project) == ("", "team")
     assert found.credentials.quota_project_id == "team"
-    assert find_gcs_settings("gs://bucket/", Access(anonymous=True)).credentials is None
+    for access in (Access(anonymous=True), Access(endpoint="http://127.0.0.1:1")):
+        assert find_gcs_settings("gs://bucket/", access).credentials is None
+
+
+@pytest.fixture(scope="module")
+def key() -> dict[str, str]:
+    """The key of a service account that does not exist."""
+    pem = rsa.generate_private_key(65537, 2048).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+    return {
+        "type": "service_account",
+        "project_id": "of-key",
+        "private_key_id": "1",
+        "private_key": pem.decode(),
+        "client_email": "robot@of-key.iam.gserviceaccount.com",
+        "client_id": "2",
+        "token_uri": "https://127.0.0.1:9/token",
+    }
+
+
+def test_the_key_in_a_block(key: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "key.json"
+    path.write_text(json.dumps(key))
+    contents: dict[str, dict[str, Any]] = {
+        "info": {"service_account_info": key, "project": None, "service_account_file": None},
+        "text": {"service_account_info": json.dumps(key), "project": "of-block"},
+        "file": {"service_account_file": str(path), "service_account_info": None},
+        "whole": key,
+    }
+    register("gcp-credentials", contents.__getitem__)
+    for name in contents:
+        found = find_gcs_settings("gs://bucket/", Access(block=f"gcp-credentials/{name}"))
+        assert found.credentials.service_account_email == key["client_email"]
+        assert found.credentials.scopes == [SCOPE]
+        assert found.project == ("of-block" if name == "text" else "of-key")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"service_account_info": "secret"},
+        {"service_account_info": ["secret"]},
+        {"service_account_info": {"private_key": "secret", "client_email": "a", "token_uri": "b"}},
+        {"service_account_file": "/none/secret.json"},
+        {"service_account_file": 3},
+    ],
+)
+def test_a_block_without_a_key(content: dict[str, Any]) -> None:
+    register("gcp-credentials", {"x": content}.__getitem__)
+    store = open_store("gs://bucket", access=Access(block="gcp-credentials/x"), retry=None)
+    with pytest.raises(ConfigError) as caught:
+        store.get("k")
+    assert caught.value.code == "config.block"
+    assert "secret" not in f"{caught.value} {caught.value.__cause__}"
