@@ -75,23 +75,26 @@ def info_of_headers(headers: Mapping[str, str], key: str) -> ObjectInfo | None:
     size, modified = _size(headers), headers.get("last-modified")
     if "crc32c" not in hashes or size is None or not modified:
         return None
-    checksum = f"crc32c:{_hex(hashes['crc32c'])}"
     metadata = {
         name.lower()[len(_META) :]: value
         for name, value in headers.items()
         if name.lower().startswith(_META)
     }
-    return ObjectInfo(
-        key,
-        size,
-        _hex(hashes["md5"]) if "md5" in hashes else checksum,
-        (parsedate_to_datetime(modified) - _EPOCH) // _MICROSECOND,
-        _storage_class(headers.get("x-goog-storage-class")),
-        checksum,
-        headers.get("x-goog-generation"),
-        headers.get("content-type"),
-        metadata or None,
-    )
+    try:
+        checksum = f"crc32c:{_hex(hashes['crc32c'])}"
+        return ObjectInfo(
+            key,
+            size,
+            _hex(hashes["md5"]) if "md5" in hashes else checksum,
+            (parsedate_to_datetime(modified) - _EPOCH) // _MICROSECOND,
+            _storage_class(headers.get("x-goog-storage-class")),
+            checksum,
+            headers.get("x-goog-generation"),
+            headers.get("content-type"),
+            metadata or None,
+        )
+    except (TypeError, ValueError):  # a date without a time zone; a date or a hash that is none
+        return None
 
 
 def resource_of(

@@ -12,7 +12,7 @@ from typing import Any
 
 import google_crc32c
 import pytest
-from fake_gcs import Ask, FakeGcs, Say, crc32c, fake_gcs
+from fake_gcs import MODIFIED, Ask, FakeGcs, Say, crc32c, fake_gcs
 
 from larder.errors import (
     ConfigError,
@@ -178,6 +178,30 @@ def test_a_condition_is_checked_without_hashes_in_the_headers(gcs: FakeGcs) -> N
     etag = store.head("k").etag
     assert store.get("k", offset=3, length=2, if_match=etag) == b"34"
     assert error_of(lambda: store.get("k", if_match="0" * 32)).code == "object.changed"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"x-goog-hash": "crc32c=***"},
+        {"x-goog-hash": "md5=CY9rzUYh03PK3k6DJie09g=="},
+        {"Last-Modified": "yesterday"},
+        {"Last-Modified": "Sat, 21 Nov 2026 06:41:29"},
+    ],
+)
+def test_headers_that_say_too_little_are_asked_about(gcs: FakeGcs, odd: dict[str, str]) -> None:
+    gcs.add("p/k", b"0123456789")
+    store = opened(gcs)
+    headers = {
+        "x-goog-hash": f"crc32c={crc32c(b'0123456789')}",
+        "Last-Modified": MODIFIED,
+        "Content-Range": "bytes 3-4/10",
+    }
+    say = Say(206, b"34", headers | odd)
+    gcs.fault = lambda ask: say if ask.query.get("alt") == "media" else None
+    with store.open("k", offset=3, length=2) as reader:
+        assert b"".join(reader) == b"34"
+    assert reader.info == store.head("k")
 
 
 def test_a_connection_that_breaks_is_no_end_of_the_object(gcs: FakeGcs) -> None:
