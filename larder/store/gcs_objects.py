@@ -109,8 +109,9 @@ def resource_of(
         md5: The same, in hex.
     """
     resource: dict[str, Any] = {"name": full_key, "contentType": _DEFAULT_TYPE}
-    if like is not None and _is_header(like.content_type or ""):
-        resource["contentType"] = like.content_type
+    kind = (like.content_type or "").strip() if like is not None else ""
+    if kind and kind.isascii() and kind.isprintable():  # it is also that of the content's part
+        resource["contentType"] = kind
     if like is not None and like.metadata:
         resource["metadata"] = dict(like.metadata)
     if crc32c is not None:
@@ -118,11 +119,6 @@ def resource_of(
     if md5 is not None:
         resource["md5Hash"] = base64.b64encode(bytes.fromhex(md5)).decode()
     return resource
-
-
-def _is_header(text: str) -> bool:
-    """Whether a string can be the value of a header: it is that of the content's part."""
-    return text.isascii() and text.isprintable() and text != ""
 
 
 def _hashes(headers: Any) -> list[tuple[str, str]]:

@@ -288,6 +288,30 @@ def test_the_server_verifies_what_it_receives(gcs: FakeGcs) -> None:
     assert gcs.contents["bucket", "p/k"] == b"abc"
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store, like: store.put("k", b"1", like=like),
+        lambda store, like: stream(store, DATA, like=like),
+    ],
+)
+def test_type_and_metadata_are_sent_as_they_are(
+    gcs: FakeGcs, write: Callable[[Store, ObjectInfo], ObjectInfo]
+) -> None:
+    metadata = {"a b": "1", "höhe": "漢\n", "x": ""}
+    kinds: dict[str | None, str] = {
+        "image/png": "image/png",
+        " a/b ": "a/b",
+        "": "application/octet-stream",
+    }
+    for kind in ("é/x", "a\r\nX-Header: b", None):
+        kinds[kind] = "application/octet-stream"
+    for kind, sent in kinds.items():
+        like = ObjectInfo("o", 0, "", 0, content_type=kind, metadata=metadata)
+        assert write(opened(gcs), like).content_type == sent
+        assert gcs.objects["bucket", "p/k"]["metadata"] == metadata
+
+
 @pytest.mark.parametrize("size_bytes", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, len(DATA)])
 def test_a_stream_of_any_size_is_whole(gcs: FakeGcs, size_bytes: int) -> None:
     data = DATA[:size_bytes]

@@ -61,6 +61,14 @@ def test_stores_of_one_account_share_a_client(
     assert shared_client(access) is not before
 
 
+def test_readers_never_wait_for_the_writers_that_wait_for_them(gcs: FakeGcs) -> None:
+    client = shared_client(Access(endpoint=gcs.endpoint))
+    client.files("gs://bucket/")
+    session = client.thread.run(client.session())
+    assert session.connector is not None
+    assert session.connector.limit == session.connector.limit_per_host == 0, "no limit"
+
+
 def test_the_clients_that_nobody_uses_are_closed(gcs: FakeGcs) -> None:
     thread = LoopThread()
     client = GcsClient(Access(endpoint=gcs.endpoint), thread)
