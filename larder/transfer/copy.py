@@ -27,7 +27,8 @@ class Copy(NamedTuple):
         size_bytes: Its length.
         etag: Its etag in the listing.
         modified_us: When the copy was written, microseconds since 1970 UTC.
-        checksum: ``crc32c:`` and eight hex digits, of the bytes read from the source.
+        checksum: ``crc32c:`` and eight hex digits, of the bytes read from the source; None if only
+            an etag identifies the copy.
         mirror_etag: Etag of the copy.
         check: How the copy was verified: ``md5`` or ``crc32c``.
     """
@@ -36,7 +37,7 @@ class Copy(NamedTuple):
     size_bytes: int
     etag: str
     modified_us: int
-    checksum: str
+    checksum: str | None
     mirror_etag: str
     check: str
 

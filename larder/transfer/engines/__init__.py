@@ -1,0 +1,1 @@
+"""The engines that copy objects, and the choice between them."""
