@@ -9,26 +9,28 @@ Protocol: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListMultipartUploa
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import partial
 from urllib.parse import unquote_plus
+from xml.etree import ElementTree
 
-from larder.errors import NotFoundError
+from larder.errors import NotFoundError, StoreError
+from larder.store.retry import RetryPolicy, repeated
 from larder.store.s3_access import S3Access
-from larder.store.s3_boto import boto_errors
 from larder.store.s3_errors import Call
+from larder.store.s3_http import SignedObjects
 
-__all__ = ["Upload", "abort_uploads", "list_uploads"]
+__all__ = ["PendingUpload", "abort_uploads", "list_uploads"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_MARKERS = (("KeyMarker", "NextKeyMarker"), ("UploadIdMarker", "NextUploadIdMarker"))
+_POLICY = RetryPolicy()
+_MARKERS = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class PendingUpload:
     """A multipart upload that was begun.
 
     Attributes:
@@ -44,18 +46,18 @@ class Upload:
 
 def list_uploads(
     access: S3Access, *, prefix: str, since_us: int | None = None, before_us: int | None = None
-) -> list[Upload]:
+) -> list[PendingUpload]:
     """The uploads of a bucket that were begun but neither completed nor aborted.
 
     Args:
-        access: Provides the client, and names the bucket.
+        access: Provides connections and credentials, and names the bucket.
         prefix: Only keys in the bucket with this prefix, which is empty or ends in a slash: a
             sibling whose name only begins like ours is not ours.
         since_us: Only uploads begun at this time or later, microseconds since 1970 UTC.
         before_us: Only uploads begun before this time.
 
     Raises:
-        StoreError: The bucket is missing, or the permission for s3:ListBucketMultipartUploads.
+        StoreError: The bucket is missing, or the permission s3:ListBucketMultipartUploads.
         RetryableError: The server kept failing.
     """
     assert not prefix or prefix.endswith("/"), prefix
@@ -69,45 +71,63 @@ def list_uploads(
     ]
 
 
-def abort_uploads(access: S3Access, uploads: Iterable[Upload]) -> int:
-    """Abort uploads, and return how many there were; one that is gone already does not count.
+def abort_uploads(access: S3Access, uploads: Iterable[PendingUpload]) -> int:
+    """Abort uploads, and return how many; one that is gone already does not count.
 
     Args:
-        access: Provides the client, and names the bucket.
+        access: Provides connections and credentials, and names the bucket.
         uploads: From `list_uploads` of the same bucket.
 
     Raises:
-        StoreError: The permission for s3:AbortMultipartUpload is missing.
+        ObjectError: The permission s3:AbortMultipartUpload is missing.
+        StoreError: The bucket is missing, or refuses the credentials.
         RetryableError: The server kept failing.
     """
     aborted = 0
-    client = access.retrying_boto
+    objects = SignedObjects(access)
     for upload in uploads:
         call = Call(f"s3://{access.bucket}/", upload.key, writing=True)
-        with suppress(NotFoundError), boto_errors(call):
-            client.abort_multipart_upload(
-                Bucket=access.bucket, Key=upload.key, UploadId=upload.upload_id
-            )
-            aborted += 1
+        abort = partial(objects.abort_upload, upload.key, call, upload.upload_id)
+        try:
+            repeated(abort, _POLICY)
+        except NotFoundError:
+            continue
+        aborted += 1
     return aborted
 
 
-def _all(access: S3Access, prefix: str) -> Iterator[Upload]:
-    # Without EncodingType, XML cannot hold every key; botocore decodes the answer of other listings
-    # only, and its paginator would send markers encoded twice.
-    wanted: dict[str, Any] = {"Bucket": access.bucket, "Prefix": prefix, "EncodingType": "url"}
-    client = access.retrying_boto
+def _all(access: S3Access, prefix: str) -> Iterator[PendingUpload]:
+    objects, call = SignedObjects(access), Call(access.store_url)
+    query = {"encoding-type": "url", "prefix": prefix, "uploads": ""}
     while True:
-        with boto_errors(Call(access.store_url)):
-            page = client.list_multipart_uploads(**wanted)
-        encoded = page.get("EncodingType") == "url"
-        for each in page.get("Uploads", ()):
-            key = unquote_plus(each["Key"]) if encoded else each["Key"]
-            begun = (each["Initiated"] - _EPOCH) // _MICROSECOND
-            yield Upload(key, each["UploadId"], begun)
-        markers = {name: page.get(following) for name, following in _MARKERS}
-        if encoded and markers["KeyMarker"]:
-            markers["KeyMarker"] = unquote_plus(markers["KeyMarker"])
-        if not page.get("IsTruncated") or all(wanted.get(k) == v for k, v in markers.items()):
+        page = repeated(partial(objects.list_page, query, call), _POLICY)
+        try:
+            root = ElementTree.fromstring(page)  # noqa: S314 - as in `larder.store.s3_list`
+            space = root.tag.rpartition("ListMultipartUploadsResult")[0]
+            # Some servers ignore the encoding that was asked for.
+            encoded = root.findtext(f"{space}EncodingType") == "url"
+            yield from [_upload(each, space, encoded) for each in root.iter(f"{space}Upload")]
+        except (ElementTree.ParseError, ValueError, LookupError) as error:
+            message = "the answer to a listing of uploads cannot be parsed"
+            raise StoreError("store.refused", message, where=access.store_url) from error
+        if root.findtext(f"{space}IsTruncated") != "true":
             return
-        wanted |= {name: marker for name, marker in markers.items() if marker}
+        markers = {name: root.findtext(f"{space}{tag}") or "" for name, tag in _MARKERS.items()}
+        markers["key-marker"] = _key(markers["key-marker"], encoded)
+        if not markers["key-marker"] or all(query.get(k) == v for k, v in markers.items()):
+            message = "the listing of uploads does not end"
+            raise StoreError("store.refused", message, where=access.store_url)
+        query |= markers
+
+
+def _upload(item: ElementTree.Element, space: str, encoded: bool) -> PendingUpload:
+    names = ("Key", "UploadId", "Initiated")
+    key, upload_id, begun = (item.findtext(space + name) for name in names)
+    if not key or not upload_id or not begun:
+        raise LookupError
+    begun_us = (datetime.fromisoformat(begun) - _EPOCH) // _MICROSECOND
+    return PendingUpload(_key(key, encoded), upload_id, begun_us)
+
+
+def _key(text: str, encoded: bool) -> str:
+    return unquote_plus(text) if encoded else text

@@ -16,7 +16,7 @@ from larder.transfer.copy import Copy, format_crc32c
 
 __all__ = ["adopt"]
 
-_UNKNOWN_TYPES = (None, "", "binary/octet-stream", "application/octet-stream")
+_UNKNOWN_TYPES = ("", "binary/octet-stream", "application/octet-stream")
 """What S3 and GCS say about an object that was written without a type."""
 
 
@@ -68,11 +68,16 @@ def _described(store: Readable, key: str, if_match: str | None) -> ObjectInfo:
 
 def _same_description(source: ObjectInfo, found: ObjectInfo) -> bool:
     """Whether a copy has the type and user metadata of its source, as far as both can have any."""
-    if source.metadata and dict(source.metadata) != dict(found.metadata or {}):
+    theirs, ours = source.metadata, found.metadata
+    if theirs is not None and ours is not None and dict(theirs) != dict(ours):
         return False
-    if source.content_type in _UNKNOWN_TYPES:
+    if source.content_type is None or found.content_type is None:
         return True
-    return found.content_type in (None, source.content_type)
+    return _type(source) == _type(found)
+
+
+def _type(info: ObjectInfo) -> str:
+    return "" if info.content_type in _UNKNOWN_TYPES else str(info.content_type)
 
 
 def _compared(

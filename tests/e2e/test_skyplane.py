@@ -31,7 +31,12 @@ from larder.transfer.engines.skyplane import (
     SkyplaneReport,
     run_skyplane,
 )
-from larder.transfer.engines.skyplane_process import default_python
+from larder.transfer.engines.skyplane_process import (
+    Event,
+    RunnerProcess,
+    default_python,
+    private_home,
+)
 
 ROOT = Path(__file__).parents[2]
 LOCAL = ROOT / "larder" / "testing" / "skyplane_local.py"
@@ -93,9 +98,10 @@ class Lab:
 
     def run(self, progress: Any = None, **options: Any) -> SkyplaneReport:
         target_url = options.pop("target_url", self.target_url)
+        region = options.pop("source_region", "us-east-1")
         limits = {"timeout_seconds": 150.0, "stall_seconds": 100.0, **options.pop("limits", {})}
         return run_skyplane(
-            SkyplanePlace(self.source_url, self.source, region="us-east-1"),
+            SkyplanePlace(self.source_url, self.source, region=region),
             SkyplanePlace(target_url, options.pop("target", self.target), region="eu-west-1"),
             limits=SkyplaneLimits(**limits),
             total_bytes=1000,
@@ -188,6 +194,15 @@ def is_running(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
+def send_to_sink(folder: Path, number: int) -> None:
+    """Send a signal to all processes of the gateway that writes: its machine is gone, or hangs."""
+    found = [int((folder / "sink.pid").read_text())]
+    for pid in found:
+        found += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    for pid in found:
+        os.kill(pid, number)
+
+
 def left_behind(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("larder-skyplane-*"))
 
@@ -241,13 +256,11 @@ def test_a_gateway_killed_in_mid_transfer_is_a_failure_that_the_native_engine_re
     lab.put("a first object", b"first")
     lab.put("large.bin", pattern(LARGE_BYTES))
 
-    def kill() -> None:
-        os.kill(int((tmp_path / "sink.pid").read_text()), signal.SIGKILL)
-
-    report = lab.run(OnBytes(kill))
+    report = lab.run(OnBytes(lambda: send_to_sink(tmp_path, signal.SIGKILL)))
 
     assert report.status == "failed"
     assert report.message.startswith("Skyplane failed after")
+    assert "no progress" not in report.message  # it was noticed, not waited for
     assert report.log is not None
     assert report.log.is_file()
     assert lab.instances() == {"terminated"}
@@ -258,6 +271,18 @@ def test_a_gateway_killed_in_mid_transfer_is_a_failure_that_the_native_engine_re
     _, copied = lab.finish()
     assert "large.bin" in copied
     assert lab.target.get("large.bin") == pattern(LARGE_BYTES)
+
+
+def test_a_gateway_that_stops_answering_in_mid_transfer_is_given_up(
+    lab: Lab, tmp_path: Path
+) -> None:
+    lab.put("large.bin", pattern(LARGE_BYTES))
+    report = lab.run(
+        OnBytes(lambda: send_to_sink(tmp_path, signal.SIGSTOP)), limits={"stall_seconds": 20.0}
+    )
+    assert report.status == "failed"
+    assert "no progress for stall_seconds while it was transferring" in report.message
+    assert lab.instances() == {"terminated"}
 
 
 def test_an_interruption_in_mid_transfer_ends_everything_and_then_its_machines(
@@ -274,6 +299,48 @@ def test_an_interruption_in_mid_transfer_ends_everything_and_then_its_machines(
     assert not is_running(gateway)
     wait_until(lambda: lab.instances() == {"terminated"})
     wait_until(lambda: left_behind(tmp_path) == [])
+
+
+def test_a_runner_whose_caller_is_gone_ends_its_machines_by_itself(
+    lab: Lab, python: Path, tmp_path: Path
+) -> None:
+    lab.put("large.bin", pattern(LARGE_BYTES))
+    home = private_home()
+    request = {
+        **dict.fromkeys(("project", "client"), ""),
+        **dict.fromkeys(("sweep", "requester_pays"), False),
+        **dict.fromkeys(("timeout_seconds", "stall_seconds"), 100.0),
+        "client": "0123456789abcdef0123456789abcdef",
+        "source": f"{lab.source_url}/",
+        "target": f"{lab.target_url}/",
+        "expected_regions": ["us-east-1", ""],
+        "max_instances": 1,
+        "keys": None,
+    }
+    process = RunnerProcess(python, LOCAL, request, home, {"NO_GCE_CHECK": "true"})
+    events: list[Event] = []
+    try:
+        while not process.ended:
+            if event := process.event(0.1):
+                events.append(event)
+                if event.name == "transferring":
+                    process.leave()  # closes its stdin
+    finally:
+        process.kill()
+    names = [event.name for event in events]
+    assert names[:4] == ["started", "planned", "provisioning", "transferring"]
+    assert [event.fields for event in events if event.name == "error"] == [{"message": "stopped"}]
+    assert names[-1] == "deprovisioned"
+    assert lab.instances() == {"terminated"}
+    assert not is_running(int((tmp_path / "sink.pid").read_text()))
+
+
+def test_a_bucket_in_another_region_than_the_priced_one_is_refused(lab: Lab) -> None:
+    lab.put("a", b"a")
+    report = lab.run(source_region="us-west-2")
+    assert report.status == "failed"
+    assert "the bucket is in us-east-1, not in us-west-2" in report.message
+    assert report.vm_hours == 0
 
 
 def test_a_missing_bucket_is_a_failure_and_not_a_hang(lab: Lab) -> None:

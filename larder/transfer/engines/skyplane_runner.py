@@ -3,7 +3,7 @@
 ``python -I skyplane_runner.py`` reads a request, one line of JSON, from stdin, and stops when stdin
 ends, because then whoever started it is gone. It writes one JSON object a line to stdout:
 
-- ``started``; ``planned`` with the machines it will start; ``provisioning``; ``provisioned``;
+- ``started``; ``planned`` with the machines it will start; ``provisioning``; ``transferring``;
 - ``progress`` with the number of chunks handed out and the bytes written so far; ``finalizing``;
 - ``error`` with a message, or ``done``;
 - ``deprovisioned``, once none of its machines runs any more.
@@ -84,7 +84,7 @@ class Runner:
         self._stop = threading.Event()
         self._lost: list[BaseException] = []
         self._client: Any = None
-        self._phase = "begun"
+        self._phase = "starting"
         self._moved = time.monotonic()
         self._chunks = 0
         self._bytes = 0
@@ -144,7 +144,7 @@ class Runner:
             if now > end:
                 raise StoppedError("it took longer than timeout_seconds")
             if now > self._moved + self._request["stall_seconds"]:
-                raise StoppedError(f"no progress for stall_seconds while {self._phase}")
+                raise StoppedError(f"no progress for stall_seconds while it was {self._phase}")
         if self._lost:
             raise self._lost[0]
 
@@ -170,7 +170,7 @@ class Runner:
         self._emit("planned", machines=[[each.region_tag, each.vm_type] for each in gateways])
         self._enter("provisioning")
         plane.provision(spinner=False)
-        self._enter("provisioned")
+        self._enter("transferring")
         threading.Thread(target=self._keep_alive, args=(plane,), daemon=True).start()
         self._track(plane, pipeline)
 
@@ -287,7 +287,7 @@ class Runner:
 
     def _deprovisioned(self) -> bool:
         """End all machines; false if that failed or took too long."""
-        if self._client is None or self._phase == "begun":
+        if self._client is None or self._phase == "starting":
             return True
         ended: list[bool] = []
 

@@ -27,6 +27,7 @@ STAGE = "skyplane"
 """Name of the stage in the progress; its bytes are not verified."""
 
 _POLL_SECONDS = 0.2
+_REST_SECONDS = 1.0
 _SWEEP_SECONDS = 300.0
 _SETTLE_SECONDS = 5.0
 
@@ -150,9 +151,11 @@ class Supervisor:
             problem = self._watch(process)
         except BaseException:
             process.kill()
+            self._note_the_rest(process)
             self._sweep_in_background()
             raise
         status = process.kill()
+        self._note_the_rest(process)
         if not (seen.done or seen.error or problem):
             problem = f"it ended with status {status}, without a word"
         left = self._swept() if seen.sweep_needed else ""
@@ -191,16 +194,27 @@ class Supervisor:
         while not process.ended:
             event = process.event(_POLL_SECONDS)
             now = time.monotonic()
-            if event is not None:
-                with contextlib.suppress(KeyError, TypeError, ValueError):  # not one of ours
-                    self._note(event, now)
-            self._progress.advance(STAGE)
+            self._progress.advance(STAGE, bytes=self._noted(event, now))
             if now > end:
                 return f"it was killed after {format_seconds(limits.timeout_seconds)}"
             if now > seen.moved + limits.stall_seconds + limits.grace_seconds:
                 phase = seen.phase or "starting"
                 return f"it was killed: no progress for {limits.stall_seconds:g} s while {phase}"
         return ""
+
+    def _note_the_rest(self, process: RunnerProcess) -> None:
+        """What a killed runner had said already, such as that it starts machines."""
+        end = time.monotonic() + _REST_SECONDS
+        while not process.ended and time.monotonic() < end:
+            self._noted(process.event(_POLL_SECONDS), time.monotonic())
+
+    def _noted(self, event: Event | None, now: float) -> int:
+        """Note an event; returns how many more bytes are at the target."""
+        before = self._seen.bytes
+        if event is not None:
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # not one of ours
+                self._note(event, now)
+        return self._seen.bytes - before
 
     def _note(self, event: Event, now: float) -> None:
         seen, fields = self._seen, event.fields
@@ -211,12 +225,10 @@ class Supervisor:
                 self._say(f"Skyplane starts {kinds}")
             case "provisioning":
                 seen.began = now
-            case "provisioned":
+            case "transferring":
                 self._say("Skyplane's machines are ready; the transfer begins")
             case "progress":
-                written = max(int(fields["bytes"]), seen.bytes)
-                self._progress.advance(STAGE, bytes=written - seen.bytes)
-                seen.bytes = written
+                seen.bytes = max(int(fields["bytes"]), seen.bytes)
             case "error":
                 seen.error = without_secrets(str(fields.get("message", "")))
             case "done":
