@@ -13,6 +13,7 @@ on Linux.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import os
@@ -203,9 +204,15 @@ class LocalProvisioner:
 
 
 def _on_this_machine(client: Any, pipeline: Any) -> None:
-    """Use gateways here, with one connection: Skyplane's 64 are a busy process each."""
+    """Use gateways here, with one connection (Skyplane's 64 are a busy process each).
+
+    Objects above 8 MiB are uploaded in parts, not only those above 128 MiB.
+    """
     client.provisioner = pipeline.provisioner = LocalProvisioner(client.provisioner)
     pipeline.planner.n_connections = 1
+    pipeline.transfer_config = dataclasses.replace(
+        pipeline.transfer_config, multipart_threshold_mb=8, multipart_chunk_size_mb=5
+    )
 
 
 def main() -> None:

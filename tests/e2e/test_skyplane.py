@@ -40,7 +40,7 @@ from larder.transfer.engines.skyplane_process import (
 
 ROOT = Path(__file__).parents[2]
 LOCAL = ROOT / "larder" / "testing" / "skyplane_local.py"
-LARGE_BYTES = 129 * 1024**2  # Skyplane uploads objects above 128 MiB in parts
+LARGE_BYTES = 23 * 1024**2  # uploaded in five parts
 NOT_SET_UP = "Skyplane is not set up (`make skyplane-test` does that; it needs Python 3.11)"
 
 

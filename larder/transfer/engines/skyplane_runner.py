@@ -346,14 +346,17 @@ class _Hook:
         self._runner = runner
 
     def on_chunk_dispatched(self, chunks: list[Any]) -> None:
+        """Chunks were handed to a gateway."""
         self._runner.moved(chunks=len(chunks))
 
     def on_chunk_completed(self, chunks: list[Any], region_tag: str | None = None) -> None:
+        """Chunks are at the target; often none."""
         del region_tag
         if chunks:
             self._runner.moved(done_bytes=sum(chunk.chunk_length_bytes for chunk in chunks))
 
     def on_transfer_end(self, transfer_stats: object = None) -> None:
+        """All chunks are at the target; called without the argument that its class declares."""
         del transfer_stats
         self._runner.finalizing()
 
