@@ -25,6 +25,7 @@ from larder.testing.servers import S3Server, moto_s3
 from larder.transfer.adopt import adopt
 from larder.transfer.copy import copy_object
 from larder.transfer.engines import skyplane_supervise
+from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.engines.skyplane import (
     SkyplaneLimits,
     SkyplanePlace,
@@ -120,12 +121,12 @@ class Lab:
     def finish(self) -> tuple[set[str], set[str]]:
         """Adopt what Skyplane copied, and copy the rest: the keys of both."""
         adopted, copied = set(), set()
-        budget = ByteBudget(64 * 1024**2)
+        limits = CopyLimits(concurrency=4, budget=ByteBudget(256 * 1024**2))
         for info in self.listed():
             if adopt(self.source, self.target, info, info.key, "digest"):
                 adopted.add(info.key)
             else:
-                copy_object(self.source, info, self.target, info.key, budget)
+                copy_object(self.source, info, self.target, info.key, limits)
                 copied.add(info.key)
         return adopted, copied
 
