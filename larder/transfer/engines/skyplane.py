@@ -62,7 +62,7 @@ class SkyplanePlace:
 
 def skyplane_available(python: Path | None = None) -> bool:
     """Whether there is an environment for Skyplane; starts nothing."""
-    return (python or default_python()).is_file()
+    return (python or default_python()).expanduser().is_file()
 
 
 def check_skyplane(

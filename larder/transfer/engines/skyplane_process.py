@@ -162,9 +162,11 @@ class RunnerProcess:
         Returns:
             Its exit status.
         """
-        # Also after its own end: its children are in the same group, whose ID stays taken.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        # Also after its own end: its children are in its group, whose ID is taken until it is
+        # waited for.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(OSError):
             assert self._process.stdin is not None
             self._process.stdin.close()

@@ -82,6 +82,7 @@ class Runner:
         self._emit = emit
         self._local = local
         self._stop = threading.Event()
+        self._handed_out = threading.Event()
         self._lost: list[BaseException] = []
         self._client: Any = None
         self._phase = "starting"
@@ -211,7 +212,7 @@ class Runner:
 
         def take(found: Any) -> bool:
             nonlocal wanted
-            self._moved = time.monotonic()
+            self.moved()  # a long listing is no silence
             key = found.key[len(prefix) :]
             fits = bool(found.size) and not key.startswith("/")
             if keys is None:
@@ -265,6 +266,10 @@ class Runner:
             self._reported = now
             self._emit("progress", chunks=self._chunks, bytes=self._bytes)
 
+    def handed_out(self) -> None:
+        """A gateway has every chunk."""
+        self._handed_out.set()
+
     def finalizing(self) -> None:
         """All bytes were written; uploads in parts are being completed."""
         self._enter("finalizing")
@@ -279,8 +284,11 @@ class Runner:
         self._lost.append(caught.exc_value or StoppedError("a thread ended with an error"))
 
     def _keep_alive(self, plane: Any) -> None:
-        """Machines switch themselves off 15 minutes after the last command."""
-        while not self._stop.wait(KEEP_ALIVE_SECONDS):
+        """Machines switch themselves off 15 minutes after the last command.
+
+        Once all chunks are handed out, Skyplane itself sends commands.
+        """
+        while not self._handed_out.wait(KEEP_ALIVE_SECONDS):
             for server in list(plane.bound_nodes.values()):
                 with contextlib.suppress(Exception):
                     server.run_command("echo 1")
@@ -364,7 +372,8 @@ class _Hook:
         """Never called by 0.3.2."""
 
     def on_dispatch_end(self) -> None:
-        """Nothing to do."""
+        """Every chunk was handed to a gateway."""
+        self._runner.handed_out()
 
     def on_transfer_error(self, error: object) -> None:
         """Never called by 0.3.2."""

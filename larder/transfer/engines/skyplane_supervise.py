@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from larder.config.copying import Copy as CopyConfig
 from larder.progress import Progress
 from larder.transfer.engines.skyplane_cost import spent_usd
 from larder.transfer.engines.skyplane_process import (
@@ -51,6 +52,18 @@ class SkyplaneLimits:
     grace_seconds: float = 270.0
     max_cost_usd: float | None = None
     python: Path | None = None
+
+    @staticmethod
+    def of(config: CopyConfig) -> SkyplaneLimits:
+        """The limits in a cluster file."""
+        chosen = config.skyplane
+        return SkyplaneLimits(
+            max_instances=chosen.max_instances,
+            timeout_seconds=chosen.timeout_seconds,
+            stall_seconds=chosen.stall_seconds,
+            max_cost_usd=config.max_cost_usd,
+            python=Path(chosen.python) if chosen.python else None,
+        )
 
     @property
     def interpreter(self) -> Path:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from larder.config.copying import Copy as CopyConfig
 from larder.errors import ConfigError, FatalError, StoreError
 from larder.progress import NullProgress, StageTimes
 from larder.store import open_store
@@ -370,6 +371,15 @@ def test_a_transfer_that_may_cost_too_much_is_refused(
 
 def test_the_limit_holds_the_machines_until_the_time_limit(lab: Lab) -> None:
     assert lab.run(DONE, total_bytes=10**12, max_cost_usd=91.0).status == "done"
+
+
+def test_the_limits_are_those_of_the_cluster_file() -> None:
+    assert SkyplaneLimits.of(CopyConfig()) == SkyplaneLimits()  # the same defaults
+    given = {"max_instances": 2, "timeout_seconds": 5, "stall_seconds": 4, "python": "~/p"}
+    limits = SkyplaneLimits.of(CopyConfig.model_validate({"skyplane": given, "max_cost_usd": 3}))
+    assert (limits.max_instances, limits.timeout_seconds, limits.stall_seconds) == (2, 5, 4)
+    assert limits.max_cost_usd == 3
+    assert limits.interpreter == Path.home() / "p"
 
 
 def test_a_copy_that_skyplane_cannot_make_is_refused(lab: Lab) -> None:
