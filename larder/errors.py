@@ -126,9 +126,13 @@ class LarderError(Exception):
         hint: What to do about it, as a clause; may be empty.
 
     ``str(error)`` is always one line, without control characters.
+
+    Attributes:
+        attempts: How often the call was made that failed; set by whoever repeats calls.
     """
 
     exit_status = 1
+    attempts = 1
 
     def __init__(self, code: str, message: str, *, where: str = "", hint: str = "") -> None:
         super().__init__(code, message, where, hint)
@@ -227,11 +231,19 @@ class SupersededError(FatalError):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One object or sample that could not be processed, as reported to the user."""
+    """One object or sample that could not be processed, as reported to the user.
+
+    Attributes:
+        key: The object or sample.
+        code: A code of `CODES`.
+        message: What is wrong, as one line.
+        attempts: How often it was tried.
+    """
 
     key: str
     code: str
     message: str
+    attempts: int = 1
 
     @property
     def line(self) -> str:
@@ -242,4 +254,4 @@ class Failure:
     @classmethod
     def of(cls, key: str, error: LarderError) -> Failure:
         """The failure of ``key`` with ``error``."""
-        return cls(key=key, code=error.code, message=str(error))
+        return cls(key=key, code=error.code, message=str(error), attempts=error.attempts)

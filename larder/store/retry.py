@@ -74,12 +74,14 @@ class _Tries:
         elapsed = policy.clock() - self._start
         if self.failures >= policy.attempts or elapsed + delay > policy.deadline_seconds:
             noun = "try" if self.failures == 1 else "tries"
-            raise RetryableError(
+            final = RetryableError(
                 error.code,
                 f"{error.message} ({self.failures} {noun} in {elapsed:.0f} s)",
                 where=error.where,
                 hint=error.hint,
-            ) from error
+            )
+            final.attempts = self.failures
+            raise final from error
         policy.sleep(delay)
 
 
