@@ -34,7 +34,7 @@ class FailureRate:
     """Counts what ends, and says when to stop. May be used by many threads.
 
     Args:
-        max_rate: The largest share of objects that may fail, from 0 to 1: ``copy.max_failure_rate``.
+        max_rate: ``copy.max_failure_rate``: the largest share of objects that may fail, 0 to 1.
     """
 
     def __init__(self, max_rate: float) -> None:
