@@ -32,7 +32,16 @@ from larder.manifest.sort import sort
 from larder.store.base import ObjectInfo
 from larder.transfer.inventory import object_batches
 
-__all__ = ["Match", "match", "matches", "places", "replaced", "taken", "with_copies"]
+__all__ = [
+    "Match",
+    "equal_values",
+    "match",
+    "matches",
+    "places",
+    "replaced",
+    "taken",
+    "with_copies",
+]
 
 _MD5 = "^[0-9a-f]{32}$"
 
@@ -142,19 +151,19 @@ def match(
     place = places(objects.column("key"), there.column("key"))
     of_object = places(receipts.column("key"), objects.column("key"))
     fitting = np.flatnonzero(
-        _equal(receipts, "etag", objects, "etag", of_object)
-        & _equal(receipts, "mirror_etag", there, "etag", _through(place, of_object))
+        equal_values(receipts, "etag", objects, "etag", of_object)
+        & equal_values(receipts, "mirror_etag", there, "etag", _through(place, of_object))
     )
     known = np.full(objects.num_rows, -1)
     known[of_object[fitting]] = fitting
     same = known >= 0
     if md5:
-        unknown = _equal(objects, "etag", there, "etag", place) & ~same
+        unknown = equal_values(objects, "etag", there, "etag", place) & ~same
         same |= unknown
         asked = np.flatnonzero(unknown)
         etags = objects.column("etag").take(pa.array(asked))
         same[asked] = _flags(pc.match_substring_regex(etags, _MD5))
-    same &= _equal(objects, "size_bytes", there, "size_bytes", place)
+    same &= equal_values(objects, "size_bytes", there, "size_bytes", place)
     return Match(objects, there, receipts, place, known, same)
 
 
@@ -181,7 +190,7 @@ def _through(place: _Places, at: _Places) -> _Places:
     return np.where(at < 0, -1, place[at])
 
 
-def _equal(
+def equal_values(
     rows: pa.RecordBatch, one: str, others: pa.RecordBatch, other: str, at: _Places
 ) -> _Flags:
     """Whether each row has the same value as the one at its place among others."""
