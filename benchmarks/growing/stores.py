@@ -103,10 +103,19 @@ class CountingStore(DelegatingStore):
         return data
 
     def put(
-        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        like: ObjectInfo | None = None,
+        sync: bool = True,
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`."""
-        done = self.inner.put(key, data, if_absent=if_absent, if_match=if_match)
+        done = self.inner.put(
+            key, data, if_absent=if_absent, if_match=if_match, like=like, sync=sync
+        )
         self._tally.write(self._purpose(key), len(data))
         return done
 
@@ -116,9 +125,9 @@ class CountingStore(DelegatingStore):
         self._tally.write(self._purpose(key), done.size_bytes)
         return done
 
-    def writer(self, key: str) -> Writer:
+    def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
         """See `larder.store.base.Store.writer`."""
-        return CountingWriter(self, key, self.inner.writer(key), self._tally)
+        return CountingWriter(self, key, self.inner.writer(key, like=like, sync=sync), self._tally)
 
     def _purpose(self, key: str) -> str:
         return "source" if self._source else purpose(key)

@@ -9,11 +9,13 @@ import os
 from pathlib import Path
 
 from larder.config.urls import StoreUrl, check_endpoint, check_region, check_url, parse_url
+from larder.store.access import Access
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
 from larder.store.keys import check_path_key, object_url
 from larder.store.retry import RetryPolicy, RetryStore
 
 __all__ = [
+    "Access",
     "Buffer",
     "Features",
     "ObjectInfo",
@@ -36,6 +38,7 @@ def open_store(
     endpoint: str | None = None,
     region: str | None = None,
     profile: str | None = None,
+    access: Access | None = None,
     retry: RetryPolicy | None = _DEFAULT_POLICY,
 ) -> Store:
     """Open the store at a URL. Sends no request before the first call of the store.
@@ -47,6 +50,7 @@ def open_store(
             ``AWS_ENDPOINT_URL`` or that of the profile. Other schemes ignore these three.
         region: The bucket's region; by default from the AWS chain, or ``us-east-1``.
         profile: Profile of the AWS configuration with the credentials.
+        access: All that and more at once; replaces the three.
         retry: When to repeat calls and when to give up; None disables retries.
 
     Raises:
@@ -54,16 +58,17 @@ def open_store(
             ``config.invalid_value`` or ``config.missing_package``.
     """
     check_url(url)
-    if endpoint:
-        check_endpoint(endpoint, where="endpoint")
-    if region:
-        check_region(region, where="region")
+    access = access or Access(endpoint=endpoint, region=region, profile=profile)
+    if access.endpoint:
+        check_endpoint(access.endpoint, where="endpoint")
+    if access.region:
+        check_region(access.region, where="region")
     parts = parse_url(url)
     store: Store
     if parts.scheme == "memory":
         store = _open_memory(parts)
     elif parts.scheme == "s3":
-        store = _open_s3(parts, endpoint, region, profile)
+        store = _open_s3(parts, access)
     else:
         store = _open_local(parts.rest if parts.scheme else os.path.expanduser(parts.rest))
     return RetryStore(store, retry) if retry else store
@@ -92,7 +97,7 @@ def _open_memory(url: StoreUrl) -> Store:
     return MemoryStore(url.bucket, url.prefix)
 
 
-def _open_s3(url: StoreUrl, endpoint: str | None, region: str | None, profile: str | None) -> Store:
+def _open_s3(url: StoreUrl, access: Access) -> Store:
     from larder.store.s3 import S3Store
 
-    return S3Store(url.bucket, url.prefix, endpoint=endpoint, region=region, profile=profile)
+    return S3Store(url.bucket, url.prefix, access)

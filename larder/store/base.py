@@ -25,7 +25,17 @@ from typing import TYPE_CHECKING, Protocol, Self
 if TYPE_CHECKING:
     from larder.store.etag_trust import EtagTrust
 
-__all__ = ["Buffer", "Closing", "Features", "ObjectInfo", "Readable", "Reader", "Store", "Writer"]
+__all__ = [
+    "Buffer",
+    "Closing",
+    "Features",
+    "ObjectInfo",
+    "Place",
+    "Readable",
+    "Reader",
+    "Store",
+    "Writer",
+]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -64,6 +74,23 @@ class ObjectInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a store's objects are, for stores that can copy from each other.
+
+    Attributes:
+        provider: ``s3``, ``gs``, ``file`` or ``memory``.
+        server: URL of the server; empty for AWS, Google Cloud and this machine.
+        bucket: Name of the bucket; empty for a directory.
+        prefix: What precedes each key in the bucket; the directory, ending in a slash.
+    """
+
+    provider: str
+    server: str
+    bucket: str
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
 class Features:
     """What a store supports, where stores differ.
 
@@ -74,12 +101,15 @@ class Features:
         local_path: Objects are files that can be opened by path.
         etag_trust: What this process has learned about the etags, if ``etag_is_md5``; None learns
             nothing.
+        place: Where the objects are; None if their bytes have to pass through this store, which
+            may alter them.
     """
 
     replace_if_match: bool
     etag_is_md5: bool
     local_path: bool = False
     etag_trust: EtagTrust | None = field(default=None, compare=False, repr=False)
+    place: Place | None = field(default=None, compare=False)
 
 
 class Closing(Protocol):
@@ -185,12 +215,56 @@ class Store(Readable, Protocol):
     """
 
     def put(
-        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        like: ObjectInfo | None = None,
+        sync: bool = True,
     ) -> ObjectInfo:
-        """Write a complete object in one step: visible and durable when this returns."""
+        """Write a complete object in one step: visible and durable when this returns.
 
-    def writer(self, key: str) -> Writer:
-        """Start writing an object as a stream (with multipart upload, if the store has it)."""
+        The result has the etag, and a ``checksum`` if the store has verified one that was sent.
+
+        Args:
+            key: Key of the object.
+            data: Its content.
+            if_absent: Only if there is no such object.
+            if_match: Only if the object has this etag.
+            like: Another object whose content type and metadata it gets, if the store has those.
+            sync: False if it need not be durable before `sync` is called, which is faster for many
+                files.
+        """
+
+    def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
+        """Start writing an object as a stream (with multipart upload, if the store has it).
+
+        ``like`` and ``sync`` are as for `put`.
+        """
+
+    def sync(self) -> None:
+        """Make everything durable that this process has written with ``sync=False``."""
+        return
+
+    def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
+        """Copy an object on the servers, so that its bytes do not pass through this machine.
+
+        The object is copied on the condition that its etag has not changed. Its content type and
+        metadata are kept. The caller verifies the copy: some servers answer that they have copied
+        an object, and have not.
+
+        Args:
+            source: The store with the object.
+            info: The object, as it was listed.
+            key: Key of the copy.
+
+        Returns:
+            The copy; None if this store cannot copy from there.
+        """
+        del source, info, key
+        return None
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """Write a local file as an object, in upload parts if it is large."""

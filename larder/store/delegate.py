@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
+from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader, Store, Writer
 
 __all__ = ["WRITES", "DelegatingReader", "DelegatingStore", "DelegatingWriter"]
 
 T = TypeVar("T")
 
-WRITES = frozenset({"put", "writer", "write", "commit", "upload", "delete"})
+WRITES = frozenset({"put", "writer", "write", "commit", "upload", "copy_from", "delete"})
 """The methods of stores and writers that may change what is stored."""
 
 
@@ -81,17 +81,36 @@ class DelegatingStore(Store):
         )
 
     def put(
-        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        like: ObjectInfo | None = None,
+        sync: bool = True,
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`."""
         return self.around(
-            "put", key, lambda: self.inner.put(key, data, if_absent=if_absent, if_match=if_match)
+            "put",
+            key,
+            lambda: self.inner.put(
+                key, data, if_absent=if_absent, if_match=if_match, like=like, sync=sync
+            ),
         )
 
-    def writer(self, key: str) -> Writer:
+    def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
         """See `larder.store.base.Store.writer`."""
-        inner = self.around("writer", key, lambda: self.inner.writer(key))
+        inner = self.around("writer", key, lambda: self.inner.writer(key, like=like, sync=sync))
         return DelegatingWriter(self, key, inner)
+
+    def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
+        """See `larder.store.base.Store.copy_from`."""
+        return self.around("copy_from", key, lambda: self.inner.copy_from(source, info, key))
+
+    def sync(self) -> None:
+        """See `larder.store.base.Store.sync`."""
+        self.around("sync", "", self.inner.sync)
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """See `larder.store.base.Store.upload`."""

@@ -27,6 +27,7 @@ from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store
 from larder.store.keys import check_path_key, object_url
 from larder.store.local_errors import local_error, local_errors
 from larder.store.local_files import describe, file_etag
+from larder.store.local_sync import unsynced
 from larder.store.local_walk import walk
 from larder.store.local_write import LocalWriter
 
@@ -78,6 +79,7 @@ class LocalStore(Store):
         _check_root(path)
         self._url = "file://" + path.rstrip("/") + "/"
         self._root = os.fsencode(path.rstrip("/") + "/")
+        self._unsynced = unsynced(self._root)
 
     @property
     def url(self) -> str:
@@ -160,10 +162,18 @@ class LocalStore(Store):
         return data
 
     def put(
-        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        like: ObjectInfo | None = None,
+        sync: bool = True,
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`."""
-        with self.writer(key) as draft:
+        del like  # a file has neither a content type nor metadata
+        with self.writer(key, sync=sync) as draft:
             draft.write(data)
             if if_absent:
                 return draft.commit_if_absent()
@@ -171,9 +181,17 @@ class LocalStore(Store):
                 return draft.commit_if_match(if_match)
             return draft.commit()
 
-    def writer(self, key: str) -> LocalWriter:
+    def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> LocalWriter:
         """See `larder.store.base.Store.writer`."""
-        return LocalWriter(self._url, key, self._path(key))
+        del like
+        return LocalWriter(
+            self._url, key, self._path(key), unsynced=None if sync else self._unsynced
+        )
+
+    def sync(self) -> None:
+        """See `larder.store.base.Store.sync`: one sync of the file system, if it has that call."""
+        with local_errors(self._url, "", writing=True):
+            self._unsynced.sync()
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """See `larder.store.base.Store.upload`; copies by reference if possible."""

@@ -17,6 +17,7 @@ from larder.store.keys import object_url
 from larder.store.local_errors import local_errors
 from larder.store.local_files import describe, locked, make_folder
 from larder.store.local_sweep import sweep_once
+from larder.store.local_sync import Unsynced
 from larder.temporary import open_draft
 
 __all__ = ["LocalWriter"]
@@ -38,13 +39,17 @@ class LocalWriter(Writer):
         store_url: URL of the store, for messages.
         key: Key of the object.
         path: File of the object.
+        unsynced: Where the file is added instead of being synced; None to sync it.
     """
 
-    def __init__(self, store_url: str, key: str, path: bytes) -> None:
+    def __init__(
+        self, store_url: str, key: str, path: bytes, *, unsynced: Unsynced | None = None
+    ) -> None:
         self._url = store_url
         self._key = key
         self._path = path
         self._folder = os.path.dirname(path)
+        self._unsynced = unsynced
         self._draft = b""
         with local_errors(store_url, key, writing=True):
             self._handle: int | None = self._create()
@@ -130,12 +135,16 @@ class LocalWriter(Writer):
             # The kernel's timestamps have steps of 4 ms: too coarse to distinguish two versions.
             now_ns = time.time_ns()
             os.utime(handle, ns=(now_ns, now_ns))
-            os.fsync(handle)
+            if self._unsynced is None:
+                os.fsync(handle)
+            else:
+                self._unsynced.add(self._path)  # first, so that no sync misses it
             info = describe(self._key, os.fstat(handle))
             give_name()
             os.close(handle)
             self._handle = None
-            sync_folder(self._folder)
+            if self._unsynced is None:
+                sync_folder(self._folder)
         return info
 
     def _link(self) -> None:

@@ -9,13 +9,22 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from larder.disk import disk_errors
 from larder.errors import NotFoundError, ObjectError, PreconditionError
-from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
+from larder.store.base import (
+    Buffer,
+    Features,
+    ObjectInfo,
+    Place,
+    Readable,
+    Reader,
+    Store,
+    Writer,
+)
 from larder.store.etag_trust import EtagTrust
 from larder.store.keys import check_key, folder_prefix, object_url
 
@@ -30,6 +39,13 @@ class _Object:
     data: bytes
     etag: str
     modified_us: int
+    content_type: str | None
+    metadata: Mapping[str, str]
+
+
+def _kept(like: ObjectInfo | None) -> tuple[str | None, Mapping[str, str]]:
+    """Content type and metadata of an object that is written like another."""
+    return (like.content_type, like.metadata or {}) if like else (None, {})
 
 
 @dataclass(slots=True)
@@ -66,6 +82,7 @@ class MemoryStore(Store):
     def __init__(self, name: str, prefix: str = "") -> None:
         with _BUCKETS_LOCK:
             self._bucket = _BUCKETS.setdefault(name, _Bucket())
+        self._name = name
         self._prefix = folder_prefix(prefix)
         self._url = f"memory://{name}/{self._prefix}"
 
@@ -81,6 +98,7 @@ class MemoryStore(Store):
             replace_if_match=True,
             etag_is_md5=True,
             etag_trust=self._bucket.etag_trust,
+            place=Place("memory", "", self._name, self._prefix),
         )
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
@@ -111,9 +129,17 @@ class MemoryStore(Store):
         return MemoryReader(info, memoryview(found.data)[offset:end])
 
     def put(
-        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        like: ObjectInfo | None = None,
+        sync: bool = True,
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`."""
+        del sync
         full = self._full(key)
         made = bytes(data)
         etag = hashlib.md5(made, usedforsecurity=False).hexdigest()
@@ -126,14 +152,25 @@ class MemoryStore(Store):
                 raise PreconditionError(
                     "object.changed", "it changed since it was listed", where=where
                 )
-            new = _Object(made, etag, time.time_ns() // 1000)
+            new = _Object(made, etag, time.time_ns() // 1000, *_kept(like))
             self._bucket.objects[full] = new
         return self._info(full, new)
 
-    def writer(self, key: str) -> MemoryWriter:
+    def writer(
+        self, key: str, *, like: ObjectInfo | None = None, sync: bool = True
+    ) -> MemoryWriter:
         """See `larder.store.base.Store.writer`."""
+        del sync
         check_key(key, self._url)
-        return MemoryWriter(self, key)
+        return MemoryWriter(self, key, like)
+
+    def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
+        """See `larder.store.base.Store.copy_from`: from any memory store."""
+        place = source.features.place
+        if place is None or place.provider != "memory":
+            return None
+        with MemoryStore(place.bucket, place.prefix).open(info.key, if_match=info.etag) as reader:
+            return self.put(key, b"".join(reader), like=reader.info)
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """See `larder.store.base.Store.upload`."""
@@ -163,7 +200,14 @@ class MemoryStore(Store):
 
     def _info(self, full: str, found: _Object) -> ObjectInfo:
         key = full[len(self._prefix) :]
-        return ObjectInfo(key, len(found.data), found.etag, found.modified_us)
+        return ObjectInfo(
+            key,
+            len(found.data),
+            found.etag,
+            found.modified_us,
+            content_type=found.content_type,
+            metadata=found.metadata,
+        )
 
 
 class MemoryReader(Reader):
@@ -185,9 +229,10 @@ class MemoryReader(Reader):
 class MemoryWriter(Writer):
     """See `larder.store.base.Writer`."""
 
-    def __init__(self, store: MemoryStore, key: str) -> None:
+    def __init__(self, store: MemoryStore, key: str, like: ObjectInfo | None) -> None:
         self._store = store
         self._key = key
+        self._like = like
         self._data = bytearray()
 
     def write(self, data: Buffer) -> None:
@@ -196,7 +241,7 @@ class MemoryWriter(Writer):
 
     def commit(self) -> ObjectInfo:
         """Put the object."""
-        return self._store.put(self._key, self._data)
+        return self._store.put(self._key, self._data, like=self._like)
 
     def abort(self) -> None:
         """Discard the bytes."""

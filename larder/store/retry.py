@@ -129,7 +129,14 @@ class RetryStore(DelegatingStore):
         return RetryReader(self.inner, self.policy, first, offset, length)
 
     def put(
-        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        like: ObjectInfo | None = None,
+        sync: bool = True,
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`.
 
@@ -139,7 +146,9 @@ class RetryStore(DelegatingStore):
         tries = _Tries(self.policy)
         while True:
             try:
-                return self.inner.put(key, data, if_absent=if_absent, if_match=if_match)
+                return self.inner.put(
+                    key, data, if_absent=if_absent, if_match=if_match, like=like, sync=sync
+                )
             except RetryableError as error:
                 tries.pause(error)
             except PreconditionError:
@@ -157,9 +166,9 @@ class RetryStore(DelegatingStore):
             return None
         return info if same else None
 
-    def writer(self, key: str) -> Writer:
+    def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
         """See `larder.store.base.Store.writer`; not repeated."""
-        return self.inner.writer(key)
+        return self.inner.writer(key, like=like, sync=sync)
 
 
 class RetryReader(Reader):

@@ -22,6 +22,7 @@ from larder.errors import (
     PreconditionError,
     StoreError,
 )
+from larder.store.access import DEFAULT_ACCESS, Access
 from larder.store.base import Buffer, Features, ObjectInfo, Store
 from larder.store.etag_trust import etag_trust
 from larder.store.keys import check_key, folder_prefix
@@ -49,32 +50,25 @@ class S3Store(Store):
     Args:
         bucket: Name of the bucket.
         prefix: Folder in it, with or without a slash at the end.
-        endpoint: See `larder.store.open_store`, also for the next two.
-        region: See there.
-        profile: See there.
+        access: How it is reached.
     """
 
     def __init__(
         self,
         bucket: str,
         prefix: str = "",
-        *,
-        endpoint: str | None = None,
-        region: str | None = None,
-        profile: str | None = None,
+        access: Access = DEFAULT_ACCESS,
     ) -> None:
         self._prefix = folder_prefix(prefix)
         self._url = f"s3://{bucket}/{self._prefix}"
-        self._access = S3Access(
-            bucket, self._url, endpoint=endpoint, region=region, profile=profile
-        )
+        self._access = S3Access(bucket, self._url, access)
         self._listing = S3Listing(self._access)
         self._plain = ObstoreObjects(self._access)
         self._odd = BotoObjects(self._access)
         self._features = Features(
             replace_if_match=True,
             etag_is_md5=True,
-            etag_trust=etag_trust("s3", bucket, endpoint, profile),
+            etag_trust=etag_trust("s3", bucket, access.endpoint, access.profile),
         )
         self._ranges_by_boto = False
 
@@ -137,12 +131,20 @@ class S3Store(Store):
         return S3Reader(body, span, call.where)
 
     def put(
-        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        like: ObjectInfo | None = None,
+        sync: bool = True,
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`: a single PUT with a signed payload.
 
         ``modified_us`` of the result is from this machine's clock; `head` has the store's.
         """
+        del like, sync
         objects, full, call = self._find(key, writing=True)
         call = replace(call, if_absent=if_absent)
         with self._told_region():
@@ -176,8 +178,9 @@ class S3Store(Store):
                     return objects.put(full, call, data, if_match)
             raise
 
-    def writer(self, key: str) -> S3Writer:
+    def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> S3Writer:
         """See `larder.store.base.Store.writer`. Needs boto3."""
+        del like, sync
         return self._writer(key, _STREAM_PARTS)
 
     def upload(self, key: str, path: Path) -> ObjectInfo:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from larder.store.access import Access
 from larder.store.s3_clients import S3Clients, shared_clients
 from larder.store.s3_settings import S3Settings, find_settings, import_boto3
 
@@ -45,25 +46,18 @@ class S3Access:
     Args:
         bucket: Name of the bucket.
         store_url: For messages.
-        endpoint: See `larder.store.open_store`, also for the next two.
-        region: See there.
-        profile: See there.
+        access: Server, account, and who pays.
     """
 
     def __init__(
         self,
         bucket: str,
         store_url: str,
-        *,
-        endpoint: str | None,
-        region: str | None,
-        profile: str | None,
+        access: Access,
     ) -> None:
         self.bucket = bucket
         self.store_url = store_url
-        self._endpoint = endpoint
-        self._region = region
-        self._profile = profile
+        self.access = access
         self._found: S3Clients | None = None
 
     @property
@@ -103,15 +97,13 @@ class S3Access:
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
         found = self._found
         if found is None or found.pid != os.getpid():
-            found = shared_clients(self._endpoint, self._region, self._profile)
+            found = shared_clients(self.access)
         made = found.once(name, make)
         self._found = found  # after a failure, the environment may have changed
         return made
 
     def _find_settings(self) -> S3Settings:
-        return find_settings(
-            self.store_url, endpoint=self._endpoint, region=self._region, profile=self._profile
-        )
+        return find_settings(self.store_url, self.access)
 
     def _session(self) -> Any:
         """boto3's session, with the keys of the environment if they are used."""

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from larder.store.access import Access
 from larder.store.s3_chain import CONFIG_FILES
 
 __all__ = ["S3Clients", "lost_obstore", "shared_clients"]
@@ -71,9 +72,9 @@ _inherited: list[_Process] = []
 """The clients of the parent process, kept so that they are not closed here."""
 
 
-def shared_clients(endpoint: str | None, region: str | None, profile: str | None) -> S3Clients:
-    """The clients for the arguments of a store, in the current environment."""
-    place = (endpoint, region, profile, _environment(), _files())
+def shared_clients(access: Access) -> S3Clients:
+    """The clients for a server and account, in the current environment."""
+    place = (access, _environment(), _files())
     with _process.lock:
         clients = _process.clients.setdefault(place, S3Clients())
         _process.clients.move_to_end(place)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from larder.config.urls import ENDPOINT_VARIABLES, check_endpoint, check_region
 from larder.errors import ConfigError, StoreError
+from larder.store.access import Access
 from larder.store.s3_chain import Chain, asks_metadata, find_chain, no_credentials, without_boto3
 from larder.store.s3_errors import CREDENTIALS_HINT
 
@@ -38,24 +39,21 @@ class S3Settings:
     chain: Chain | None = None
 
 
-def find_settings(
-    store_url: str, *, endpoint: str | None, region: str | None, profile: str | None
-) -> S3Settings:
+def find_settings(store_url: str, access: Access) -> S3Settings:
     """Look up endpoint, region and credentials.
 
     Args:
         store_url: For messages.
-        endpoint: See `larder.store.open_store`, also for the next two.
-        region: See there.
-        profile: See there.
+        access: Server and account.
 
     Raises:
         StoreError: ``store.denied``: no credentials were found.
         ConfigError: ``config.missing_package``: they are in a profile, but boto3 is missing; or the
             environment or the profile has an invalid endpoint.
     """
-    endpoint = endpoint or _environment_endpoint()
-    region = region or _environment_region()
+    endpoint = access.endpoint or _environment_endpoint()
+    region = access.region or _environment_region()
+    profile = access.profile
     keys = None if profile or _has_configuration() else _environment_keys()
     if keys:
         region = region or "us-east-1"

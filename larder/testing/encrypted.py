@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from larder.store.base import Buffer, ObjectInfo, Reader, Store
+from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store
 from larder.store.delegate import DelegatingReader, DelegatingStore
 
 __all__ = ["EncryptedStore"]
@@ -26,6 +26,11 @@ class EncryptedStore(DelegatingStore):
     def __init__(self, inner: Store, encrypted: Callable[[str], bool] = lambda key: True) -> None:
         super().__init__(inner)
         self._encrypted = encrypted
+
+    @property
+    def features(self) -> Features:
+        """As in the wrapped store, but copies would have the wrong etags."""
+        return replace(self.inner.features, place=None)
 
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
         """Make a call; the description of an object has the other etag."""
@@ -52,11 +57,18 @@ class EncryptedStore(DelegatingStore):
         return self.inner.get(key, offset=offset, length=length, if_match=condition)
 
     def put(
-        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        like: ObjectInfo | None = None,
+        sync: bool = True,
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`."""
         condition = self._condition(key, if_match)
-        return super().put(key, data, if_absent=if_absent, if_match=condition)
+        return super().put(key, data, if_absent=if_absent, if_match=condition, like=like, sync=sync)
 
     def _shown(self, info: T) -> T:
         if not (isinstance(info, ObjectInfo) and self._encrypted(info.key)):

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from larder.errors import LarderError, ObjectError, RetryableError, StoreError
-from larder.store.base import Buffer, Reader, Store
+from larder.store.base import Buffer, Features, Reader, Store
 from larder.store.delegate import DelegatingReader, DelegatingStore
 
 __all__ = [
@@ -160,6 +160,11 @@ class FaultyStore(DelegatingStore):
                     fault.times = None if fault.times is None else fault.times - 1
                     return fault.effect
         return None
+
+    @property
+    def features(self) -> Features:
+        """As in the wrapped store, but all bytes pass through this one."""
+        return replace(self.inner.features, place=None)
 
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
         """Make a call, with the fault that is due."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from larder.store.base import Buffer, ObjectInfo, Reader, Store
+from larder.store.base import Buffer, ObjectInfo, Readable, Reader, Store, Writer
 from larder.store.delegate import WRITES, DelegatingStore, DelegatingWriter
 
 __all__ = ["RecordedCall", "RecordingStore", "RecordingWriter"]
@@ -109,16 +109,34 @@ class RecordingStore(DelegatingStore):
         return data
 
     def put(
-        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        like: ObjectInfo | None = None,
+        sync: bool = True,
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`."""
         self.note("put", key, len(data))
-        return self.inner.put(key, data, if_absent=if_absent, if_match=if_match)
+        return self.inner.put(
+            key, data, if_absent=if_absent, if_match=if_match, like=like, sync=sync
+        )
 
-    def writer(self, key: str) -> RecordingWriter:
+    def writer(
+        self, key: str, *, like: ObjectInfo | None = None, sync: bool = True
+    ) -> RecordingWriter:
         """See `larder.store.base.Store.writer`."""
         self.note("writer", key)
-        return RecordingWriter(self, key)
+        return RecordingWriter(self, key, self.inner.writer(key, like=like, sync=sync))
+
+    def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
+        """See `larder.store.base.Store.copy_from`; recorded if it copies."""
+        copy = self.inner.copy_from(source, info, key)
+        if copy is not None:
+            self.note("copy_from", key, info.size_bytes)
+        return copy
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """See `larder.store.base.Store.upload`."""
@@ -132,10 +150,11 @@ class RecordingWriter(DelegatingWriter):
     Args:
         store: The store that records.
         key: Key of the object.
+        inner: The other writer.
     """
 
-    def __init__(self, store: RecordingStore, key: str) -> None:
-        super().__init__(store, key, store.inner.writer(key))
+    def __init__(self, store: RecordingStore, key: str, inner: Writer) -> None:
+        super().__init__(store, key, inner)
         self._recording = store
         self._size_bytes = 0
 

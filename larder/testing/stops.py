@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from larder.store.base import Store, Writer
+from larder.store.base import ObjectInfo, Store, Writer
 from larder.store.delegate import WRITES, DelegatingStore, DelegatingWriter
 
 __all__ = ["Stop", "Stopped", "StoppingStore"]
@@ -73,9 +73,9 @@ class StoppingStore(DelegatingStore):
         """Make a call; one that writes is counted, and may be the one that stops."""
         return self.stop.write(method, key, call) if method in WRITES else call()
 
-    def writer(self, key: str) -> Writer:
+    def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
         """See `larder.store.base.Store.writer`."""
-        inner = self.around("writer", key, lambda: self.inner.writer(key))
+        inner = self.around("writer", key, lambda: self.inner.writer(key, like=like, sync=sync))
         return _StoppingWriter(self, key, inner)
 
 

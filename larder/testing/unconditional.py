@@ -50,7 +50,14 @@ class UnconditionalStore(DelegatingStore):
         return replace(features, replace_if_match=self._if_match) if self._says else features
 
     def put(
-        self, key: str, data: Buffer, *, if_absent: bool = False, if_match: str | None = None
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        like: ObjectInfo | None = None,
+        sync: bool = True,
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`."""
         ignored = (if_absent and not self._if_absent) or (if_match and not self._if_match)
@@ -62,4 +69,6 @@ class UnconditionalStore(DelegatingStore):
             data,
             if_absent=if_absent and self._if_absent,
             if_match=if_match if self._if_match else None,
+            like=like,
+            sync=sync,
         )

@@ -68,7 +68,7 @@ class Mirror(Readable):
     @property
     def features(self) -> Features:
         """The features of the store, except that etags are those of the source."""
-        return replace(self._store.features, etag_is_md5=False)
+        return replace(self._store.features, etag_is_md5=False, place=None)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """Only the copies that exist, with the etags of their sources."""

@@ -279,11 +279,11 @@ def test_two_runs_at_once_of_two_states_of_the_source(tmp_path: Path) -> None:
 class Meddler(RecordingStore):
     """Something that writes to the mirror when the first shard is begun."""
 
-    def writer(self, key: str) -> RecordingWriter:
+    def writer(self, key: str, **more: Any) -> RecordingWriter:
         path = Path(self.inner.url.removeprefix("file://"), "mirror/a/00.png")
         if key.endswith("-000000.tar"):
             path.write_bytes(png(1))
-        return super().writer(key)
+        return super().writer(key, **more)
 
 
 def test_no_shard_is_made_from_objects_that_were_not_copied(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import pkgutil
@@ -27,12 +28,14 @@ BASES = [
     (Reader, DelegatingReader),
     (Writer, DelegatingWriter),
 ]
+INFO = ObjectInfo("a", 1, hashlib.md5(b"1").hexdigest(), 0)
 CALLS: dict[str, Callable[[Store, Path], object]] = {
     "list": lambda store, path: list(store.list("a")),
     "head": lambda store, path: store.head("a"),
     "open": lambda store, path: store.open("a").close(),
     "get": lambda store, path: store.get("a"),
     "put": lambda store, path: store.put("a", b"2"),
+    "copy_from": lambda store, path: store.copy_from(store, INFO, "a"),
     "writer": lambda store, path: store.writer("a").abort(),
     "write": lambda store, path: store.writer("a").write(b"3"),
     "commit": lambda store, path: store.writer("a").commit(),
@@ -64,7 +67,14 @@ def wrappers() -> list[type[DelegatingStore]]:
 def test_the_base_delegates_every_method_of_its_protocol(protocol: type, base: type) -> None:
     left = {"close"} if protocol is Writer else set()  # the same as abort
     assert methods(protocol) - left <= vars(base).keys()
-    assert methods(Store) == methods(Readable) | {"put", "writer", "upload", "delete"}
+    assert methods(Store) == methods(Readable) | {
+        "put",
+        "writer",
+        "sync",
+        "upload",
+        "copy_from",
+        "delete",
+    }
 
 
 def test_every_wrapper_is_one_and_keeps_the_signatures() -> None:
@@ -94,7 +104,7 @@ class Noting(DelegatingStore):
 
 
 def test_a_wrapper_wraps_every_call(tmp_path: Path) -> None:
-    assert CALLS.keys() == methods(Store) - {"url", "features"} | {"write", "commit"}
+    assert CALLS.keys() == methods(Store) - {"url", "features", "sync"} | {"write", "commit"}
     (tmp_path / "file").write_bytes(b"1")
     for name, call in CALLS.items():
         inner = MemoryStore(uuid.uuid4().hex)

@@ -10,6 +10,7 @@ import pytest
 
 from larder.errors import ObjectError
 from larder.store import open_store
+from larder.store.access import Access
 from larder.store.base import Store
 from larder.store.etag_trust import etag_trust
 from larder.store.etags import ContentCheck
@@ -111,6 +112,6 @@ def test_in_a_mixed_bucket_only_some_objects_are_read_twice() -> None:
 
 def test_trust_is_learned_per_bucket_and_endpoint() -> None:
     one, same = (S3Store("bucket", prefix).features.etag_trust for prefix in ("a", "b"))
-    other = S3Store("bucket", endpoint="http://127.0.0.1:1").features.etag_trust
+    other = S3Store("bucket", access=Access(endpoint="http://127.0.0.1:1")).features.etag_trust
     assert one is same is etag_trust("s3", "bucket", None, None)
     assert other is not one

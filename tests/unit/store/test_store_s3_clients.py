@@ -15,6 +15,7 @@ import pytest
 from scripted_s3 import Say, Script, scripted_s3
 
 from larder.store import Store, open_store
+from larder.store.access import Access
 from larder.store.s3_clients import S3Clients, shared_clients
 from larder.testing.servers import S3Server
 
@@ -32,7 +33,7 @@ def opened(script: Script, bucket: str = "bucket", profile: str | None = None) -
 
 
 def clients(profile: str | None = None) -> S3Clients:
-    return shared_clients("http://127.0.0.1:9", None, profile)
+    return shared_clients(Access(endpoint="http://127.0.0.1:9", profile=profile))
 
 
 def test_stores_opened_one_after_the_other_use_one_connection() -> None:
@@ -95,7 +96,7 @@ def test_threads_that_open_at_once_share_clients() -> None:
     made: list[int] = []
 
     def run(_: int) -> int:
-        found = shared_clients(name, None, None)
+        found = shared_clients(Access(endpoint=name))
         return found.once("client", lambda: made.append(1) or len(made))  # type: ignore[func-returns-value]
 
     with ThreadPoolExecutor(16) as pool:
