@@ -68,14 +68,18 @@ def _fits(key: str, wanted: str) -> bool:
 
 
 def all_keys(model: type[BaseModel], *, values_only: bool, prefix: str = "") -> Iterator[str]:
-    """The dotted keys of a file, with or without those of mappings."""
+    """The dotted keys of a file, with or without those of mappings; each once."""
+    yield from dict.fromkeys(_all_keys(model, values_only=values_only, prefix=prefix))
+
+
+def _all_keys(model: type[BaseModel], *, values_only: bool, prefix: str) -> Iterator[str]:
     for key, annotation in _fields(model).items():
         listed = str(annotation).startswith("tuple")
         inner = [] if listed else list(_models(annotation))
         if not (inner and values_only):
             yield f"{prefix}{key}"
         for each in inner:
-            yield from all_keys(each, values_only=values_only, prefix=f"{prefix}{key}.")
+            yield from _all_keys(each, values_only=values_only, prefix=f"{prefix}{key}.")
 
 
 def known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
@@ -85,7 +89,7 @@ def known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
         fields = [_fields(each).get(str(part)) for each in models]
         found = [each for field in fields for each in _models(field)]
         models = found or (models if isinstance(part, int) else [])
-    return [key for each in models for key in _fields(each)]
+    return list(dict.fromkeys(key for each in models for key in _fields(each)))
 
 
 def _fields(model: type[BaseModel]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from larder.config.document import Document, KeyPath, dotted
 from larder.config.fields import RefusedError
 from larder.config.keys import Schema, meant
 from larder.config.secrets import shown
+from larder.config.stores import misplaced
 from larder.config.suggest import nearest
 from larder.config.yaml import scalar
 from larder.errors import ConfigError
@@ -56,6 +57,7 @@ _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
     "too_short": lambda ctx: f"at least {ctx['min_length']} entries",
     "string_too_short": lambda ctx: "a non-empty string",
     "unfit_text": lambda ctx: "a string in UTF-8 without NUL",
+    "auto_flag_type": lambda ctx: "auto, true or false",
     "bytes_type": lambda ctx: "a size such as 150 MB or 128 MiB",
 }
 
@@ -124,7 +126,7 @@ def _problem(detail: ErrorDetails, schema: Schema, document: Document) -> Proble
     path = _path(detail, document.value)
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return _unknown(path, schema, document)
+        return _misplaced(path, schema, document) or _unknown(path, schema, document)
     if kind == "missing":
         key = _key(path, schema, document)
         return Problem(path, "config.invalid_value", f"{key} is missing")
@@ -137,6 +139,19 @@ def _key(path: KeyPath, schema: Schema, document: Document) -> str:
     """A key as users write it: with the prefix ``cluster.`` for a cluster's key in --set."""
     parts = tuple(part if isinstance(part, int) or shown(part) else "..." for part in path)
     return f"{schema.prefix if document.place(path).line == 0 else ''}{dotted(parts)}"
+
+
+def _misplaced(path: KeyPath, schema: Schema, document: Document) -> Problem | None:
+    """A key of another provider than that of the location's URL."""
+    location = document.value
+    for part in path[:-1]:
+        location = location[part]
+    reason = misplaced(str(path[-1]), location.get("url"))
+    if not reason:
+        return None
+    key = _key(path, schema, document)
+    hint = f"remove it, or pass --set {schema.prefix}{dotted(path)}="
+    return Problem(path, "config.invalid_value", f"{key}: {reason}", hint)
 
 
 def _unknown(path: KeyPath, schema: Schema, document: Document) -> Problem:

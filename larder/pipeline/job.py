@@ -203,9 +203,9 @@ def open_location(location: Location, url: str | None = None) -> Store:
     """The store at a location, or at another URL with the same credentials and endpoint."""
     return open_store(
         url or location.url,
-        endpoint=location.endpoint,
-        region=location.region,
-        profile=location.profile,
+        endpoint=location.access.endpoint,
+        region=location.access.region,
+        profile=location.access.profile,
     )
 
 

@@ -105,7 +105,8 @@ def inspect_source(
             `larder.pipeline.complete.check_complete`.
     """
     dataset, cluster = settings.dataset, settings.cluster
-    check_overlap(dataset.source, cluster.storage.url, storage_endpoint=cluster.storage.endpoint)
+    storage = cluster.storage
+    check_overlap(dataset.source, storage.url, storage_endpoint=storage.access.endpoint)
     root = open_location(cluster.storage, root_url(dataset, cluster))
     tag = read_tag(root, TAG)
     previous, classes = _previous(root, tag)
