@@ -39,8 +39,12 @@ class Runner(Protocol):
     def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
         """The result of one step."""
 
-    def map(self, step: Callable[..., Any], job: Job, batches: Sequence[Any]) -> list[Any]:
-        """The results of a step for each batch, in order; runs several at once."""
+    def map(self, step: Callable[..., Any], job: Any, batches: Sequence[Any]) -> list[Any]:
+        """The results of a step for each batch, in order; runs several at once.
+
+        If too much fails in a batch (`larder.pipeline.results.stops_others`), no further one is
+        started, and the results of those are None.
+        """
 
 
 @dataclass(frozen=True, slots=True)

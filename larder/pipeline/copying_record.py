@@ -31,6 +31,7 @@ from larder.versions.publish import own_file_errors, read_optional
 
 __all__ = [
     "COPY_KEY",
+    "WORK_PREFIX",
     "CopyDocument",
     "Origin",
     "copy_place",
@@ -43,6 +44,7 @@ __all__ = [
 
 _PREFIX = f"{OWN_PREFIX}copy/"
 COPY_KEY = f"{_PREFIX}copy.json"
+WORK_PREFIX = f"{_PREFIX}work/"
 
 FORMAT = "larder-copy-1"
 
@@ -51,7 +53,7 @@ _HINT = "delete it: the next copy compares what is there, and writes it again"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a copy comes from: the URL of a source, and its server, empty for the provider's own."""
+    """Where a copy comes from: URL and server, which is empty for the provider itself."""
 
     url: str
     endpoint: str = ""
@@ -110,7 +112,7 @@ def failures_key(sha256: str) -> str:
 
 def work_key(name: str, sha256: str) -> str:
     """Key of a file that exists only while a copy runs."""
-    return f"{_PREFIX}work/{name}-{sha256[:16]}.parquet"
+    return f"{WORK_PREFIX}{name}-{sha256[:16]}.parquet"
 
 
 def read_record(root: Store) -> CopyDocument | None:

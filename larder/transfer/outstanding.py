@@ -23,7 +23,7 @@ from larder.manifest.merge import aligned_all
 from larder.manifest.query import Rows
 from larder.transfer.difference import Match, equal_values, match, places, replaced, taken
 
-__all__ = ["Outstanding", "outstanding"]
+__all__ = ["Outstanding", "in_order", "outstanding"]
 
 _Flags = npt.NDArray[np.bool_]
 _Places = npt.NDArray[np.int64]
@@ -108,7 +108,7 @@ def _of_piece(
         replaced=int(np.sum(found.place[due] >= 0)),
         same=kept,
         gone=gone.filter(pa.array(asked)),
-        standing=_in_order(kept, gone),
+        standing=in_order(kept, gone),
         unrecorded=int(np.sum(found.known[same] < unread) + np.sum(mine < unread)),
         others=int(np.sum(selected(found.there.column("key").take(pa.array(theirs))))),
         markers=int(np.sum(skipped)),
@@ -177,7 +177,7 @@ def _ours(found: Match, alone: _Places) -> tuple[_Places, _Places]:
     return known[of_mine], of_mine
 
 
-def _in_order(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
+def in_order(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
     """The rows of both in the order of their keys."""
     if not other.num_rows:
         return one
