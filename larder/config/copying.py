@@ -53,7 +53,7 @@ class Copy(Model):
 
     engine: Literal["auto", "native", "skyplane"] = Field(
         "auto",
-        description="the copy engine; auto: skyplane only for large copies between providers",
+        description="the copy engine; auto: skyplane for large copies between providers only",
     )
     verify: Literal["digest", "size"] = Field(
         "digest", description="how copies are checked: by a digest of their content, or their size"

@@ -30,6 +30,9 @@ class Schema:
     prefix: str
 
 
+_DEEPEST = 2
+"""How deep a key may be to be suggested for one elsewhere: the names of columns are no help."""
+
 _SCHEMAS = (Schema(Dataset, "dataset", ""), Schema(Cluster, "cluster", "cluster."))
 
 
@@ -55,7 +58,7 @@ def meant(path: KeyPath, schema: Schema, rest: str, *, given: bool) -> str:
         return f"did you mean {' or '.join(near)}?"
     for other in sorted(schemas, key=lambda each: each.noun != schema.noun):
         keys = all_keys(other.model, values_only=len(path) > 1)
-        same = [key for key in keys if _fits(key, last + rest)]
+        same = [key for key in keys if _fits(key, last + rest) and key.count(".") <= _DEEPEST]
         if same and (given or other.noun == schema.noun):
             front = other.prefix if given else ""
             return f"did you mean {' or '.join(f'{front}{key}' for key in same[:3])}?"

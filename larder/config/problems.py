@@ -64,12 +64,21 @@ _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in a file: what is wrong, at which path, and what to do."""
+    """One mistake in a file: what is wrong, at which path, and what to do.
+
+    Attributes:
+        path: The path.
+        code: Code of the error.
+        message: What is wrong.
+        hint: What to do.
+        beside: The path of another value, without which there would be no mistake.
+    """
 
     path: KeyPath
     code: str
     message: str
     hint: str = ""
+    beside: KeyPath | None = None
 
 
 def refusal(
@@ -90,7 +99,7 @@ def refusal(
         return problem.code != "config.unknown_key", document.place(problem.path).line
 
     def follows(problem: Problem) -> bool:
-        return any(
+        return problem.beside in unfilled or any(
             path[: len(problem.path)] == problem.path or problem.path[: len(path)] == path
             for path in unfilled
         )
@@ -151,7 +160,8 @@ def _misplaced(path: KeyPath, schema: Schema, document: Document) -> Problem | N
         return None
     key = _key(path, schema, document)
     hint = f"remove it, or pass --set {schema.prefix}{dotted(path)}="
-    return Problem(path, "config.invalid_value", f"{key}: {reason}", hint)
+    url = (*path[:-1], "url")
+    return Problem(path, "config.invalid_value", f"{key}: {reason}", hint, beside=url)
 
 
 def _unknown(path: KeyPath, schema: Schema, document: Document) -> Problem:

@@ -21,6 +21,7 @@ __all__ = [
     "Project",
     "Role",
     "is_aws_key",
+    "no_key",
 ]
 
 AWS_BLOCKS = ("aws-credentials", "secret")
@@ -45,8 +46,12 @@ _GCP_KEY = re.compile(
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]{6,20}")
 
 
-def _no_key(value: str) -> str:
-    """Refuses what may be an access key or a secret, whatever the field."""
+def no_key(value: str) -> str:
+    """A name as it is.
+
+    Raises:
+        RefusedError: ``config.secret``: it may be an access key, a secret or a token.
+    """
     if may_be_key(value):
         hint = "name the credentials, and keep them where the name is looked up"
         raise RefusedError("must not contain credentials", code="config.secret", hint=hint)
@@ -109,7 +114,7 @@ def _project(value: str) -> str:
     return value
 
 
-_Reference = Annotated[Text, AfterValidator(_no_key)]
+_Reference = Annotated[Text, AfterValidator(no_key)]
 
 Profile = Annotated[_Reference, AfterValidator(_profile)]
 """Name of a profile in the AWS configuration."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from larder.config.access import Access
 from larder.config.base import Model
@@ -23,6 +23,7 @@ from larder.config.fields import (
     Text,
     Url,
 )
+from larder.config.interpolate import FilledText
 from larder.config.references import (
     AwsBlock,
     AwsKey,
@@ -32,8 +33,10 @@ from larder.config.references import (
     Project,
     Role,
     is_aws_key,
+    no_key,
 )
 from larder.config.urls import parse_url, url_fault
+from larder.config.yaml import scalar
 
 __all__ = [
     "AnyLocation",
@@ -51,8 +54,8 @@ __all__ = [
     "misplaced",
 ]
 
+_FLAGS = ("anonymous", "requester_pays")
 _NOUNS = {"s3": "a bucket of S3", "gs": "a bucket of Google Cloud Storage", "file": "a directory"}
-_EMPTY = (None, "", False)
 
 
 class Location(Model):
@@ -91,13 +94,17 @@ class Location(Model):
 
 
 def _says_nothing(value: Any) -> bool:
-    return any(value is each for each in (None, False)) or value == ""
+    if isinstance(value, FilledText):
+        value = scalar(value.strip())
+    return value is None or value is False or value == ""
 
 
 def _is_url(url: Any) -> bool:
-    return isinstance(url, str) and url_fault(url) is None
+    """Whether a URL says which provider it is of: no variable is missing, and nothing else."""
+    return isinstance(url, str) and "${" not in url and url_fault(url) is None
 
 
+_Region = Annotated[Region, AfterValidator(no_key)]
 _REGION = "region of the bucket, such as us-west-2"
 _ANONYMOUS = "whether the bucket is public, so that requests are not signed"
 _REQUESTER_PAYS = "whether to pay for requests to a bucket whose owner does not"
@@ -106,7 +113,7 @@ _REQUESTER_PAYS = "whether to pay for requests to a bucket whose owner does not"
 class S3Location(Location):
     """A bucket of S3 or of a compatible server."""
 
-    region: Region | None = Field(None, description=_REGION)
+    region: _Region | None = Field(None, description=_REGION)
     endpoint: Endpoint | None = Field(
         None, description="URL of an S3-compatible server other than AWS: http://127.0.0.1:9000"
     )
@@ -151,7 +158,7 @@ class S3Location(Location):
 class GcsLocation(Location):
     """A bucket of Google Cloud Storage."""
 
-    region: Region | None = Field(None, description="location of the bucket: us-central1, or US")
+    region: _Region | None = Field(None, description="location of the bucket: us-central1, or US")
     endpoint: Endpoint | None = Field(
         None, description="URL of a server that imitates Google Cloud Storage"
     )
@@ -305,4 +312,5 @@ def misplaced(key: str, url: Any) -> str:
     if key not in _KEYS or not isinstance(url, str):
         return ""
     scheme = parse_url(url).scheme
-    return f"{_NOUNS.get(scheme, _NOUNS['file'])} has no {key}"
+    noun = _NOUNS.get(scheme, _NOUNS["file"])
+    return f"does not apply to {noun}" if key in _FLAGS else f"{noun} has no {key}"

@@ -23,7 +23,7 @@ from larder.pipeline.growth import (
     weaker_segments,
     with_unchanged,
 )
-from larder.pipeline.job import ManifestRef, UsedSegment, open_location, root_url
+from larder.pipeline.job import ManifestRef, UsedSegment, source_of, storage_of
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.mirrored_source import mirrors
 from larder.pipeline.planned_segment import PlannedSegment, caches_to_build, plan_segment
@@ -123,7 +123,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     """
     progress.start("plan", objects=found.inventory.objects)
     dataset, cluster = found.dataset, found.cluster
-    root = open_location(cluster.storage, root_url(dataset, cluster))
+    root = storage_of(dataset, cluster)
     previous = find_previous(found, root)
     sample_order = _order(found, root, folder)
     growth = plan_growth(found, root, previous, sample_order, folder, progress)
@@ -200,8 +200,8 @@ def _objects(found: SourceState, folder: Path) -> Iterator[pa.RecordBatch]:
     inventory = read_manifest(found.inventory.file.path, OBJECTS)
     if not mirrors(found.dataset, found.cluster):
         return inventory
-    source = open_location(found.dataset.source)
-    root = open_location(found.cluster.storage, root_url(found.dataset, found.cluster))
+    source = source_of(found.dataset, found.cluster)
+    root = storage_of(found.dataset, found.cluster)
     md5 = source.features.etag_is_md5 and root.features.etag_is_md5
     return with_copies(inventory, mirrored(root), read_receipts(root), md5=md5, work_dir=folder)
 

@@ -20,7 +20,7 @@ from larder.limits import read_ahead_bytes
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.carry import shards_before
 from larder.pipeline.copied import batch_receipts
-from larder.pipeline.job import Job, ManifestRef, open_location, open_root, open_source
+from larder.pipeline.job import Job, ManifestRef, open_root, open_source, storage_of
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.mirrored_source import mirrors
 from larder.pipeline.pack import planned_shards
@@ -35,7 +35,6 @@ from larder.shards.model import Sample, ShardBatch, read_samples
 from larder.shards.packed import OldShards
 from larder.shards.packing import batch_shards
 from larder.shards.readahead import open_reads, suited_concurrency
-from larder.store import object_url
 from larder.store.base import Readable, Store, Writer
 from larder.transfer.mirrored import Mirror, copies_by_key
 from larder.versions import layout
@@ -182,7 +181,7 @@ def _reading(job: Job, root: Store, batch: PackBatch) -> Readable:
         return open_source(job)
     rows = chain(_parts(job, root, batch), _copied(job, root, batch))
     copies = copies_by_key(rows)
-    store = open_location(job.cluster.storage, object_url(job.root, layout.mirror_prefix()))
+    store = storage_of(job.dataset, job.cluster, layout.mirror_prefix())
     return Mirror(store, copies)
 
 
