@@ -5,6 +5,7 @@
     copy.json                  the last write: the source, the manifest, the failures
     manifest-SHA.parquet       every verified copy, and how it was verified
     failures-SHA.parquet       the objects that could not be copied
+    pruned-SHA.parquet         what a prune was to delete
     receipts/SOURCE/           receipts of runs that have not ended; see `larder.pipeline.copied`
     work/                      the objects that a run copies, the failures of its batches
 
@@ -37,6 +38,7 @@ __all__ = [
     "copy_place",
     "failures_key",
     "manifest_key",
+    "pruned_key",
     "put_record",
     "read_record",
     "work_key",
@@ -108,6 +110,11 @@ def manifest_key(sha256: str) -> str:
 def failures_key(sha256: str) -> str:
     """Key of the list of failures of a copy."""
     return f"{_PREFIX}failures-{sha256[:16]}.parquet"
+
+
+def pruned_key(sha256: str) -> str:
+    """Key of the list of what a prune was to delete."""
+    return f"{_PREFIX}pruned-{sha256[:16]}.parquet"
 
 
 def work_key(name: str, sha256: str) -> str:

@@ -11,6 +11,7 @@ from larder.config.command import Given, read_places
 from larder.config.load import load_cluster
 from larder.config.location import check_overlap, directory
 from larder.config.models import AnyLocation, AnySource, Copy, Runner
+from larder.errors import ConfigError
 from larder.pipeline.settings import located
 
 __all__ = ["CopySettings", "load_copy_settings"]
@@ -40,7 +41,7 @@ def load_copy_settings(
     storage: str,
     *,
     cluster: str | None = None,
-    config_dir: Path = Path("configs"),
+    config_dir: str | Path = "configs",
     settings: Sequence[str] = (),
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
@@ -66,10 +67,15 @@ def load_copy_settings(
 
     Raises:
         ConfigError: Any mistake; if there are several, a `ProblemsError` with all of them.
-            ``config.overlap``: one of the two places is inside the other.
+            ``config.overlap``: one of the two places is inside the other; ``config.invalid_flag``:
+            globs with ``retry_failed``.
     """
     variables = os.environ if environ is None else environ
-    folder = directory(config_dir, "--config-dir")
+    if retry_failed and (include or exclude):
+        message = "failed objects are known by their keys: --include and --exclude do not apply"
+        hint = "leave them out"
+        raise ConfigError("config.invalid_flag", message, where="--retry-failed", hint=hint)
+    folder = directory(Path(config_dir), "--config-dir")
     places = read_places(
         (
             Given(("source", "url"), source, "SOURCE"),

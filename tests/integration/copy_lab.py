@@ -85,16 +85,17 @@ def buckets(objects: Mapping[str, bytes], **options: Any) -> Iterator[CopyLab]:
 
 
 @contextmanager
-def directories(
-    folder: Path, objects: Mapping[str, bytes], **options: Any
-) -> Iterator[CopyLab]:
+def directories(folder: Path, objects: Mapping[str, bytes], **options: Any) -> Iterator[CopyLab]:
     """Between two directories, whose etags prove nothing."""
     lab = CopyLab(str(folder / "source"), str(folder / "storage"), options)
     lab.add(objects)
     yield lab
 
 
-def calls(lab: CopyLab, run: Callable[[], Any]) -> tuple[Any, list[RecordedCall], list[RecordedCall]]:
+Calls = list[RecordedCall]
+
+
+def calls(lab: CopyLab, run: Callable[[], Any]) -> tuple[Any, Calls, Calls]:
     """The result of a run, and its calls of the source and of the storage."""
     stores: list[RecordingStore] = []
 
