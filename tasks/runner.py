@@ -10,13 +10,29 @@ from typing import Any
 from prefect.futures import PrefectFuture, wait
 from prefect.task_runners import TaskRunner as PoolOfTasks
 
-from larder.pipeline import cache, emit, index, mirror, publish, refusals, shard, source
+from larder.pipeline import (
+    cache,
+    copying,
+    copying_batch,
+    copying_end,
+    emit,
+    index,
+    mirror,
+    pruning,
+    pruning_plan,
+    publish,
+    refusals,
+    shard,
+    source,
+)
 from larder.pipeline.results import RunError, stops_others
 from larder.progress import Progress, TimedProgress
 from tasks import cache as cache_tasks
+from tasks import copy as copy_tasks
 from tasks import emit as emit_tasks
 from tasks import mirror as mirror_tasks
 from tasks import plan as plan_tasks
+from tasks import prune as prune_tasks
 from tasks import publish as publish_tasks
 from tasks import shard as shard_tasks
 from tasks import source as source_tasks
@@ -35,6 +51,11 @@ _TASKS: dict[Callable[..., Any], Any] = {
     publish.publish: publish_tasks.publish,
     publish.publish_existing: publish_tasks.publish_existing,
     emit.emit_configs: emit_tasks.emit_configs,
+    copying.checked_copy: copy_tasks.checked_copy,
+    copying_batch.copy_objects: copy_tasks.copy_objects,
+    copying_end.end_copy: copy_tasks.end_copy,
+    pruning_plan.plan_prune: prune_tasks.plan_prune,
+    pruning.prune_objects: prune_tasks.prune_objects,
 }
 
 
