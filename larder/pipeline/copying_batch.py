@@ -6,20 +6,18 @@ from collections.abc import Collection, Iterator
 from functools import partial
 from itertools import repeat
 
-from larder.limits import ByteBudget
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.carry import copied_before
 from larder.pipeline.copied import batch_name
 from larder.pipeline.copies import CopyReceipts
 from larder.pipeline.copying_job import CopyJob
-from larder.pipeline.copying_record import work_key
-from larder.pipeline.failure_lists import put_failures
+from larder.pipeline.copying_record import UPLOADS_PREFIX, work_key
+from larder.pipeline.engine import copied_report
 from larder.pipeline.job import CopyBatch, scratch
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.results import SHOWN_FAILURES, BatchReport
+from larder.pipeline.results import BatchReport
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
-from larder.transfer.mirror import copy_batch
 
 __all__ = ["copy_objects"]
 
@@ -42,10 +40,9 @@ def copy_objects(
 
     Raises:
         StoreError: A store refuses access.
-        RetryableError: A store kept failing.
+        RetryableError: A store kept failing, for everything.
     """
-    limits = job.settings.limits
-    concurrency = max(1, limits.concurrency // concurrent_batches)
+    concurrency = max(1, job.settings.limits.concurrency // concurrent_batches)
     name = batch_name(job.due, batch)
     root, source = job.open_root(), job.open_source()
     with scratch() as folder:
@@ -63,24 +60,20 @@ def copy_objects(
         ) as receipts:
             before = copied_before(root, name, objects, concurrency, progress, job.place)
             receipts.carry(before)
-            failures = copy_batch(
+            report = copied_report(
                 source,
                 root,
                 objects({copy.key for copy in before}),
+                receipts,
                 prefix=job.place.objects,
-                concurrency=concurrency,
-                budget=ByteBudget(max(1, limits.memory // concurrent_batches)),
+                uploads=UPLOADS_PREFIX,
+                list_key=partial(work_key, f"failed-{name}"),
+                folder=folder,
+                config=job.settings.limits,
+                concurrent_batches=concurrent_batches,
                 progress=progress,
-                copied=receipts.add,
-                awake=receipts.leave_if_due,
             )
-        lists = put_failures(root, failures, partial(work_key, f"failed-{name}"), folder)
-    return BatchReport(
-        done=receipts.done,
-        failures=failures[:SHOWN_FAILURES],
-        failed=len(failures),
-        lists=lists,
-    )
+    return report
 
 
 def _objects(job: CopyJob, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo]:

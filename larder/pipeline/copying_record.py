@@ -7,6 +7,7 @@
     failures-SHA.parquet       the objects that could not be copied
     pruned-SHA.parquet         what a prune was to delete
     receipts/SOURCE/           receipts of runs that have not ended; see `larder.pipeline.copied`
+    uploads/                   large objects in progress
     work/                      the objects that a run copies, the failures of its batches
 
 A storage has one record, of one source. A copy from another source replaces it: what the other one
@@ -32,6 +33,7 @@ from larder.versions.publish import own_file_errors, read_optional
 
 __all__ = [
     "COPY_KEY",
+    "UPLOADS_PREFIX",
     "WORK_PREFIX",
     "CopyDocument",
     "Origin",
@@ -46,6 +48,7 @@ __all__ = [
 
 _PREFIX = f"{OWN_PREFIX}copy/"
 COPY_KEY = f"{_PREFIX}copy.json"
+UPLOADS_PREFIX = f"{_PREFIX}uploads/"
 WORK_PREFIX = f"{_PREFIX}work/"
 
 FORMAT = "larder-copy-1"
