@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import pyarrow as pa
@@ -45,11 +45,13 @@ class Receipts:
         merged: Each has the rows of many receipts.
         of_order: By the sample order whose objects were copied, those that are not merged.
         covered: Digests of those that are merged.
+        redundant: By sample order, partial receipts of batches that have finished since.
     """
 
     merged: tuple[ManifestRef, ...]
     of_order: Mapping[str, list[ManifestRef]]
     covered: frozenset[str]
+    redundant: Mapping[str, list[ManifestRef]] = field(default_factory=dict)
 
 
 def mirrored(root: Store) -> Iterator[ObjectInfo]:
@@ -96,6 +98,7 @@ def find_receipts(root: Store, place: CopyPlace = MIRROR) -> Receipts:
     """
     merged: list[ObjectInfo] = []
     receipts: list[tuple[str, ManifestRef]] = []
+    redundant: dict[str, list[ManifestRef]] = defaultdict(list)
     finished: set[str] = set()
     for info in listed(root, place.receipts):
         batch = info.key.split("/")[-2]
@@ -105,14 +108,17 @@ def find_receipts(root: Store, place: CopyPlace = MIRROR) -> Receipts:
             continue
         if not partial:  # these are listed before the partial ones
             finished.add(batch)
-        if not partial or batch not in finished:
-            receipts.append((batch.partition("-")[0], _receipt(info)))
+        order = batch.partition("-")[0]
+        if partial and batch in finished:
+            redundant[order].append(_receipt(info))
+        else:
+            receipts.append((order, _receipt(info)))
     files, covered = _merged(root, place, merged)
     of_order: dict[str, list[ManifestRef]] = defaultdict(list)
     for order, ref in receipts:
         if ref.sha256 not in covered:
             of_order[order].append(ref)
-    return Receipts(files, of_order, covered)
+    return Receipts(files, of_order, covered, redundant)
 
 
 def _merged(

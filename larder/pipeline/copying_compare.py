@@ -59,7 +59,7 @@ class Comparison:
 
     Attributes:
         inventory: The objects at the source that the globs select.
-        receipts: What runs left that did not end.
+        receipts: What runs left that did not end, and what is redundant beside it.
         pieces: The comparison, piece by piece; can be read once.
     """
 
@@ -110,7 +110,8 @@ def compared(
             progress,
         )
         receipts = find_receipts(root, copy_place(known.origin))
-        refs = (*receipts.merged, *chain.from_iterable(receipts.of_order.values()))
+        refs = tuple(chain.from_iterable(receipts.of_order.values()))
+        left = (*refs, *chain.from_iterable(receipts.redundant.values()))
         there = listing()
     progress.start("compare", objects=inventory.objects)
     with closing(_ordered(_present(root, refs), folder)) as unread:
@@ -124,7 +125,7 @@ def compared(
             markers=not root.features.local_path,
             selected=_selected(settings),
         )
-        yield Comparison(inventory, refs, _counted(pieces, progress))
+        yield Comparison(inventory, left, _counted(pieces, progress))
     progress.finish("compare")
 
 

@@ -69,7 +69,7 @@ def end_copy(
     """
     progress.start("publish")
     root = plan.known.root
-    receipts = _receipts(root, plan, job)
+    receipts, redundant = _receipts(root, plan, job)
     before = read_record(root)
     with scratch() as folder:
         rows = _copies(root, plan, receipts, folder)
@@ -85,7 +85,8 @@ def end_copy(
             stopped=bool(report.stopped) or _was_stopped(plan),
         )
     due = [job.due] if job else []
-    remove_files(root, [*receipts, *plan.receipts, *due, *record_files(before)], document)
+    replaced = [*receipts, *redundant, *plan.receipts, *due, *record_files(before)]
+    remove_files(root, replaced, document)
     progress.finish("publish")
     return document
 
@@ -148,12 +149,14 @@ def _was_stopped(plan: CopyPlan) -> bool:
     return plan.settings.retry_failed and plan.record is not None and bool(plan.record.stopped)
 
 
-def _receipts(root: Store, plan: CopyPlan, job: CopyJob | None) -> list[ManifestRef]:
-    """The receipts of what was due in this copy."""
+def _receipts(
+    root: Store, plan: CopyPlan, job: CopyJob | None
+) -> tuple[list[ManifestRef], list[ManifestRef]]:
+    """The receipts of what was due in this copy, and partial ones that are redundant."""
     if job is None:
-        return []
-    found = find_receipts(root, copy_place(plan.known.origin))
-    return list(found.of_order.get(job.due.sha256[:16], ()))
+        return [], []
+    found, order = find_receipts(root, copy_place(plan.known.origin)), job.due.sha256[:16]
+    return list(found.of_order.get(order, ())), list(found.redundant.get(order, ()))
 
 
 def _copies(

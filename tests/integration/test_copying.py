@@ -14,6 +14,7 @@ from costs_lab import blob
 from pipeline_lab import opened, write
 
 from larder.errors import ConfigError, DamageError, LarderError, StoreError
+from larder.pipeline import due
 from larder.pipeline.copying_record import COPY_KEY, read_record
 from larder.pipeline.copying_report import copy_lines
 from larder.pipeline.inline import prepare
@@ -236,6 +237,16 @@ def test_batches_hold_what_they_may(lab: CopyLab) -> None:
     assert len(receipts) > 10
     assert lab.there() == contents(lab.source)
     assert lab.copy()["status"] == "current"
+
+
+def test_partial_receipts_of_a_finished_copy_do_not_stay(
+    lab: CopyLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(due, "RECEIPT_BYTES", 50)
+    _, _, storage = calls(lab, lambda: lab.copy(settings=["copy.concurrency=1"]))
+    receipts = [call for call in storage if call.method == "upload" and "/partial/" in call.key]
+    assert len(receipts) > 3
+    assert len(lab.own()) == 2
 
 
 def test_an_empty_source_is_refused(tmp_path: Path) -> None:
