@@ -22,6 +22,7 @@ from flows._prefect import has_server, with_prefect_start
 from flows._start import prefect_ready
 from larder.cli import prepare
 from larder.cli.command import run
+from tasks._blocks import register_blocks
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
@@ -34,6 +35,7 @@ __all__ = ["main", "run_flow"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
+    register_blocks()
     return prepare.main(
         arguments, "python -m flows.prepare", run=run_flow, with_start=with_prefect_start
     )

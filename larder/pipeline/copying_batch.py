@@ -44,7 +44,7 @@ def copy_objects(
     """
     concurrency = max(1, job.settings.limits.concurrency // concurrent_batches)
     name = batch_name(job.due, batch)
-    root, source = job.open_root(), job.open_source()
+    root, source = job.settings.open_root(), job.settings.open_source()
     with scratch() as folder:
 
         def objects(done: Collection[str] = ()) -> Iterator[ObjectInfo]:

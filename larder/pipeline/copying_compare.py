@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from larder.errors import FatalError, NotFoundError, StoreError
-from larder.manifest.files import read_manifest
 from larder.manifest.merge import whole_keys
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
@@ -23,12 +22,13 @@ from larder.manifest.sort import SortedFile, sort, sort_to_file
 from larder.pipeline.copied import find_receipts
 from larder.pipeline.copying_record import CopyDocument, Origin, copy_place, read_record
 from larder.pipeline.copying_settings import CopySettings
-from larder.pipeline.job import ManifestRef, open_location
+from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
-from larder.transfer.inventory import Inventory, object_batches, take_inventory
+from larder.transfer.inventory import Listed, list_source, object_batches
 from larder.transfer.outstanding import Outstanding, outstanding
+from larder.transfer.report_inventory import open_report
 from larder.transfer.selection import KeyRule, without_own
 
 __all__ = ["Comparison", "Known", "compared", "known_copies", "record_rows"]
@@ -58,12 +58,12 @@ class Comparison:
     """What is at a source and at a storage.
 
     Attributes:
-        inventory: The objects at the source that the globs select.
+        objects: The objects at the source that the globs select.
         receipts: What runs left that did not end, and what is redundant beside it.
         pieces: The comparison, piece by piece; can be read once.
     """
 
-    inventory: Inventory
+    objects: Listed
     receipts: tuple[ManifestRef, ...]
     pieces: Iterator[Outstanding]
 
@@ -75,7 +75,7 @@ def known_copies(settings: CopySettings) -> Known:
         DamageError: The record is damaged.
         StoreError: The storage refuses access or cannot be reached.
     """
-    source, root = open_location(settings.source), open_location(settings.storage)
+    source, root = settings.open_source(), settings.open_root()
     origin = Origin.of(settings.source, source)
     record = read_record(root)
     if record is not None and record.source != origin:
@@ -96,27 +96,31 @@ def compared(
         progress: Reports progress of stages ``inventory`` and ``compare``.
 
     Raises:
-        ConfigError: ``config.empty_source``: the source is empty.
+        ConfigError: ``config.empty_source``: the source is empty; ``config.inventory``: the report
+            of its objects cannot be used.
         StoreError: A listing is refused or fails; a partial listing is never used.
         DamageError: A receipt, or the manifest of the record, is damaged.
     """
     source, root = known.source, known.root
     with _listing(root, folder / "there.arrow") as listing:
-        inventory = take_inventory(
+        report = settings.source.inventory
+        objects = list_source(
             source,
             settings.source.include,
             settings.source.exclude,
-            folder / "inventory.parquet",
+            folder / "objects.arrow",
             progress,
+            open_report(report, settings.source.url, settings.open_source) if report else None,
         )
         receipts = find_receipts(root, copy_place(known.origin))
         refs = tuple(chain.from_iterable(receipts.of_order.values()))
         left = (*refs, *chain.from_iterable(receipts.redundant.values()))
         there = listing()
-    progress.start("compare", objects=inventory.objects)
+    assert objects.rows is not None, "they are in a file"
+    progress.start("compare", objects=objects.objects)
     with closing(_ordered(_present(root, refs), folder)) as unread:
         pieces = outstanding(
-            Rows(OBJECTS, read_manifest(inventory.file.path, OBJECTS)),
+            Rows(OBJECTS, objects.rows.read()),
             Rows(OBJECTS, there.read()),
             Rows(OBJECTS, whole_keys(unread, "key")),
             Rows(OBJECTS, record_rows(known)),
@@ -125,7 +129,7 @@ def compared(
             markers=not root.features.local_path,
             selected=_selected(settings),
         )
-        yield Comparison(inventory, left, _counted(pieces, progress))
+        yield Comparison(objects, left, _counted(pieces, progress))
     progress.finish("compare")
 
 

@@ -13,9 +13,8 @@ from larder.pipeline.copy_place import CopyPlace
 from larder.pipeline.copying_plan import CopyPlan
 from larder.pipeline.copying_record import copy_place, work_key
 from larder.pipeline.copying_settings import CopySettings
-from larder.pipeline.job import CopyBatch, ManifestRef, open_location, put_named
+from larder.pipeline.job import CopyBatch, ManifestRef, put_named
 from larder.pipeline.manifests import read_ref
-from larder.store.base import Store
 
 __all__ = ["CopyJob", "begin_copy", "copy_batches"]
 
@@ -37,14 +36,6 @@ class CopyJob:
     place: CopyPlace
     due: ManifestRef
 
-    def open_source(self) -> Store:
-        """The source."""
-        return open_location(self.settings.source)
-
-    def open_root(self) -> Store:
-        """The storage."""
-        return open_location(self.settings.storage)
-
 
 def begin_copy(plan: CopyPlan) -> CopyJob:
     """Put the list of what is due into the storage, where every task finds it.
@@ -59,7 +50,7 @@ def begin_copy(plan: CopyPlan) -> CopyJob:
 
 def copy_batches(job: CopyJob) -> list[CopyBatch]:
     """The copies to make: ranges of rows of the list, of about ``runner.batch_bytes``."""
-    rows = read_ref(job.open_root(), job.due, OBJECTS, columns=["size_bytes"])
+    rows = read_ref(job.settings.open_root(), job.due, OBJECTS, columns=["size_bytes"])
     return list(_cut(rows, job.settings.runner.batch_bytes))
 
 

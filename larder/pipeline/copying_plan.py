@@ -29,7 +29,7 @@ from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.store.base import ObjectInfo
 from larder.transfer.difference import places
-from larder.transfer.inventory import Inventory, object_batches
+from larder.transfer.inventory import Listed, object_batches
 from larder.transfer.outstanding import Outstanding
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 
@@ -58,7 +58,7 @@ class CopyPlan:
     Attributes:
         settings: The copy.
         known: What was known of the storage before it was listed.
-        inventory: The objects at the source; None if only failed ones are tried again.
+        listed: What the source has; None if only failed ones are tried again.
         objects: The objects at the source that are selected.
         due: Manifest of schema OBJECTS: those to copy.
         copies: Their number and size.
@@ -75,7 +75,7 @@ class CopyPlan:
 
     settings: CopySettings
     known: Known
-    inventory: Inventory | None
+    listed: Listed | None
     objects: Totals
     due: ManifestFile
     copies: Totals
@@ -157,12 +157,12 @@ def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> Co
         with ManifestWriter(folder / "due.parquet", OBJECTS) as due:
             rows = Rows(OBJECTS, standing(due))
             kept = sort_to_file(rows, ("key",), folder / "standing.arrow")
-    inventory = found.inventory
+    listed = found.objects
     return CopyPlan(
         settings=settings,
         known=known,
-        inventory=inventory,
-        objects=Totals(inventory.objects, inventory.bytes),
+        listed=listed,
+        objects=Totals(listed.objects, listed.bytes),
         due=due.file,
         copies=sums.copies,
         replaced=sums.replaced,
@@ -173,7 +173,7 @@ def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> Co
         standing=kept,
         unrecorded=sums.unrecorded,
         receipts=found.receipts,
-        unfit=_unfit(known, due.file, inventory.file),
+        unfit=_unfit(known, due.file, listed.rows),
     )
 
 
@@ -203,7 +203,7 @@ def _plan_failed(
     return CopyPlan(
         settings=settings,
         known=known,
-        inventory=None,
+        listed=None,
         objects=copies,
         due=due,
         copies=copies,
@@ -215,7 +215,7 @@ def _plan_failed(
         standing=kept,
         unrecorded=0,
         receipts=(),
-        unfit=_unfit(known, due, due),
+        unfit=_unfit(known, due, None),
     )
 
 
@@ -248,7 +248,7 @@ def _without(known: Known, due: ManifestFile) -> Iterator[pa.RecordBatch]:
         yield rows.filter(pa.array(np.asarray(kept, np.bool_)))
 
 
-def _unfit(known: Known, due: ManifestFile, everything: ManifestFile) -> Unfit:
+def _unfit(known: Known, due: ManifestFile, everything: SortedFile | None) -> Unfit:
     """Keys that the storage cannot hold, if anything is copied.
 
     In a directory nothing is both a file and a folder: there, what is due is compared with all of
@@ -257,9 +257,9 @@ def _unfit(known: Known, due: ManifestFile, everything: ManifestFile) -> Unfit:
     if not due.rows:
         return Unfit()
     storage = Storage.of(known.root)
-    paths = storage.path and not known.source.features.local_path
-    path = (everything if paths else due).path
+    if everything and storage.path and not known.source.features.local_path:
+        return unfit_keys(everything.read, storage, "", every_key=True)
     columns = ("key", "size_bytes")
     return unfit_keys(
-        lambda: read_manifest(path, OBJECTS, columns=columns), storage, "", every_key=True
+        lambda: read_manifest(due.path, OBJECTS, columns=columns), storage, "", every_key=True
     )

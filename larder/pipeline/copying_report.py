@@ -91,13 +91,13 @@ def _gone(gone: Gone) -> dict[str, Any]:
 
 
 def _excluded(plan: CopyPlan) -> dict[str, Any] | None:
-    inventory = plan.inventory
-    if inventory is None:
+    listed = plan.listed
+    if listed is None:
         return None
     return {
-        "listed": inventory.listed,
-        "not_included": _left_out(inventory.not_included),
-        "excluded": _left_out(inventory.excluded),
+        "listed": listed.listed,
+        "not_included": _left_out(listed.not_included),
+        "excluded": _left_out(listed.excluded),
         "ignored": plan.markers,
     }
 

@@ -12,7 +12,9 @@ from larder.config.load import load_cluster
 from larder.config.location import check_overlap, directory
 from larder.config.models import AnyLocation, AnySource, Copy, Runner
 from larder.errors import ConfigError
+from larder.pipeline.job import open_location
 from larder.pipeline.settings import located
+from larder.store.base import Store
 
 __all__ = ["CopySettings", "load_copy_settings"]
 
@@ -34,6 +36,14 @@ class CopySettings:
     limits: Copy
     runner: Runner
     retry_failed: bool = False
+
+    def open_source(self, url: str | None = None) -> Store:
+        """The source, or a URL with its credentials."""
+        return open_location(self.source, url, give_up_seconds=self.limits.give_up_seconds)
+
+    def open_root(self) -> Store:
+        """The storage."""
+        return open_location(self.storage, give_up_seconds=self.limits.give_up_seconds)
 
 
 def load_copy_settings(

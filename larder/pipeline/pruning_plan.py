@@ -85,6 +85,10 @@ def plan_prune(settings: PruneSettings, folder: Path, *, progress: Progress) -> 
         StoreError: A store refuses access or cannot be reached; a partial listing is never used.
         DamageError: The record of the storage, or a receipt, is damaged.
     """
+    if settings.places.source.inventory is not None:
+        message = "a report may be older than what it says nothing of: the source has to be listed"
+        hint = "leave source.inventory out"
+        raise ConfigError("config.prune", message, where="source.inventory", hint=hint)
     known = known_copies(settings.places)
     _check_record(known)
     copies, total = Totals(), Totals()

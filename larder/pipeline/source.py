@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from larder.config.location import check_overlap
@@ -18,6 +19,7 @@ from larder.progress import Progress
 from larder.store import object_url
 from larder.store.base import Store
 from larder.transfer.inventory import Inventory, take_inventory
+from larder.transfer.report_inventory import Reported, open_report
 from larder.units import format_bytes
 from larder.versions.conditions import Conditions, read_conditions
 from larder.versions.documents import VersionDocument
@@ -117,6 +119,7 @@ def inspect_source(
         dataset.source.exclude,
         folder / "inventory.parquet",
         progress,
+        _report(dataset, cluster),
     )
     label_files = _read_label_files(dataset, source)
     inputs = _inputs(dataset, label_files, inventory.digest)
@@ -140,6 +143,13 @@ def inspect_source(
         published=published,
         conditions=None if published else read_conditions(root),
     )
+
+
+def _report(dataset: Dataset, cluster: Cluster) -> Reported | None:
+    report = dataset.source.inventory
+    if report is None:
+        return None
+    return open_report(report, dataset.source.url, partial(source_of, dataset, cluster))
 
 
 def _previous(root: Store, tag: Tag | None) -> tuple[VersionDocument | None, tuple[str, ...]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import socket
 import ssl
 import struct
@@ -35,6 +36,7 @@ _HEAD_BYTES = 64 << 10
 _CHUNK_BYTES = 1 << 20
 _MOST_IDLE = 256
 _NO_BODY = {204, 304}
+_FIELDS = re.compile(r"\r\n([^:\r]+):[ \t]*([^\r]*?)[ \t]*(?=\r|$)")
 _CA_BUNDLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 
 
@@ -398,16 +400,12 @@ class _Connection:
 
 
 def _parsed(head: bytes) -> tuple[int, dict[str, str]]:
-    """Status and headers; a header that occurs twice has its values separated by commas."""
-    first, *lines = head.decode("latin-1").split("\r\n")
-    version, _, rest = first.partition(" ")
+    """Status and headers; of a header that occurs twice, the last."""
+    text = head.decode("latin-1")
+    version, _, rest = text[:64].partition(" ")
     if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
         raise BrokenError("the answer is not HTTP")
-    fields: dict[str, str] = {}
-    for line in lines:
-        name, _, text = line.partition(":")
-        name, text = name.lower(), text.strip()
-        fields[name] = f"{fields[name]}, {text}" if name in fields else text
+    fields = {name.lower(): field for name, field in _FIELDS.findall(text)}
     if version == "HTTP/1.0":
         fields.setdefault("connection", "close")
     return int(rest[:3]), fields

@@ -121,7 +121,7 @@ def copy_object(
 def _copy_whole(
     source: Readable, info: ObjectInfo, target: Store, key: str, limits: CopyLimits
 ) -> Copy:
-    with source.open(info.key, if_match=info.etag) as reader:
+    with source.open(info.key, if_match=info.etag or None) as reader:
         pieces = [piece if isinstance(piece, bytes) else bytes(piece) for piece in reader]
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if len(data) != info.size_bytes:
@@ -211,7 +211,7 @@ def _copy_stream(
 ) -> Copy:
     content = ContentCheck(source, info.key, info.etag, info.size_bytes)
     with (
-        source.open(info.key, if_match=info.etag) as reader,
+        source.open(info.key, if_match=info.etag or None) as reader,
         target.writer(key, like=reader.info, sync=False) as writer,
     ):
         for piece in _admitted(reader, limits, ready):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 
@@ -15,13 +15,24 @@ import pyarrow.compute as pc
 from larder.errors import ConfigError
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
+from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
+from larder.manifest.sort import SortedFile, sort_to_file
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Readable
+from larder.transfer.report_inventory import Reported
 from larder.transfer.selection import KeyRule, without_own
 from larder.units import format_count
 
-__all__ = ["IDENTITY", "Inventory", "LeftOut", "object_batches", "take_inventory"]
+__all__ = [
+    "IDENTITY",
+    "Inventory",
+    "LeftOut",
+    "Listed",
+    "list_source",
+    "object_batches",
+    "take_inventory",
+]
 
 BATCH_ROWS = 10_000
 
@@ -57,6 +68,7 @@ class Inventory:
         digest: sha256 hex over the ordered keys, sizes and etags, without times.
         not_included: Objects that match no glob of ``source.include``.
         excluded: Objects that match one, but also a glob of ``source.exclude``.
+        report: The report that they come from; None: the source was listed.
     """
 
     file: ManifestFile
@@ -66,10 +78,39 @@ class Inventory:
     digest: str
     not_included: LeftOut
     excluded: LeftOut
+    report: Reported | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a listing has found at a source.
+
+    Attributes:
+        objects: Number of objects included.
+        bytes: Their total size.
+        listed: Number of objects in the listing, included or not.
+        not_included: Objects that match no glob of ``source.include``.
+        excluded: Objects that match one, but also a glob of ``source.exclude``.
+        report: The report that they come from; None: the source was listed.
+        rows: The objects included, of schema OBJECTS and ordered by key.
+    """
+
+    objects: int
+    bytes: int
+    listed: int
+    not_included: LeftOut
+    excluded: LeftOut
+    report: Reported | None
+    rows: SortedFile | None = None
 
 
 def take_inventory(
-    store: Readable, include: Sequence[str], exclude: Sequence[str], out: Path, progress: Progress
+    store: Readable,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    out: Path,
+    progress: Progress,
+    report: Reported | None = None,
 ) -> Inventory:
     """List a source, and keep the objects that are included and not excluded.
 
@@ -77,25 +118,55 @@ def take_inventory(
 
     Memory is that of one row group, whatever the number of objects.
 
+    Args:
+        store: The source.
+        include: Globs of keys.
+        exclude: Globs of keys to exclude from those.
+        out: The manifest to write; temporary files are written next to it.
+        progress: Reports progress of stage ``inventory``.
+        report: Lists the objects instead of the source itself.
+
     Raises:
         ConfigError: ``config.empty_source``: no object is left; says what was listed and matched.
+            ``config.inventory``: the report cannot be used.
         StoreError: The listing is refused or fails; a partial listing is never used.
     """
     tally = _Tally(include, exclude, progress)
     progress.start("inventory")
-    file = write_manifest(out, OBJECTS, tally.batches(store.list()))
+    pages = report.pages(out.parent) if report else store.list()
+    file = write_manifest(out, OBJECTS, map(tally.digested, tally.batches(pages)))
     progress.finish("inventory")
-    if not tally.objects:
-        raise tally.nothing(store)
+    found = tally.found(store, report)
     return Inventory(
         file=file,
-        objects=tally.objects,
-        bytes=tally.bytes,
-        listed=tally.listed,
+        objects=found.objects,
+        bytes=found.bytes,
+        listed=found.listed,
         digest=tally.digest.hexdigest(),
-        not_included=tally.not_included,
-        excluded=tally.excluded,
+        not_included=found.not_included,
+        excluded=found.excluded,
+        report=report,
     )
+
+
+def list_source(
+    store: Readable,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    out: Path,
+    progress: Progress,
+    report: Reported | None = None,
+) -> Listed:
+    """The same as `take_inventory`, into a file that is used only now: without a digest.
+
+    The arguments and errors are those of `take_inventory`.
+    """
+    tally = _Tally(include, exclude, progress)
+    progress.start("inventory")
+    pages = report.pages(out.parent) if report else store.list()
+    rows = sort_to_file(Rows(OBJECTS, tally.batches(pages)), ("key",), out)
+    progress.finish("inventory")
+    return replace(tally.found(store, report), rows=rows)
 
 
 class _Tally:
@@ -129,11 +200,27 @@ class _Tally:
         size_bytes = pc.sum(batch.column("size_bytes")).as_py()
         self.objects += batch.num_rows
         self.bytes += size_bytes
-        self.digest.update_batch(batch.select(IDENTITY))
         self._progress.advance("inventory", objects=batch.num_rows, bytes=size_bytes)
         return batch
 
-    def nothing(self, store: Readable) -> ConfigError:
+    def digested(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Add a batch to the digest, and return it."""
+        self.digest.update_batch(batch.select(IDENTITY))
+        return batch
+
+    def found(self, store: Readable, report: Reported | None) -> Listed:
+        """The result, once all batches were read.
+
+        Raises:
+            ConfigError: ``config.empty_source``.
+        """
+        if not self.objects:
+            raise self._nothing(store)
+        return Listed(
+            self.objects, self.bytes, self.listed, self.not_included, self.excluded, report
+        )
+
+    def _nothing(self, store: Readable) -> ConfigError:
         """The error that no object is left, with what was listed, matched and excluded."""
         include, exclude = self._globs
         listed = f"{format_count(self.listed, 'object')} listed"

@@ -21,11 +21,12 @@ from contextlib import suppress
 
 import google_crc32c
 
-from larder.errors import FatalError, LarderError, NotFoundError, ObjectError, RetryableError
+from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError
 from larder.manifest.crc import combined_crc32c
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store, Upload, UploadedPart
 from larder.store.etags import changed
+from larder.store.interrupt import INTERRUPTED
 from larder.transfer.copy import Copy, copy_object, format_crc32c, known_md5
 from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.engines.uploads import RESUME_BYTES, UploadRecords
@@ -101,7 +102,7 @@ class LargeObject:
         try:
             self._ready()
             self._listed = self._source.head(self.info.key)
-            if self._listed.etag != self.info.etag:
+            if self._listed.etag != self.info.etag and self.info.etag:
                 where = object_url(self._source.url, self.info.key)
                 raise changed(where, self.info.size_bytes, self._listed.size_bytes)
             self._md5 = known_md5(self._source, self.info.etag)
@@ -157,10 +158,9 @@ class LargeObject:
                     return None
                 self._upload = None
             return self._commit(upload)
-        except FatalError:
-            raise
         except LarderError as error:
-            self.end(keep=isinstance(error, RetryableError))
+            if error.code != INTERRUPTED:
+                self.end(keep=isinstance(error, RetryableError))
             raise
 
     def _send(self, upload: Upload, number: int) -> None:
@@ -190,7 +190,7 @@ class LargeObject:
         with self._limits.budget.holding(length):
             self._limits.admit(length, self._ready)
             with self._source.open(
-                self.info.key, offset=offset, length=length, if_match=self.info.etag
+                self.info.key, offset=offset, length=length, if_match=self.info.etag or None
             ) as reader:
                 pieces = [one if isinstance(one, bytes) else bytes(one) for one in reader]
             crc32c = 0
@@ -213,10 +213,8 @@ class LargeObject:
         known = [(part.crc32c, part.size_bytes) for part in parts if part.crc32c is not None]
         if len(known) == len(parts):
             checksum = format_crc32c(combined_crc32c(known))
-        if self.by_server:
-            written = self._target.head(self._key)
-            if written.size_bytes != self.info.size_bytes:
-                raise self._mismatch(f"the copy has {written.size_bytes:,} bytes")
+        if written.size_bytes != self.info.size_bytes:
+            raise self._mismatch(f"the copy has {written.size_bytes:,} bytes")
         kept = self._listed.checksum or ""
         if checksum and kept.startswith("crc32c:") and kept != checksum:
             raise self._mismatch(f"{checksum} was read, but the source keeps {kept}")
@@ -254,7 +252,7 @@ class LargeObject:
 
     def _source_crc32c(self) -> str:
         crc32c = 0
-        with self._source.open(self.info.key, if_match=self.info.etag) as reader:
+        with self._source.open(self.info.key, if_match=self.info.etag or None) as reader:
             for buffer in reader:
                 self._ready()
                 crc32c = google_crc32c.extend(crc32c, bytes(buffer))
