@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from larder.cli.command import Parser
 from larder.cli.places import flow_parameters, places_parser, show
 from larder.cli.signals import interruptible, loading
 from larder.packages import require
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from larder.pipeline.copying_plan import CopyPlan
     from larder.pipeline.copying_settings import CopySettings
 
-__all__ = ["RunCopy", "main", "run_here"]
+__all__ = ["RunCopy", "main", "parser", "run_here"]
 
 DESCRIPTION = """\
 Copy every object below SOURCE to STORAGE/KEY: what is there already, with the same digest or with a
@@ -53,6 +54,20 @@ def run_here(
     return copy(settings, runner, execute_with=work)
 
 
+def parser(prog: str) -> Parser:
+    """The parser of the command; ``prog`` is how it is called."""
+    made = places_parser(prog, DESCRIPTION)
+    made.add_argument(
+        "--verify",
+        metavar="HOW",
+        help="how copies are checked: digest or size (default: copy.verify, which is digest)",
+    )
+    made.add_argument(
+        "--retry-failed", action="store_true", help="copy only what the last copy failed for"
+    )
+    return made
+
+
 def main(
     arguments: Sequence[str] | None = None,
     prog: str = "larder copy",
@@ -68,16 +83,7 @@ def main(
         run: Executes the copy.
         with_start: Adds to a plan's document the time that ``run`` takes to start.
     """
-    parser = places_parser(prog, DESCRIPTION)
-    parser.add_argument(
-        "--verify",
-        metavar="HOW",
-        help="how copies are checked: digest or size (default: copy.verify, which is digest)",
-    )
-    parser.add_argument(
-        "--retry-failed", action="store_true", help="copy only what the last copy failed for"
-    )
-    namespace = parser.parse_args(arguments)
+    namespace = parser(prog).parse_args(arguments)
     parameters = {
         **flow_parameters(namespace),
         "verify": namespace.verify,

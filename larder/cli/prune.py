@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from larder.cli.command import Parser
 from larder.cli.places import flow_parameters, places_parser, show
 from larder.cli.signals import interruptible, loading
 from larder.errors import ConfigError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from larder.cli.display import Display
     from larder.pipeline.pruning_plan import PrunePlan, PruneSettings
 
-__all__ = ["RunPrune", "main", "run_here"]
+__all__ = ["RunPrune", "main", "parser", "run_here"]
 
 DESCRIPTION = """\
 Delete from STORAGE what larder copy has written there from SOURCE and is no longer in SOURCE. It is
@@ -48,6 +49,17 @@ def run_here(
     return prune(settings, runner, execute_with=work)
 
 
+def parser(prog: str) -> Parser:
+    """The parser of the command; ``prog`` is how it is called."""
+    made = places_parser(prog, DESCRIPTION)
+    made.add_argument(
+        "--max-delete",
+        metavar="N",
+        help="delete at most N objects (default: 1,000, and at most 10 percent of the copies)",
+    )
+    return made
+
+
 def main(
     arguments: Sequence[str] | None = None,
     prog: str = "larder prune",
@@ -61,13 +73,7 @@ def main(
         prog: How the command is called.
         run: Executes the prune.
     """
-    parser = places_parser(prog, DESCRIPTION)
-    parser.add_argument(
-        "--max-delete",
-        metavar="N",
-        help="delete at most N objects (default: 1,000, and at most 10 percent of the copies)",
-    )
-    namespace = parser.parse_args(arguments)
+    namespace = parser(prog).parse_args(arguments)
     max_delete = _whole(namespace.max_delete)
     shared = flow_parameters(namespace)
     with loading():

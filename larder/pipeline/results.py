@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from larder.errors import ConfigError, Failure, FatalError, printable
-from larder.pipeline.job import ManifestRef
+
+if TYPE_CHECKING:
+    from larder.pipeline.job import ManifestRef  # imports pyarrow, which --help does not need
 
 __all__ = ["BatchReport", "RefusedError", "RunError", "Totals", "merge_reports", "stops_others"]
 
