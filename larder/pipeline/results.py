@@ -55,7 +55,9 @@ def merge_reports(reports: Iterable[BatchReport | None]) -> BatchReport:
         reports: Those of the batches; None for a batch that was not started because too much
             failed in another one.
     """
-    done, failed, failures, lists, stopped = Totals(), 0, list[Failure](), list[ManifestRef](), ""
+    failures: list[Failure] = []
+    lists: list[ManifestRef] = []
+    done, failed, stopped = Totals(), 0, ""
     for report in reports:
         if report is None:
             continue

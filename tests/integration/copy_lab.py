@@ -105,8 +105,7 @@ def calls(lab: CopyLab, run: Callable[[], Any]) -> tuple[Any, Calls, Calls]:
 
     with between(wrap):
         result = run()
-    with opened(lab.source) as source:
-        url = source.url
+    url = lab.settings().open_source().url
     here = [call for store in stores if store.url == url for call in store.calls]
     there = [call for store in stores if store.url != url for call in store.calls]
     return result, here, there

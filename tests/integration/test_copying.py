@@ -14,14 +14,17 @@ from costs_lab import blob
 from pipeline_lab import opened, write
 
 from larder.errors import ConfigError, DamageError, LarderError, StoreError
+from larder.manifest.files import read_manifest
+from larder.manifest.schemas import FAILURES
 from larder.pipeline import due
 from larder.pipeline.copying_record import COPY_KEY, read_record
 from larder.pipeline.copying_report import copy_lines
 from larder.pipeline.inline import prepare
 from larder.pipeline.results import RefusedError, RunError
 from larder.store.base import Store
-from larder.testing.faults import FaultyStore, unavailable
+from larder.testing.faults import FaultyStore, denied, unavailable, unreadable
 from larder.testing.runs import between, run_settings
+from larder.transfer.failures import MIN_FAILURES, UNAVAILABLE
 
 OBJECTS = {
     f"{name}/{number:03}.bin": blob(f"{name}{number}", 10 + number)
@@ -334,6 +337,91 @@ def test_objects_that_fail_are_listed_and_only_they_are_tried_again(lab: CopyLab
     with pytest.raises(ConfigError, match="no failed objects"):
         lab.copy(retry_failed=True)
     assert lab.copy()["copied"]["count"] == 1
+
+
+def broken(url: str, *methods: str, effect: Any, key: str | None = None, nth: int = 1) -> Any:
+    """Makes calls of one of the places fail."""
+    with opened(url) as store:
+        wanted = store.url
+
+    def wrap(store: Store) -> Store:
+        faulty = FaultyStore(store)
+        if store.url == wanted:
+            for method in methods:
+                faulty.add(method, effect, key=key, nth=nth, times=None)
+        return faulty
+
+    return between(wrap)
+
+
+def test_too_many_failures_stop_it_early_and_are_recorded(tmp_path: Path) -> None:
+    many = {f"{number:04}": b"x" for number in range(600)}
+    with directories(tmp_path, many) as lab:
+        settings = ["copy.max_failure_rate=0.1", "copy.concurrency=4", "runner.batch_bytes=200"]
+        with (
+            broken(lab.source, "get", "open", effect=unreadable()),
+            pytest.raises(RunError) as caught,
+        ):
+            lab.copy(settings=[*settings, "runner.workers=1"])
+        error = caught.value
+        assert "stopped early in mirror" in error.message
+        assert "copy.max_failure_rate (0.1)" in error.message
+        assert MIN_FAILURES <= error.report.failed < 200  # the batches after the first are left
+        with opened(lab.storage) as root:
+            record = read_record(root)
+            assert record is not None
+            assert record.failures is not None
+            assert (record.stopped, record.failures.rows) == (1, error.report.failed)
+        retried = lab.copy(retry_failed=True)
+        assert retried["copied"]["count"] == error.report.failed
+        done = lab.copy()
+        assert done["copied"]["count"] == 600 - error.report.failed
+        assert lab.there() == many
+        assert lab.copy()["status"] == "current"
+
+
+def test_an_outage_stops_it_soon_whatever_the_rate(tmp_path: Path) -> None:
+    many = {f"{number:04}": b"x" for number in range(300)}
+    with directories(tmp_path, many) as lab:
+        with (
+            broken(lab.source, "get", "open", effect=unavailable(), nth=30),
+            pytest.raises(RunError) as caught,
+        ):
+            lab.copy(settings=["copy.max_failure_rate=1.0", "copy.concurrency=2"])
+        assert "a store kept failing for" in caught.value.message
+        assert UNAVAILABLE <= caught.value.report.failed < 100
+        assert lab.there().items() <= many.items()
+        assert lab.copy()["copied"]["count"] > 0
+        assert lab.there() == many
+
+
+@pytest.mark.parametrize("side", ["source", "storage"])
+def test_refused_access_ends_it_at_once(lab: CopyLab, side: str) -> None:
+    methods = ("get", "open", "copy_from", "put", "writer")
+    url = lab.source if side == "source" else lab.storage
+    if side == "storage":
+        methods = ("put", "writer", "upload", "copy_from")
+    with broken(url, *methods, effect=denied()), pytest.raises(StoreError) as caught:
+        lab.copy()
+    assert caught.value.code == "store.denied"
+    lab.copy()
+    assert len(lab.own()) == 2
+    assert lab.there() == contents(lab.source)
+
+
+def test_failures_of_a_dataset_are_listed_in_a_file_too(tmp_path: Path) -> None:
+    write(tmp_path / "source", {f"a/{number}.txt": b"x" for number in range(5)})
+    asked = run_settings(tmp_path / "source", tmp_path / "storage", tmp_path / "out", mirror=True)
+    bad = broken(str(tmp_path / "source"), "get", "open", effect=unreadable(), key="a/3.txt")
+    with bad, pytest.raises(RunError) as caught:
+        prepare(asked)
+    (listed,) = (tmp_path / "storage").glob("larder/d/work/failures-*.parquet")
+    assert caught.value.hint.endswith(f"they are listed in file://{listed}")
+    (row,) = [row for batch in read_manifest(listed, FAILURES) for row in batch.to_pylist()]
+    assert row["key"] == "a/3.txt"
+    assert row["code"] == "object.unreadable"
+    assert row["attempts"] == 1
+    assert prepare(asked)["status"] == "built"
 
 
 def test_failed_objects_that_are_gone_by_now_fail_no_more(lab: CopyLab) -> None:
