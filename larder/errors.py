@@ -188,9 +188,13 @@ class RetryableError(LarderError):
     """A transient failure of a store, such as a 503 or a broken connection.
 
     The retrying store repeats the call; callers see this only when the retries are exhausted.
+
+    Attributes:
+        after_seconds: How long the store asks to wait (its Retry-After); 0 if it does not say.
     """
 
     exit_status = 3
+    after_seconds: float = 0.0
 
 
 class ObjectError(LarderError):

@@ -8,9 +8,9 @@ in it (`FilledText`) is read as if its text were in the file.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from larder.config.globs import compile_globs
@@ -30,6 +30,7 @@ from larder.units import parse_bytes
 
 __all__ = [
     "MAX_BYTES",
+    "AutoFlag",
     "Bytes",
     "Endpoint",
     "Flag",
@@ -120,6 +121,13 @@ def _bytes(value: Any) -> Any:
         raise PydanticCustomError("bytes_type", "a size such as 150 MB or 128 MiB") from None
 
 
+def _auto_flag(value: Any) -> Any:
+    value = _typed(value)
+    if isinstance(value, bool) or value == "auto":
+        return value
+    raise PydanticCustomError("auto_flag_type", "auto, true or false")
+
+
 def _refuse(fault: Fault | None) -> None:
     if fault:
         raise RefusedError(fault.message, code=fault.code, hint=fault.hint)
@@ -147,6 +155,13 @@ Number = Annotated[float, BeforeValidator(_typed), Field(allow_inf_nan=False)]
 
 Flag = Annotated[bool, BeforeValidator(_typed)]
 """true or false; not a number, not yes."""
+
+AutoFlag = Annotated[
+    Literal["auto"] | bool,
+    PlainValidator(_auto_flag),
+    WithJsonSchema({"type": ["boolean", "string"], "enum": ["auto", True, False]}),
+]
+"""auto, true or false."""
 
 OrNull = BeforeValidator(_typed)
 """For a type or None: an empty variable, as in ``${SEED:-}``, is null."""

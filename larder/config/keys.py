@@ -30,6 +30,9 @@ class Schema:
     prefix: str
 
 
+_DEEPEST = 2
+"""How deep a key may be to be suggested for one elsewhere: the names of columns are no help."""
+
 _SCHEMAS = (Schema(Dataset, "dataset", ""), Schema(Cluster, "cluster", "cluster."))
 
 
@@ -54,7 +57,7 @@ def meant(path: KeyPath, schema: Schema, rest: str, *, given: bool) -> str:
         return f"did you mean {' or '.join(near)}?"
     for other in sorted(_SCHEMAS, key=lambda each: each.noun != schema.noun):
         keys = all_keys(other.model, values_only=len(path) > 1)
-        same = [key for key in keys if _fits(key, last + rest)]
+        same = [key for key in keys if _fits(key, last + rest) and key.count(".") <= _DEEPEST]
         if same and (given or other.noun == schema.noun):
             front = other.prefix if given else ""
             return f"did you mean {' or '.join(f'{front}{key}' for key in same[:3])}?"
@@ -68,14 +71,18 @@ def _fits(key: str, wanted: str) -> bool:
 
 
 def all_keys(model: type[BaseModel], *, values_only: bool, prefix: str = "") -> Iterator[str]:
-    """The dotted keys of a file, with or without those of mappings."""
+    """The dotted keys of a file, with or without those of mappings; each once."""
+    yield from dict.fromkeys(_all_keys(model, values_only=values_only, prefix=prefix))
+
+
+def _all_keys(model: type[BaseModel], *, values_only: bool, prefix: str) -> Iterator[str]:
     for key, annotation in _fields(model).items():
         listed = str(annotation).startswith("tuple")
         inner = [] if listed else list(_models(annotation))
         if not (inner and values_only):
             yield f"{prefix}{key}"
         for each in inner:
-            yield from all_keys(each, values_only=values_only, prefix=f"{prefix}{key}.")
+            yield from _all_keys(each, values_only=values_only, prefix=f"{prefix}{key}.")
 
 
 def known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
@@ -85,7 +92,7 @@ def known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
         fields = [_fields(each).get(str(part)) for each in models]
         found = [each for field in fields for each in _models(field)]
         models = found or (models if isinstance(part, int) else [])
-    return [key for each in models for key in _fields(each)]
+    return list(dict.fromkeys(key for each in models for key in _fields(each)))
 
 
 def _fields(model: type[BaseModel]) -> dict[str, Any]:

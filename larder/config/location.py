@@ -80,7 +80,7 @@ def check_overlap(
     The next run would list what Larder wrote as part of the source, or Larder would overwrite it.
     Directories are compared by their real paths, buckets by whole segments of the prefix:
     ``s3://b/data`` and ``s3://b/database`` do not overlap. Buckets at different
-    endpoints never do; the caller has to fill in an endpoint that comes from AWS_ENDPOINT_URL.
+    endpoints never do; the caller has to fill in an endpoint that comes from the environment.
 
     Args:
         source: The source.
@@ -90,7 +90,7 @@ def check_overlap(
     Raises:
         ConfigError: ``config.overlap``.
     """
-    theirs = _segments(source.url, source.endpoint)
+    theirs = _segments(source.url, source.access.endpoint)
     ours = _segments(storage_url, storage_endpoint)
     shorter = min(len(theirs), len(ours))
     if theirs[:shorter] != ours[:shorter]:

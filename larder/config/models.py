@@ -7,8 +7,6 @@ from collections import Counter
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -18,79 +16,70 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
+from larder.config.base import Model
+from larder.config.copying import Copy, Skyplane
 from larder.config.fields import (
+    AutoFlag,
     Bytes,
-    Endpoint,
     Flag,
-    GlobList,
     Globs,
     Name,
     Number,
     OrNull,
     RefusedError,
-    Region,
     SplitName,
     Text,
     Texts,
-    Url,
     Whole,
 )
 from larder.config.fractions import hash_form
+from larder.config.stores import (
+    AnyLocation,
+    AnySource,
+    Columns,
+    GcsLocation,
+    GcsSource,
+    LocalLocation,
+    LocalSource,
+    Location,
+    Report,
+    S3Location,
+    S3Source,
+)
 
 __all__ = [
+    "AnyLocation",
+    "AnySource",
     "Cache",
     "Cluster",
+    "Columns",
     "Consumer",
     "Copy",
     "Dataset",
     "Experiment",
+    "GcsLocation",
+    "GcsSource",
     "Growth",
     "HashSplits",
     "Labels",
+    "LocalLocation",
+    "LocalSource",
     "Location",
     "Model",
     "Mount",
     "Nodes",
+    "Report",
     "Runner",
+    "S3Location",
+    "S3Source",
     "Shards",
-    "Source",
+    "Skyplane",
 ]
 
 GLOBS_TAG, HASH_TAG = "(globs)", "(hash)"
 """The kinds of splits in the locations of pydantic's errors: cannot be keys of a file."""
 
 _SHOWN = 5
-
-
-class Model(BaseModel):
-    """Base of all models: frozen and strict; undeclared keys are an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, strict=True)
-
-
-class Location(Model):
-    """A bucket prefix or a directory, and how to reach it. Never contains credentials."""
-
-    url: Url = Field(description="s3://bucket/prefix, file:///dir or a path")
-    region: Region | None = Field(None, description="region of the bucket, such as us-west-2")
-    endpoint: Endpoint | None = Field(
-        None, description="URL of an S3-compatible server other than AWS: http://127.0.0.1:9000"
-    )
-    profile: Text | None = Field(None, description="profile in the AWS credentials file")
-
-    @field_validator("region", "endpoint", "profile")
-    @classmethod
-    def _empty_is_none(cls, value: str | None) -> str | None:
-        return value or None
-
-
-class Source(Location):
-    """Where the data lives."""
-
-    include: Globs = Field(
-        ("**",), description="keys to include: one glob or a list; * within a segment, ** across"
-    )
-    exclude: GlobList = Field((), description="keys to exclude from those: a list of globs")
 
 
 class HashSplits(Model):
@@ -229,7 +218,7 @@ class Dataset(Model):
 
     name: Name = Field(description="name of the dataset: that of the file; may be left out")
     description: Text = Field("", description="free text")
-    source: Source = Field(description="where the data lives")
+    source: AnySource = Field(description="where the data lives")
     splits: Annotated[
         Annotated[dict[SplitName, Globs], Tag(GLOBS_TAG)] | Annotated[HashSplits, Tag(HASH_TAG)],
         Discriminator(_kind_of_splits),
@@ -241,7 +230,10 @@ class Dataset(Model):
     labels: Labels | None = Field(
         None, description="where the label of a sample comes from; null: no labels"
     )
-    mirror: Flag = Field(True, description="copy the source's objects to the storage first")
+    mirror: AutoFlag = Field(
+        "auto",
+        description="copy the source's objects to the storage first; auto: where that pays",
+    )
     shards: Shards = Field(Shards(), description="the container files that training reads")
     validate_: Literal["none", "header", "decode"] = Field(
         "header", alias="validate", description="how images are checked while shards are written"
@@ -316,23 +308,6 @@ class Consumer(Model):
     )
 
 
-class Copy(Model):
-    """Limits of the copy."""
-
-    engine: Literal["auto", "native"] = Field("auto", description="the copy engine")
-    concurrency: Whole = Field(
-        32, ge=1, le=1024, description="maximum number of objects in progress, 1 to 1024"
-    )
-    memory_bytes: Bytes = Field(
-        128 * 1024**2,
-        ge=1024**2,
-        description="maximum bytes of objects in memory, 1 MiB or more, such as 128 MiB",
-    )
-    max_cost_usd: Annotated[Annotated[Number, Field(ge=0)] | None, OrNull] = Field(
-        None, description="refuse a plan that costs more, in US dollars; null: no limit"
-    )
-
-
 class Runner(Model):
     """What runs the batches."""
 
@@ -352,8 +327,8 @@ class Cluster(Model):
 
     name: Name = Field(description="name of the cluster: that of the file; may be left out")
     description: Text = Field("", description="free text")
-    storage: Location = Field(description="where Larder writes and training reads")
+    storage: AnyLocation = Field(description="where Larder writes and training reads")
     nodes: Nodes = Field(Nodes(), description="the machines that train")
     consumer: Consumer = Field(Consumer(), description="the system that the config is for")
-    copy_: Copy = Field(Copy(), alias="copy", description="limits of the copy")
+    copy_: Copy = Field(Copy(), alias="copy", description="how objects are copied")
     runner: Runner = Field(Runner(), description="what runs the batches")

@@ -15,6 +15,7 @@ from larder.config.document import Document, KeyPath, dotted
 from larder.config.fields import RefusedError
 from larder.config.keys import Schema, meant
 from larder.config.secrets import shown
+from larder.config.stores import misplaced
 from larder.config.suggest import nearest
 from larder.config.yaml import scalar
 from larder.errors import ConfigError
@@ -56,18 +57,28 @@ _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
     "too_short": lambda ctx: f"at least {ctx['min_length']} entries",
     "string_too_short": lambda ctx: "a non-empty string",
     "unfit_text": lambda ctx: "a string in UTF-8 without NUL",
+    "auto_flag_type": lambda ctx: "auto, true or false",
     "bytes_type": lambda ctx: "a size such as 150 MB or 128 MiB",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in a file: what is wrong, at which path, and what to do."""
+    """One mistake in a file: what is wrong, at which path, and what to do.
+
+    Attributes:
+        path: The path.
+        code: Code of the error.
+        message: What is wrong.
+        hint: What to do.
+        beside: The path of another value, without which there would be no mistake.
+    """
 
     path: KeyPath
     code: str
     message: str
     hint: str = ""
+    beside: KeyPath | None = None
 
 
 def refusal(
@@ -88,7 +99,7 @@ def refusal(
         return problem.code != "config.unknown_key", document.place(problem.path).line
 
     def follows(problem: Problem) -> bool:
-        return any(
+        return problem.beside in unfilled or any(
             path[: len(problem.path)] == problem.path or problem.path[: len(path)] == path
             for path in unfilled
         )
@@ -124,7 +135,7 @@ def _problem(detail: ErrorDetails, schema: Schema, document: Document) -> Proble
     path = _path(detail, document.value)
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return _unknown(path, schema, document)
+        return _misplaced(path, schema, document) or _unknown(path, schema, document)
     if kind == "missing":
         key = _key(path, schema, document)
         return Problem(path, "config.invalid_value", f"{key} is missing")
@@ -137,6 +148,20 @@ def _key(path: KeyPath, schema: Schema, document: Document) -> str:
     """A key as users write it: with the prefix ``cluster.`` for a cluster's key in --set."""
     parts = tuple(part if isinstance(part, int) or shown(part) else "..." for part in path)
     return f"{schema.prefix if document.place(path).line == 0 else ''}{dotted(parts)}"
+
+
+def _misplaced(path: KeyPath, schema: Schema, document: Document) -> Problem | None:
+    """A key of another provider than that of the location's URL."""
+    location = document.value
+    for part in path[:-1]:
+        location = location[part]
+    reason = misplaced(str(path[-1]), location.get("url"))
+    if not reason:
+        return None
+    key = _key(path, schema, document)
+    hint = f"remove it, or pass --set {schema.prefix}{dotted(path)}="
+    url = (*path[:-1], "url")
+    return Problem(path, "config.invalid_value", f"{key}: {reason}", hint, beside=url)
 
 
 def _unknown(path: KeyPath, schema: Schema, document: Document) -> Problem:

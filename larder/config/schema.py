@@ -33,6 +33,7 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _VARIABLE = {"type": "string", "pattern": r"\$\{"}
 _CHECKED = ("enum", "const", "pattern", "minimum", "maximum")
 _QUANTITY = r"^\s*[0-9][0-9_,]*(\.[0-9]+)?\s*([KMGTPkmgtp]?[Bb]|[KMGTPkmgtp][Ii][Bb])?\s*$"
+_ANY = "Any"
 _SHOWN = ("description", "default")
 _BOUNDS = {"ge": "minimum", "le": "maximum"}
 
@@ -45,7 +46,9 @@ def schema(model: type[BaseModel]) -> Node:
     """
     generated = model.model_json_schema(by_alias=True)
     generated["required"].remove("name")
-    return {"$schema": _DRAFT, **_plain(generated)}
+    plain = _plain(generated)
+    _complete(plain["$defs"])
+    return {"$schema": _DRAFT, **plain}
 
 
 def text(model: type[BaseModel]) -> str:
@@ -66,7 +69,9 @@ def _plain(node: Node) -> Node:
         ((pattern, values),) = node.pop("patternProperties").items()
         node |= {"propertyNames": {"pattern": pattern}, "additionalProperties": _plain(values)}
     if "oneOf" in node:
-        return shown | _splits(*map(_plain, node["oneOf"]))
+        branches = list(map(_plain, node["oneOf"]))
+        located = all("$ref" in branch for branch in branches)
+        return shown | (_located(*branches) if located else _splits(*branches))
     if "anyOf" in node:
         return shown | _together(node)
     return shown | _or_variable(node)
@@ -113,6 +118,41 @@ def _splits(globs: Node, hashed: Node) -> Node:
     fractions = {"required": ["fractions"], "properties": {"fractions": {"type": "object"}}}
     by_hash = {"required": ["by"], "properties": {"by": {"const": "hash"}}}
     return {"if": {"anyOf": [fractions, by_hash]}, "then": hashed, "else": globs}
+
+
+def _located(s3: Node, gcs: Node, local: Node) -> Node:
+    """A location, distinguished by its URL as in `larder.config.stores`."""
+    unknown = {"$ref": s3["$ref"].replace("S3", _ANY)}
+    tests = ((r"^[Ss]3://", s3), (r"^[Gg][Ss]://", gcs), (r"\$\{", unknown))
+    node = local
+    for pattern, found in reversed(tests):
+        named = {"required": ["url"], "properties": {"url": {"pattern": pattern}}}
+        node = {"if": named, "then": found, "else": node}
+    return node
+
+
+def _complete(definitions: dict[str, Node]) -> None:
+    """Adds to each kind of location the keys that only others have, for values that say nothing.
+
+    A URL with a variable may be of any kind, so there is a definition with all keys.
+    """
+    for noun in ("Location", "Source"):
+        kinds = [definitions.get(f"{kind}{noun}") for kind in ("S3", "Gcs", "Local")]
+        found = [kind for kind in kinds if kind]
+        union: Node = {}
+        for kind in reversed(found):
+            union |= kind["properties"]
+        for kind in found:
+            others = union.keys() - kind["properties"].keys()
+            kind["properties"] |= {key: _silent(union[key]) for key in union if key in others}
+        if found:
+            definitions[f"{_ANY}{noun}"] = found[0] | {"properties": union}
+
+
+def _silent(node: Node) -> Node:
+    """A value that says nothing, or may say nothing."""
+    text = f"not for this kind of place: {node['description']}"
+    return {"description": text, "if": _VARIABLE, "else": {"enum": [None, "", False]}}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

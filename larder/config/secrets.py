@@ -5,13 +5,20 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-__all__ = ["holds_credentials", "holds_url_with_credentials", "is_signed", "shown", "signs"]
+__all__ = [
+    "holds_credentials",
+    "holds_url_with_credentials",
+    "is_signed",
+    "may_be_key",
+    "shown",
+    "signs",
+]
 
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,64}")
 
 _SIGNED = re.compile(
     r"(?i:x-(?:amz|goog)-(?:signature|credential|security-token)\s*(?:=|%3d))"
-    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bGOOG1?[A-Z0-9]{20}(?:[A-Z0-9]{36})?\b"
 )
 """Parameters of presigned URLs, and access keys: nothing else looks like these, not even paths."""
 
@@ -63,9 +70,25 @@ _CREDENTIALS = re.compile(
 )
 
 
+_KEY = re.compile(
+    r"(?<![A-Za-z0-9+/=])(?=[^\s]*[a-z])(?=[^\s]*[A-Z])(?=[^\s]*[0-9])"
+    r"[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/])"
+    r"|\b(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|eyJ[A-Za-z0-9_-]{6})"
+    r"|-----BEGIN|\"private_key"
+)
+
+
 def holds_url_with_credentials(text: str) -> bool:
     """Whether a string contains a URL with a user in it, or a presigned URL."""
     return _USER.search(text) is not None or is_signed(text)
+
+
+def may_be_key(text: str) -> bool:
+    """Whether a name is no name but an access key, a secret, a token or a private key.
+
+    Secrets of AWS and of HMAC keys have 40 letters of base64, which no name has in one piece.
+    """
+    return is_signed(text) or _KEY.search(text) is not None
 
 
 def is_signed(url: str) -> bool:

@@ -18,6 +18,7 @@ from larder.errors import ConfigError
 __all__ = [
     "CREDENTIALS_HINT",
     "ENDPOINT_VARIABLES",
+    "GCS_ENDPOINT_VARIABLES",
     "NO_CREDENTIALS",
     "Fault",
     "StoreUrl",
@@ -33,6 +34,7 @@ __all__ = [
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _ONE_SLASH = re.compile(r"(?:s3|gs|gcs|file|memory|https?|ftp):", re.IGNORECASE)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", re.IGNORECASE)
+_GCS_BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -41,12 +43,16 @@ _NOWHERE_IN_A_URL = re.compile(r"[\s\\?#\"<>^`{|}]")
 
 NO_CREDENTIALS = "a URL must not contain credentials"
 CREDENTIALS_HINT = "use the AWS chain or a profile"
-_STORES = "use s3://, file:// or a path"
+_STORES = "use s3://, gs://, file:// or a path"
 _SERVERS = "write http://HOST:PORT or https://HOST"
 
 
 ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 """Environment variables with the URL of a server other than AWS, in order of precedence."""
+
+
+GCS_ENDPOINT_VARIABLES = ("STORAGE_EMULATOR_HOST",)
+"""The same for a server that imitates Google Cloud Storage."""
 
 
 class StoreUrl(NamedTuple):
@@ -142,9 +148,9 @@ def url_fault(url: str) -> Fault | None:
     """What is wrong with the URL of a store, or None.
 
     Args:
-        url: ``s3://bucket/prefix``, ``file:///dir``, ``memory://name`` or a path. Prefixes and
-            paths are literal: a ``?`` in them is an ordinary character, unless a parameter with
-            the name of a credential follows.
+        url: ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``file:///dir``, ``memory://name`` or
+            a path. Prefixes and paths are literal: a ``?`` in them is an ordinary character,
+            unless a parameter with the name of a credential follows.
     """
     if not url.strip():
         return Fault("config.path", "the directory is missing", _STORES)
@@ -158,22 +164,24 @@ def _path_fault(path: str) -> Fault | None:
     found = _ONE_SLASH.match(path)
     if found is None:
         return None
-    hints = {"s3:": "write s3://bucket/prefix", "file:": "write file:///dir, or the path alone"}
+    hints = {
+        "s3:": "write s3://bucket/prefix",
+        "gs:": "write gs://bucket/prefix",
+        "gcs:": "write gs://bucket/prefix",
+        "file:": "write file:///dir, or the path alone",
+    }
     return _unsupported("// is missing after the scheme", hints.get(found[0].lower(), _STORES))
 
 
 def _url_fault(parts: StoreUrl, url: str) -> Fault | None:
-    faults = {"s3": _s3_fault, "file": _file_fault, "memory": _memory_fault}
+    faults = {"s3": _s3_fault, "gs": _gs_fault, "file": _file_fault, "memory": _memory_fault}
     if url != url.lstrip():
         return Fault("config.invalid_value", "the URL begins with a space")
     scheme = parts.scheme
     if scheme in faults:
         return faults[scheme](parts)
-    served = scheme not in ("gs", "gcs")
-    message = (
-        f"unsupported scheme {scheme}://" if served else "Google Cloud Storage is not supported yet"
-    )
-    return _unsupported(message, _STORES)
+    hint = "write gs://bucket/prefix" if scheme == "gcs" else _STORES
+    return _unsupported(f"unsupported scheme {scheme}://", hint)
 
 
 def _s3_fault(url: StoreUrl) -> Fault | None:
@@ -182,6 +190,23 @@ def _s3_fault(url: StoreUrl) -> Fault | None:
         return None
     message = f"invalid bucket name {bucket!r}" if shown(bucket) else "invalid bucket name"
     hint = "write s3://BUCKET/PREFIX, where BUCKET has 3 to 63 letters, digits, . - and _"
+    return _unsupported(message, hint)
+
+
+def _gs_fault(url: StoreUrl) -> Fault | None:
+    """The rules of https://cloud.google.com/storage/docs/buckets#naming that hold for all."""
+    bucket = url.bucket
+    dotted = bucket.split(".")
+    fits = (
+        _GCS_BUCKET.fullmatch(bucket) is not None
+        and 3 <= len(bucket) <= 222
+        and all(0 < len(part) <= 63 for part in dotted)
+        and not (len(dotted) == 4 and all(part.isdigit() for part in dotted))
+    )
+    if fits:
+        return None
+    message = f"invalid bucket name {bucket!r}" if shown(bucket) else "invalid bucket name"
+    hint = "write gs://BUCKET/PREFIX, where BUCKET has lower-case letters, digits, . - and _"
     return _unsupported(message, hint)
 
 
@@ -205,7 +230,7 @@ def _unsupported(message: str, hint: str) -> Fault:
 
 
 def endpoint_fault(endpoint: str) -> Fault | None:
-    """What is wrong with the URL of an S3 server, or None.
+    """What is wrong with the URL of a server, or None.
 
     Args:
         endpoint: ``http`` or ``https``, a host, optionally a port and a path; nothing else.
@@ -216,7 +241,7 @@ def endpoint_fault(endpoint: str) -> Fault | None:
     if text_fault(endpoint):
         return text_fault(endpoint)
     if scheme and scheme not in ("http", "https"):
-        return _unsupported(f"unsupported scheme {scheme}:// for an S3 server", _SERVERS)
+        return _unsupported(f"unsupported scheme {scheme}:// for a server", _SERVERS)
     reason = _address_reason(f"{scheme}://{rest}") if scheme else "no http:// or https:// in front"
     if endpoint != endpoint.strip():
         reason = "a leading or trailing space"

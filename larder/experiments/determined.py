@@ -108,8 +108,8 @@ def _bucket(
     """Add how to reach the bucket; returns the dataset's root, ``data.bucket``, ``data.prefix``."""
     root = parse_url(version_info.root.rstrip("/"))
     variables = {
-        "AWS_DEFAULT_REGION": cluster.storage.region,
-        "AWS_ENDPOINT_URL": cluster.storage.endpoint,
+        "AWS_DEFAULT_REGION": cluster.storage.access.region,
+        "AWS_ENDPOINT_URL": cluster.storage.access.endpoint,
     }
     if root.scheme == "s3" and any(variables.values()):
         environment = _section(config, "environment", dict, where)

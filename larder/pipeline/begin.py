@@ -7,10 +7,9 @@ from larder.pipeline.job import (
     Job,
     ManifestRef,
     NewSegment,
-    open_location,
     put_named,
     put_work,
-    root_url,
+    storage_of,
 )
 from larder.pipeline.plan import Plan
 from larder.pipeline.planned_segment import PlannedSegment
@@ -30,7 +29,7 @@ def begin(plan: Plan) -> Job:
         StoreError: The storage refuses writes.
     """
     found = plan.source_state
-    root = open_location(found.cluster.storage, root_url(found.dataset, found.cluster))
+    root = storage_of(found.dataset, found.cluster)
     return Job(
         dataset=found.dataset,
         cluster=found.cluster,

@@ -146,7 +146,7 @@ def cache_split(
             path,
             limit_bytes=None,  # the samples are finite
             reserve_bytes=_reserve_bytes(folder),
-            window_bytes=max(1, job.cluster.copy_.memory_bytes // concurrent_batches),
+            window_bytes=max(1, job.cluster.copy_.memory // concurrent_batches),
             progress=progress,
         )
         with closing(open_file(path, facts)) as built:

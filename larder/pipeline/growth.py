@@ -20,7 +20,7 @@ from larder.pipeline.compacted import is_first_build
 from larder.pipeline.compare import Changes, Comparison, compare
 from larder.pipeline.complete import check_complete
 from larder.pipeline.decide import Decision, SegmentState, decide
-from larder.pipeline.job import ManifestRef, UsedSegment, open_location
+from larder.pipeline.job import ManifestRef, UsedSegment, source_of
 from larder.pipeline.listed import listed_shards, listed_splits
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.previous import Previous, PreviousSegment, previous_rows, read_previous
@@ -182,7 +182,7 @@ def _compare(
         previous,
         rows,
         planner,
-        open_location(dataset.source),
+        source_of(dataset, found.cluster),
         dataset.validate_,
         folder,
         progress,

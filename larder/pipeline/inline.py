@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from larder.limits import batches_at_once, map_done
+from larder.machine import usable_cores
 from larder.pipeline.job import Job
 from larder.pipeline.prepare import prepare as compose
 from larder.pipeline.settings import Settings
@@ -23,8 +23,8 @@ def workers(settings: Settings) -> int:
     See `larder.limits.batches_at_once`.
     """
     cluster = settings.cluster
-    allowed = cluster.runner.workers or os.cpu_count() or 1
-    return batches_at_once(allowed, cluster.copy_.memory_bytes)
+    allowed = cluster.runner.workers or usable_cores()
+    return batches_at_once(allowed, cluster.copy_.memory)
 
 
 class InlineRunner:

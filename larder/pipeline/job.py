@@ -9,10 +9,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
+from larder.config.access import GIVE_UP_SECONDS
 from larder.config.models import Cluster, Dataset, Location
 from larder.config.urls import parse_url
 from larder.errors import StoreError
@@ -39,6 +40,8 @@ __all__ = [
     "put_work",
     "root_url",
     "scratch",
+    "source_of",
+    "storage_of",
 ]
 
 
@@ -199,24 +202,43 @@ def root_url(dataset: Dataset, cluster: Cluster) -> str:
     return url if parse_url(url).scheme else f"file://{url}"
 
 
-def open_location(location: Location, url: str | None = None) -> Store:
-    """The store at a location, or at another URL with the same credentials and endpoint."""
-    return open_store(
-        url or location.url,
-        endpoint=location.endpoint,
-        region=location.region,
-        profile=location.profile,
+def open_location(
+    location: Location, url: str | None = None, *, give_up_seconds: float = GIVE_UP_SECONDS
+) -> Store:
+    """The store at a location, or at another URL with the same credentials and endpoint.
+
+    Args:
+        location: The location.
+        url: Another URL, of the same provider.
+        give_up_seconds: ``copy.give_up_seconds`` of the cluster.
+    """
+    access = replace(location.access, give_up_seconds=give_up_seconds)
+    return open_store(url or location.url, access=access)
+
+
+def storage_of(dataset: Dataset, cluster: Cluster, prefix: str = "") -> Store:
+    """The dataset's root in the storage, or a prefix below it."""
+    url = root_url(dataset, cluster)
+    return open_location(
+        cluster.storage,
+        object_url(url, prefix) if prefix else url,
+        give_up_seconds=cluster.copy_.give_up_seconds,
     )
+
+
+def source_of(dataset: Dataset, cluster: Cluster) -> Store:
+    """The source of a dataset, as a run on a cluster reads it."""
+    return open_location(dataset.source, give_up_seconds=cluster.copy_.give_up_seconds)
 
 
 def open_root(job: Job) -> Store:
     """The dataset's root in the storage."""
-    return open_location(job.cluster.storage, job.root)
+    return storage_of(job.dataset, job.cluster)
 
 
 def open_source(job: Job) -> Store:
     """The source."""
-    return open_location(job.dataset.source)
+    return source_of(job.dataset, job.cluster)
 
 
 def listed(root: Store, prefix: str) -> Iterator[ObjectInfo]:

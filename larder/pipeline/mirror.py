@@ -18,6 +18,7 @@ from larder.pipeline.copies import CopyReceipts
 from larder.pipeline.job import CopyBatch, Job, open_root, open_source, scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.merging import merge_receipts
+from larder.pipeline.mirrored_source import mirrors
 from larder.pipeline.results import BatchReport
 from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
@@ -38,7 +39,7 @@ def mirror_batches(job: Job) -> list[CopyBatch]:
 
     If there are receipts of too many runs, they are merged first.
     """
-    if not job.dataset.mirror:
+    if not mirrors(job.dataset, job.cluster):
         return []
     root = open_root(job)
     merge_receipts(root)
@@ -125,7 +126,7 @@ def mirror_batch(
                 objects({copy.key for copy in before}),
                 prefix=layout.mirror_prefix(),
                 concurrency=concurrency,
-                budget=ByteBudget(max(1, limits.memory_bytes // concurrent_batches)),
+                budget=ByteBudget(max(1, limits.memory // concurrent_batches)),
                 progress=progress,
                 copied=receipts.add,
                 awake=receipts.leave_if_due,

@@ -23,8 +23,9 @@ from larder.pipeline.growth import (
     weaker_segments,
     with_unchanged,
 )
-from larder.pipeline.job import ManifestRef, UsedSegment, open_location, root_url
+from larder.pipeline.job import ManifestRef, UsedSegment, source_of, storage_of
 from larder.pipeline.manifests import read_ref
+from larder.pipeline.mirrored_source import mirrors
 from larder.pipeline.planned_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.results import Totals
 from larder.pipeline.selected import Selected
@@ -122,7 +123,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     """
     progress.start("plan", objects=found.inventory.objects)
     dataset, cluster = found.dataset, found.cluster
-    root = open_location(cluster.storage, root_url(dataset, cluster))
+    root = storage_of(dataset, cluster)
     previous = find_previous(found, root)
     sample_order = _order(found, root, folder)
     growth = plan_growth(found, root, previous, sample_order, folder, progress)
@@ -130,7 +131,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     version = _version_id(dataset, new, growth, sample_order.classes)
     published = (new is None or new.complete) and read_version(root, version) is not None
     unfit = Unfit() if published else _unfit(found, root, new)
-    copies = growth.selected.uncopied if dataset.mirror and new else None
+    copies = growth.selected.uncopied if mirrors(dataset, found.cluster) and new else None
     cost = _cost(found, copies, growth.selected, new)
     progress.advance("plan", objects=found.inventory.objects)
     progress.finish("plan")
@@ -197,10 +198,10 @@ def _order(found: SourceState, root: Store, folder: Path) -> SampleOrder:
 def _objects(found: SourceState, folder: Path) -> Iterator[pa.RecordBatch]:
     """The inventory, with what is known about copies, if there is a mirror."""
     inventory = read_manifest(found.inventory.file.path, OBJECTS)
-    if not found.dataset.mirror:
+    if not mirrors(found.dataset, found.cluster):
         return inventory
-    source = open_location(found.dataset.source)
-    root = open_location(found.cluster.storage, root_url(found.dataset, found.cluster))
+    source = source_of(found.dataset, found.cluster)
+    root = storage_of(found.dataset, found.cluster)
     md5 = source.features.etag_is_md5 and root.features.etag_is_md5
     return with_copies(inventory, mirrored(root), read_receipts(root), md5=md5, work_dir=folder)
 
@@ -212,12 +213,13 @@ def _unfit(found: SourceState, root: Store, new: PlannedSegment | None) -> Unfit
         ConfigError: ``config.path``: what Larder writes itself cannot have its key.
     """
     storage = Storage.of(root)
-    for what, key in _own_keys(found.dataset, new.id if new else "0" * 32):
+    mirror = mirrors(found.dataset, found.cluster)
+    for what, key in _own_keys(found.dataset, new.id if new else "0" * 32, mirror=mirror):
         reason = storage.reason(key)
         if reason:
             message, where = f"for {what}, {reason}", found.cluster.storage.url
             raise ConfigError("config.path", message, where=where, hint="shorten it")
-    if not found.dataset.mirror:
+    if not mirror:
         return Unfit()
     columns = ("key", "size_bytes")
     path = found.inventory.file.path
@@ -226,7 +228,7 @@ def _unfit(found: SourceState, root: Store, new: PlannedSegment | None) -> Unfit
     )
 
 
-def _own_keys(dataset: Dataset, segment: str) -> Iterator[tuple[str, str]]:
+def _own_keys(dataset: Dataset, segment: str, *, mirror: bool) -> Iterator[tuple[str, str]]:
     """The longest keys that a run writes outside the mirror: a description, and the key."""
     longest = max(dataset.split_names, key=len)
     format_ = shard_format(dataset.shards.format)
@@ -234,7 +236,7 @@ def _own_keys(dataset: Dataset, segment: str) -> Iterator[tuple[str, str]]:
         yield "a shard", layout.shard_key(segment, longest, name)
     if dataset.cache:
         yield "the cache", layout.cache_file_key(segment, _SHA256[:32], longest, _SHA256)
-    if dataset.mirror:
+    if mirror:
         batch = f"{_SHA256[:16]}-{'0' * 12}-{'0' * 12}"
         yield "a receipt", f"{layout.partial_copies_prefix(batch)}{_SHA256}.parquet"
     name = f"{'0' * 12}-{'0' * 9}-{'0' * 6}-{'0' * 6}-{_SHA256[:16]}.parquet"

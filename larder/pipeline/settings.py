@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from larder.config.load import load_cluster, load_dataset, load_template
 from larder.config.location import directory, resolve_url
 from larder.config.models import Cluster, Dataset, Location, Model
-from larder.config.urls import ENDPOINT_VARIABLES, check_endpoint, parse_url
+from larder.config.urls import ENDPOINT_VARIABLES, GCS_ENDPOINT_VARIABLES, check_endpoint
 from larder.errors import ConfigError, ProblemsError
 from larder.experiments.delivery import Advice, choose
 from larder.shards.formats import FORMATS
@@ -19,6 +19,8 @@ from larder.shards.formats import FORMATS
 __all__ = ["Settings", "load_settings"]
 
 DEFAULT_TEMPLATE = "default.yaml"
+
+_ENDPOINT_VARIABLES = {"s3": ENDPOINT_VARIABLES, "gs": GCS_ENDPOINT_VARIABLES}
 
 M = TypeVar("M", bound=Model)
 L = TypeVar("L", bound=Location)
@@ -148,22 +150,22 @@ def _same(error: ConfigError) -> tuple[str, str, str]:
 
 
 def _located(location: L, environ: Mapping[str, str], key: str) -> L:
-    """A path made absolute; a bucket with the endpoint that the AWS chain would choose.
+    """A path made absolute; a bucket with the endpoint that the environment chooses.
 
-    So two ways to name a server are recognised as the same, and a server other than AWS is not
-    priced like AWS.
+    So two ways to name a server are recognised as the same, and a server other than the provider's
+    own is not priced like it.
     """
     try:
         url = resolve_url(location.url, Path.cwd())
     except ConfigError as error:
         raise ConfigError(error.code, error.message, where=key, hint=error.hint) from None
-    endpoint = location.endpoint
-    if parse_url(location.url).scheme == "s3" and not endpoint and not location.profile:
-        name = next(filter(environ.get, ENDPOINT_VARIABLES), "")
-        if name:
-            endpoint = environ[name]
-            check_endpoint(endpoint, where=f"environment variable {name}")
-    return _with(location, url=url, endpoint=endpoint)
+    access = location.access
+    variables = _ENDPOINT_VARIABLES.get(location.provider, ())
+    name = next(filter(environ.get, variables), "")
+    if not name or access.endpoint or access.profile:
+        return _with(location, url=url)
+    check_endpoint(environ[name], where=f"environment variable {name}")
+    return _with(location, url=url, endpoint=environ[name])
 
 
 def _with(model: M, **changes: Any) -> M:

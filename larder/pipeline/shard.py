@@ -20,8 +20,9 @@ from larder.limits import read_ahead_bytes
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.carry import shards_before
 from larder.pipeline.copied import batch_receipts
-from larder.pipeline.job import Job, ManifestRef, open_location, open_root, open_source
+from larder.pipeline.job import Job, ManifestRef, open_root, open_source, storage_of
 from larder.pipeline.manifests import fetched, read_ref
+from larder.pipeline.mirrored_source import mirrors
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.receipts import ShardReceipts
 from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Totals
@@ -34,7 +35,6 @@ from larder.shards.model import Sample, ShardBatch, read_samples
 from larder.shards.packed import OldShards
 from larder.shards.packing import batch_shards
 from larder.shards.readahead import open_reads, suited_concurrency
-from larder.store import object_url
 from larder.store.base import Readable, Store, Writer
 from larder.transfer.mirrored import Mirror, copies_by_key
 from larder.versions import layout
@@ -73,7 +73,9 @@ def shard_batches(job: Job, progress: Progress) -> tuple[list[PackBatch], Totals
         done = standing_shards(root, job.segment, names, progress)
         plans = planned_shards(path)
         missing = [plan for plan in plans if (plan.split, plan.name) not in done]
-        receipts = batch_receipts(root, job.sample_order) if job.dataset.mirror else []
+        receipts = (
+            batch_receipts(root, job.sample_order) if mirrors(job.dataset, job.cluster) else []
+        )
     standing = sum((Totals(1, size_bytes) for size_bytes in done.values() if size_bytes), Totals())
     batches = batch_shards(missing, job.cluster.runner.batch_bytes, batch_rows=BATCH_ROWS)
     return list(with_receipts(batches, receipts)), standing
@@ -131,9 +133,7 @@ def shard_batch(
         OldShards(root, job.formats, layout.shard_key, weaker=job.weaker) as old_shards,
         open_reads(
             max(suited_concurrency(store, job.dataset.validate_, allowed) for store in stores),
-            read_ahead_bytes(
-                limits.memory_bytes // concurrent_batches, local=root.features.local_path
-            ),
+            read_ahead_bytes(limits.memory // concurrent_batches, local=root.features.local_path),
         ) as reads,
         closing(_samples(job, root, batch)) as samples,
         ShardReceipts(
@@ -177,11 +177,11 @@ def _reads(job: Job, root: Store, batch: PackBatch) -> tuple[bool, bool]:
 
 def _reading(job: Job, root: Store, batch: PackBatch) -> Readable:
     """The store with the objects of samples: the mirror if there is one, else the source."""
-    if not job.dataset.mirror:
+    if not mirrors(job.dataset, job.cluster):
         return open_source(job)
     rows = chain(_parts(job, root, batch), _copied(job, root, batch))
     copies = copies_by_key(rows)
-    store = open_location(job.cluster.storage, object_url(job.root, layout.mirror_prefix()))
+    store = storage_of(job.dataset, job.cluster, layout.mirror_prefix())
     return Mirror(store, copies)
 
 

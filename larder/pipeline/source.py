@@ -12,7 +12,7 @@ from larder.config.models import Cluster, Dataset
 from larder.errors import ConfigError, NotFoundError, ObjectError
 from larder.pipeline.compacted import is_compact
 from larder.pipeline.complete import check_complete
-from larder.pipeline.job import open_location, root_url
+from larder.pipeline.job import source_of, storage_of
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.store import object_url
@@ -105,11 +105,12 @@ def inspect_source(
             `larder.pipeline.complete.check_complete`.
     """
     dataset, cluster = settings.dataset, settings.cluster
-    check_overlap(dataset.source, cluster.storage.url, storage_endpoint=cluster.storage.endpoint)
-    root = open_location(cluster.storage, root_url(dataset, cluster))
+    storage = cluster.storage
+    check_overlap(dataset.source, storage.url, storage_endpoint=storage.access.endpoint)
+    root = storage_of(dataset, cluster)
     tag = read_tag(root, TAG)
     previous, classes = _previous(root, tag)
-    source = open_location(dataset.source)
+    source = source_of(dataset, cluster)
     inventory = take_inventory(
         source,
         dataset.source.include,

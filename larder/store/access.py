@@ -1,41 +1,7 @@
-"""How a store is reached: server, account, and who pays. Never contains a secret."""
+"""How a store is reached; see `larder.config.access`, where locations in files make it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from larder.config.access import DEFAULT_ACCESS, GIVE_UP_SECONDS, Access
 
 __all__ = ["DEFAULT_ACCESS", "GIVE_UP_SECONDS", "Access"]
-
-GIVE_UP_SECONDS = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How a store is reached. Credentials are named, never included.
-
-    Attributes:
-        endpoint: URL of an S3-compatible server other than AWS, or of a server that imitates GCS.
-        region: The bucket's region.
-        profile: Profile of the AWS configuration with the credentials.
-        role: ARN of the IAM role to assume.
-        block: ``KIND/NAME`` of the Prefect block with the credentials.
-        anonymous: Whether requests are not signed, for a public bucket.
-        requester_pays: Whether the account that makes a request agrees to pay for it.
-        kms_key: The key that encrypts what is written; None leaves that to the bucket.
-        project: The GCS project that is billed.
-        give_up_seconds: A call fails after this long without an answer, including its repetitions.
-    """
-
-    endpoint: str | None = None
-    region: str | None = None
-    profile: str | None = None
-    role: str | None = None
-    block: str | None = None
-    anonymous: bool = False
-    requester_pays: bool = False
-    kms_key: str | None = None
-    project: str | None = None
-    give_up_seconds: float = GIVE_UP_SECONDS
-
-
-DEFAULT_ACCESS = Access()

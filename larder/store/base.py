@@ -16,7 +16,7 @@ Every call raises the errors of `larder.errors` and no others:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +34,8 @@ __all__ = [
     "Readable",
     "Reader",
     "Store",
+    "Upload",
+    "UploadedPart",
     "Writer",
 ]
 
@@ -171,6 +173,59 @@ class Writer(Closing, Protocol):
         self.abort()
 
 
+@dataclass(frozen=True, slots=True)
+class UploadedPart:
+    """A part of an `Upload`.
+
+    Attributes:
+        number: From 1.
+        size_bytes: Its length.
+        etag: As the store named it.
+        crc32c: Of its bytes; None if they did not pass through this machine.
+        proved: Whether the store's answer proves that it has exactly these bytes.
+    """
+
+    number: int
+    size_bytes: int
+    etag: str
+    crc32c: int | None
+    proved: bool
+
+
+class Upload(Closing, Protocol):
+    """An object being written in parts, which threads send in any order.
+
+    It is invisible until `commit` returns. As a context manager, it aborts unless `commit` or
+    `leave` was called.
+
+    Attributes:
+        id: With which a later process can continue it.
+    """
+
+    id: str
+
+    def send(self, number: int, pieces: Sequence[Buffer], crc32c: int) -> UploadedPart:
+        """Send a part: its number from 1, its bytes in pieces, and their CRC32C."""
+
+    def send_copy(
+        self, number: int, source: str, info: ObjectInfo, offset: int, length: int
+    ) -> UploadedPart:
+        """Have the server copy a range of an object, ``BUCKET/KEY``, as a part."""
+
+    def commit(self, parts: Sequence[UploadedPart]) -> ObjectInfo:
+        """Make an object of the parts, which are in order; visible, durable and complete."""
+
+    def abort(self) -> None:
+        """Discard the parts; may be called twice, or after `commit`."""
+
+    def leave(self) -> None:
+        """Leave the parts for a later process."""
+
+    def close(self) -> None:
+        """The same as `abort`."""
+        self.abort()
+
+
 class Readable(Protocol):
     """Objects that can be listed, described and read: what shards are made from.
 
@@ -222,6 +277,7 @@ class Store(Readable, Protocol):
         if_absent: bool = False,
         if_match: str | None = None,
         like: ObjectInfo | None = None,
+        md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
         """Write a complete object in one step: visible and durable when this returns.
@@ -234,6 +290,7 @@ class Store(Readable, Protocol):
             if_absent: Only if there is no such object.
             if_match: Only if the object has this etag.
             like: Another object whose content type and metadata it gets, if the store has those.
+            md5: MD5 of the content in hex, if it is known: some stores compare it.
             sync: False if it need not be durable before `sync` is called, which is faster for many
                 files.
         """
@@ -243,6 +300,28 @@ class Store(Readable, Protocol):
 
         ``like`` and ``sync`` are as for `put`.
         """
+
+    def begin_upload(
+        self,
+        key: str,
+        *,
+        like: ObjectInfo | None = None,
+        md5: str | None = None,
+        resume: str | None = None,
+    ) -> Upload | None:
+        """Start writing an object in parts.
+
+        Args:
+            key: Key of the object.
+            like: As for `put`.
+            md5: MD5 of the whole content in hex, if it is known.
+            resume: `Upload.id` of an upload to continue.
+
+        Returns:
+            None if this store has no such uploads.
+        """
+        del key, like, md5, resume
+        return None
 
     def sync(self) -> None:
         """Make everything durable that this process has written with ``sync=False``."""

@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader, Store, Writer
+from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader, Store, Upload, Writer
 
 __all__ = ["WRITES", "DelegatingReader", "DelegatingStore", "DelegatingWriter"]
 
 T = TypeVar("T")
 
-WRITES = frozenset({"put", "writer", "write", "commit", "upload", "copy_from", "delete"})
+WRITES = frozenset(
+    {"put", "writer", "write", "commit", "upload", "begin_upload", "copy_from", "delete"}
+)
 """The methods of stores and writers that may change what is stored."""
 
 
@@ -88,6 +90,7 @@ class DelegatingStore(Store):
         if_absent: bool = False,
         if_match: str | None = None,
         like: ObjectInfo | None = None,
+        md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`."""
@@ -95,7 +98,7 @@ class DelegatingStore(Store):
             "put",
             key,
             lambda: self.inner.put(
-                key, data, if_absent=if_absent, if_match=if_match, like=like, sync=sync
+                key, data, if_absent=if_absent, if_match=if_match, like=like, md5=md5, sync=sync
             ),
         )
 
@@ -107,6 +110,21 @@ class DelegatingStore(Store):
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
         """See `larder.store.base.Store.copy_from`."""
         return self.around("copy_from", key, lambda: self.inner.copy_from(source, info, key))
+
+    def begin_upload(
+        self,
+        key: str,
+        *,
+        like: ObjectInfo | None = None,
+        md5: str | None = None,
+        resume: str | None = None,
+    ) -> Upload | None:
+        """See `larder.store.base.Store.begin_upload`."""
+        return self.around(
+            "begin_upload",
+            key,
+            lambda: self.inner.begin_upload(key, like=like, md5=md5, resume=resume),
+        )
 
     def sync(self) -> None:
         """See `larder.store.base.Store.sync`."""

@@ -169,10 +169,11 @@ class LocalStore(Store):
         if_absent: bool = False,
         if_match: str | None = None,
         like: ObjectInfo | None = None,
+        md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`."""
-        del like  # a file has neither a content type nor metadata
+        del like, md5  # a file has neither a content type nor metadata
         with self.writer(key, sync=sync) as draft:
             draft.write(data)
             if if_absent:

@@ -136,10 +136,11 @@ class MemoryStore(Store):
         if_absent: bool = False,
         if_match: str | None = None,
         like: ObjectInfo | None = None,
+        md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`."""
-        del sync
+        del md5, sync
         full = self._full(key)
         made = bytes(data)
         etag = hashlib.md5(made, usedforsecurity=False).hexdigest()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,10 +18,10 @@ from larder.errors import (
     PreconditionError,
     RetryableError,
 )
-from larder.store.base import Buffer, ObjectInfo, Reader, Store, Writer
+from larder.store.base import Buffer, ObjectInfo, Reader, Store, Upload, UploadedPart, Writer
 from larder.store.delegate import DelegatingStore
 
-__all__ = ["RetryPolicy", "RetryReader", "RetryStore"]
+__all__ = ["RetryPolicy", "RetryReader", "RetryStore", "repeated"]
 
 T = TypeVar("T")
 
@@ -71,6 +71,7 @@ class _Tries:
         self.failures += 1
         longest = policy.first_delay_seconds * 2.0 ** (self.failures - 1)
         delay = policy.uniform(0.0, min(longest, policy.most_delay_seconds))
+        delay = max(delay, min(error.after_seconds, policy.deadline_seconds))
         elapsed = policy.clock() - self._start
         if self.failures >= policy.attempts or elapsed + delay > policy.deadline_seconds:
             noun = "try" if self.failures == 1 else "tries"
@@ -81,6 +82,21 @@ class _Tries:
                 hint=error.hint,
             ) from error
         policy.sleep(delay)
+
+
+def repeated(call: Callable[[], T], policy: RetryPolicy) -> T:
+    """Repeat a call until it succeeds or the policy gives up.
+
+    Raises:
+        RetryableError: It kept failing.
+        LarderError: Any other error of the call.
+    """
+    tries = _Tries(policy)
+    while True:
+        try:
+            return call()
+        except RetryableError as error:
+            tries.pause(error)
 
 
 class RetryStore(DelegatingStore):
@@ -100,12 +116,7 @@ class RetryStore(DelegatingStore):
 
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
         """Repeat a call until it succeeds or the policy gives up."""
-        tries = _Tries(self.policy)
-        while True:
-            try:
-                return call()
-            except RetryableError as error:
-                tries.pause(error)
+        return repeated(call, self.policy)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """See `larder.store.base.Readable.list`; continues after the last good page."""
@@ -136,6 +147,7 @@ class RetryStore(DelegatingStore):
         if_absent: bool = False,
         if_match: str | None = None,
         like: ObjectInfo | None = None,
+        md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`.
@@ -147,7 +159,7 @@ class RetryStore(DelegatingStore):
         while True:
             try:
                 return self.inner.put(
-                    key, data, if_absent=if_absent, if_match=if_match, like=like, sync=sync
+                    key, data, if_absent=if_absent, if_match=if_match, like=like, md5=md5, sync=sync
                 )
             except RetryableError as error:
                 tries.pause(error)
@@ -166,9 +178,54 @@ class RetryStore(DelegatingStore):
             return None
         return info if same else None
 
+    def begin_upload(
+        self,
+        key: str,
+        *,
+        like: ObjectInfo | None = None,
+        md5: str | None = None,
+        resume: str | None = None,
+    ) -> Upload | None:
+        """See `larder.store.base.Store.begin_upload`; every call of the upload is repeated."""
+        inner = super().begin_upload(key, like=like, md5=md5, resume=resume)
+        return RetryUpload(inner, self.policy) if inner is not None else None
+
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
         """See `larder.store.base.Store.writer`; not repeated."""
         return self.inner.writer(key, like=like, sync=sync)
+
+
+class RetryUpload(Upload):
+    """See `larder.store.base.Upload`; repeats its calls."""
+
+    def __init__(self, inner: Upload, policy: RetryPolicy) -> None:
+        self.id = inner.id
+        self._inner = inner
+        self._policy = policy
+
+    def send(self, number: int, pieces: Sequence[Buffer], crc32c: int) -> UploadedPart:
+        """Send a part."""
+        return repeated(lambda: self._inner.send(number, pieces, crc32c), self._policy)
+
+    def send_copy(
+        self, number: int, source: str, info: ObjectInfo, offset: int, length: int
+    ) -> UploadedPart:
+        """Have the server copy a part."""
+        return repeated(
+            lambda: self._inner.send_copy(number, source, info, offset, length), self._policy
+        )
+
+    def commit(self, parts: Sequence[UploadedPart]) -> ObjectInfo:
+        """Make an object of the parts."""
+        return repeated(lambda: self._inner.commit(parts), self._policy)
+
+    def abort(self) -> None:
+        """Discard the parts."""
+        self._inner.abort()
+
+    def leave(self) -> None:
+        """Leave the parts."""
+        self._inner.leave()
 
 
 class RetryReader(Reader):

@@ -1,15 +1,15 @@
 """S3 and compatible servers: ``s3://bucket/prefix``.
 
-Credentials, region and endpoint follow the standard AWS chain. Bytes go through obstore, keys
-that it would alter through boto3 (`larder.store.s3_access`), listings through
-`larder.store.s3_list`. No call is repeated here, except within streamed writing
-(`larder.store.s3_write`).
+Credentials, region and endpoint follow the standard AWS chain. Requests are signed and sent by
+`larder.store.s3_http`; only where boto3 is missing and the credentials are those of a role or an
+instance, obstore finds them and moves the bytes (`larder.store.s3_access`). No call is repeated
+here, except within streamed writing (`larder.store.s3_write`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,16 +23,19 @@ from larder.errors import (
     StoreError,
 )
 from larder.store.access import DEFAULT_ACCESS, Access
-from larder.store.base import Buffer, Features, ObjectInfo, Store
+from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Store
 from larder.store.etag_trust import etag_trust
 from larder.store.keys import check_key, folder_prefix
 from larder.store.s3_access import S3Access, is_plain
-from larder.store.s3_boto import BotoObjects
+from larder.store.s3_chain import without_boto3
 from larder.store.s3_clients import lost_obstore
 from larder.store.s3_errors import REGION_UNTOLD, Answer, Call, s3_error
+from larder.store.s3_http import SignedObjects
 from larder.store.s3_list import S3Listing
 from larder.store.s3_obstore import NoRangesError, ObstoreObjects
 from larder.store.s3_read import S3Body, S3Reader, Span
+from larder.store.s3_settings import environment_endpoint
+from larder.store.s3_upload import S3Upload, parts_of
 from larder.store.s3_write import S3Writer
 
 __all__ = ["S3Store"]
@@ -42,6 +45,9 @@ __all__ = ["S3Store"]
 _PART_BYTES = 16 << 20
 _STREAM_PARTS = 2
 _UPLOAD_PARTS = 4
+
+
+_Objects = SignedObjects | ObstoreObjects
 
 
 class S3Store(Store):
@@ -62,15 +68,18 @@ class S3Store(Store):
         self._prefix = folder_prefix(prefix)
         self._url = f"s3://{bucket}/{self._prefix}"
         self._access = S3Access(bucket, self._url, access)
-        self._listing = S3Listing(self._access)
-        self._plain = ObstoreObjects(self._access)
-        self._odd = BotoObjects(self._access)
+        self._signed = SignedObjects(self._access)
+        self._listing = S3Listing(self._signed, self._url)
+        self._obstore = ObstoreObjects(self._access)
+        place = Place(
+            "s3", (access.endpoint or environment_endpoint()).rstrip("/"), bucket, self._prefix
+        )
         self._features = Features(
             replace_if_match=True,
             etag_is_md5=True,
             etag_trust=etag_trust("s3", bucket, access.endpoint, access.profile),
+            place=place,
         )
-        self._ranges_by_boto = False
 
     @property
     def url(self) -> str:
@@ -83,7 +92,7 @@ class S3Store(Store):
         return self._features
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Readable.list`. Needs boto3.
+        """See `larder.store.base.Readable.list`.
 
         Leaves out the object that some tools create for the folder itself, whose key is exactly
         this store's prefix.
@@ -98,11 +107,7 @@ class S3Store(Store):
                     yield page
 
     def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Readable.head`. If the bucket is missing, so is the object.
-
-        obstore, which is several times as fast as boto3 here, tells neither the storage class nor
-        the media type and user metadata: listings have the one, and `open` the others.
-        """
+        """See `larder.store.base.Readable.head`. If the bucket is missing, so is the object."""
         objects, full, call = self._find(key)
         try:
             with self._told_region():
@@ -138,30 +143,35 @@ class S3Store(Store):
         if_absent: bool = False,
         if_match: str | None = None,
         like: ObjectInfo | None = None,
+        md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
-        """See `larder.store.base.Store.put`: a single PUT with a signed payload.
+        """See `larder.store.base.Store.put`: a single PUT; see `larder.store.s3_http`.
 
         ``modified_us`` of the result is from this machine's clock; `head` has the store's.
         """
-        del like, sync
+        del sync
         objects, full, call = self._find(key, writing=True)
         call = replace(call, if_absent=if_absent)
+
+        def put(condition: str | None) -> tuple[str, str | None]:
+            return objects.put(full, call, data, condition, like=like, md5=md5)
+
         with self._told_region():
-            if if_match is None:
-                etag = objects.put(full, call, data, None)
-            else:
-                etag = self._replace(objects, full, call, data, if_match)
-        return ObjectInfo(key, len(memoryview(data).cast("B")), etag, time.time_ns() // 1000)
+            etag, checksum = (
+                self._replace(put, objects, full, call, if_match) if if_match else put(None)
+            )
+        size_bytes = len(memoryview(data).cast("B"))
+        return ObjectInfo(key, size_bytes, etag, time.time_ns() // 1000, checksum=checksum)
 
     def _replace(
         self,
-        objects: ObstoreObjects | BotoObjects,
+        put: Callable[[str], tuple[str, str | None]],
+        objects: _Objects,
         full: str,
         call: Call,
-        data: Buffer,
         if_match: str,
-    ) -> str:
+    ) -> tuple[str, str | None]:
         """Replace the object with this etag.
 
         Ceph 16 compares the header with the bare digits of the etag, and so refuses every etag in
@@ -169,22 +179,51 @@ class S3Store(Store):
         repeated without quotes.
         """
         try:
-            return objects.put(full, call, data, f'"{if_match}"')
+            return put(f'"{if_match}"')
         except NotFoundError:  # the answer of S3 if the object does not exist
             raise s3_error(Answer(412), call) from None
         except PreconditionError:
             with suppress(NotFoundError):
                 if objects.head(full, call).etag == if_match:
-                    return objects.put(full, call, data, if_match)
+                    return put(if_match)
             raise
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> S3Writer:
-        """See `larder.store.base.Store.writer`. Needs boto3."""
-        del like, sync
-        return self._writer(key, _STREAM_PARTS)
+        """See `larder.store.base.Store.writer`."""
+        del sync
+        return self._writer(key, _STREAM_PARTS, like)
+
+    def begin_upload(
+        self,
+        key: str,
+        *,
+        like: ObjectInfo | None = None,
+        md5: str | None = None,
+        resume: str | None = None,
+    ) -> S3Upload:
+        """See `larder.store.base.Store.begin_upload`."""
+        _, full, call = self._find(key, writing=True)
+        parts = parts_of(self._access.settings.endpoint)
+        with self._told_region():
+            return S3Upload(self._signed, full, call, parts, like=like, md5=md5, resume=resume)
+
+    def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
+        """See `larder.store.base.Store.copy_from`: from any bucket of the same server.
+
+        Within AWS, that is any bucket whose objects the credentials of this store may read. S3
+        copies at most 5 GB in one request.
+        """
+        there, place = source.features.place, self.features.place
+        if there is None or place is None or (there.provider, there.server) != ("s3", place.server):
+            return None
+        _, full, call = self._find(key, writing=True)
+        origin = f"{there.bucket}/{there.prefix}{info.key}"
+        with self._told_region():
+            etag = self._signed.copy(full, call, origin, info.etag)
+        return ObjectInfo(key, info.size_bytes, etag, time.time_ns() // 1000)
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
-        """See `larder.store.base.Store.upload`. Needs boto3 for files above 16 MiB."""
+        """See `larder.store.base.Store.upload`."""
         with disk_errors(path, reading=True), open(path, "rb") as source:
             first = source.read(_PART_BYTES)
             if len(first) < _PART_BYTES:
@@ -201,22 +240,22 @@ class S3Store(Store):
         with suppress(NotFoundError), self._told_region():
             objects.delete(full, call)
 
-    def _find(
-        self, key: str, *, writing: bool = False
-    ) -> tuple[ObstoreObjects | BotoObjects, str, Call]:
+    def _find(self, key: str, *, writing: bool = False) -> tuple[_Objects, str, Call]:
         """The client for a key, the key in the bucket, and the call for messages."""
         full = self._prefix + key
         check_key(key, self._url, prefix=self._prefix)
-        plain = is_plain(full) and not lost_obstore()
-        return self._plain if plain else self._odd, full, Call(self._url, key, writing)
+        call = Call(self._url, key, writing)
+        if not self._access.signs and is_plain(full) and not lost_obstore():
+            return self._obstore, full, call
+        return self._signed, full, call
 
-    def _writer(self, key: str, parts_in_flight: int) -> S3Writer:
+    def _writer(self, key: str, parts_in_flight: int, like: ObjectInfo | None = None) -> S3Writer:
         _, full, call = self._find(key, writing=True)
-        return S3Writer(self._access, full, call, _PART_BYTES, parts_in_flight)
+        return S3Writer(self._signed, full, call, _PART_BYTES, parts_in_flight, like)
 
     def _begin(
         self,
-        objects: ObstoreObjects | BotoObjects,
+        objects: _Objects,
         full: str,
         call: Call,
         span: Span,
@@ -225,14 +264,11 @@ class S3Store(Store):
         """Start reading; S3 itself cannot read an empty span."""
         if span.length == 0:
             return _nothing(objects.head(full, call), call, span)
-        ranged = bool(span.offset) or span.length is not None
-        if ranged and self._ranges_by_boto:
-            objects = self._odd
         try:
             return objects.open(full, call, span, if_match)
         except NoRangesError:
-            self._ranges_by_boto = True
-            return self._begin(objects, full, call, span, if_match)
+            # Only obstore refuses such answers, and it is only used without boto3.
+            raise without_boto3("ranges of objects of this server need") from None
         except ObjectError as error:
             if error.code != "object.truncated":
                 raise
@@ -251,7 +287,7 @@ class S3Store(Store):
     def _elsewhere(self) -> LarderError:
         region = ""
         with suppress(LarderError):
-            region = self._listing.region()
+            region = self._signed.bucket_region(Call(self._url))
         return s3_error(Answer(301, "PermanentRedirect", region=region), Call(self._url))
 
 

@@ -14,8 +14,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from larder.store.access import Access
+from larder.store.http import Http
+from larder.store.s3_chain import without_boto3
 from larder.store.s3_clients import S3Clients, shared_clients
 from larder.store.s3_settings import S3Settings, find_settings, import_boto3
+from larder.store.s3_sign import Keys
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential, S3Store
@@ -24,7 +27,6 @@ __all__ = ["S3Access", "is_plain"]
 
 _CONNECT_SECONDS = 10
 _SILENCE_SECONDS = 120
-_LISTING_SILENCE_SECONDS = 60
 _CREDENTIALS_FOR = timedelta(minutes=5)
 _MOST_CONNECTIONS = 256  # over all stores of the process; kept open between uses
 
@@ -77,22 +79,30 @@ class S3Access:
     @property
     def boto(self) -> Any:
         """boto3's client. Does not retry; `RetryStore` does."""
-        return self._once("boto", lambda: self._make_boto(tries=1))
+        return self._once("boto", self._make_boto)
 
     @property
-    def retrying_boto(self) -> Any:
-        """boto3's client with retries: for streams, whose parts `RetryStore` cannot send again."""
-        return self._once("retrying", lambda: self._make_boto(tries=6))
+    def keys(self) -> Keys | None:
+        """The current credentials, for signing; None for anonymous requests."""
+        settings = self.settings
+        if self.access.anonymous:
+            return None
+        if settings.keys:
+            return Keys(*settings.keys)
+        if settings.session is None:
+            raise without_boto3("listing, streamed uploads, unusual keys and forked processes need")
+        frozen = settings.session.get_credentials().get_frozen_credentials()
+        return Keys(frozen.access_key, frozen.secret_key, frozen.token or "")
 
     @property
-    def credentials(self) -> Any:
-        """The current credentials, from botocore, for signing."""
-        return self._session().get_credentials().get_frozen_credentials()
+    def signs(self) -> bool:
+        """Whether there are credentials to sign with; otherwise only obstore can find them."""
+        return self.settings.chain is None
 
     @property
-    def http(self) -> Any:
-        """Connections to the server, for requests that Larder signs itself."""
-        return self._once("http", self._make_http)
+    def http(self) -> Http:
+        """Connections to the server."""
+        return self._once("http", self._make_http)  # type: ignore[no-any-return]
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
         found = self._found
@@ -123,14 +133,14 @@ class S3Access:
             ),
         )
 
-    def _make_boto(self, tries: int) -> Any:
+    def _make_boto(self) -> Any:
         session = self._session()
         from botocore.config import Config
 
         config = Config(
             connect_timeout=_CONNECT_SECONDS,
             read_timeout=_SILENCE_SECONDS,
-            retries={"total_max_attempts": tries, "mode": "standard"},
+            retries={"total_max_attempts": 1, "mode": "standard"},
             max_pool_connections=_MOST_CONNECTIONS,
             # A signed payload is protected in transit as by a checksum, on every server; older
             # servers do not support S3's newer checksums.
@@ -143,14 +153,11 @@ class S3Access:
             "s3", endpoint_url=settings.endpoint, region_name=settings.region, config=config
         )
 
-    def _make_http(self) -> Any:
-        from botocore.httpsession import URLLib3Session
-        from botocore.utils import get_environ_proxies
-
-        return URLLib3Session(
-            proxies=get_environ_proxies(self.settings.endpoint),
-            timeout=(_CONNECT_SECONDS, _LISTING_SILENCE_SECONDS),
-            max_pool_connections=_MOST_CONNECTIONS,
+    def _make_http(self) -> Http:
+        return Http(
+            self.settings.endpoint,
+            connect_seconds=_CONNECT_SECONDS,
+            silence_seconds=_SILENCE_SECONDS,
         )
 
     def _make_obstore(self) -> S3Store:

@@ -127,11 +127,16 @@ def answer_of_text(text: str) -> Answer | None:
     return Answer(301, "PermanentRedirect") if redirected else None
 
 
-def answer_of_body(status: int, body: str) -> Answer:
-    """Parse S3's error document, leniently: some servers send parts of one, or none."""
-    return Answer(
-        status, _element(body, "Code"), _element(body, "Message"), _element(body, "Region")
-    )
+def answer_of_body(status: int, body: str, region: str = "") -> Answer:
+    """Parse S3's error document, leniently: some servers send parts of one, or none.
+
+    Args:
+        status: The status of the answer.
+        body: The document.
+        region: The bucket's region, if a header says it and the document does not.
+    """
+    region = _element(body, "Region") or region
+    return Answer(status, _element(body, "Code"), _element(body, "Message"), region)
 
 
 def _element(body: str, name: str) -> str:

@@ -72,23 +72,46 @@ class ObstoreObjects:
             stream = result.stream(min_chunk_size=_CHUNK_BYTES)
         return S3Body(info, self._chunks(stream, call), lambda: None)
 
-    def put(self, full_key: str, call: Call, data: Buffer, if_match: str | None) -> str:
-        """Write an object in one request and return its etag.
+    def put(
+        self,
+        full_key: str,
+        call: Call,
+        data: Buffer,
+        if_match: str | None,
+        *,
+        like: ObjectInfo | None = None,
+        md5: str | None = None,
+    ) -> tuple[str, str | None]:
+        """Write an object in one request, with a signed payload; see `SignedObjects.put`.
 
         Args:
             full_key: Its key in the bucket.
             call: For messages, and whether the object must be absent.
             data: Its content.
             if_match: The If-Match header, including quotes.
+            like: Has the content type and metadata.
+            md5: Not needed.
+
+        Returns:
+            Its etag, and None.
         """
+        del md5
+        attributes = dict(like.metadata or {}) if like else {}
+        if like and like.content_type:
+            attributes["Content-Type"] = like.content_type
         mode: PutMode = "create" if call.if_absent else "overwrite"
         if if_match is not None:
             mode = {"e_tag": if_match}
         with self._errors(call):
             result = obstore.put(
-                self._access.obstore, full_key, data, mode=mode, use_multipart=False
+                self._access.obstore,
+                full_key,
+                data,
+                mode=mode,
+                use_multipart=False,
+                attributes=attributes,
             )
-        return (result["e_tag"] or "").strip('"')
+        return (result["e_tag"] or "").strip('"'), None
 
     def delete(self, full_key: str, call: Call) -> None:
         """Remove an object."""

@@ -15,7 +15,14 @@ from larder.store.access import Access
 from larder.store.s3_chain import Chain, asks_metadata, find_chain, no_credentials, without_boto3
 from larder.store.s3_errors import CREDENTIALS_HINT
 
-__all__ = ["S3Settings", "find_settings", "has_boto3", "import_boto3", "is_loopback"]
+__all__ = [
+    "S3Settings",
+    "environment_endpoint",
+    "find_settings",
+    "has_boto3",
+    "import_boto3",
+    "is_loopback",
+]
 
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
@@ -51,7 +58,7 @@ def find_settings(store_url: str, access: Access) -> S3Settings:
         ConfigError: ``config.missing_package``: they are in a profile, but boto3 is missing; or the
             environment or the profile has an invalid endpoint.
     """
-    endpoint = access.endpoint or _environment_endpoint()
+    endpoint = access.endpoint or environment_endpoint()
     region = access.region or _environment_region()
     profile = access.profile
     keys = None if profile or _has_configuration() else _environment_keys()
@@ -127,7 +134,7 @@ def _boto3() -> Any:
     return boto3
 
 
-def _environment_endpoint() -> str:
+def environment_endpoint() -> str:
     """The endpoint in the environment.
 
     Raises:

@@ -116,12 +116,13 @@ class RecordingStore(DelegatingStore):
         if_absent: bool = False,
         if_match: str | None = None,
         like: ObjectInfo | None = None,
+        md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`."""
         self.note("put", key, len(data))
         return self.inner.put(
-            key, data, if_absent=if_absent, if_match=if_match, like=like, sync=sync
+            key, data, if_absent=if_absent, if_match=if_match, like=like, md5=md5, sync=sync
         )
 
     def writer(

@@ -57,6 +57,7 @@ class UnconditionalStore(DelegatingStore):
         if_absent: bool = False,
         if_match: str | None = None,
         like: ObjectInfo | None = None,
+        md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`."""
@@ -70,5 +71,6 @@ class UnconditionalStore(DelegatingStore):
             if_absent=if_absent and self._if_absent,
             if_match=if_match if self._if_match else None,
             like=like,
+            md5=md5,
             sync=sync,
         )

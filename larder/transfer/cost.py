@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from larder.config.models import Location
-from larder.config.urls import parse_url
 
 __all__ = ["Cost", "estimate_cost"]
 
@@ -34,7 +33,7 @@ class Cost:
 
 
 def _is_aws(location: Location) -> bool:
-    return parse_url(location.url).scheme == "s3" and not location.endpoint
+    return location.provider == "s3" and not location.access.endpoint
 
 
 def estimate_cost(
@@ -49,7 +48,8 @@ def estimate_cost(
         read_bytes: Their total size.
         put_objects: Number of objects to write to the storage.
     """
-    crosses = _is_aws(source) and (source.region is None or source.region != storage.region)
+    here, there = source.access.region, storage.access.region
+    crosses = _is_aws(source) and (here is None or here != there)
     egress = EGRESS_USD_PER_GB * read_bytes / 1e9 if crosses else 0.0
     requests = GET_USD * read_objects if _is_aws(source) else 0.0
     requests += PUT_USD * put_objects if _is_aws(storage) else 0.0

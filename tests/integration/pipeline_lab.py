@@ -109,7 +109,9 @@ class Lab:
     @contextmanager
     def opened_root(self) -> Iterator[Store]:
         storage = self.settings().cluster.storage
-        with opened(self.root, endpoint=storage.endpoint, region=storage.region) as store:
+        with opened(
+            self.root, endpoint=storage.access.endpoint, region=storage.access.region
+        ) as store:
             yield store
 
     def check(self) -> dict[str, Published]:

@@ -41,14 +41,14 @@ class BucketLab(Lab):
 
     def listing(self) -> Listing:
         storage = self.settings().cluster.storage
-        return listing(storage.url, endpoint=storage.endpoint, region=storage.region)
+        return listing(storage.url, endpoint=storage.access.endpoint, region=storage.access.region)
 
     def open(self, cache_dir: Path) -> larder.Dataset:
         storage = self.settings().cluster.storage
         return larder.open(
             f"{storage.url}/larder/d",
-            endpoint=storage.endpoint,
-            region=storage.region,
+            endpoint=storage.access.endpoint,
+            region=storage.access.region,
             cache_dir=cache_dir,
         )
 

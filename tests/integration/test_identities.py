@@ -104,7 +104,7 @@ CASES: list[tuple[dict[str, Any], set[str]]] = [
     ({"growth": {"mode": "rebuild", "removals": "omit"}}, set()),
     ({"experiment": {"delivery": "bucket"}}, set()),
     ({"cluster": {"runner": {"batch_bytes": 5_000, "workers": 1}}}, set()),
-    ({"source": {"region": "eu-west-1", **BASE["source"]}}, set()),
+    ({"source": {"region": None, **BASE["source"]}}, set()),
     ({"source": {"include": ["*/*", "labels.txt"], **BASE["source"]}}, set()),
     ({"splits": {"test": ["*/00.*"], "train": ["**"]}}, set()),
     ({"shards": {**BASE["shards"], "format": "webdataset", "count_min": None}}, set()),

@@ -53,7 +53,7 @@ class BucketLab(Lab):
 
     def listing(self) -> Listing:
         storage = self.settings().cluster.storage
-        return listing(storage.url, endpoint=storage.endpoint, region=storage.region)
+        return listing(storage.url, endpoint=storage.access.endpoint, region=storage.access.region)
 
 
 def place(server: S3Server, kind: str) -> dict[str, str]:
@@ -98,8 +98,8 @@ def test_from_bucket_to_bucket(lab: BucketLab, tmp_path: Path) -> None:
     storage = lab.settings().cluster.storage
     data = larder.open(
         f"{storage.url}/larder/d",
-        endpoint=storage.endpoint,
-        region=storage.region,
+        endpoint=storage.access.endpoint,
+        region=storage.access.region,
         cache_dir=tmp_path / "cache",
     )
     assert data.version == fourth["version"]

@@ -191,7 +191,7 @@ def test_any_endpoint_of_the_environment_is_refused_or_works(endpoint: str) -> N
     except ConfigError as caught:
         error = caught
     if asked is not None:
-        found = asked.dataset.source.endpoint
+        found = asked.dataset.source.access.endpoint
         assert found is None or urlsplit(found).hostname
     else:
         assert error is not None

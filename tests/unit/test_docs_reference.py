@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Tag
 
 from larder.cli.command import command
 from larder.cli.stage import STAGES
@@ -32,14 +32,26 @@ def rows(page: str, heading: str) -> list[list[str]]:
 
 def fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     """The dotted keys of a model; of a nested model that may be null, also its own."""
+    yield from dict.fromkeys(_fields(model, prefix))
+
+
+def _fields(model: type[BaseModel], prefix: str) -> Iterator[str]:
     for name, field in model.model_fields.items():
         key = f"{prefix}{field.alias or name}"
         inner = list(_models(field.annotation))
         listed = str(field.annotation).startswith("tuple")
-        if not inner or listed or not isinstance(field.annotation, type):
+        if not inner or listed or not _only_models(field.annotation):
             yield key
         for each in inner:
-            yield from fields(each, f"{key}{'[]' if listed else ''}.")
+            yield from _fields(each, f"{key}{'[]' if listed else ''}.")
+
+
+def _only_models(annotation: Any) -> bool:
+    """Whether it is a model, or one of several models."""
+    if isinstance(annotation, type):
+        return issubclass(annotation, BaseModel)
+    alternatives = [each for each in get_args(annotation) if not isinstance(each, Tag)]
+    return bool(alternatives) and all(map(_only_models, alternatives))
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -86,7 +98,11 @@ def test_defaults_are_those_of_the_models(heading: str, model: type[BaseModel], 
 
 def _is_inner(name: str) -> bool:
     """Keys of another kind of splits, of list items, or of fields that are null by default."""
-    return name.startswith("splits.") or "[]" in name or name in ("labels", "cache")
+    return (
+        name.startswith(("splits.", "source.inventory."))
+        or "[]" in name
+        or name in ("labels", "cache")
+    )
 
 
 @pytest.mark.parametrize(("heading", "model", "least"), MODELS)
@@ -104,7 +120,16 @@ def test_examples_are_accepted(heading: str, model: type[BaseModel], least: Any)
         elif "[]" not in name:
             tree: dict[str, Any] = deepcopy(OTHER_KEYS) if model is Dataset else {}
             put(tree, name, value(example))
+            place = "source" if model is Dataset else "storage"
+            tree.setdefault(place, {}).setdefault("url", _url_for(name))
+            if name.startswith("source.inventory."):
+                tree["source"]["inventory"].setdefault("url", "y")
             assert model.model_validate(_merged(least, tree))
+
+
+def _url_for(name: str) -> str:
+    """A URL of a provider that has the key."""
+    return "gs://bucket" if name.endswith(".project") else "s3://bucket"
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,17 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-BASE = {"errors", "units", "progress", "limits", "packages", "disk", "temporary", "atomic"}
+BASE = {
+    "errors",
+    "units",
+    "progress",
+    "limits",
+    "packages",
+    "disk",
+    "temporary",
+    "atomic",
+    "machine",
+}
 PURE = BASE | {"config", "manifest"}
 STAGES = {"transfer", "shards", "cache", "versions", "experiments"}
 BELOW_STAGES = PURE | {"store", "samples"}
@@ -20,6 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "units": set(),
     "progress": {"errors"},
     "limits": set(),
+    "machine": set(),
     "packages": {"errors"},
     "disk": {"errors"},
     "temporary": {"disk"},

@@ -122,7 +122,7 @@ def test_the_name_is_that_of_the_file(load: Callable[..., Dataset], refused: Ref
         (
             SOURCE + "mirror: [true]\n",
             "config.invalid_value",
-            "configs/datasets/x.yaml:3: mirror: expected true or false, not a list",
+            "configs/datasets/x.yaml:3: mirror: expected auto, true or false, not a list",
         ),
         (
             "source: {url: ''}\n",
@@ -433,7 +433,7 @@ def test_all_wrong_settings_are_listed(refused: Refuse) -> None:
     assert problems_of(error) == [
         "--set source.url.x: source.url is a single value and has no keys; "
         "set source.url as a whole",
-        "--set mirror.y: mirror: expected true or false, not a mapping",
+        "--set mirror.y: mirror: expected auto, true or false, not a mapping",
         "--set shards.bytes: expected 1 or more, not -1",
     ]
 

@@ -5,8 +5,13 @@ from pathlib import Path
 import pytest
 
 from larder.config.location import check_overlap, resolve_url
-from larder.config.models import Location
+from larder.config.models import Cluster, Location
 from larder.errors import ConfigError
+
+
+def location(url: str, endpoint: str | None = None) -> Location:
+    storage = {"url": url, "endpoint": endpoint}
+    return Cluster.model_validate({"name": "x", "storage": storage}).storage
 
 
 def test_paths_are_relative_to_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,6 +31,8 @@ def test_paths_are_relative_to_the_base(monkeypatch: pytest.MonkeyPatch) -> None
         ("s3://bkt/data/larder/x", "s3://bkt/data", (None, None)),
         ("s3://bkt//data", "S3://bkt/data/", (None, None)),
         ("s3://bkt/a", "s3://bkt/a", ("http://h:1", "http://H:1/")),
+        ("gs://bkt/a", "gs://bkt/a/b", (None, None)),
+        ("gs://bkt/a", "gs://bkt", ("http://h:1", "http://h:1")),
         ("./data", "data/local", (None, None)),
         ("file:///tmp/a/b", "/tmp/a", (None, None)),
         ("/", "/tmp/a", (None, None)),
@@ -33,7 +40,7 @@ def test_paths_are_relative_to_the_base(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_overlaps(source: str, storage: str, endpoints: tuple[str | None, str | None]) -> None:
-    there = Location(url=source, endpoint=endpoints[0])
+    there = location(source, endpoints[0])
     with pytest.raises(ConfigError) as caught:
         check_overlap(there, storage, storage_endpoint=endpoints[1])
     assert caught.value.code == "config.overlap"
@@ -44,6 +51,8 @@ def test_overlaps(source: str, storage: str, endpoints: tuple[str | None, str | 
     [
         ("s3://bkt/data", "s3://bkt/database", (None, None)),
         ("s3://bkt", "s3://other", (None, None)),
+        ("gs://bkt", "s3://bkt", (None, None)),
+        ("gs://bkt/data", "gs://bkt/database", (None, None)),
         ("s3://bkt", "s3://bkt", ("http://h:1", "http://h:2")),
         ("s3://bkt", "s3://bkt", ("http://h:1", None)),
         ("./data/source", "./data/local", (None, None)),
@@ -52,13 +61,11 @@ def test_overlaps(source: str, storage: str, endpoints: tuple[str | None, str | 
     ],
 )
 def test_places_apart(source: str, storage: str, endpoints: tuple[str | None, str | None]) -> None:
-    check_overlap(
-        Location(url=source, endpoint=endpoints[0]), storage, storage_endpoint=endpoints[1]
-    )
+    check_overlap(location(source, endpoints[0]), storage, storage_endpoint=endpoints[1])
 
 
 def test_a_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "real/inner").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(ConfigError, match="inside the source"):
-        check_overlap(Location(url=str(tmp_path / "real")), f"{tmp_path}/link/inner")
+        check_overlap(location(str(tmp_path / "real")), f"{tmp_path}/link/inner")

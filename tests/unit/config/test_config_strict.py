@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from larder.config.load import load_cluster, load_dataset
-from larder.config.models import Cluster, Dataset, HashSplits, Mount
+from larder.config.models import Cluster, Dataset, HashSplits, Mount, S3Location
 from larder.errors import ConfigError
 
 BOOL, INT, FLOAT, STR = bool, int, float, str
@@ -48,12 +48,14 @@ def kind_of(field: FieldInfo) -> type | None:
     return plain.pop() if len(plain) == 1 and len(found) == 1 else None
 
 
-FIELDS = [
+_FOUND = dict.fromkeys(
     (model, key, kind)
     for model in (Dataset, Cluster)
     for key, field in leaves(model)
     if (kind := kind_of(field)) is not None and key != "name"
-] + [
+)
+FIELDS = [
+    *_FOUND,
     (Dataset, "splits.seed", int),
     (Dataset, "splits.fractions.train", float),
     (Dataset, "splits.group", str),
@@ -62,7 +64,24 @@ FIELDS = [
     (Cluster, "nodes.mounts.read_only", bool),
     (Cluster, "nodes.mounts.host_path", str),
 ]
-BYTES = {"shards.bytes", "nodes.disk_bytes", "copy.memory_bytes", "runner.batch_bytes"}
+BYTES = {
+    "shards.bytes",
+    "nodes.disk_bytes",
+    "copy.memory_bytes",
+    "copy.part_bytes",
+    "copy.server_copy_bytes",
+    "copy.max_bytes_per_second",
+    "copy.bytes_per_second",
+    "copy.skyplane.min_bytes",
+    "runner.batch_bytes",
+}
+LEAST = {
+    "copy.memory_bytes": "SEVEN",
+    "copy.part_bytes": "SEVEN",
+    "copy.server_copy_bytes": "SEVEN",
+    "copy.give_up_seconds": "HALF",
+}
+"""Fields that do not go as low as these variables."""
 LISTS = {"source.include", "source.exclude", "labels.classes"}
 
 
@@ -79,7 +98,9 @@ def test_the_fields_are_those_of_the_models() -> None:
 
 def load(folder: Path, model: type[BaseModel], key: str, value: str) -> Any:
     """The model of a least file in which one field has a value, as YAML writes it."""
-    tree: dict[str, Any] = {"source" if model is Dataset else "storage": {"url": "x"}}
+    tree: dict[str, Any] = {"source" if model is Dataset else "storage": {"url": _url(key)}}
+    if key.startswith("source.inventory."):
+        tree["source"]["inventory"] = {"url": "y"}
     if key.startswith("splits."):
         tree["splits"] = {"by": "hash", "seed": "7", "fractions": {"train": "1"}}
     if key.startswith("labels.files"):
@@ -96,6 +117,12 @@ def load(folder: Path, model: type[BaseModel], key: str, value: str) -> Any:
     (folder / noun).mkdir(exist_ok=True)
     (folder / noun / "x.yaml").write_text(_flow(tree))
     return (load_dataset if model is Dataset else load_cluster)(folder, "x", (), ENVIRON)
+
+
+def _url(key: str) -> str:
+    """A URL of a provider that has the key."""
+    last = key.rpartition(".")[2]
+    return "s3://bucket" if last in S3Location.model_fields else "gs://bucket"
 
 
 def _flow(value: Any) -> str:
@@ -136,8 +163,8 @@ def test_a_variable_may_have_any_value_that_the_file_could(
     text = f"'${{{VARIABLES[kind]}}}'"
     if key == "splits.fractions.train":
         text = f"{text}, test: 0.5"
-    if key == "copy.memory_bytes":
-        with pytest.raises(ConfigError, match="or more, not the value of SEVEN"):
+    if key in LEAST:
+        with pytest.raises(ConfigError, match=f"or more, not the value of {LEAST[key]}"):
             load(tmp_path, model, key, text)
         return
     found: Any = load(tmp_path, model, key, text).model_dump(by_alias=True)

@@ -81,7 +81,6 @@ def test_credentials_in_urls_are_refused(url: str) -> None:
         ("memory://", "config.unsupported_url"),
         ("ftp://host/x", "config.unsupported_url"),
         ("http://host/x", "config.unsupported_url"),
-        ("gs://bucket/x", "config.unsupported_url"),
         (" s3://bucket", "config.invalid_value"),
         ("s3://bucket/a\n", "config.invalid_value"),
         ("/a\0b", "config.invalid_value"),
@@ -99,7 +98,7 @@ def test_urls_that_are_not_supported(url: str, code: str) -> None:
     [
         ("file:/tmp", "write file:///dir, or the path alone"),
         ("s3:/bucket", "write s3://bucket/prefix"),
-        ("https:/host", "use s3://, file:// or a path"),
+        ("https:/host", "use s3://, gs://, file:// or a path"),
     ],
 )
 def test_a_slash_too_few(url: str, hint: str) -> None:

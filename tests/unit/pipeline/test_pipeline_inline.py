@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Any, cast
 
@@ -10,6 +9,7 @@ import pytest
 
 from larder.config.models import Cluster
 from larder.errors import FatalError
+from larder.machine import usable_cores
 from larder.pipeline.inline import InlineRunner, workers
 from larder.pipeline.job import Job
 from larder.progress import Progress, StageTimes
@@ -62,9 +62,9 @@ def test_an_error_or_an_interrupt_stops_the_other_batches(
     ("fields", "expected"),
     [
         ({"runner": {"workers": 3}, "copy": {"memory_bytes": "1 GiB"}}, 3),
-        ({"runner": {"workers": 3}}, 2),
+        ({"runner": {"workers": 3}, "copy": {"memory_bytes": "128 MiB"}}, 2),
         ({"runner": {"workers": 3}, "copy": {"memory_bytes": "16 MiB"}}, 1),
-        ({"copy": {"memory_bytes": "1 TiB"}}, os.cpu_count()),
+        ({"copy": {"memory_bytes": "1 TiB"}}, usable_cores()),
     ],
 )
 def test_memory_bounds_the_batches_at_once(fields: dict[str, Any], expected: int) -> None:

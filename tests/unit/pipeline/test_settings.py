@@ -39,9 +39,9 @@ def test_a_server_named_by_the_environment_is_known(name: str) -> None:
     }
     asked = load_settings("imagenet", "aws-us-west-2", config_dir=CONFIGS, environ=environ)
     storage = asked.cluster.storage
-    assert storage.endpoint == "http://127.0.0.1:9000"
+    assert storage.access.endpoint == "http://127.0.0.1:9000"
     with pytest.raises(ConfigError) as caught:
-        check_overlap(asked.dataset.source, storage.url, storage_endpoint=storage.endpoint)
+        check_overlap(asked.dataset.source, storage.url, storage_endpoint=storage.access.endpoint)
     assert caught.value.code == "config.overlap"
 
 
@@ -126,7 +126,7 @@ def test_schemes_are_compared_in_lower_case() -> None:
     environ = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}
     asked = load_settings("files", config_dir=CONFIGS, settings=settings, environ=environ)
     assert asked.dataset.source.url == "s3://bucket/A"
-    assert asked.dataset.source.endpoint == "http://127.0.0.1:9000"
+    assert asked.dataset.source.access.endpoint == "http://127.0.0.1:9000"
 
 
 def test_the_tilde_of_a_flag_is_the_home_directory(

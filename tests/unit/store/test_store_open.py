@@ -33,7 +33,6 @@ def test_stores_repeat_their_calls_unless_told_otherwise() -> None:
 @pytest.mark.parametrize(
     ("url", "code"),
     [
-        ("gs://bucket/x", "config.unsupported_url"),
         ("http://host/x", "config.unsupported_url"),
         ("file://host/x", "config.unsupported_url"),
         ("file://relative", "config.unsupported_url"),

@@ -1,0 +1,316 @@
+"""Where data lives: a bucket of S3, a bucket of Google Cloud Storage, or a directory.
+
+Which of them it is follows from the scheme of ``url``, and with it which other keys there may be.
+Keys of another provider are accepted where they say nothing (null, empty or false), so that a file
+with variables fits a bucket as well as a directory.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
+
+from larder.config.access import Access
+from larder.config.base import Model
+from larder.config.fields import (
+    Endpoint,
+    Flag,
+    GlobList,
+    Globs,
+    RefusedError,
+    Region,
+    Text,
+    Url,
+)
+from larder.config.interpolate import FilledText
+from larder.config.references import (
+    AwsBlock,
+    AwsKey,
+    GcpBlock,
+    GcpKey,
+    Profile,
+    Project,
+    Role,
+    is_aws_key,
+    no_key,
+)
+from larder.config.urls import parse_url, url_fault
+from larder.config.yaml import scalar
+
+__all__ = [
+    "AnyLocation",
+    "AnySource",
+    "Columns",
+    "GcsLocation",
+    "GcsSource",
+    "LocalLocation",
+    "LocalSource",
+    "Location",
+    "Report",
+    "S3Location",
+    "S3Source",
+    "Selection",
+    "misplaced",
+]
+
+_FLAGS = ("anonymous", "requester_pays")
+_NOUNS = {"s3": "a bucket of S3", "gs": "a bucket of Google Cloud Storage", "file": "a directory"}
+
+
+class Location(Model):
+    """A bucket prefix or a directory, and how to reach it. Never contains credentials."""
+
+    url: Url = Field(description="s3://bucket/prefix, gs://bucket/prefix, file:///dir or a path")
+
+    @property
+    def provider(self) -> str:
+        """``s3``, ``gs``, ``file`` or ``memory``."""
+        return parse_url(self.url).scheme or "file"
+
+    @property
+    def access(self) -> Access:
+        """How the store is reached."""
+        return Access()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_others(cls, value: Any) -> Any:
+        """Leaves out keys of other providers that say nothing; with an unknown URL, all of them."""
+        if not isinstance(value, dict):
+            return value
+        unknown = not _is_url(value.get("url"))
+        others = _KEYS - cls.model_fields.keys()
+        return {
+            key: each
+            for key, each in value.items()
+            if key not in others or not (unknown or _says_nothing(each))
+        }
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _empty_is_none(cls, value: Any) -> Any:
+        return None if value == "" else value
+
+
+def _says_nothing(value: Any) -> bool:
+    if isinstance(value, FilledText):
+        value = scalar(value.strip())
+    return value is None or value is False or value == ""
+
+
+def _is_url(url: Any) -> bool:
+    """Whether a URL says which provider it is of: no variable is missing, and nothing else."""
+    return isinstance(url, str) and "${" not in url and url_fault(url) is None
+
+
+_Region = Annotated[Region, AfterValidator(no_key)]
+_REGION = "region of the bucket, such as us-west-2"
+_ANONYMOUS = "whether the bucket is public, so that requests are not signed"
+_REQUESTER_PAYS = "whether to pay for requests to a bucket whose owner does not"
+
+
+class S3Location(Location):
+    """A bucket of S3 or of a compatible server."""
+
+    region: _Region | None = Field(None, description=_REGION)
+    endpoint: Endpoint | None = Field(
+        None, description="URL of an S3-compatible server other than AWS: http://127.0.0.1:9000"
+    )
+    profile: Profile | None = Field(None, description="profile in the AWS credentials file")
+    role: Role | None = Field(
+        None, description="ARN of an IAM role to assume: arn:aws:iam::123456789012:role/reader"
+    )
+    block: AwsBlock | None = Field(
+        None, description="Prefect block with the credentials: aws-credentials/NAME or secret/NAME"
+    )
+    anonymous: Flag = Field(False, description=_ANONYMOUS)
+    requester_pays: Flag = Field(False, description=_REQUESTER_PAYS)
+    kms_key: AwsKey | None = Field(
+        None, description="ID, ARN or alias of the KMS key that encrypts what is written"
+    )
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        _check_anonymous(self, ("profile", "role", "block", "requester_pays", "kms_key"))
+        if self.block and self.profile:
+            raise RefusedError("block: credentials come from a profile or from a block, not both")
+        if self.kms_key and not self.endpoint and not is_aws_key(self.kms_key):
+            hint = "write its ID, its ARN or alias/NAME"
+            raise RefusedError("kms_key: not the name of a key of AWS KMS", hint=hint)
+        return self
+
+    @property
+    def access(self) -> Access:
+        """How the store is reached."""
+        return Access(
+            endpoint=self.endpoint,
+            region=self.region,
+            profile=self.profile,
+            role=self.role,
+            block=self.block,
+            anonymous=self.anonymous,
+            requester_pays=self.requester_pays,
+            kms_key=self.kms_key,
+        )
+
+
+class GcsLocation(Location):
+    """A bucket of Google Cloud Storage."""
+
+    region: _Region | None = Field(None, description="location of the bucket: us-central1, or US")
+    endpoint: Endpoint | None = Field(
+        None, description="URL of a server that imitates Google Cloud Storage"
+    )
+    block: GcpBlock | None = Field(
+        None, description="Prefect block with the credentials: gcp-credentials/NAME or secret/NAME"
+    )
+    anonymous: Flag = Field(False, description=_ANONYMOUS)
+    requester_pays: Flag = Field(False, description=_REQUESTER_PAYS)
+    kms_key: GcpKey | None = Field(
+        None, description="Cloud KMS key that encrypts what is written: projects/.../cryptoKeys/KEY"
+    )
+    project: Project | None = Field(
+        None, description="Google Cloud project that is billed, where the requester pays"
+    )
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        _check_anonymous(self, ("block", "requester_pays", "kms_key", "project"))
+        return self
+
+    @property
+    def access(self) -> Access:
+        """How the store is reached."""
+        return Access(
+            endpoint=self.endpoint,
+            region=self.region,
+            block=self.block,
+            anonymous=self.anonymous,
+            requester_pays=self.requester_pays,
+            kms_key=self.kms_key,
+            project=self.project,
+        )
+
+
+class LocalLocation(Location):
+    """A directory."""
+
+
+def _check_anonymous(location: S3Location | GcsLocation, others: tuple[str, ...]) -> None:
+    other = next((name for name in others if getattr(location, name)), "")
+    if location.anonymous and other:
+        raise RefusedError(f"anonymous: requests that are not signed cannot have {other}")
+
+
+class Columns(Model):
+    """The columns of a table of objects."""
+
+    key: Text | None = Field(None, min_length=1, description="column of the keys; null: key")
+    size: Text | None = Field(
+        None, min_length=1, description="column of the sizes in bytes; null: size or size_bytes"
+    )
+    etag: Text | None = Field(
+        None, min_length=1, description="column of the etags; null: etag, if there is one"
+    )
+    modified: Text | None = Field(
+        None,
+        min_length=1,
+        description="column of the modification times; null: modified or last_modified, if there "
+        "is one",
+    )
+
+
+class Report(Model):
+    """A list of the objects in the source, instead of listing the bucket."""
+
+    format: Literal["auto", "s3-inventory", "parquet", "csv"] = Field(
+        "auto", description="s3-inventory: a report of S3 Inventory; parquet or csv: a table"
+    )
+    url: Url = Field(
+        description="manifest.json of a report, the prefix of all reports, or the table: in the "
+        "source's provider, or a path"
+    )
+    columns: Columns = Field(Columns(), description="columns of a table, by their names")
+
+
+class Selection(Model):
+    """Which objects of a source count."""
+
+    include: Globs = Field(
+        ("**",), description="keys to include: one glob or a list; * within a segment, ** across"
+    )
+    exclude: GlobList = Field((), description="keys to exclude from those: a list of globs")
+    inventory: Report | None = Field(
+        None, description="report that lists the objects; null: the source is listed"
+    )
+
+    @model_validator(mode="after")
+    def _near(self) -> Self:
+        if self.inventory is not None:
+            ours, theirs = (
+                parse_url(url) for url in (getattr(self, "url", ""), self.inventory.url)
+            )
+            if not theirs.is_directory and theirs.scheme != ours.scheme:
+                hint = "credentials are those of the source: copy it there, or to a directory"
+                raise RefusedError("inventory.url: not in the source's provider", hint=hint)
+        return self
+
+
+class S3Source(Selection, S3Location):
+    """Objects in a bucket of S3."""
+
+
+class GcsSource(Selection, GcsLocation):
+    """Objects in a bucket of Google Cloud Storage."""
+
+
+class LocalSource(Selection, LocalLocation):
+    """Files in a directory."""
+
+
+_KEYS = S3Location.model_fields.keys() | GcsLocation.model_fields.keys()
+
+_S3, _GCS, _LOCAL = "(s3)", "(gs)", "(file)"
+"""The providers in the locations of pydantic's errors: cannot be keys of a file."""
+
+
+def _provider(value: Any) -> str:
+    """The provider of a location; where the URL is invalid, any will do to say so."""
+    if isinstance(value, Location):
+        url: Any = value.url
+    else:
+        url = value.get("url") if isinstance(value, dict) else None
+    scheme = parse_url(url).scheme if isinstance(url, str) else "s3"
+    return {"s3": _S3, "gs": _GCS}.get(scheme, _LOCAL)
+
+
+AnyLocation = Annotated[
+    Annotated[S3Location, Tag(_S3)]
+    | Annotated[GcsLocation, Tag(_GCS)]
+    | Annotated[LocalLocation, Tag(_LOCAL)],
+    Discriminator(_provider),
+]
+"""A location, by the scheme of its URL."""
+
+AnySource = Annotated[
+    Annotated[S3Source, Tag(_S3)]
+    | Annotated[GcsSource, Tag(_GCS)]
+    | Annotated[LocalSource, Tag(_LOCAL)],
+    Discriminator(_provider),
+]
+"""A source, by the scheme of its URL."""
+
+
+def misplaced(key: str, url: Any) -> str:
+    """Why a location with a URL cannot have a key that others have; empty if none has it.
+
+    Args:
+        key: The key.
+        url: The URL beside it, whatever it is.
+    """
+    if key not in _KEYS or not isinstance(url, str):
+        return ""
+    scheme = parse_url(url).scheme
+    noun = _NOUNS.get(scheme, _NOUNS["file"])
+    return f"does not apply to {noun}" if key in _FLAGS else f"{noun} has no {key}"

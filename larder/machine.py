@@ -1,0 +1,116 @@
+"""What this machine has: memory and processor cores, as far as this process may use them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+
+__all__ = ["copy_memory_bytes", "memory_bytes", "usable_cores"]
+
+Read = Callable[[str], str]
+"""The content of a file by its path; raises OSError if there is none."""
+
+_LEAST_BYTES = 128 * 1024**2
+_MOST_BYTES = 2 * 1024**3
+_SHARE = 8
+
+_CGROUPS = "/sys/fs/cgroup"
+
+
+def _read(path: str) -> str:
+    return Path(path).read_text()
+
+
+def copy_memory_bytes(read: Read = _read) -> int:
+    """The default of ``copy.memory_bytes``: an eighth of the memory, 128 MiB to 2 GiB.
+
+    Args:
+        read: Reads the files of the kernel.
+    """
+    return min(_MOST_BYTES, max(_LEAST_BYTES, memory_bytes(read) // _SHARE))
+
+
+def memory_bytes(read: Read = _read) -> int:
+    """The memory of this machine, or what its control groups leave to this process; 0: unknown.
+
+    Args:
+        read: Reads the files of the kernel.
+    """
+    found = [_physical_bytes(read), *_limits(read)]
+    return min((size for size in found if size > 0), default=0)
+
+
+def usable_cores(read: Read = _read) -> int:
+    """The number of cores that this process may use, at least 1.
+
+    Args:
+        read: Reads the files of the kernel.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux alone has it
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, min([cores, *(math.ceil(quota) for quota in _quotas(read) if quota > 0)]))
+
+
+def _physical_bytes(read: Read) -> int:
+    for line in _lines(read, "/proc/meminfo"):
+        name, _, rest = line.partition(":")
+        if name == "MemTotal":
+            return _number(rest.split()[0] if rest.split() else "") * 1024
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return 0
+
+
+def _limits(read: Read) -> Iterator[int]:
+    """The memory limits of the process's control groups and of those that contain them."""
+    for version, folder in _groups(read, "memory"):
+        name = "memory.max" if version == 2 else "memory.limit_in_bytes"
+        yield from (_number(line) for line in _lines(read, f"{folder}/{name}"))
+
+
+def _quotas(read: Read) -> Iterator[float]:
+    """The processor quotas of the same groups, in cores."""
+    for version, folder in _groups(read, "cpu"):
+        if version == 2:
+            words = " ".join(_lines(read, f"{folder}/cpu.max")).split()
+        else:
+            names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+            words = [line for name in names for line in _lines(read, f"{folder}/{name}")]
+        if len(words) == 2 and _number(words[1]):
+            yield _number(words[0]) / _number(words[1])
+
+
+def _groups(read: Read, controller: str) -> Iterator[tuple[int, str]]:
+    """The version and directory of the control groups that limit this process.
+
+    In a container, /proc/self/cgroup may name the group as the host sees it, while the container
+    sees only its own, at the top: so the top is always among them.
+    """
+    for line in _lines(read, "/proc/self/cgroup"):
+        number, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        if number == "0" and not names:
+            yield from ((2, folder) for folder in _above(_CGROUPS, path))
+        elif controller in names.split(","):
+            yield from ((1, folder) for folder in _above(f"{_CGROUPS}/{controller}", path))
+
+
+def _above(top: str, path: str) -> Iterator[str]:
+    inner = PurePosixPath(top + path)
+    yield from (str(each) for each in (inner, *inner.parents) if each.is_relative_to(top))
+
+
+def _lines(read: Read, path: str) -> list[str]:
+    try:
+        return read(path).splitlines()
+    except (OSError, ValueError):
+        return []
+
+
+def _number(text: str) -> int:
+    """A number, or 0: ``max`` and -1 are no limit."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() else 0

@@ -1,0 +1,113 @@
+"""Signatures of S3 requests: AWS Signature Version 4, in the Authorization header.
+
+A request takes a tenth of the time that botocore's signer takes, which matters for many small
+objects. tests/property compares the two.
+
+Source: https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import quote
+
+__all__ = ["EMPTY_SHA256", "UNSIGNED", "Keys", "encoded_path", "encoded_query", "signed"]
+
+UNSIGNED = "UNSIGNED-PAYLOAD"
+"""In place of the digest of a body that is protected in another way."""
+
+EMPTY_SHA256 = hashlib.sha256().hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Credentials.
+
+    Attributes:
+        access_key: The access key ID.
+        secret_key: The secret.
+        token: The session token; empty if there is none.
+    """
+
+    access_key: str
+    secret_key: str
+    token: str = ""
+
+    def __repr__(self) -> str:
+        """Not the keys."""
+        return "Keys(...)"
+
+
+def encoded_path(path: str) -> str:
+    """A path as it is sent: everything percent-encoded except unreserved characters and ``/``."""
+    return quote(path, safe="/-_.~")
+
+
+def encoded_query(query: Mapping[str, str]) -> str:
+    """A query as it is sent and signed: sorted and percent-encoded."""
+    pairs = sorted(
+        (quote(name, safe="-_.~"), quote(text, safe="-_.~")) for name, text in query.items()
+    )
+    return "&".join(f"{name}={text}" for name, text in pairs)
+
+
+def signed(
+    method: str,
+    path: str,
+    query: str,
+    headers: Mapping[str, str],
+    sha256: str,
+    keys: Keys | None,
+    region: str,
+    *,
+    now: float | None = None,
+) -> dict[str, str]:
+    """The headers of a request, with its signature.
+
+    Args:
+        method: Such as ``GET``.
+        path: As it is sent; see `encoded_path`.
+        query: As it is sent; see `encoded_query`.
+        headers: By lower-case name, with ``host``; values without a space at either end.
+        sha256: Digest of the body in hex, or `UNSIGNED`.
+        keys: The credentials; None for an anonymous request, which is not signed.
+        region: The region that it is signed for.
+        now: Seconds since 1970; the current time by default.
+    """
+    if keys is None:
+        return dict(headers)
+    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    day = moment[:8]
+    sent = {**headers, "x-amz-content-sha256": sha256, "x-amz-date": moment}
+    if keys.token:
+        sent["x-amz-security-token"] = keys.token
+    names = sorted(sent)
+    listed = ";".join(names)
+    lines = _lines((name, sent[name]) for name in names)
+    request = f"{method}\n{path}\n{query}\n{lines}\n{listed}\n{sha256}"
+    scope = f"{day}/{region}/s3/aws4_request"
+    digest = hashlib.sha256(request.encode("latin-1")).hexdigest()
+    text = f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n{digest}"
+    signature = hmac.digest(_signing_key(keys, day, region), text.encode(), "sha256").hex()
+    sent["authorization"] = (
+        f"AWS4-HMAC-SHA256 Credential={keys.access_key}/{scope}, "
+        f"SignedHeaders={listed}, Signature={signature}"
+    )
+    return sent
+
+
+def _lines(headers: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"{name}:{' '.join(text.split())}\n" for name, text in headers)
+
+
+@lru_cache(maxsize=64)
+def _signing_key(keys: Keys, day: str, region: str) -> bytes:
+    key = f"AWS4{keys.secret_key}".encode()
+    for part in (day, region, "s3", "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key

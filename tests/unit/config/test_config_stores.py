@@ -1,0 +1,223 @@
+"""Locations: the keys of each provider, and what is said about the others'."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from larder.config.access import GIVE_UP_SECONDS, Access
+from larder.config.load import load_cluster, load_dataset
+from larder.config.models import Cluster, GcsSource, LocalSource, Location, S3Location, S3Source
+from larder.errors import ConfigError, ProblemsError
+
+ROLE = "arn:aws:iam::123456789012:role/team/reader"
+KEY_ID = "1234abcd-12ab-34cd-56ef-1234567890ab"
+GCP_KEY = "projects/p-1/locations/us/keyRings/ring/cryptoKeys/key"
+SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+
+
+def source(tmp_path: Path, text: str, settings: Sequence[str] = (), **environ: str) -> Location:
+    """The source that a dataset file describes in one line."""
+    (tmp_path / "datasets").mkdir(exist_ok=True)
+    (tmp_path / "datasets/x.yaml").write_text(f"source: {text}\n")
+    return load_dataset(tmp_path, "x", settings, environ).source
+
+
+def refusals(tmp_path: Path, text: str, *settings: str, **environ: str) -> list[str]:
+    with pytest.raises(ProblemsError) as caught:
+        source(tmp_path, text, settings, **environ)
+    return [str(each).partition("x.yaml:1: ")[2] or str(each) for each in caught.value.problems]
+
+
+def test_the_scheme_chooses_the_provider(tmp_path: Path) -> None:
+    assert type(source(tmp_path, "{url: 's3://bucket'}")) is S3Source
+    assert type(source(tmp_path, "{url: 'GS://bucket'}")) is GcsSource
+    for url in ("./here", "file:///here", "memory://name"):
+        assert type(source(tmp_path, f"{{url: '{url}'}}")) is LocalSource
+    storage = Cluster.model_validate({"name": "x", "storage": {"url": "s3://bucket"}}).storage
+    assert type(storage) is S3Location
+
+
+def test_a_location_says_how_its_store_is_reached(tmp_path: Path) -> None:
+    text = f"{{url: 's3://bucket', region: a, endpoint: 'http://h:1', profile: p, role: '{ROLE}'}}"
+    expected = Access(endpoint="http://h:1", region="a", profile="p", role=ROLE)
+    assert source(tmp_path, text).access == expected
+    assert expected.give_up_seconds == GIVE_UP_SECONDS
+    text = f"{{url: 's3://bucket', block: aws-credentials/a-b, kms_key: {KEY_ID}}}"
+    assert source(tmp_path, text, ["source.requester_pays=true"]).access == Access(
+        block="aws-credentials/a-b", kms_key=KEY_ID, requester_pays=True
+    )
+    text = f"{{url: 'gs://bucket', project: p-12345, kms_key: {GCP_KEY}, block: secret/x}}"
+    assert source(tmp_path, text).access == Access(
+        project="p-12345", kms_key=GCP_KEY, block="secret/x"
+    )
+    assert source(tmp_path, "{url: './here'}").access == Access()
+    assert source(tmp_path, "{url: 'gs://bucket', anonymous: true}").access.anonymous
+
+
+@pytest.mark.parametrize("url", ["./here", "gs://bucket", "s3://bucket"])
+def test_keys_of_other_providers_may_say_nothing(url: str, tmp_path: Path) -> None:
+    keys = "region: '', endpoint: null, profile: '${NO:-}', anonymous: '${FALSE}', project: ''"
+    assert source(tmp_path, f"{{url: '{url}', {keys}}}", FALSE="false").access == Access()
+
+
+def test_keys_of_other_providers_are_refused(tmp_path: Path) -> None:
+    hint = "; remove it, or pass --set source."
+    text = "{url: ./here, endpoint: 'http://h:1', anonymous: true, kms_key: k, project: p}"
+    assert refusals(tmp_path, text) == [
+        f"source.endpoint: a directory has no endpoint{hint}endpoint=",
+        f"source.anonymous: does not apply to a directory{hint}anonymous=",
+        f"source.kms_key: a directory has no kms_key{hint}kms_key=",
+        f"source.project: a directory has no project{hint}project=",
+    ]
+    assert refusals(tmp_path, "{url: 'gs://bucket', profile: p}") == [
+        f"source.profile: a bucket of Google Cloud Storage has no profile{hint}profile="
+    ]
+    assert refusals(tmp_path, "{url: 's3://bucket', project: p}") == [
+        f"source.project: a bucket of S3 has no project{hint}project="
+    ]
+    given = refusals(tmp_path, "{url: 's3://bucket', region: a}", "source.url=./here")
+    assert given == [f"source.region: a directory has no region{hint}region="]
+    settings = ["source.url=./here", "source.region="]
+    assert source(tmp_path, "{url: 's3://bucket', region: a}", settings).url == "./here"
+
+
+def test_a_cluster_is_told_its_own_keys(tmp_path: Path) -> None:
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters/x.yaml").write_text("storage: {url: ./there, role: r}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_cluster(tmp_path, "x", (), {})
+    assert caught.value.hint == "remove it, or pass --set cluster.storage.role="
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("''", "source.url: expected a non-empty string"),
+        ("'ftp://host/x'", "source.url: unsupported scheme ftp://; use s3://, gs://, "),
+        ("'gcs://bucket'", "source.url: unsupported scheme gcs://; write gs://bucket/prefix"),
+        ("'gs:/bucket'", "source.url: // is missing after the scheme; write gs://bucket/prefix"),
+        ("7", "source.url: expected a string"),
+        ("null", "source.url: expected a string"),
+    ],
+)
+def test_without_a_valid_url_only_the_url_is_wrong(url: str, message: str, tmp_path: Path) -> None:
+    (found,) = refusals(tmp_path, f"{{url: {url}, region: a, project: p-12345, role: '{ROLE}'}}")
+    assert found.startswith(message)
+    assert refusals(tmp_path, "{region: a}") == ["source.url is missing"]
+    assert len(refusals(tmp_path, "{url: '${MISSING}', region: a, project: p-12345}")) == 1
+
+
+@pytest.mark.parametrize(
+    "bucket",
+    ["abc", "a-b_c.d", "0ab", "gcp-public-data-landsat", "www.example.com", f"{'a' * 63}.b"],
+)
+def test_names_of_gcs_buckets(bucket: str, tmp_path: Path) -> None:
+    assert source(tmp_path, f"{{url: 'gs://{bucket}/p'}}").url == f"gs://{bucket}/p"
+
+
+@pytest.mark.parametrize(
+    "bucket",
+    ["", "ab", "Upper", "-ab", "ab-", "a..b", ".ab", "192.168.5.4", "a" * 64, "a b", "a,b", "äbc"],
+)
+def test_other_names_are_refused(bucket: str, tmp_path: Path) -> None:
+    (found,) = refusals(tmp_path, f"{{url: 'gs://{bucket}/p'}}")
+    assert "write gs://BUCKET/PREFIX" in found
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("role", ROLE),
+        ("role", "arn:aws-us-gov:iam::123456789012:role/x"),
+        ("role", "arn:aws:iam:::role/of-ceph"),
+        ("block", "aws-credentials/my-block"),
+        ("block", "secret/my-block"),
+        ("kms_key", KEY_ID),
+        ("kms_key", "mrk-" + "0a" * 16),
+        ("kms_key", f"arn:aws:kms:us-east-1:123456789012:key/{KEY_ID}"),
+        ("kms_key", "arn:aws:kms:us-east-1:123456789012:alias/data"),
+        ("kms_key", "alias/data"),
+        ("profile", "My profile (2)"),
+    ],
+)
+def test_references_of_s3(key: str, value: str, tmp_path: Path) -> None:
+    found = source(tmp_path, f"{{url: 's3://bucket', {key}: '{value}'}}")
+    assert getattr(found, key) == value
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("role", "reader"),
+        ("role", "arn:aws:iam::123456789012:user/x"),
+        ("role", "arn:aws:iam::12345:role/x"),
+        ("role", f"{ROLE}\\n"),
+        ("block", "my-block"),
+        ("block", "gcp-credentials/my-block"),
+        ("block", "aws-credentials/My_Block"),
+        ("block", "aws-credentials/"),
+        ("kms_key", "plain-name"),
+        ("kms_key", "arn:aws:s3:::bucket"),
+        ("kms_key", GCP_KEY),
+        ("profile", "a[b]"),
+        ("region", "us east"),
+    ],
+)
+def test_what_is_no_reference_is_refused(key: str, value: str, tmp_path: Path) -> None:
+    (found,) = refusals(tmp_path, f'{{url: "s3://bucket", {key}: "{value}"}}')
+    assert found.startswith(f"source.{key}: ")
+
+
+def test_references_of_gcs(tmp_path: Path) -> None:
+    text = "{url: 'gs://bucket', project: '123456789012', block: gcp-credentials/x}"
+    assert source(tmp_path, text).access.project == "123456789012"
+    for wrong in ("kms_key: alias/x", "block: aws-credentials/x", "project: A"):
+        (found,) = refusals(tmp_path, f"{{url: 'gs://bucket', {wrong}}}")
+        assert found.startswith(f"source.{wrong.partition(':')[0]}: ")
+
+
+def test_a_server_other_than_aws_names_its_keys_as_it_likes(tmp_path: Path) -> None:
+    text = "{url: 's3://bucket', endpoint: 'http://h:1', kms_key: testkey-1}"
+    assert source(tmp_path, text).access.kms_key == "testkey-1"
+
+
+@pytest.mark.parametrize("key", ["profile", "role", "block", "kms_key", "region"])
+@pytest.mark.parametrize(
+    "value", [SECRET, "AKIAIOSFODNN7EXAMPLE", "ghp_" + "a1B2" * 9, "GOOG" + "A1" * 10]
+)
+def test_no_field_takes_a_secret(key: str, value: str, tmp_path: Path) -> None:
+    (found,) = refusals(tmp_path, f"{{url: 's3://bucket', {key}: '{value}'}}")
+    assert value not in found
+    if key != "region" or value[0] in "AG":
+        assert "must not contain credentials" in found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{url: 's3://b-1', anonymous: true, profile: p}", "anonymous: requests that are not sig"),
+        ("{url: 'gs://b-1', anonymous: true, block: secret/x}", "anonymous: requests that are no"),
+        ("{url: 's3://b-1', profile: p, block: secret/x}", "block: credentials come from a prof"),
+        ("{url: 's3://b-1', inventory: {url: 'gs://b-2'}}", "inventory.url: not in the source's"),
+        ("{url: './here', inventory: {url: 's3://b-2'}}", "inventory.url: not in the source's pro"),
+    ],
+)
+def test_keys_that_contradict_each_other(text: str, message: str, tmp_path: Path) -> None:
+    (found,) = refusals(tmp_path, text)
+    assert found.startswith(f"source.{message}")
+
+
+def test_a_report_may_be_beside_the_source_or_here(tmp_path: Path) -> None:
+    for url in ("s3://reports/x/manifest.json", "./objects.csv", "file:///objects.parquet"):
+        found: Any = source(tmp_path, f"{{url: 's3://bucket', inventory: {{url: '{url}'}}}}")
+        assert (found.inventory.url, found.inventory.format) == (url, "auto")
+
+
+def test_unknown_keys_are_still_named(tmp_path: Path) -> None:
+    assert refusals(tmp_path, "{url: 's3://bucket', profil: p}") == [
+        "unknown key source.profil; did you mean source.profile or source.role?"
+    ]
+    (given,) = refusals(tmp_path, "{url: 's3://bucket'}", "source.requester_pay=true")
+    assert "did you mean source.requester_pays?" in given

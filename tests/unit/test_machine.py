@@ -1,0 +1,94 @@
+"""What this machine has, from the files of its kernel."""
+
+import os
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from larder.config.models import Copy
+from larder.machine import copy_memory_bytes, memory_bytes, usable_cores
+
+GIB = 1024**3
+MEMINFO = {"/proc/meminfo": "MemFree: 1 kB\nMemTotal:       16777216 kB\n"}
+V1 = "9:name=systemd:/\n4:memory:/job/42\n3:cpu,cpuacct:/job/42\n0::/\n"
+V2 = "0::/job/42\n"
+
+
+def reader(files: Mapping[str, str]) -> Callable[[str], str]:
+    def read(path: str) -> str:
+        if path not in files:
+            raise FileNotFoundError(path)
+        return files[path]
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, 16 * GIB),
+        ({"/proc/self/cgroup": V2}, 16 * GIB),
+        ({"/proc/self/cgroup": V2, "/sys/fs/cgroup/job/42/memory.max": "max\n"}, 16 * GIB),
+        ({"/proc/self/cgroup": V2, "/sys/fs/cgroup/job/42/memory.max": f"{GIB}\n"}, GIB),
+        ({"/proc/self/cgroup": V2, "/sys/fs/cgroup/job/memory.max": f"{GIB}\n"}, GIB),
+        ({"/proc/self/cgroup": "0::/\n", "/sys/fs/cgroup/memory.max": f"{GIB}\n"}, GIB),
+        ({"/proc/self/cgroup": V2, "/sys/fs/cgroup/memory.max": f"{64 * GIB}\n"}, 16 * GIB),
+        (
+            {
+                "/proc/self/cgroup": V1,
+                "/sys/fs/cgroup/memory/job/42/memory.limit_in_bytes": "9223372036854771712",
+                "/sys/fs/cgroup/memory/memory.limit_in_bytes": f"{2 * GIB}",
+            },
+            2 * GIB,
+        ),
+        ({"/proc/self/cgroup": "nonsense\n\n:::\n0::/../..\n"}, 16 * GIB),
+    ],
+)
+def test_memory_is_what_the_machine_and_its_groups_leave(
+    files: dict[str, str], expected: int
+) -> None:
+    assert memory_bytes(reader(MEMINFO | files)) == expected
+
+
+def test_without_the_files_of_linux_the_system_is_asked() -> None:
+    assert memory_bytes(reader({})) == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize(
+    ("total_kib", "expected"),
+    [(16 * 1024**2, 2 * GIB), (4 * 1024**2, GIB // 2), (100, 128 * 1024**2)],
+)
+def test_a_copy_takes_an_eighth_within_bounds(total_kib: int, expected: int) -> None:
+    read = reader({"/proc/meminfo": f"MemTotal: {total_kib} kB\n"})
+    assert copy_memory_bytes(read) == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({}, 4096),
+        ({"/proc/self/cgroup": V2, "/sys/fs/cgroup/job/42/cpu.max": "max 100000\n"}, 4096),
+        ({"/proc/self/cgroup": V2, "/sys/fs/cgroup/job/cpu.max": "100000 100000\n"}, 1),
+        ({"/proc/self/cgroup": V2, "/sys/fs/cgroup/job/cpu.max": "10000 100000\n"}, 1),
+        ({"/proc/self/cgroup": V2, "/sys/fs/cgroup/job/cpu.max": "150000 100000\n"}, 2),
+        ({"/proc/self/cgroup": V2, "/sys/fs/cgroup/job/cpu.max": "1 0\n"}, 4096),
+        (
+            {
+                "/proc/self/cgroup": V1,
+                "/sys/fs/cgroup/cpu/job/42/cpu.cfs_quota_us": "-1\n",
+                "/sys/fs/cgroup/cpu/job/42/cpu.cfs_period_us": "100000\n",
+                "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "50000\n",
+                "/sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            },
+            1,
+        ),
+    ],
+)
+def test_cores_are_those_that_the_process_may_use(files: dict[str, str], quota: int) -> None:
+    assert usable_cores(reader(files)) == min(quota, len(os.sched_getaffinity(0)))
+
+
+def test_a_cluster_without_a_limit_takes_the_machines() -> None:
+    assert Copy().memory_bytes is None
+    assert Copy().memory == copy_memory_bytes()
+    assert Copy.model_validate({"memory_bytes": "64 MiB"}).memory == 64 * 1024**2
