@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from larder.config.globs import Selection
@@ -16,9 +19,12 @@ from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Readable
+from larder.transfer.archived import ArchivedWriter
 from larder.units import format_count
 
 __all__ = ["IDENTITY", "Inventory", "LeftOut", "object_batches", "take_inventory"]
+
+Group = TypeVar("Group")
 
 BATCH_ROWS = 10_000
 
@@ -54,6 +60,10 @@ class Inventory:
         digest: sha256 hex over the ordered keys, sizes and etags, without times.
         not_included: Objects that match no glob of ``source.include``.
         excluded: Objects that match one, but also a glob of ``source.exclude``.
+        sizes: The number of included objects and their bytes, for every size up to a power of two.
+        classes: The same, for every storage class but the standard one.
+        archived: Manifest of those that cannot be read before they are restored; None if there are
+            none. See `larder.transfer.archived`.
     """
 
     file: ManifestFile
@@ -63,6 +73,9 @@ class Inventory:
     digest: str
     not_included: LeftOut
     excluded: LeftOut
+    sizes: tuple[tuple[int, int], ...] = ()
+    classes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    archived: ManifestFile | None = None
 
 
 def take_inventory(
@@ -78,7 +91,8 @@ def take_inventory(
     """
     tally = _Tally(include, exclude, progress)
     progress.start("inventory")
-    file = write_manifest(out, OBJECTS, tally.batches(store.list()))
+    with ArchivedWriter(out.with_name("archived.parquet")) as archived:
+        file = write_manifest(out, OBJECTS, tally.batches(store.list(), archived))
     progress.finish("inventory")
     if not tally.objects:
         raise tally.nothing(store)
@@ -90,6 +104,9 @@ def take_inventory(
         digest=tally.digest.hexdigest(),
         not_included=tally.not_included,
         excluded=tally.excluded,
+        sizes=tuple(found for _, found in sorted(tally.sizes.items())),
+        classes=dict(sorted(tally.classes.items())),
+        archived=archived.file,
     )
 
 
@@ -100,17 +117,23 @@ class _Tally:
         self.objects = self.bytes = self.listed = 0
         self.digest = RowDigest()
         self.not_included = self.excluded = LeftOut()
+        self.sizes: dict[int, tuple[int, int]] = {}
+        self.classes: dict[str, tuple[int, int]] = {}
         self._globs = (_named(include), _named(exclude))
         self._included = Selection(include)
         self._excluded = Selection(exclude)
         self._progress = progress
 
-    def batches(self, pages: Iterator[list[ObjectInfo]]) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, pages: Iterator[list[ObjectInfo]], archived: ArchivedWriter
+    ) -> Iterator[pa.RecordBatch]:
         """Batches of the included objects of a listing."""
         rows: list[ObjectInfo] = []
         for page in pages:
             self.listed += len(page)
-            rows += self._taken(page)
+            taken = self._taken(page)
+            archived.add(taken)
+            rows += taken
             if len(rows) >= BATCH_ROWS:
                 yield self._count(rows)
                 rows = []
@@ -133,9 +156,22 @@ class _Tally:
         self.objects += len(rows)
         self.bytes += size_bytes
         batch = _batch(rows)
+        self._count_sizes(batch.column("size_bytes").to_numpy())
+        self._count_classes(rows)
         self.digest.update_batch(batch.select(IDENTITY))
         self._progress.advance("inventory", objects=len(rows), bytes=size_bytes)
         return batch
+
+    def _count_sizes(self, sizes: npt.NDArray[np.int64]) -> None:
+        bins = np.frexp(sizes - 1.0)[1]  # the exponent of the next power of two
+        for exponent in np.unique(bins).tolist():
+            found = sizes[bins == exponent]
+            _add(self.sizes, exponent, len(found), int(found.sum()))
+
+    def _count_classes(self, rows: list[ObjectInfo]) -> None:
+        for name in {info.storage_class for info in rows} - {""}:
+            sizes = [info.size_bytes for info in rows if info.storage_class == name]
+            _add(self.classes, name, len(sizes), sum(sizes))
 
     def nothing(self, store: Readable) -> ConfigError:
         """The error that no object is left, with what was listed, matched and excluded."""
@@ -152,6 +188,11 @@ class _Tally:
                 " excludes all of them"
             )
         return ConfigError("config.empty_source", message, where=store.url, hint=hint)
+
+
+def _add(found: dict[Group, tuple[int, int]], group: Group, count: int, size_bytes: int) -> None:
+    before = found.get(group, (0, 0))
+    found[group] = before[0] + count, before[1] + size_bytes
 
 
 def _named(globs: Sequence[str]) -> str:

@@ -41,6 +41,7 @@ __all__ = [
     "omitted_key",
     "partial_copies_prefix",
     "partial_shards_prefix",
+    "probe_prefix",
     "segment_key",
     "segment_prefix",
     "segments_prefix",
@@ -137,6 +138,11 @@ def cache_work_prefix(segment: str, cache: str) -> str:
 def conditions_key() -> str:
     """Key of the document that says which conditional writes the store keeps."""
     return "work/conditions.json"
+
+
+def probe_prefix() -> str:
+    """What the key of an object begins with that is written only to see whether it may be."""
+    return "work/probe-"
 
 
 def copies_prefix(batch: str | None = None) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from larder.errors import FatalError
 from larder.transfer.bandwidth import BURST_SECONDS, SLICE_SECONDS, Bandwidth
 
@@ -87,7 +89,7 @@ def test_a_stop_is_noticed_within_a_slice_and_leaves_the_bytes_to_others() -> No
         limit.take(1_000_000, stop)
     assert max(clock.slept) <= SLICE_SECONDS <= 0.2
     assert looked[-1] == pytest.approx(105.0, abs=SLICE_SECONDS)
-    assert max(after - before for before, after in zip(looked, looked[1:], strict=False)) <= 0.2
+    assert max(after - before for before, after in itertools.pairwise(looked)) <= 0.2
     before = clock.seconds
     limit.take(1000)  # not after the 1,000 s that were given back
     assert clock.seconds - before <= 1.0
