@@ -28,6 +28,7 @@ from flows._prefect import (
 from flows._settings import load_prefect
 from larder.cli import prepare
 from larder.cli.command import run
+from tasks._blocks import register_blocks
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
@@ -40,6 +41,7 @@ __all__ = ["main", "run_flow"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
+    register_blocks()
     return prepare.main(
         arguments, "python -m flows.prepare", run=run_flow, with_start=with_prefect_start
     )

@@ -56,6 +56,7 @@ CODES: dict[str, str] = {
     "config.invalid_setting": "a --set argument is not key.path=value",
     "config.invalid_flag": "a command line argument is wrong",
     "config.secret": "a URL or value that would be recorded contains a credential",
+    "config.block": "the block with the credentials cannot be loaded, or has none",
     "config.overlap": "the source is inside the storage, or the reverse",
     "config.unsupported_url": "a URL scheme that is not supported",
     "config.empty_source": "the source has no included object",

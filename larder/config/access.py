@@ -7,6 +7,7 @@ from dataclasses import dataclass
 __all__ = ["DEFAULT_ACCESS", "GIVE_UP_SECONDS", "Access"]
 
 GIVE_UP_SECONDS = 120.0
+_SILENT_SHARE = 0.45
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,11 @@ class Access:
     kms_key: str | None = None
     project: str | None = None
     give_up_seconds: float = GIVE_UP_SECONDS
+
+    @property
+    def silence_seconds(self) -> float:
+        """How long to wait for a byte of an answer: a call that hangs is repeated once."""
+        return _SILENT_SHARE * self.give_up_seconds
 
 
 DEFAULT_ACCESS = Access()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from larder.config.urls import StoreUrl, check_endpoint, check_region, check_url, parse_url
@@ -51,7 +52,8 @@ def open_store(
         region: The bucket's region; by default from the AWS chain, or ``us-east-1``.
         profile: Profile of the AWS configuration with the credentials.
         access: All that and more at once; replaces the three.
-        retry: When to repeat calls and when to give up; None disables retries.
+        retry: When to repeat calls and when to give up, by default after the ``give_up_seconds`` of
+            ``access``; None disables retries.
 
     Raises:
         ConfigError: ``config.unsupported_url``, ``config.secret``, ``config.path``,
@@ -71,6 +73,8 @@ def open_store(
         store = _open_s3(parts, access)
     else:
         store = _open_local(parts.rest if parts.scheme else os.path.expanduser(parts.rest))
+    if retry is _DEFAULT_POLICY:
+        retry = replace(_DEFAULT_POLICY, deadline_seconds=access.give_up_seconds)
     return RetryStore(store, retry) if retry else store
 
 

@@ -18,6 +18,7 @@ from larder.errors import (
     PreconditionError,
     RetryableError,
 )
+from larder.store.access import GIVE_UP_SECONDS
 from larder.store.base import Buffer, ObjectInfo, Reader, Store, Upload, UploadedPart, Writer
 from larder.store.delegate import DelegatingStore
 
@@ -38,7 +39,8 @@ class RetryPolicy:
         attempts: Maximum number of attempts, at least 1.
         first_delay_seconds: Maximum pause after the first failure.
         most_delay_seconds: Maximum pause.
-        deadline_seconds: No attempt starts later than this after the first one started.
+        deadline_seconds: How long after the start of the first attempt the last one should have
+            ended: none starts that would end later if it took as long as the one before.
         sleep: Pauses for a number of seconds; for tests.
         clock: Monotonic clock, in seconds; for tests.
         uniform: A random number between two; for tests.
@@ -47,7 +49,7 @@ class RetryPolicy:
     attempts: int = 8
     first_delay_seconds: float = 0.25
     most_delay_seconds: float = 15.0
-    deadline_seconds: float = 180.0
+    deadline_seconds: float = GIVE_UP_SECONDS
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     uniform: Callable[[float, float], float] = random.uniform
@@ -58,7 +60,7 @@ class _Tries:
 
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
-        self._start = policy.clock()
+        self._start = self._began = policy.clock()
         self.failures = 0
 
     def pause(self, error: RetryableError) -> None:
@@ -72,8 +74,10 @@ class _Tries:
         longest = policy.first_delay_seconds * 2.0 ** (self.failures - 1)
         delay = policy.uniform(0.0, min(longest, policy.most_delay_seconds))
         delay = max(delay, min(error.after_seconds, policy.deadline_seconds))
-        elapsed = policy.clock() - self._start
-        if self.failures >= policy.attempts or elapsed + delay > policy.deadline_seconds:
+        now = policy.clock()
+        elapsed, took = now - self._start, now - self._began
+        ends = elapsed + delay + took
+        if self.failures >= policy.attempts or ends > policy.deadline_seconds:
             noun = "try" if self.failures == 1 else "tries"
             raise RetryableError(
                 error.code,
@@ -82,6 +86,7 @@ class _Tries:
                 hint=error.hint,
             ) from error
         policy.sleep(delay)
+        self._began = policy.clock()
 
 
 def repeated(call: Callable[[], T], policy: RetryPolicy) -> T:

@@ -17,6 +17,7 @@ from larder.store.access import Access
 from larder.store.http import Http
 from larder.store.s3_chain import without_boto3
 from larder.store.s3_clients import S3Clients, shared_clients
+from larder.store.s3_role import credential_errors
 from larder.store.s3_settings import S3Settings, find_settings, import_boto3
 from larder.store.s3_sign import Keys
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["S3Access", "is_plain"]
 
 _CONNECT_SECONDS = 10
-_SILENCE_SECONDS = 120
 _CREDENTIALS_FOR = timedelta(minutes=5)
 _MOST_CONNECTIONS = 256  # over all stores of the process; kept open between uses
 
@@ -91,7 +91,9 @@ class S3Access:
             return Keys(*settings.keys)
         if settings.session is None:
             raise without_boto3("listing, streamed uploads, unusual keys and forked processes need")
-        frozen = settings.session.get_credentials().get_frozen_credentials()
+        whom = f"the role {self.access.role}" if self.access.role else "the profile or machine"
+        with credential_errors(self.store_url, whom):
+            frozen = settings.session.get_credentials().get_frozen_credentials()
         return Keys(frozen.access_key, frozen.secret_key, frozen.token or "")
 
     @property
@@ -139,7 +141,7 @@ class S3Access:
 
         config = Config(
             connect_timeout=_CONNECT_SECONDS,
-            read_timeout=_SILENCE_SECONDS,
+            read_timeout=self.access.silence_seconds,
             retries={"total_max_attempts": 1, "mode": "standard"},
             max_pool_connections=_MOST_CONNECTIONS,
             # A signed payload is protected in transit as by a checksum, on every server; older
@@ -154,10 +156,11 @@ class S3Access:
         )
 
     def _make_http(self) -> Http:
+        silence_seconds = self.access.silence_seconds
         return Http(
             self.settings.endpoint,
-            connect_seconds=_CONNECT_SECONDS,
-            silence_seconds=_SILENCE_SECONDS,
+            connect_seconds=min(_CONNECT_SECONDS, silence_seconds),
+            silence_seconds=silence_seconds,
         )
 
     def _make_obstore(self) -> S3Store:
@@ -186,8 +189,10 @@ class S3Access:
             config=config,  # type: ignore[arg-type]
             client_options={
                 "allow_http": settings.endpoint.startswith("http:"),
-                "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
-                "read_timeout": timedelta(seconds=_SILENCE_SECONDS),
+                "connect_timeout": timedelta(
+                    seconds=min(_CONNECT_SECONDS, self.access.silence_seconds)
+                ),
+                "read_timeout": timedelta(seconds=self.access.silence_seconds),
                 # For the complete answer, however long it takes to read: in effect no limit.
                 "timeout": timedelta(days=7),
             },

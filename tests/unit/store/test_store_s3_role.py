@@ -1,0 +1,228 @@
+"""Whose credentials sign a request: of a role, of a block, of nobody, and of two at once."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from scripted_s3 import Say, scripted_s3
+
+from larder.errors import ConfigError, LarderError, RetryableError, StoreError
+from larder.store import RetryPolicy, open_store
+from larder.store.access import Access
+from larder.store.blocks import load, register
+from larder.testing.servers import S3Server, rclone_s3
+
+ROLE = "arn:aws:iam::123456789012:role/reader"
+OBJECT = Say(200, "x", {"ETag": '"e"', "Last-Modified": "Fri, 02 Jan 2026 03:04:05 GMT"})
+KEY, SECRET = "LARDERTESTKEY2", "larder-test-secret-2"
+
+
+def assumed(key: str, seconds: float = 3600) -> Say:
+    """STS's answer to AssumeRole."""
+    until = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return Say(
+        200,
+        '<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult>'
+        f"<Credentials><AccessKeyId>{key}</AccessKeyId><SecretAccessKey>s</SecretAccessKey>"
+        f"<SessionToken>t</SessionToken><Expiration>{until}</Expiration></Credentials>"
+        "<AssumedRoleUser><AssumedRoleId>A:larder</AssumedRoleId><Arn>a</Arn></AssumedRoleUser>"
+        "</AssumeRoleResult></AssumeRoleResponse>",
+        {"Content-Type": "text/xml"},
+    )
+
+
+def refused(status: int, code: str) -> Say:
+    body = f"<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>no</Message>"
+    return Say(status, f"{body}</Error></ErrorResponse>", {"Content-Type": "text/xml"})
+
+
+def test_a_role_is_assumed_once_by_the_keys_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with scripted_s3(assumed("ROLEKEY"), OBJECT) as script:
+        access = Access(endpoint=script.endpoint, role=ROLE)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "BASEKEY")
+        for bucket in ("bucket-1", "bucket-2"):
+            store = open_store(f"s3://{bucket}/", access=access)
+            assert [store.get("k"), store.get("k")] == [b"x", b"x"]
+        assert script.signed_by == ["BASEKEY"] + 4 * ["ROLEKEY"]
+        assert script.asked[0] == "POST /"
+
+
+def test_credentials_of_a_role_are_renewed() -> None:
+    soon = 60  # botocore renews what expires in less than ten minutes
+    with scripted_s3(assumed("ROLE1", soon), OBJECT, assumed("ROLE2"), OBJECT) as script:
+        store = open_store("s3://bucket/", access=Access(endpoint=script.endpoint, role=ROLE))
+        assert [store.get("k") for _ in range(3)] == 3 * [b"x"]
+        assert script.signed_by[1::2][:2] == ["ROLE1", "ROLE2"]
+        assert script.signed_by[4] == "ROLE2"
+
+
+def test_a_role_is_assumed_by_a_profile_or_a_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credentials = tmp_path / "credentials"
+    credentials.write_text("[own]\naws_access_key_id = PROFILEKEY\naws_secret_access_key = s\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
+    register("secret", lambda name: {"access_key_id": "BLOCKKEY", "secret_access_key": name})
+    for given, key in (({"profile": "own"}, "PROFILEKEY"), ({"block": "secret/x"}, "BLOCKKEY")):
+        with scripted_s3(assumed("ROLEKEY"), OBJECT) as script:
+            access = Access(endpoint=script.endpoint, role=ROLE, **given)  # type: ignore[arg-type]
+            open_store("s3://bucket/", access=access).get("k")
+            assert script.signed_by == [key, "ROLEKEY"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "code"),
+    [
+        (refused(403, "AccessDenied"), StoreError, "store.denied"),
+        (refused(403, "InvalidClientTokenId"), StoreError, "store.denied"),
+        (refused(400, "Throttling"), RetryableError, "store.unavailable"),
+        (refused(500, "InternalFailure"), RetryableError, "store.unavailable"),
+    ],
+)
+def test_a_role_that_cannot_be_assumed(answer: Say, kind: type[LarderError], code: str) -> None:
+    with scripted_s3(answer) as script:
+        access = Access(endpoint=script.endpoint, role=ROLE)
+        store = open_store("s3://bucket/", access=access, retry=None)
+        with pytest.raises(kind) as caught:
+            store.get("k")
+        assert caught.value.code == code
+        assert f"no credentials of the role {ROLE}: " in caught.value.message
+
+
+def test_sts_that_does_not_answer_is_tried_again() -> None:
+    with scripted_s3(OBJECT) as script:
+        endpoint = script.endpoint
+    store = open_store("s3://bucket/", access=Access(endpoint=endpoint, role=ROLE), retry=None)
+    with pytest.raises(RetryableError, match="does not answer"):
+        store.get("k")
+
+
+def test_an_anonymous_request_is_not_signed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with scripted_s3(OBJECT) as script:
+        access = Access(endpoint=script.endpoint, anonymous=True)
+        assert open_store("s3://bucket/", access=access).get("k") == b"x"
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "KEY")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRET")
+        assert open_store("s3://bucket/", access=access).get("k") == b"x"
+        assert script.signed_by == ["", ""]
+
+
+def test_a_block_has_the_keys() -> None:
+    found = {"aws_access_key_id": "BLOCKKEY", "aws_secret_access_key": "s", "region_name": "r"}
+    register("aws-credentials", lambda name: {"writer": found}[name])
+    with scripted_s3(OBJECT) as script:
+        access = Access(endpoint=script.endpoint, block="aws-credentials/writer")
+        assert open_store("s3://bucket/", access=access).get("k") == b"x"
+        assert script.signed_by == ["BLOCKKEY"]
+
+
+@pytest.mark.parametrize(
+    "content", [{}, {"access_key_id": "a"}, {"access_key_id": 7, "secret_access_key": "s"}]
+)
+def test_a_block_without_keys(content: dict[str, object]) -> None:
+    register("secret", lambda name: content)
+    store = open_store("s3://bucket/", access=Access(block=f"secret/x{len(content)}"))
+    with pytest.raises(ConfigError) as caught:
+        store.get("k")
+    assert caught.value.code == "config.block"
+
+
+def test_a_block_that_nothing_here_can_load() -> None:
+    with pytest.raises(ConfigError, match="kept by Prefect") as caught:
+        load("unheard-of/x")
+    assert caught.value.code == "config.block"
+    assert "python -m flows.NAME" in caught.value.hint
+
+
+@pytest.fixture(scope="module")
+def other_server() -> Iterator[S3Server]:
+    with rclone_s3(access_key=KEY, secret_key=SECRET) as server:
+        yield server
+
+
+def test_two_servers_with_different_keys_at_once(
+    rclone_server: S3Server, other_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credentials = tmp_path / "credentials"
+    servers = {"one": rclone_server, "two": other_server}
+    credentials.write_text(
+        "".join(
+            f"[{name}]\naws_access_key_id = {server.access_key}\n"
+            f"aws_secret_access_key = {server.secret_key}\n"
+            for name, server in servers.items()
+        )
+    )
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
+    stores = {}
+    for name, server in servers.items():
+        server.create_bucket("two-at-once")
+        access = Access(endpoint=server.endpoint, profile=name)
+        stores[name] = open_store("s3://two-at-once/", access=access)
+        stores[name].put("k", name.encode())
+    assert {name: store.get("k") for name, store in stores.items()} == {
+        "one": b"one",
+        "two": b"two",
+    }
+    swapped = Access(endpoint=rclone_server.endpoint, profile="two")
+    with pytest.raises(StoreError) as caught:
+        open_store("s3://two-at-once/", access=swapped).get("k")
+    assert caught.value.code == "store.denied"
+
+
+@contextmanager
+def mute() -> Iterator[tuple[str, list[socket.socket]]]:
+    """A server that accepts connections and never answers; and the connections."""
+    accepted: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def accept() -> None:
+            while True:
+                try:
+                    accepted.append(listening.accept()[0])
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}", accepted
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for connection in accepted:
+                connection.close()
+
+
+@pytest.mark.parametrize("call", ["get", "put", "list", "head", "role"])
+def test_a_server_that_never_answers_is_given_up(call: str) -> None:
+    with mute() as (endpoint, accepted):
+        role = ROLE if call == "role" else None
+        access = Access(endpoint=endpoint, give_up_seconds=0.4, role=role)
+        store = open_store("s3://bucket/", access=access)
+        calls = {"put": lambda: store.put("k", b"x"), "list": lambda: list(store.list())}
+        with pytest.raises(RetryableError) as caught:
+            calls.get(call, lambda: store.head("k") if call == "head" else store.get("k"))()
+        assert caught.value.code == "store.unavailable"
+        assert 1 <= len(accepted) <= 2, "one repetition at most has time to end"
+
+
+def test_what_gives_up_is_derived_from_one_number() -> None:
+    access = Access(give_up_seconds=100)
+    assert 2 * access.silence_seconds < access.give_up_seconds
+    store = open_store("memory://gives-up", access=access)
+    assert store.policy.deadline_seconds == 100  # type: ignore[attr-defined]
+    given = RetryPolicy(deadline_seconds=7)
+    store = open_store("memory://gives-up", access=access, retry=given)
+    assert store.policy is given  # type: ignore[attr-defined]
