@@ -13,8 +13,10 @@ head, open, get        s3:GetObject; s3:ListBucket, so   storage.objects.get; st
                        answered like a refused one
 put, upload            s3:PutObject                      storage.objects.create, and
                                                          storage.objects.delete to replace
-writer                 s3:PutObject,                     the same
-                       s3:AbortMultipartUpload
+writer, begin_upload   s3:PutObject,                     the same
+                       s3:AbortMultipartUpload; to
+                       continue, s3:ListMultipart
+                       UploadParts
 copy_from              s3:PutObject, and s3:GetObject    the same, and storage.objects.get of
                        of the source                     the source
 delete                 s3:DeleteObject                   storage.objects.delete
@@ -30,7 +32,7 @@ from typing import Final
 from larder.errors import ObjectError, StoreError
 from larder.store.base import Readable
 
-__all__ = ["ACTIONS", "POLICIES", "actions", "is_remote", "permission"]
+__all__ = ["ACTIONS", "POLICIES", "ROLES", "actions", "is_remote", "permission"]
 
 ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "s3": {
@@ -41,6 +43,11 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "put": ("s3:PutObject",),
         "upload": ("s3:PutObject", "s3:AbortMultipartUpload"),
         "writer": ("s3:PutObject", "s3:AbortMultipartUpload"),
+        "begin_upload": (
+            "s3:PutObject",
+            "s3:AbortMultipartUpload",
+            "s3:ListMultipartUploadParts",
+        ),
         "commit": ("s3:PutObject",),
         "abort": ("s3:AbortMultipartUpload",),
         "copy_from": ("s3:PutObject", "s3:AbortMultipartUpload"),
@@ -54,6 +61,7 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "put": ("storage.objects.create", "storage.objects.delete"),
         "upload": ("storage.objects.create", "storage.objects.delete"),
         "writer": ("storage.objects.create", "storage.objects.delete"),
+        "begin_upload": ("storage.objects.create", "storage.objects.delete"),
         "commit": ("storage.objects.create", "storage.objects.delete"),
         "abort": (),
         "copy_from": ("storage.objects.create", "storage.objects.delete"),
@@ -64,6 +72,13 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 
 POLICIES = "deployments/policies"
 """Where the policies with these permissions are, below the root of the repository."""
+
+ROLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "source-reader": ("list", "head", "open", "get"),
+    "storage-writer": tuple(ACTIONS["s3"]),
+    "trainer": ("list", "head", "open", "get"),
+}
+"""By role, the methods that it calls."""
 
 _ROLES = {"source": "source-reader", "storage": "storage-writer"}
 
