@@ -57,6 +57,7 @@ CODES: dict[str, str] = {
     "config.invalid_flag": "a command line argument is wrong",
     "config.secret": "a URL or value that would be recorded contains a credential",
     "config.block": "the block with the credentials cannot be loaded, or has none",
+    "config.inventory": "the report that lists the source is missing, damaged or not of the source",
     "config.overlap": "the source is inside the storage, or the reverse",
     "config.unsupported_url": "a URL scheme that is not supported",
     "config.empty_source": "the source has no included object",

@@ -14,6 +14,7 @@ from larder.units import format_bytes, format_count
 __all__ = ["CODES", "Caution", "cautions", "readers"]
 
 CODES = {
+    "reported_source": "the objects come from a report, which does not see what is newer",
     "merged_samples": "objects of one kind merge into one sample: `img.v1.jpg`, `img.v2.jpg`",
     "uneven_samples": "some samples do not have a part that others have",
     "many_extensions": "there are so many extensions that names probably contain other dots",
@@ -41,6 +42,7 @@ def cautions(plan: Plan) -> tuple[Caution, ...]:
     """All warnings of a plan, in the order of `CODES`."""
     settings = plan.source_state.settings
     found = (
+        *_reported(plan),
         *_merged(plan),
         *_uneven(plan),
         *_many_extensions(plan),
@@ -82,6 +84,16 @@ def _count(value: Any) -> int:
 
 
 _Found = Iterator[tuple[str, str]]
+
+
+def _reported(plan: Plan) -> _Found:
+    report = plan.source_state.inventory.report
+    if report:
+        yield (
+            "reported_source",
+            f"the objects are those of a report of {report.taken:%Y-%m-%d %H:%M} UTC"
+            f" ({report.url}): what was added or removed since is not seen",
+        )
 
 
 def _merged(plan: Plan) -> _Found:

@@ -399,7 +399,7 @@ class _Contents:
     def _is(self, key: str, etag: str, crc32c: int) -> bool:
         crc = 0
         try:
-            with self._source.open(key, if_match=etag) as reader:
+            with self._source.open(key, if_match=etag or None) as reader:
                 for buffer in reader:
                     crc = google_crc32c.extend(crc, bytes(buffer))
         except ObjectError:

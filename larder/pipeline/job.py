@@ -226,9 +226,9 @@ def storage_of(dataset: Dataset, cluster: Cluster, prefix: str = "") -> Store:
     )
 
 
-def source_of(dataset: Dataset, cluster: Cluster) -> Store:
-    """The source of a dataset, as a run on a cluster reads it."""
-    return open_location(dataset.source, give_up_seconds=cluster.copy_.give_up_seconds)
+def source_of(dataset: Dataset, cluster: Cluster, url: str | None = None) -> Store:
+    """The source of a dataset, as a run on a cluster reads it, or a URL with its credentials."""
+    return open_location(dataset.source, url, give_up_seconds=cluster.copy_.give_up_seconds)
 
 
 def open_root(job: Job) -> Store:

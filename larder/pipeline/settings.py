@@ -155,10 +155,11 @@ def _located(location: L, environ: Mapping[str, str], key: str) -> L:
     So two ways to name a server are recognised as the same, and a server other than the provider's
     own is not priced like it.
     """
-    try:
-        url = resolve_url(location.url, Path.cwd())
-    except ConfigError as error:
-        raise ConfigError(error.code, error.message, where=key, hint=error.hint) from None
+    url = _absolute(location.url, key)
+    report = getattr(location, "inventory", None)
+    if report is not None:
+        absolute = _absolute(report.url, key.replace("url", "inventory.url"))
+        location = _with(location, inventory=_with(report, url=absolute))
     access = location.access
     variables = _ENDPOINT_VARIABLES.get(location.provider, ())
     name = next(filter(environ.get, variables), "")
@@ -166,6 +167,13 @@ def _located(location: L, environ: Mapping[str, str], key: str) -> L:
         return _with(location, url=url)
     check_endpoint(environ[name], where=f"environment variable {name}")
     return _with(location, url=url, endpoint=environ[name])
+
+
+def _absolute(url: str, key: str) -> str:
+    try:
+        return resolve_url(url, Path.cwd())
+    except ConfigError as error:
+        raise ConfigError(error.code, error.message, where=key, hint=error.hint) from None
 
 
 def _with(model: M, **changes: Any) -> M:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from larder.store.base import ObjectInfo, Store
 from larder.store.permissions import is_remote, permission
 from larder.transfer.inventory import Inventory, take_inventory
 from larder.transfer.probe import probe_source, probe_storage, sample_of
+from larder.transfer.report_inventory import Reported, open_report
 from larder.units import format_bytes
 from larder.versions import layout
 from larder.versions.conditions import Conditions, read_conditions
@@ -125,8 +127,11 @@ def inspect_source(
     source = source_of(dataset, cluster)
     with permission(root, "storage", "get"):
         tag = read_tag(root, TAG)
-    if tag is None:
-        _probe(source, root, None, plan_only=plan_only)
+    listing = dataset.source.inventory is None
+    if tag is None and listing:
+        probe_source(source)
+    if tag is None and not plan_only:
+        probe_storage(root, layout.probe_prefix())
     previous, classes = _previous(root, tag)
     with permission(source, "source", "list"):
         inventory = take_inventory(
@@ -135,6 +140,7 @@ def inspect_source(
             dataset.source.exclude,
             folder / "inventory.parquet",
             progress,
+            _report(dataset, cluster),
         )
     with permission(source, "source", "get"):
         label_files = _read_label_files(dataset, source)
@@ -143,8 +149,10 @@ def inspect_source(
     published = latest if latest and tag and tag.inputs == inputs else None
     if published and settings.compact and not is_compact(root, published, dataset):
         published = None
-    if published is None and tag is not None:
-        _probe(source, root, inventory, plan_only=plan_only)
+    if published is None and (tag is not None or not listing):
+        probe_source(source, _samples(source, inventory))
+    if published is None and tag is not None and not plan_only:
+        probe_storage(root, layout.probe_prefix())
     if published is not None:
         check_complete(root, published)
     elif own is not None and (found := _own(root, own, classes)):
@@ -163,17 +171,21 @@ def inspect_source(
     )
 
 
-def _probe(source: Store, root: Store, inventory: Inventory | None, *, plan_only: bool) -> None:
-    """Try what the run is going to do, in a bucket."""
-    samples = None
-    if inventory is not None and is_remote(source):
-        columns = ["key", "size_bytes"]
-        batch = next(read_manifest(inventory.file.path, OBJECTS, columns=columns))
-        listed = (column.to_pylist() for column in batch.columns)
-        samples = sample_of(list(map(ObjectInfo, *listed, repeat(""), repeat(0))))
-    probe_source(source, samples)
-    if not plan_only:
-        probe_storage(root, layout.probe_prefix())
+def _samples(source: Store, inventory: Inventory) -> list[ObjectInfo]:
+    """Objects to read a byte of, in a bucket."""
+    if not is_remote(source):
+        return []
+    columns = ["key", "size_bytes"]
+    batch = next(read_manifest(inventory.file.path, OBJECTS, columns=columns))
+    listed = (column.to_pylist() for column in batch.columns)
+    return sample_of(list(map(ObjectInfo, *listed, repeat(""), repeat(0))))
+
+
+def _report(dataset: Dataset, cluster: Cluster) -> Reported | None:
+    report = dataset.source.inventory
+    if report is None:
+        return None
+    return open_report(report, dataset.source.url, partial(source_of, dataset, cluster))
 
 
 def _previous(root: Store, tag: Tag | None) -> tuple[VersionDocument | None, tuple[str, ...]]:

@@ -20,6 +20,7 @@ from larder.manifest.schemas import OBJECTS
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Readable
 from larder.transfer.archived import ArchivedWriter
+from larder.transfer.report_inventory import Reported
 from larder.units import format_count
 
 __all__ = ["IDENTITY", "Inventory", "LeftOut", "object_batches", "take_inventory"]
@@ -64,6 +65,7 @@ class Inventory:
         classes: The same, for every storage class but the standard one.
         archived: Manifest of those that cannot be read before they are restored; None if there are
             none. See `larder.transfer.archived`.
+        report: The report that they come from; None: the source was listed.
     """
 
     file: ManifestFile
@@ -76,23 +78,39 @@ class Inventory:
     sizes: tuple[tuple[int, int], ...] = ()
     classes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     archived: ManifestFile | None = None
+    report: Reported | None = None
 
 
 def take_inventory(
-    store: Readable, include: Sequence[str], exclude: Sequence[str], out: Path, progress: Progress
+    store: Readable,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    out: Path,
+    progress: Progress,
+    report: Reported | None = None,
 ) -> Inventory:
     """List a source, and keep the objects that are included and not excluded.
 
     Memory is that of one row group, whatever the number of objects.
 
+    Args:
+        store: The source.
+        include: Globs of keys.
+        exclude: Globs of keys to exclude from those.
+        out: The manifest to write; temporary files are written next to it.
+        progress: Reports progress of stage ``inventory``.
+        report: Lists the objects instead of the source itself.
+
     Raises:
         ConfigError: ``config.empty_source``: no object is left; says what was listed and matched.
+            ``config.inventory``: the report cannot be used.
         StoreError: The listing is refused or fails; a partial listing is never used.
     """
     tally = _Tally(include, exclude, progress)
     progress.start("inventory")
+    pages = report.pages(out.parent) if report else store.list()
     with ArchivedWriter(out.with_name("archived.parquet")) as archived:
-        file = write_manifest(out, OBJECTS, tally.batches(store.list(), archived))
+        file = write_manifest(out, OBJECTS, tally.batches(pages, archived))
     progress.finish("inventory")
     if not tally.objects:
         raise tally.nothing(store)
@@ -107,6 +125,7 @@ def take_inventory(
         sizes=tuple(found for _, found in sorted(tally.sizes.items())),
         classes=dict(sorted(tally.classes.items())),
         archived=archived.file,
+        report=report,
     )
 
 

@@ -1,0 +1,111 @@
+"""A source that a report lists: complete runs, with and without etags, against real S3 servers."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote_plus
+
+import pytest
+from pipeline_lab import Lab, images, opened, png
+
+from larder.errors import LarderError
+from larder.store import Store
+from larder.testing.servers import S3Server
+
+FIELDS = {"labels": {"from": "folder"}, "shards": {"bytes": 4_000}}
+SCHEMA = "Bucket, Key, Size, LastModifiedDate, ETag"
+
+
+def reach(server: S3Server) -> dict[str, str]:
+    return {"endpoint": server.endpoint, "region": server.region}
+
+
+def report(store: Store, prefix: str, keys: Mapping[str, bytes], *, etags: bool) -> str:
+    """A report of S3 Inventory of these objects; the key of its manifest."""
+    lines = []
+    for key in keys:
+        info = store.head(prefix + key)
+        etag = info.etag if etags else ""
+        values = ("bucket", quote_plus(prefix + key), info.size_bytes, "2026-11-19T12:00:00.000Z")
+        lines.append(",".join(f'"{value}"' for value in (*values, etag)))
+    data = gzip.compress("\n".join(lines).encode())
+    folder = f"reports/{uuid.uuid4().hex}"
+    store.put(f"{folder}/data/0.csv.gz", data)
+    file = {
+        "key": f"{folder}/data/0.csv.gz",
+        "size": len(data),
+        "MD5checksum": hashlib.md5(data, usedforsecurity=False).hexdigest(),
+    }
+    manifest = {
+        "sourceBucket": "reported",
+        "creationTimestamp": "1795140000000",
+        "fileFormat": "CSV",
+        "fileSchema": SCHEMA,
+        "files": [file],
+    }
+    key = f"{folder}/2026-11-20T02-00Z/manifest.json"
+    store.put(key, json.dumps(manifest).encode())
+    return key
+
+
+@pytest.mark.parametrize("etags", [True, False])
+@pytest.mark.parametrize("mirror", [True, False])
+@pytest.mark.parametrize("name", ["rclone", "moto"])
+def test_a_run_from_a_report(
+    name: str, mirror: bool, etags: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    server: S3Server = request.getfixturevalue(f"{name}_server")
+    server.create_bucket("reported")
+    prefix = f"{uuid.uuid4().hex}/a b+c/"
+    with opened("s3://reported/", **reach(server)) as store:
+        for key, data in images().items():
+            store.put(prefix + key, data)
+        key = report(store, prefix, images(), etags=etags)
+        store.put(f"{prefix}a/99.png", png(99))
+        source: dict[str, Any] = {"url": f"s3://reported/{prefix}", **reach(server)}
+        listed = {**source, "exclude": ["a/99.png"]}
+        source["inventory"] = {"url": f"s3://reported/{key}"}
+        lab = Lab(source, str(tmp_path / "storage"), tmp_path / "out", {**FIELDS, "mirror": mirror})
+
+        planned = lab.plan()
+        (warning,) = [w for w in planned["warnings"] if w["code"] == "reported_source"]
+        assert "a report of 2026-11-20 02:00 UTC" in warning["message"]
+
+        built = lab.prepare()
+        assert built["status"] == "built"
+        assert lab.check().keys() == {built["version"]}
+        assert lab.prepare()["status"] == "reused"
+        plain = Lab(listed, str(tmp_path / "other"), tmp_path / "out", lab.fields).prepare()
+        assert plain["digest"] == built["digest"]
+        assert (plain["inputs"] == built["inputs"]) is etags
+
+        store.put(f"{prefix}a/01.png", png(77, width=11))  # since the report
+        fresh = Lab(source, str(tmp_path / "fresh"), tmp_path / "out", lab.fields)
+        with pytest.raises(LarderError) as caught:
+            fresh.prepare()
+        assert caught.value.code == "run.failed", str(caught.value)
+
+
+def test_a_report_needs_no_listing_of_the_source(rclone_server: S3Server, tmp_path: Path) -> None:
+    """The report is on this machine, and may be in any table."""
+    rclone_server.create_bucket("reported")
+    prefix = f"{uuid.uuid4().hex}/"
+    with opened("s3://reported/", **reach(rclone_server)) as store:
+        infos = [store.put(prefix + key, data) for key, data in images().items()]
+    lines = [f"{info.key},{info.size_bytes}" for info in infos]
+    (tmp_path / "objects.csv").write_text("\n".join(["key,size", *lines]))
+    source = {
+        "url": f"s3://reported/{prefix}",
+        "inventory": {"url": str(tmp_path / "objects.csv"), "format": "csv"},
+        **reach(rclone_server),
+    }
+    lab = Lab(source, str(tmp_path / "storage"), tmp_path / "out", FIELDS)
+    built = lab.prepare()
+    samples = lab.check()[built["version"]].samples
+    assert {name: len(found) for name, found in samples.items()} == {"train": 12}
