@@ -15,7 +15,7 @@ from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.archived import archived_to_read
 from larder.pipeline.copied import mirrored, read_receipts
-from larder.pipeline.estimate import estimate_seconds
+from larder.pipeline.estimate import copy_basis, estimate_seconds
 from larder.pipeline.growth import (
     Growth,
     find_previous,
@@ -26,6 +26,7 @@ from larder.pipeline.growth import (
 )
 from larder.pipeline.job import ManifestRef, UsedSegment, source_of, storage_of
 from larder.pipeline.manifests import read_ref
+from larder.pipeline.measured import Measured, read_measured
 from larder.pipeline.mirrored_source import mirror_choice, mirrors
 from larder.pipeline.planned_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.priced import Priced, Work, price
@@ -68,6 +69,7 @@ class Plan:
         published: Whether it exists already, made from other inputs.
         priced: The requests and the cost of reading and copying, and of the mirror.
         seconds: A rough estimate of the duration.
+        copy_basis: Where the pace of its copies is from: ``given``, ``measured`` or ``estimated``.
         delivery: How training will reach the data, and why.
         formats: Format of the shards of each segment of the previous version, by ID.
         weaker: Of these segments, those whose images were checked more weakly than they are now.
@@ -86,6 +88,7 @@ class Plan:
     published: bool
     priced: Priced
     seconds: float
+    copy_basis: str
     delivery: Advice
     formats: Mapping[str, str]
     weaker: tuple[str, ...]
@@ -139,6 +142,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     mirror = mirror_choice(dataset, cluster, images=sample_order.image_objects)
     unfit = Unfit() if published else _unfit(found, root, new, mirror)
     copies = growth.selected.uncopied if mirror.wanted and new else None
+    measured = read_measured(root, dataset, cluster) if copies and copies.count else None
     progress.advance("plan", objects=found.inventory.objects)
     progress.finish("plan")
     return Plan(
@@ -154,7 +158,8 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         version=version,
         published=published,
         priced=_priced(found, copies, sample_order, growth.selected, new),
-        seconds=_seconds(found, sample_order, growth.selected, copies, new),
+        seconds=_seconds(found, sample_order, growth.selected, copies, new, measured),
+        copy_basis=copy_basis(cluster.copy_, measured),
         delivery=_delivery(found, growth, new),
         formats={segment.id: segment.document.shape.format for segment in previous.segments}
         if previous
@@ -290,6 +295,7 @@ def _seconds(
     selected: Selected,
     copies: Totals | None,
     new: PlannedSegment | None,
+    measured: Measured | None,
 ) -> float:
     if new is None or new.complete:
         return 0.0
@@ -303,4 +309,5 @@ def _seconds(
         images=Totals(0, int(images * share)),
         copied=copies or Totals(),
         shards=new.shards,
+        measured=measured,
     )

@@ -27,6 +27,12 @@ from larder.units import format_bytes, format_count, format_seconds
 __all__ = ["amount", "plan_document", "plan_lines", "warning_lines", "warnings"]
 
 WIDTH = 80
+_BASES = {
+    "given": ", copying at the given bandwidth",
+    "measured": ", copying as fast as an earlier run",
+    "estimated": "",
+}
+
 SHOWN_LINES = 10
 SHOWN_CLASSES = 5
 
@@ -67,6 +73,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "delivery": {"kind": plan.delivery.delivery, "reason": plan.delivery.sentence},
         **priced_document(plan),
         "seconds": round(plan.seconds, 1),
+        "copy_basis": plan.copy_basis,
         "skipped": sample_order.bad_key_count,
         "failures": [asdict(failure) for failure in sample_order.bad_keys],
         "warnings": warnings(plan),
@@ -133,7 +140,7 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
         "delivery": [f"{delivery['kind']}: {delivery['reason']}"],
         "requests": request_lines(document),
         "cost": cost_lines(document),
-        "time": [f"about {format_seconds(document['seconds'])}"],
+        "time": [f"about {format_seconds(document['seconds'])}{_BASES[document['copy_basis']]}"],
         "skipped": _skipped_lines(document),
     }
     lines = _wrapped(f"plan for {document['dataset']}, version {document['version']}")

@@ -35,6 +35,7 @@ __all__ = [
     "list_key",
     "listed_split",
     "manifest_key",
+    "measured_key",
     "merged_copies_key",
     "merged_copies_prefix",
     "mirror_prefix",
@@ -139,6 +140,11 @@ def cache_work_prefix(segment: str, cache: str) -> str:
 def conditions_key() -> str:
     """Key of the document that says which conditional writes the store keeps."""
     return "work/conditions.json"
+
+
+def measured_key() -> str:
+    """How fast an earlier run copied."""
+    return "work/measured.json"
 
 
 def probe_prefix() -> str:

@@ -12,7 +12,8 @@ from pipeline_lab import Lab, directory_lab, images, opened, png, write
 from test_plan import text
 
 from larder.errors import ConfigError, ObjectError
-from larder.pipeline.results import RefusedError, RunError
+from larder.pipeline import measured
+from larder.pipeline.results import RefusedError, RunError, Totals
 from larder.store import Reader, Store
 from larder.store.base import ObjectInfo
 from larder.store.delegate import DelegatingStore
@@ -133,6 +134,33 @@ def test_servers_of_ones_own_are_not_priced(tmp_path: Path) -> None:
     assert not plan["mirror"]["server_side"]
     assert plan["requests"]["put"] == 15 + plan["shards"]["count"]
     assert plan["requests"]["get"] == 15 + 15
+
+
+def test_a_plan_copies_as_fast_as_an_earlier_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured, "ENOUGH", Totals(15, 10**12))
+    lab = lab_of(tmp_path, "pace", EAST, WEST)
+    with between():
+        assert lab.plan()["copy_basis"] == "estimated"
+        lab.prepare()
+        write("memory://pace-source", {"d/00.png": png(50)})
+        plan = lab.plan()
+        assert plan["copy_basis"] == "measured"
+        assert "copying as fast as an earlier run" in text(plan)
+        given = {"cluster": {"copy": {"bytes_per_second": 1000}}}
+        assert lab.plan(**given)["copy_basis"] == "given"
+        assert lab.plan(**given)["seconds"] > plan["copied"]["bytes"] / 1000
+        other = lab_of(tmp_path, "pace", {"region": "eu-west-1"}, WEST)
+        assert other.plan()["copy_basis"] == "estimated", "it was another source"
+        lab.prepare()
+        with opened("memory://pace-local") as storage:
+            key = "larder/d/work/measured.json"
+            assert b'"objects": 15' in bytes(storage.get(key)), "one object says little"
+            storage.put(key, b"damaged")
+        write("memory://pace-source", {"d/01.png": png(51)})
+        assert lab.plan()["copy_basis"] == "estimated"
+        assert lab.prepare()["status"] == "built"
 
 
 def test_a_bad_image_has_everything_read_again_unless_there_is_a_mirror(tmp_path: Path) -> None:
