@@ -156,7 +156,7 @@ def test_a_plan_copies_as_fast_as_an_earlier_run(
         lab.prepare()
         with opened("memory://pace-local") as storage:
             key = "larder/d/work/measured.json"
-            assert b'"objects": 15' in bytes(storage.get(key)), "one object says little"
+            assert b'"objects":15' in bytes(storage.get(key)), "one object says little"
             storage.put(key, b"damaged")
         write("memory://pace-source", {"d/01.png": png(51)})
         assert lab.plan()["copy_basis"] == "estimated"
