@@ -39,6 +39,7 @@ def priced_document(plan: Plan) -> dict[str, Any]:
         "requests": asdict(priced.requests),
         "cost": {
             "total_usd": _rounded(cost.total_usd),
+            "known_usd": _rounded(cost.known_usd),
             "egress_usd": _rounded(cost.egress_usd),
             "requests_usd": None if _requests_unknown(cost) else round(cost.requests, 4),
             "egress": [_egress(cost, place) for place in range(len(cost.moves))],
@@ -127,7 +128,8 @@ def _total(cost: Mapping[str, Any]) -> str:
         return f"{cost['total_usd']:,.2f} USD, estimated from list prices"
     unknown = cost["unknown"]
     more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
-    return f"unknown: there is no list price for {' and for '.join(unknown[:_SHOWN])}{more}"
+    least = f"at least {cost['known_usd']:,.2f} USD" if cost["known_usd"] else "unknown"
+    return f"{least}: there is no list price for {' and for '.join(unknown[:_SHOWN])}{more}"
 
 
 def _egress_line(move: Mapping[str, Any]) -> str:

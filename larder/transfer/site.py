@@ -70,7 +70,7 @@ class Site:
         if self.server:
             return f"{self.server} ({self.region})" if self.region else self.server
         provider = {"aws": "AWS", "gcp": "Google Cloud"}[self.provider]
-        return f"{provider} {self.region}" if self.region else f"{provider}, region not given"
+        return f"{provider} {self.region}" if self.region else f"{provider} (region not given)"
 
 
 def _of_endpoint(endpoint: str) -> tuple[str, str]:

@@ -25,6 +25,14 @@ BYTES = sum(map(len, IMAGES.values()))
 EAST, WEST = {"region": "us-east-1"}, {"region": "us-west-2"}
 
 
+class Large(DelegatingStore):
+    """Lists objects of 100 GB: only the listing says how large they are, and no plan reads them."""
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
+        for page in self.inner.list(prefix, start_after=start_after):
+            yield [replace(info, size_bytes=10**11) for info in page]
+
+
 def lab_of(
     folder: Path, name: str, source: dict[str, Any], storage: dict[str, Any], **fields: Any
 ) -> Lab:
@@ -75,13 +83,6 @@ def test_another_region_is_mirrored_and_priced(tmp_path: Path) -> None:
 
 
 def test_a_terabyte_would_cost_what_the_list_says(tmp_path: Path) -> None:
-    """Only the listing says how large the objects are: no plan reads them."""
-
-    class Large(DelegatingStore):
-        def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-            for page in self.inner.list(prefix, start_after=start_after):
-                yield [replace(info, size_bytes=10**11) for info in page]
-
     lab = lab_of(tmp_path, "large", EAST, {"region": "eu-central-1"})
     with between(lambda store: Large(store) if "source" in store.url else store):
         plan = lab.plan()
@@ -105,10 +106,24 @@ def test_what_is_not_mirrored_by_itself(tmp_path: Path) -> None:
         plan = lab_of(tmp_path, "nowhere", {}, WEST).plan()
         assert not plan["mirror"]["wanted"]
         assert plan["cost"]["total_usd"] is None
-        assert "cost unknown: there is no list price for egress from AWS, region not" in text(plan)
+        assert "cost unknown: there is no list price for egress from AWS (region not" in text(plan)
         plan = lab_of(tmp_path, "near", WEST, WEST).plan()
         assert not plan["mirror"]["wanted"]
         assert plan["cost"]["egress"] == []
+
+
+def test_what_is_known_of_a_cost_is_shown_and_counts(tmp_path: Path) -> None:
+    """Egress is in the list, requests to that region are not."""
+    lab = lab_of(tmp_path, "partly", EAST, {"region": "ap-east-1"})
+    with between(lambda store: Large(store) if "source" in store.url else store):
+        plan = lab.plan()
+        with pytest.raises(ConfigError) as caught:
+            lab.plan(cluster={"copy": {"max_cost_usd": 20}})
+    assert (plan["cost"]["total_usd"], plan["cost"]["known_usd"]) == (None, 30)
+    said = text(plan)
+    assert "cost at least 30.00 USD: there is no list price for requests to AWS ap-east-1" in said
+    assert "what keeping it costs is not known" in said
+    assert "at least 30.00 USD for 1.5 TB; the limit is 20.00 USD" in str(caught.value)
 
 
 def test_a_limit_needs_a_known_price(tmp_path: Path) -> None:

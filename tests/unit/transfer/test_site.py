@@ -25,8 +25,8 @@ DIRECTORY = Site.of(LocalLocation(url="/data"))
     ("site", "provider", "name"),
     [
         (s3(region="us-east-1"), "aws", "AWS us-east-1"),
-        (s3(), "aws", "AWS, region not given"),
-        (s3(endpoint="https://s3.us-west-2.amazonaws.com"), "aws", "AWS, region not given"),
+        (s3(), "aws", "AWS (region not given)"),
+        (s3(endpoint="https://s3.us-west-2.amazonaws.com"), "aws", "AWS (region not given)"),
         (s3(endpoint="https://amazonaws.com.evil.example"), "server", "amazonaws.com.evil.example"),
         (s3(endpoint="http://127.0.0.1:9000", region="r"), "server", "127.0.0.1:9000 (r)"),
         (s3(endpoint="https://storage.googleapis.com", region="US"), "gcp", "Google Cloud us"),
