@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ __all__ = [
 
 _ACCESS_KEY = "LARDERTESTKEY1"
 _SECRET_KEY = "larder-test-secret-1"  # noqa: S105 - for servers that exist for one test
+_GUEST_KEY = "LARDERTESTKEY2"
+_GUEST_SECRET = "larder-test-secret-2"  # noqa: S105
 _REGION = "us-east-1"
 _START_SECONDS = 180.0
 _STOP_SECONDS = 20.0
@@ -82,6 +84,15 @@ class S3Server:
             response_checksum_validation="when_required",
         )
         return session.client("s3", endpoint_url=self.endpoint, config=config)
+
+    @property
+    def as_guest(self) -> S3Server:
+        """The same server for a user who may do nothing but what bucket policies allow.
+
+        Only radosgw has that user: ``arn:aws:iam:::user/guest``.
+        """
+        assert self.name == "radosgw", f"{self.name} does not keep policies"
+        return replace(self, access_key=_GUEST_KEY, secret_key=_GUEST_SECRET)
 
     def create_bucket(self, name: str) -> None:
         """Create a bucket, unless it exists."""
@@ -251,6 +262,8 @@ rgw_frontends = beast endpoint=127.0.0.1:{self.gateway_port} tcp_nodelay=1
         self._run("ceph-osd", "-i", "0")
         keys = (f"--access-key={_ACCESS_KEY}", f"--secret-key={_SECRET_KEY}")
         self._run("radosgw-admin", "user", "create", "--uid=larder", "--display-name=larder", *keys)
+        keys = (f"--access-key={_GUEST_KEY}", f"--secret-key={_GUEST_SECRET}")
+        self._run("radosgw-admin", "user", "create", "--uid=guest", "--display-name=guest", *keys)
         self._run("radosgw", "-n", "client.rgw")
         _wait_for(lambda: _answers(self.gateway_port), "radosgw did not start", self._last_words)
 
