@@ -61,6 +61,7 @@ class CopyReceipts(BatchReceipts[Copy]):
             self._due.add(row.size_bytes)
 
     def _leave(self, items: Sequence[Copy], first: int | None) -> None:
+        self._root.sync()  # a receipt says that its copies are durable
         prefix = self._prefix if first is None else self._partial_prefix
         with ManifestWriter(self._folder / "receipt.parquet", OBJECTS) as writer:
             writer.append(items)

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.limits import ByteBudget
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.carry import copied_before
 from larder.pipeline.copied import batch_name
@@ -23,7 +22,9 @@ from larder.pipeline.results import BatchReport
 from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.store.base import ObjectInfo, Store
-from larder.transfer.mirror import copy_batch
+from larder.transfer.engines.limits import CopyLimits
+from larder.transfer.engines.native import copy_batch
+from larder.transfer.engines.uploads import UploadRecords
 from larder.versions import layout
 
 __all__ = ["mirror_batch", "mirror_batches"]
@@ -125,11 +126,11 @@ def mirror_batch(
                 root,
                 objects({copy.key for copy in before}),
                 prefix=layout.mirror_prefix(),
-                concurrency=concurrency,
-                budget=ByteBudget(max(1, limits.memory // concurrent_batches)),
+                limits=CopyLimits.of(limits, concurrent_batches=concurrent_batches),
                 progress=progress,
                 copied=receipts.add,
                 awake=receipts.leave_if_due,
+                uploads=UploadRecords(root, layout.uploads_prefix()),
             )
     return BatchReport(done=receipts.done, failures=failures, failed=len(failures))
 

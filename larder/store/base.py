@@ -80,10 +80,10 @@ class Place:
     """Where a store's objects are, for stores that can copy from each other.
 
     Attributes:
-        provider: ``s3``, ``gs``, ``file`` or ``memory``.
-        server: URL of the server; empty for AWS, Google Cloud and this machine.
-        bucket: Name of the bucket; empty for a directory.
-        prefix: What precedes each key in the bucket; the directory, ending in a slash.
+        provider: ``s3`` or ``gs``.
+        server: URL of the server; empty for AWS and Google Cloud.
+        bucket: Name of the bucket.
+        prefix: What precedes each key in the bucket.
     """
 
     provider: str
@@ -200,9 +200,18 @@ class Upload(Closing, Protocol):
 
     Attributes:
         id: With which a later process can continue it.
+        whole_md5: Whether the etag of the object will be the MD5 of its content; None if that is
+            not known yet.
     """
 
     id: str
+
+    @property
+    def whole_md5(self) -> bool | None:
+        """See above."""
+
+    def there(self) -> Mapping[int, str] | None:
+        """The etags of the parts that the store has, by number; None if the upload is gone."""
 
     def send(self, number: int, pieces: Sequence[Buffer], crc32c: int) -> UploadedPart:
         """Send a part: its number from 1, its bytes in pieces, and their CRC32C."""

@@ -19,7 +19,7 @@ class EtagTrust:
         self._odd = 0
 
     @property
-    def _misleading(self) -> bool:
+    def misleading(self) -> bool:
         """Whether etags prove nothing: after one mismatch if none matched, else after several."""
         return self._odd >= (_SEVERAL if self._agreed else 1)
 
@@ -36,10 +36,10 @@ class EtagTrust:
         Args:
             read_again: Reads the object again, and raises an error if the bytes differ.
         """
-        if self._misleading:
+        if self.misleading:
             return
         with self._lock:
-            if not self._misleading:
+            if not self.misleading:
                 read_again()
                 self._odd += 1
 

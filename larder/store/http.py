@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import socket
 import ssl
 import struct
@@ -27,6 +28,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from larder.store.base import Buffer
+from larder.store.interrupt import Interrupt, interrupted_by
 
 __all__ = ["Answer", "BrokenError", "Http"]
 
@@ -34,6 +36,7 @@ _HEAD_BYTES = 64 << 10
 _CHUNK_BYTES = 1 << 20
 _MOST_IDLE = 256
 _NO_BODY = {204, 304}
+_FIELDS = re.compile(r"\r\n([^:\r]+):[ \t]*([^\r]*?)[ \t]*(?=\r|$)")
 _CA_BUNDLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 
 
@@ -107,13 +110,17 @@ class Http:
         if body or method in ("PUT", "POST"):
             lines.append(f"Content-Length: {size_bytes}")
         head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+        interrupt = interrupted_by()
         while True:
             connection, kept = self._connection()
             try:
+                connection.begin(interrupt)
                 status, fields, rest = connection.exchange([head, *body], method)
-            except _ClosedError:
+            except BrokenError as error:
                 connection.close()
-                if not kept:
+                if interrupt:
+                    interrupt.check()
+                if not (kept and isinstance(error, _ClosedError)):
                     raise
             except BaseException:
                 connection.close()
@@ -130,6 +137,7 @@ class Http:
 
     def keep(self, connection: _Connection) -> None:
         """Use a connection again, or close it if there are enough."""
+        connection.end()
         with self._lock:
             if len(self._idle) < _MOST_IDLE:
                 self._idle.append(connection)
@@ -291,6 +299,19 @@ class _Connection:
         except (OSError, ssl.SSLError) as error:
             raise BrokenError(_cause(error)) from error
         self._flags = 0 if isinstance(self._socket, ssl.SSLSocket) else socket.MSG_WAITALL
+        self._interrupt: Interrupt | None = None
+
+    def begin(self, interrupt: Interrupt | None) -> None:
+        """A request begins, and ends early if it is interrupted."""
+        self._interrupt = interrupt
+        if interrupt:
+            interrupt.enter(self._socket)
+
+    def end(self) -> None:
+        """The request has ended."""
+        interrupt, self._interrupt = self._interrupt, None
+        if interrupt:
+            interrupt.leave(self._socket)
 
     def exchange(self, pieces: list[Buffer], method: str) -> tuple[int, dict[str, str], bytes]:
         """Send a request; returns status and headers, and what was received after them."""
@@ -358,12 +379,18 @@ class _Connection:
     def receive(self, size_bytes: int) -> bytes:
         """Up to ``size_bytes``, in as few pieces as possible; empty at the end."""
         try:
-            return self._socket.recv(min(size_bytes, _CHUNK_BYTES), self._flags)
+            data = self._socket.recv(min(size_bytes, _CHUNK_BYTES), self._flags)
         except OSError as error:
+            if self._interrupt:
+                self._interrupt.check()
             raise BrokenError(_cause(error)) from error
+        if self._interrupt and not data:
+            self._interrupt.check()
+        return data
 
     def close(self) -> None:
         """Close the connection."""
+        self.end()
         self._socket.close()
 
     def __del__(self) -> None:
@@ -373,16 +400,12 @@ class _Connection:
 
 
 def _parsed(head: bytes) -> tuple[int, dict[str, str]]:
-    """Status and headers; a header that occurs twice has its values separated by commas."""
-    first, *lines = head.decode("latin-1").split("\r\n")
-    version, _, rest = first.partition(" ")
+    """Status and headers; of a header that occurs twice, the last."""
+    text = head.decode("latin-1")
+    version, _, rest = text[:64].partition(" ")
     if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
         raise BrokenError("the answer is not HTTP")
-    fields: dict[str, str] = {}
-    for line in lines:
-        name, _, text = line.partition(":")
-        name, text = name.lower(), text.strip()
-        fields[name] = f"{fields[name]}, {text}" if name in fields else text
+    fields = {name.lower(): field for name, field in _FIELDS.findall(text)}
     if version == "HTTP/1.0":
         fields.setdefault("connection", "close")
     return int(rest[:3]), fields

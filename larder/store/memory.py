@@ -19,8 +19,6 @@ from larder.store.base import (
     Buffer,
     Features,
     ObjectInfo,
-    Place,
-    Readable,
     Reader,
     Store,
     Writer,
@@ -82,7 +80,6 @@ class MemoryStore(Store):
     def __init__(self, name: str, prefix: str = "") -> None:
         with _BUCKETS_LOCK:
             self._bucket = _BUCKETS.setdefault(name, _Bucket())
-        self._name = name
         self._prefix = folder_prefix(prefix)
         self._url = f"memory://{name}/{self._prefix}"
 
@@ -98,7 +95,6 @@ class MemoryStore(Store):
             replace_if_match=True,
             etag_is_md5=True,
             etag_trust=self._bucket.etag_trust,
-            place=Place("memory", "", self._name, self._prefix),
         )
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
@@ -164,14 +160,6 @@ class MemoryStore(Store):
         del sync
         check_key(key, self._url)
         return MemoryWriter(self, key, like)
-
-    def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
-        """See `larder.store.base.Store.copy_from`: from any memory store."""
-        place = source.features.place
-        if place is None or place.provider != "memory":
-            return None
-        with MemoryStore(place.bucket, place.prefix).open(info.key, if_match=info.etag) as reader:
-            return self.put(key, b"".join(reader), like=reader.info)
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """See `larder.store.base.Store.upload`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from larder.errors import (
 from larder.store.access import GIVE_UP_SECONDS
 from larder.store.base import Buffer, ObjectInfo, Reader, Store, Upload, UploadedPart, Writer
 from larder.store.delegate import DelegatingStore
+from larder.store.interrupt import interrupted_by
 
 __all__ = ["RetryPolicy", "RetryReader", "RetryStore", "repeated"]
 
@@ -85,7 +86,8 @@ class _Tries:
                 where=error.where,
                 hint=error.hint,
             ) from error
-        policy.sleep(delay)
+        interrupt = interrupted_by()
+        (interrupt.sleep if interrupt else policy.sleep)(delay)
         self._began = policy.clock()
 
 
@@ -207,6 +209,15 @@ class RetryUpload(Upload):
         self.id = inner.id
         self._inner = inner
         self._policy = policy
+
+    @property
+    def whole_md5(self) -> bool | None:
+        """As the other upload says."""
+        return self._inner.whole_md5
+
+    def there(self) -> Mapping[int, str] | None:
+        """The parts that the store has."""
+        return repeated(self._inner.there, self._policy)
 
     def send(self, number: int, pieces: Sequence[Buffer], crc32c: int) -> UploadedPart:
         """Send a part."""

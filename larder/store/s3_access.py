@@ -61,6 +61,7 @@ class S3Access:
         self.store_url = store_url
         self.access = access
         self._found: S3Clients | None = None
+        self._http: tuple[int, Http] | None = None
 
     @property
     def settings(self) -> S3Settings:
@@ -104,7 +105,10 @@ class S3Access:
     @property
     def http(self) -> Http:
         """Connections to the server."""
-        return self._once("http", self._make_http)  # type: ignore[no-any-return]
+        pid = os.getpid()
+        if self._http is None or self._http[0] != pid:
+            self._http = (pid, self._once("http", self._make_http))
+        return self._http[1]
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
         found = self._found

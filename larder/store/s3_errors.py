@@ -12,6 +12,7 @@
     403 of a request without a key                     StoreError         store.denied
     403                                                 ObjectError        object.unreadable
     a name that the server refuses                      ObjectError        object.bad_key
+    BadDigest, ...: the server compared the bytes       ObjectError        object.mismatch
     408, 409 of a condition, 429, 5xx, SlowDown         RetryableError     store.unavailable
     507                                                 StoreError         store.full
     no answer                                           RetryableError     store.unavailable
@@ -67,6 +68,7 @@ _BAD_CREDENTIALS = {
 }
 _BAD_NAME = {"InvalidObjectName", "InvalidURI", "KeyTooLongError", "XMinioInvalidObjectName"}
 _BUSY = {"ConditionalRequestConflict", "OperationAborted", "RequestTimeout", "SlowDown"}
+_DAMAGED = {"BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch"}
 _BUSY_STATUS = {408, 429}
 _ELSEWHERE = {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"}
 _REDIRECTS = {301, 302, 307, 308}
@@ -158,12 +160,21 @@ def _by_code(answer: Answer, call: Call) -> LarderError | None:
     if code in _BAD_CREDENTIALS:
         message = f"the credentials are refused ({code})"
         return StoreError("store.denied", message, where=call.store_url, hint=CREDENTIALS_HINT)
-    if call.key and (code in _BAD_NAME or (code == "InvalidArgument" and "name" in answer.message)):
+    if code in _BUSY:
+        return RetryableError("store.unavailable", _said(answer), where=call.where)
+    return _by_code_of_key(answer, call) if call.key else None
+
+
+def _by_code_of_key(answer: Answer, call: Call) -> LarderError | None:
+    code = answer.code
+    if code in _BAD_NAME or (code == "InvalidArgument" and "name" in answer.message):
         return ObjectError(
             "object.bad_key", f"the server refuses the key ({code})", where=call.where
         )
-    if code in _BUSY:
-        return RetryableError("store.unavailable", _said(answer), where=call.where)
+    if code in _DAMAGED:
+        message = f"the bytes were damaged on their way ({code})"
+        hint = "the network damages data; run again"
+        return ObjectError("object.mismatch", message, where=call.where, hint=hint)
     return None
 
 

@@ -218,6 +218,21 @@ class SignedObjects:
         ) as answer:
             return _element(_document(answer, call), "ETag").strip('"')
 
+    def list_parts(self, full_key: str, call: Call, upload: str) -> dict[int, str]:
+        """The etags of the parts that were sent, by number."""
+        found: dict[int, str] = {}
+        after = "0"
+        while True:
+            query = {"uploadId": upload, "part-number-marker": after}
+            with self._send("GET", full_key, call, query=query) as answer:
+                text = _document(answer, call)
+            for part in re.findall("<Part>(.*?)</Part>", text, re.DOTALL):
+                found[int(_element(part, "PartNumber"))] = _element(part, "ETag").strip('"')
+            following = _element(text, "NextPartNumberMarker")
+            if _element(text, "IsTruncated") != "true" or following in ("", after):
+                return found
+            after = following
+
     def abort_upload(self, full_key: str, call: Call, upload: str) -> None:
         """Discard the parts."""
         self._send("DELETE", full_key, call, query={"uploadId": upload}).close()

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -77,6 +77,18 @@ class S3Upload(Upload):
         self._md5 = md5
         self._done = False
         self.id = resume or objects.begin_upload(full_key, call, like)
+
+    @property
+    def whole_md5(self) -> bool | None:
+        """See `larder.store.base.Upload`."""
+        return self._parts.whole_md5
+
+    def there(self) -> Mapping[int, str] | None:
+        """See `larder.store.base.Upload.there`."""
+        try:
+            return self._objects.list_parts(self._full_key, self._call, self.id)
+        except NotFoundError:
+            return None
 
     def send(self, number: int, pieces: Sequence[Buffer], crc32c: int) -> UploadedPart:
         """See `larder.store.base.Upload.send`."""

@@ -48,6 +48,7 @@ __all__ = [
     "shards_prefix",
     "shards_work_prefix",
     "tag_key",
+    "uploads_prefix",
     "version_key",
     "version_prefix",
     "work_prefix",
@@ -142,6 +143,11 @@ def conditions_key() -> str:
 def copies_prefix(batch: str | None = None) -> str:
     """Prefix of the receipts of what was copied to the mirror; of one finished batch, or of all."""
     return "work/mirror/" + (f"{batch}/" if batch else "")
+
+
+def uploads_prefix() -> str:
+    """Prefix of the records of large objects that are being copied."""
+    return "work/uploads/"
 
 
 def partial_copies_prefix(batch: str | None = None) -> str:

@@ -17,12 +17,13 @@ from larder.pipeline import due, inline
 from larder.pipeline.copies import CopyReceipts
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store
-from larder.store.base import Store
+from larder.store.base import Reader, Store
 from larder.testing.faults import FaultyStore, unavailable
 from larder.testing.recording import RecordingStore
 from larder.testing.runs import between
 from larder.testing.stops import Stop, Stopped, StoppingStore
-from larder.transfer.mirror import copy_batch
+from larder.transfer.engines.limits import CopyLimits
+from larder.transfer.engines.native import copy_batch
 
 OBJECTS = {f"{name}/{number:02}.png": png(number) for name in "ab" for number in range(30)}
 ONE_BATCH: dict[str, Any] = {
@@ -96,10 +97,10 @@ class Waiting(RecordingStore):
         self.key = key
         self.go_on = threading.Event()
 
-    def get(self, key: str, **options: Any) -> bytes:
+    def open(self, key: str, **options: Any) -> Reader:
         if key == self.key:
             assert self.go_on.wait(60), "no receipt was left meanwhile"
-        return super().get(key, **options)
+        return super().open(key, **options)
 
 
 @pytest.fixture
@@ -130,8 +131,7 @@ def test_a_receipt_falls_due_by_time_while_a_large_object_is_copied(
             root,
             infos,
             prefix="mirror/",
-            concurrency=3,
-            budget=ByteBudget(1000),
+            limits=CopyLimits(3, ByteBudget(1000)),
             progress=NullProgress(),
             copied=receipts.add,
             awake=awake,
@@ -158,8 +158,7 @@ def test_a_receipt_that_could_not_be_left_is_left_at_the_end(
             root,
             [source.put(key, key.encode()) for key in ("a", "b")],
             prefix="mirror/",
-            concurrency=1,
-            budget=ByteBudget(1000),
+            limits=CopyLimits(1, ByteBudget(1000)),
             progress=NullProgress(),
             copied=receipts.add,
             awake=receipts.leave_if_due,

@@ -15,6 +15,7 @@ from larder.manifest.schemas import OBJECTS
 from larder.store import open_store
 from larder.store.base import Store
 from larder.transfer.copy import Copy, copy_object
+from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.mirrored import Mirror, copies_by_key
 
 DATA = bytes(range(256)) * 5
@@ -36,7 +37,7 @@ def mirror(store: Store) -> Mirror:
     """Of one object ``k`` with a checksum, and one ``e`` that is known by its etag alone."""
     source = open_store(f"memory://{uuid.uuid4().hex}/")
     etag_only, summed, other = (
-        copy_object(source, source.put(key, DATA), store, key, ByteBudget(2**20))
+        copy_object(source, source.put(key, DATA), store, key, CopyLimits(1, ByteBudget(2**20)))
         for key in ("e", "k", "other")
     )
     rows = [

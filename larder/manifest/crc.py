@@ -1,0 +1,51 @@
+"""The CRC32C of bytes that were read in parts, from the CRC32Cs of the parts.
+
+With polynomials over GF(2), the CRC of AB is that of A, multiplied by x to the power of the number
+of bits of B, plus that of B. The method is that of zlib's ``crc32_combine``; the polynomial is
+Castagnoli's (RFC 3720, appendix B.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+__all__ = ["combined_crc32c"]
+
+_POLYNOMIAL = 0x82F63B78  # reflected
+_ONE = 1 << 31
+_BYTE = 1 << 23  # x**8
+
+
+def combined_crc32c(parts: Iterable[tuple[int, int]]) -> int:
+    """The CRC32C of parts in order.
+
+    Args:
+        parts: CRC32C and length in bytes of each.
+    """
+    crc = 0
+    for part_crc, size_bytes in parts:
+        crc = _times(_shift(size_bytes), crc) ^ part_crc
+    return crc
+
+
+@lru_cache(maxsize=1024)
+def _shift(size_bytes: int) -> int:
+    """X to the power of 8 times a number of bytes, modulo the polynomial."""
+    power, result = _BYTE, _ONE
+    while size_bytes:
+        if size_bytes & 1:
+            result = _times(power, result)
+        power = _times(power, power)
+        size_bytes >>= 1
+    return result
+
+
+def _times(one: int, other: int) -> int:
+    """The product modulo the polynomial; the highest bit is the coefficient of 1."""
+    product = 0
+    for place in range(31, -1, -1):
+        if one >> place & 1:
+            product ^= other
+        other = other >> 1 ^ (_POLYNOMIAL if other & 1 else 0)
+    return product

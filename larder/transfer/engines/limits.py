@@ -1,0 +1,69 @@
+"""What a copy may use, and how it verifies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from larder.config.copying import Copy as CopyConfig
+from larder.limits import ByteBudget
+from larder.transfer.bandwidth import Bandwidth
+from larder.transfer.failures import FailureRate
+
+__all__ = ["CopyLimits"]
+
+_ENOUGH_BYTES = 160 << 20
+"""Ten upload parts at once use any link that one machine has; more memory helps no further."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyLimits:
+    """The limits of one batch of copies.
+
+    Attributes:
+        concurrency: Maximum number of requests in progress.
+        budget: Bytes in memory, shared by the threads of the batch.
+        verify: ``digest``: each copy is proved by a digest; ``size``: by its size, and by a digest
+            only where that takes no extra request.
+        part_bytes: Size of upload parts; larger objects are copied in parts.
+        server_copy_bytes: Larger objects are copied in parts by the server.
+        bandwidth: Limits the bytes that pass through this machine.
+        failures: Says when there are too many.
+        adopt: Whether to look at what is in the target first, and copy only what differs.
+    """
+
+    concurrency: int
+    budget: ByteBudget
+    verify: Literal["digest", "size"] = "digest"
+    part_bytes: int = 16 << 20
+    server_copy_bytes: int = 5_000_000_000
+    bandwidth: Bandwidth = field(default_factory=lambda: Bandwidth(None))
+    failures: FailureRate = field(default_factory=lambda: FailureRate(1.0))
+    adopt: bool = False
+
+    @staticmethod
+    def of(config: CopyConfig, *, concurrent_batches: int = 1, adopt: bool = False) -> CopyLimits:
+        """The limits of one of several concurrent batches.
+
+        Args:
+            config: As in the cluster file.
+            concurrent_batches: Number of concurrent batches, which share the limits.
+            adopt: See above.
+        """
+        memory_bytes = config.memory_bytes or min(config.memory, _ENOUGH_BYTES)
+        return CopyLimits(
+            concurrency=max(1, config.concurrency // concurrent_batches),
+            budget=ByteBudget(max(1, memory_bytes // concurrent_batches)),
+            verify=config.verify,
+            part_bytes=config.part_bytes,
+            server_copy_bytes=config.server_copy_bytes,
+            bandwidth=Bandwidth(config.max_bytes_per_second).share(concurrent_batches),
+            failures=FailureRate(config.max_failure_rate),
+            adopt=adopt,
+        )
+
+    def admit(self, size_bytes: int, ready: Callable[[], None]) -> None:
+        """Wait until bytes may be moved; ``ready`` raises an error if the batch is stopped."""
+        ready()
+        self.bandwidth.take(size_bytes, ready)

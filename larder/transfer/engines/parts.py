@@ -1,0 +1,316 @@
+"""A large object, copied in parts by several threads.
+
+How the copy is proved::
+
+    check    what proves it
+    md5      its etag is the MD5 of the content, and so is the source's
+    md5      each part is proved (`larder.store.s3_upload`), and the bytes that were read have the
+             MD5 that is the source's etag
+    crc32c   each part is proved, and the source keeps the CRC32C of its content, or no digest
+
+Otherwise the copy is read back, and compared with the MD5 of the source or, if its etag is none,
+with the CRC32C of the bytes that were read. With ``verify: size``, it is compared by its size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import google_crc32c
+
+from larder.errors import FatalError, LarderError, NotFoundError, ObjectError, RetryableError
+from larder.manifest.crc import combined_crc32c
+from larder.store import object_url
+from larder.store.base import ObjectInfo, Store, Upload, UploadedPart
+from larder.store.etags import changed
+from larder.transfer.copy import Copy, copy_object, format_crc32c, known_md5
+from larder.transfer.engines.limits import CopyLimits
+from larder.transfer.engines.uploads import RESUME_BYTES, UploadRecords
+
+__all__ = ["LargeObject"]
+
+_MOST_PARTS = 10_000
+_MIB = 1 << 20
+_SERVER_PART_BYTES = 256 * _MIB
+
+
+class LargeObject:
+    """One object on its way. Its parts may be copied by many threads.
+
+    Args:
+        source: The store that it is read from.
+        info: The object as it was listed.
+        target: The store that it is written to.
+        key: Its key there.
+        limits: What its batch may use.
+        ready: Raises an error if the batch is stopped.
+        moved: Called with the number of bytes of each part that was sent.
+        records: Where it is recorded, so that a later run continues it.
+        by_server: Whether the server copies the parts.
+    """
+
+    def __init__(
+        self,
+        source: Store,
+        info: ObjectInfo,
+        target: Store,
+        key: str,
+        limits: CopyLimits,
+        ready: Callable[[], None],
+        moved: Callable[[int], None],
+        records: UploadRecords | None,
+        *,
+        by_server: bool = False,
+    ) -> None:
+        self.info = info
+        self._source = source
+        self._target = target
+        self._key = key
+        self._limits = limits
+        self._ready = ready
+        self._tell_moved = moved
+        self.moved_bytes = 0
+        """How much was reported as moved."""
+        self._records = records if info.size_bytes > RESUME_BYTES else None
+        self.by_server = by_server
+        part_bytes = _SERVER_PART_BYTES if by_server else limits.part_bytes
+        least = -(-info.size_bytes // _MOST_PARTS)
+        self._part_bytes = max(part_bytes, -(-least // _MIB) * _MIB)
+        self.numbers = range(1, -(-info.size_bytes // self._part_bytes) + 1)
+        """The numbers of its parts."""
+        self._began = threading.Event()
+        self._lock = threading.Lock()
+        self._upload: Upload | None = None
+        self._parts: dict[int, UploadedPart] = {}
+        self._listed = info
+        self._md5: str | None = None
+        self._order: _OrderedMd5 | None = None
+
+    def begin(self) -> Copy | None:
+        """Start the upload, before any part is copied.
+
+        Returns:
+            The copy, if the target has no uploads: then it was streamed.
+
+        Raises:
+            LarderError: See `larder.transfer.copy.copy_object`.
+        """
+        try:
+            self._ready()
+            self._listed = self._source.head(self.info.key)
+            # A report may list it without an etag: then it is as it is now, with the same size.
+            same = self._listed.etag == self.info.etag if self.info.etag else True
+            if not same or self._listed.size_bytes != self.info.size_bytes:
+                where = object_url(self._source.url, self.info.key)
+                raise changed(where, self.info.size_bytes, self._listed.size_bytes)
+            self._md5 = known_md5(self._source, self._listed.etag)
+            self._upload = self._continued() or self._target.begin_upload(
+                self._key, like=self._listed, md5=self._md5
+            )
+            if self._upload is None:
+                return copy_object(
+                    self._source, self.info, self._target, self._key, self._limits, self._ready
+                )
+            resumed = bool(self._parts)
+            if self._md5 and self._upload.whole_md5 is False and not self.by_server:
+                self._order = None if resumed else _OrderedMd5(len(self.numbers))
+            return None
+        finally:
+            self._began.set()
+
+    def _continued(self) -> Upload | None:
+        """The upload that an earlier run has left, if the store still has it."""
+        record = self._records and self._records.find(self.info, self._key, self._part_bytes)
+        if not record:
+            return None
+        upload = self._target.begin_upload(
+            self._key, like=self._listed, md5=self._md5, resume=record.upload
+        )
+        there = upload.there() if upload else None
+        if upload is None or there is None:
+            return None
+        known = [part for part in record.parts if there.get(part.number) == part.etag]
+        self._parts = {part.number: part for part in known if part.number in self.numbers}
+        self._moved(sum(part.size_bytes for part in self._parts.values()))
+        return upload
+
+    def copy_part(self, number: int) -> Copy | None:
+        """Copy one part.
+
+        Returns:
+            The copy, if this was the last part, and the copy was verified.
+
+        Raises:
+            LarderError: See `larder.transfer.copy.copy_object`. Other parts are then not copied.
+        """
+        self._began.wait()
+        upload = self._upload
+        if upload is None:
+            return None
+        try:
+            self._ready()
+            if number not in self._parts:
+                self._send(upload, number)
+            with self._lock:
+                if self._upload is None or len(self._parts) < len(self.numbers):
+                    return None
+                self._upload = None
+            return self._commit(upload)
+        except FatalError:
+            raise
+        except LarderError as error:
+            self.end(keep=isinstance(error, RetryableError))
+            raise
+
+    def _send(self, upload: Upload, number: int) -> None:
+        offset = (number - 1) * self._part_bytes
+        length = min(self._part_bytes, self.info.size_bytes - offset)
+        if self.by_server:
+            place = self._source.features.place
+            assert place is not None, "the server can copy"
+            origin = f"{place.bucket}/{place.prefix}{self.info.key}"
+            part = upload.send_copy(number, origin, self._listed, offset, length)
+        else:
+            part = self._send_bytes(upload, number, offset, length)
+        with self._lock:
+            if self._upload is None:
+                return
+            self._parts[number] = part
+            parts = tuple(self._parts.values())
+        self._moved(length)
+        if self._records and self._records.due(self._key, length):
+            self._records.save(self.info, self._key, self._part_bytes, upload.id, parts)
+
+    def _moved(self, size_bytes: int) -> None:
+        self.moved_bytes += size_bytes
+        self._tell_moved(size_bytes)
+
+    def _send_bytes(self, upload: Upload, number: int, offset: int, length: int) -> UploadedPart:
+        with self._limits.budget.holding(length):
+            self._limits.admit(length, self._ready)
+            with self._source.open(
+                self.info.key, offset=offset, length=length, if_match=self._listed.etag
+            ) as reader:
+                pieces = [one if isinstance(one, bytes) else bytes(one) for one in reader]
+            crc32c = 0
+            for piece in pieces:
+                crc32c = google_crc32c.extend(crc32c, piece)
+            if self._order:
+                self._order.add(number, pieces)
+            return upload.send(number, pieces, crc32c)
+
+    def _commit(self, upload: Upload) -> Copy:
+        parts = [self._parts[number] for number in self.numbers]
+        written = upload.commit(parts)
+        copy = self._verified(parts, written)
+        if self._records:
+            self._records.remove(self._key)
+        return copy
+
+    def _verified(self, parts: list[UploadedPart], written: ObjectInfo) -> Copy:
+        checksum = None
+        known = [(part.crc32c, part.size_bytes) for part in parts if part.crc32c is not None]
+        if len(known) == len(parts):
+            checksum = format_crc32c(combined_crc32c(known))
+        if self.by_server:
+            written = self._target.head(self._key)
+            if written.size_bytes != self.info.size_bytes:
+                raise self._mismatch(f"the copy has {written.size_bytes:,} bytes")
+        kept = self._listed.checksum or ""
+        if checksum and kept.startswith("crc32c:") and kept != checksum:
+            raise self._mismatch(f"{checksum} was read, but the source keeps {kept}")
+        if self._md5 and written.etag == self._md5:
+            return Copy.of(self.info, written, checksum, "md5")
+        if kept and kept == written.checksum:
+            return Copy.of(self.info, written, kept, "crc32c")
+        if all(part.proved for part in parts):
+            md5 = self._order.hexdigest() if self._order else None
+            if md5 and md5 == self._md5:
+                return Copy.of(self.info, written, checksum, "md5")
+            if self._md5 is None or kept == checksum:
+                return Copy.of(self.info, written, checksum, "crc32c")
+        if self._limits.verify == "size":
+            return Copy.of(self.info, written, checksum, "size")
+        return self._read_back(written, checksum)
+
+    def _read_back(self, written: ObjectInfo, checksum: str | None) -> Copy:
+        """Read the copy, and compare it with the digests of the source, or of what was read."""
+        crc32c, md5 = 0, hashlib.md5(usedforsecurity=False)
+        with self._target.open(self._key) as reader:
+            for buffer in reader:
+                self._ready()
+                piece = bytes(buffer)
+                crc32c = google_crc32c.extend(crc32c, piece)
+                md5.update(piece)
+        seen = format_crc32c(crc32c)
+        if self._md5 and md5.hexdigest() == self._md5:
+            return Copy.of(self.info, reader.info, seen, "md5")
+        if seen == (checksum or self._listed.checksum):
+            return Copy.of(self.info, reader.info, seen, "crc32c")
+        if checksum is None and self._md5 is None and seen == self._source_crc32c():
+            return Copy.of(self.info, reader.info, seen, "crc32c")
+        raise self._mismatch(f"the copy has {seen}")
+
+    def _source_crc32c(self) -> str:
+        crc32c = 0
+        with self._source.open(self.info.key, if_match=self._listed.etag) as reader:
+            for buffer in reader:
+                self._ready()
+                crc32c = google_crc32c.extend(crc32c, bytes(buffer))
+        return format_crc32c(crc32c)
+
+    def _mismatch(self, what: str) -> ObjectError:
+        with suppress(NotFoundError):
+            self._target.delete(self._key)
+        return ObjectError(
+            "object.mismatch",
+            f"{what}; it is not that of its source",
+            where=object_url(self._target.url, self._key),
+            hint="the copy was removed; run again",
+        )
+
+    def end(self, *, keep: bool) -> None:
+        """Stop copying it, unless it is complete.
+
+        Args:
+            keep: Whether to leave the parts for the next run, if it is large enough.
+        """
+        with self._lock:
+            upload, self._upload = self._upload, None
+            parts = tuple(self._parts.values())
+        if upload is None:
+            return
+        if keep and self._records:
+            self._records.save(self.info, self._key, self._part_bytes, upload.id, parts)
+            upload.leave()
+            return
+        upload.abort()
+        if self._records:
+            self._records.remove(self._key)
+
+
+class _OrderedMd5:
+    """The MD5 of parts that arrive in any order."""
+
+    def __init__(self, count: int) -> None:
+        self._lock = threading.Lock()
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._waiting: dict[int, list[bytes]] = {}
+        self._next = 1
+        self._count = count
+
+    def add(self, number: int, pieces: list[bytes]) -> None:
+        """Add a part; it is held until those before it have come."""
+        with self._lock:
+            self._waiting[number] = pieces
+            while self._next in self._waiting:
+                for piece in self._waiting.pop(self._next):
+                    self._md5.update(piece)
+                self._next += 1
+
+    def hexdigest(self) -> str | None:
+        """The MD5, once all parts have come."""
+        return self._md5.hexdigest() if self._next > self._count else None

@@ -1,0 +1,126 @@
+"""Records of large objects in progress, so that a later run continues inside them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from larder.errors import LarderError
+from larder.store.base import ObjectInfo, Store, UploadedPart
+
+__all__ = ["RESUME_BYTES", "UploadRecord", "UploadRecords"]
+
+RESUME_BYTES = 1_000_000_000
+"""Uploads of larger objects are continued; of smaller ones, little is lost."""
+
+_RECORD_BYTES = 192_000_000
+_RECORD_SECONDS = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class UploadRecord:
+    """An upload in progress.
+
+    Attributes:
+        upload: Its ID.
+        parts: The parts that the store has.
+    """
+
+    upload: str
+    parts: tuple[UploadedPart, ...]
+
+
+class UploadRecords:
+    """The records of one dataset or copy. May be used by many threads.
+
+    A record is only a hint: if it is missing, damaged or wrong, the object is sent from its
+    beginning, and the copy is verified in any case.
+
+    Args:
+        store: Where they are.
+        prefix: Prefix of their keys.
+        clock: Monotonic clock, in seconds; for tests.
+    """
+
+    def __init__(
+        self, store: Store, prefix: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._since: dict[str, tuple[float, int]] = {}
+
+    def find(self, info: ObjectInfo, key: str, part_bytes: int) -> UploadRecord | None:
+        """The record of an object in this state.
+
+        Args:
+            info: The object.
+            key: Key of the copy.
+            part_bytes: Size of the parts.
+        """
+        with suppress(LarderError, ValueError, KeyError, TypeError):
+            found = json.loads(self._store.get(self._key(key)))
+            same = [key, info.key, info.etag, info.size_bytes, part_bytes]
+            if found["object"] == same and isinstance(found["upload"], str):
+                parts = tuple(UploadedPart(*part) for part in found["parts"])
+                return UploadRecord(found["upload"], parts)
+        return None
+
+    def due(self, key: str, size_bytes: int) -> bool:
+        """Whether so much was sent, or so long ago, that a record has to be written.
+
+        Args:
+            key: Key of the copy.
+            size_bytes: How much was sent since the last call.
+        """
+        with self._lock:
+            now = self._clock()
+            since, sent = self._since.get(key, (now, 0))
+            sent += size_bytes
+            is_due = sent >= _RECORD_BYTES or now - since >= _RECORD_SECONDS
+            self._since[key] = (now, 0) if is_due else (since, sent)
+            return is_due
+
+    def save(
+        self,
+        info: ObjectInfo,
+        key: str,
+        part_bytes: int,
+        upload: str,
+        parts: Iterable[UploadedPart],
+    ) -> None:
+        """Write the record of an object; see `find` and `UploadRecord`."""
+        content = {
+            "object": [key, info.key, info.etag, info.size_bytes, part_bytes],
+            "upload": upload,
+            "parts": [
+                [part.number, part.size_bytes, part.etag, part.crc32c, part.proved]
+                for part in parts
+            ],
+        }
+        self._store.put(self._key(key), json.dumps(content).encode())
+
+    def remove(self, key: str) -> None:
+        """Remove the record of an object, if there is one."""
+        with self._lock:
+            known = self._since.pop(key, None) is not None
+        if known:
+            self._store.delete(self._key(key))
+
+    def live(self) -> frozenset[str]:
+        """IDs of the uploads that have a record."""
+        found = set()
+        for page in self._store.list(self._prefix):
+            for info in page:
+                with suppress(LarderError, ValueError, KeyError, TypeError):
+                    found.add(str(json.loads(self._store.get(info.key))["upload"]))
+        return frozenset(found)
+
+    def _key(self, key: str) -> str:
+        return f"{self._prefix}{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
