@@ -14,12 +14,14 @@ from larder.errors import ConfigError, NotFoundError, ObjectError
 from larder.pipeline.compacted import is_compact
 from larder.pipeline.complete import check_complete
 from larder.pipeline.job import source_of, storage_of
+from larder.pipeline.results import BatchReport, RunError
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.store import object_url
 from larder.store.base import Store
 from larder.transfer.inventory import Inventory, take_inventory
 from larder.transfer.report_inventory import Reported, open_report
+from larder.transfer.unlisted import Unlisted
 from larder.units import format_bytes
 from larder.versions.conditions import Conditions, read_conditions
 from larder.versions.documents import VersionDocument
@@ -102,6 +104,7 @@ def inspect_source(
 
     Raises:
         ConfigError: The source is empty, overlaps the storage, or has no such label file.
+        RunError: ``run.failed``: a directory has files that cannot be listed.
         StoreError: A store refuses access or cannot be reached.
         DamageError: These inputs were prepared before, but the version is incomplete; see
             `larder.pipeline.complete.check_complete`.
@@ -112,15 +115,7 @@ def inspect_source(
     root = storage_of(dataset, cluster)
     tag = read_tag(root, TAG)
     previous, classes = _previous(root, tag)
-    source = source_of(dataset, cluster)
-    inventory = take_inventory(
-        source,
-        dataset.source.include,
-        dataset.source.exclude,
-        folder / "inventory.parquet",
-        progress,
-        _report(dataset, cluster),
-    )
+    inventory, source = _take(dataset, cluster, folder, progress)
     label_files = _read_label_files(dataset, source)
     inputs = _inputs(dataset, label_files, inventory.digest)
     latest = previous if tag and previous and previous.id == tag.version else None
@@ -143,6 +138,40 @@ def inspect_source(
         published=published,
         conditions=None if published else read_conditions(root),
     )
+
+
+def _take(
+    dataset: Dataset, cluster: Cluster, folder: Path, progress: Progress
+) -> tuple[Inventory, Store]:
+    """The inventory, and the source.
+
+    Raises:
+        RunError: ``run.failed``: paths cannot be listed, and are not to be skipped.
+    """
+    unlisted = Unlisted(dataset.source.include, dataset.source.exclude)
+    fails = dataset.on_bad_key == "fail"
+    source = source_of(dataset, cluster, unlisted=unlisted)
+    try:
+        inventory = take_inventory(
+            source,
+            dataset.source.include,
+            dataset.source.exclude,
+            folder / "inventory.parquet",
+            progress,
+            _report(dataset, cluster),
+        )
+    except ConfigError:
+        if unlisted.count and fails:
+            raise _failed(unlisted) from None
+        raise
+    if unlisted.count and fails:
+        raise _failed(unlisted)
+    return replace(inventory, unlisted=unlisted.count, failures=unlisted.failures), source
+
+
+def _failed(unlisted: Unlisted) -> RunError:
+    report = BatchReport(failures=unlisted.failures, failed=unlisted.count)
+    return RunError("inventory", report)
 
 
 def _report(dataset: Dataset, cluster: Cluster) -> Reported | None:

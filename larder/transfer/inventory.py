@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from larder.config.globs import Selection
-from larder.errors import ConfigError
+from larder.errors import ConfigError, Failure
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.schemas import OBJECTS
@@ -56,6 +56,8 @@ class Inventory:
         not_included: Objects that match no glob of ``source.include``.
         excluded: Objects that match one, but also a glob of ``source.exclude``.
         report: The report that they come from; None: the source was listed.
+        unlisted: Number of files and directories that could not be listed.
+        failures: The first of them.
     """
 
     file: ManifestFile
@@ -66,6 +68,8 @@ class Inventory:
     not_included: LeftOut
     excluded: LeftOut
     report: Reported | None = None
+    unlisted: int = 0
+    failures: tuple[Failure, ...] = ()
 
 
 def take_inventory(
