@@ -15,14 +15,18 @@ EXTRAS: dict[str, dict[str, str]] = {
     "prepare": {
         "PIL": "pillow",
         "_duckdb": "duckdb",
+        "aiohttp": "gcsfs",
         "boto3": "boto3",
         "botocore": "boto3",
         "duckdb": "duckdb",
+        "gcsfs": "gcsfs",
+        "google": "gcsfs",
         "pyarrow": "pyarrow",
         "pydantic": "pydantic",
         "pydantic_core": "pydantic",
         "rich": "rich",
         "yaml": "pyyaml",
+        "yarl": "gcsfs",
     },
     "flows": {"prefect": "prefect"},
 }

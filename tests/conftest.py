@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from larder.testing.gcs_emulator import GcsEmulator, gcs_emulator
 from larder.testing.servers import S3Server, moto_s3, radosgw, radosgw_available, rclone_s3
 
 NO_RADOSGW = "Ceph's radosgw is not installed (.ci/install-radosgw installs it)"
@@ -35,13 +36,14 @@ def _environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     empty: Path = tmp_path_factory.mktemp("aws")
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
-            if name.startswith(("AWS_", "RCLONE_")):
+            if name.startswith(("AWS_", "RCLONE_", "GOOGLE_", "CLOUDSDK_", "STORAGE_EMULATOR")):
                 patch.delenv(name)
         for name, value in S3Server("none", "").environment.items():
             if name != "AWS_ENDPOINT_URL":
                 patch.setenv(name, value)
         patch.setenv("AWS_CONFIG_FILE", str(empty / "config"))
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(empty / "credentials"))
+        patch.setenv("CLOUDSDK_CONFIG", str(empty / "gcloud"))
         patch.setenv("NO_GCE_CHECK", "true")
         yield
 
@@ -82,6 +84,13 @@ def radosgw_server() -> Iterator[S3Server]:
             pytest.fail(NO_RADOSGW)
         pytest.skip(NO_RADOSGW)
     with radosgw() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[GcsEmulator]:
+    """A server that imitates Google Cloud Storage, for the whole session."""
+    with gcs_emulator() as server:
         yield server
 
 

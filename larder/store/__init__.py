@@ -48,10 +48,12 @@ def open_store(
     """Open the store at a URL. Sends no request before the first call of the store.
 
     Args:
-        url: ``s3://bucket/prefix``, ``file:///dir``, a path, or ``memory://name/prefix``; with or
-            without a slash at the end. It is taken literally, without percent-decoding.
+        url: ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``file:///dir``, a path, or
+            ``memory://name/prefix``; with or without a slash at the end. It is taken literally,
+            without percent-decoding.
         endpoint: URL of an S3-compatible server other than AWS; by default ``AWS_ENDPOINT_URL_S3``,
-            ``AWS_ENDPOINT_URL`` or that of the profile. Other schemes ignore these three.
+            ``AWS_ENDPOINT_URL`` or that of the profile. For GCS, that of an emulator; by default
+            ``STORAGE_EMULATOR_HOST``. Other schemes ignore these three.
         region: The bucket's region; by default from the AWS chain, or ``us-east-1``.
         profile: Profile of the AWS configuration with the credentials.
         access: All that and more at once; replaces the three.
@@ -76,6 +78,8 @@ def open_store(
         store = _open_memory(parts)
     elif parts.scheme == "s3":
         store = _open_s3(parts, access)
+    elif parts.scheme == "gs":
+        store = _open_gcs(parts, access)
     else:
         store = _open_local(
             parts.rest if parts.scheme else os.path.expanduser(parts.rest), unlisted
@@ -112,3 +116,9 @@ def _open_s3(url: StoreUrl, access: Access) -> Store:
     from larder.store.s3 import S3Store
 
     return S3Store(url.bucket, url.prefix, access)
+
+
+def _open_gcs(url: StoreUrl, access: Access) -> Store:
+    from larder.store.gcs import GcsStore
+
+    return GcsStore(url.bucket, url.prefix, access)

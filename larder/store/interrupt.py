@@ -9,7 +9,10 @@ from contextlib import contextmanager, suppress
 
 from larder.errors import FatalError
 
-__all__ = ["Interrupt", "interrupted_by"]
+__all__ = ["INTERRUPTED", "Interrupt", "interrupted_by"]
+
+INTERRUPTED = "run.interrupted"
+"""The code of the error that ends what was stopped."""
 
 _current = threading.local()
 
@@ -63,7 +66,7 @@ class Interrupt:
             FatalError: ``run.interrupted``.
         """
         if self._stopped.is_set():
-            raise FatalError("run.interrupted", "stopped")
+            raise FatalError(INTERRUPTED, "stopped")
 
     def sleep(self, seconds: float) -> None:
         """Wait, but not longer than until this is stopped.

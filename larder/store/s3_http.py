@@ -377,10 +377,10 @@ def _element(body: str, name: str) -> str:
 
 
 def _copy_source(source: str, if_match: str) -> dict[str, str]:
-    return {
-        "x-amz-copy-source": encoded_path(f"/{source}"),
-        "x-amz-copy-source-if-match": f'"{if_match}"',
-    }
+    headers = {"x-amz-copy-source": encoded_path(f"/{source}")}
+    if if_match:  # a report may not have it
+        headers["x-amz-copy-source-if-match"] = f'"{if_match}"'
+    return headers
 
 
 def _sha256(pieces: Sequence[Buffer]) -> str:

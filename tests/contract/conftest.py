@@ -9,6 +9,7 @@ import pytest
 from store_place import BUCKET, KINDS, Place
 
 from larder.store import Store
+from larder.testing.gcs_emulator import GcsEmulator
 from larder.testing.servers import S3Server
 
 
@@ -19,9 +20,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         return Place(kind, f"file://{tmp_path}/store", None)
     if kind == "memory":
         return Place(kind, f"memory://{uuid.uuid4()}/a/prefix", None)
-    server: S3Server = request.getfixturevalue(f"{kind}_server")
+    server: S3Server | GcsEmulator = request.getfixturevalue(f"{kind}_server")
     server.create_bucket(BUCKET)
-    return Place(kind, f"s3://{BUCKET}/{uuid.uuid4().hex[:12]}/a b", server)
+    scheme = "gs" if kind == "gcs" else "s3"
+    return Place(kind, f"{scheme}://{BUCKET}/{uuid.uuid4().hex[:12]}/a b", server)
 
 
 @pytest.fixture

@@ -11,10 +11,12 @@ from store_gaps import GAPS, RACES
 
 from larder.errors import LarderError
 from larder.store import Store, open_store
+from larder.testing.gcs_emulator import GcsEmulator
 from larder.testing.servers import S3Server
 
 BUCKET = "contract"
-SERVERS = ["moto", "rclone", pytest.param("radosgw", marks=pytest.mark.radosgw)]
+S3_SERVERS = ["moto", "rclone", pytest.param("radosgw", marks=pytest.mark.radosgw)]
+SERVERS = [*S3_SERVERS, "gcs"]
 KINDS = ["file", "memory", *SERVERS]
 
 
@@ -24,7 +26,12 @@ class Place:
 
     kind: str
     url: str
-    server: S3Server | None
+    server: S3Server | GcsEmulator | None
+
+    @property
+    def scheme(self) -> str:
+        """Of its URL."""
+        return self.url.partition(":")[0]
 
     def open(self, url: str | None = None) -> Store:
         endpoint = self.server.endpoint if self.server else None

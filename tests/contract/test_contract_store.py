@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from store_gaps import GAPS
-from store_place import SERVERS, Place
+from store_place import S3_SERVERS, SERVERS, Place
 
 from larder.errors import LarderError, NotFoundError, ObjectError, PreconditionError, StoreError
 from larder.store import Store
@@ -148,8 +148,10 @@ def test_a_listing_goes_past_a_page(place: Place, store: Store) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda key: store.put(key, b"x"), keys))
     pages = list(store.list())
-    assert all(0 < len(page) <= 1000 for page in pages)
-    assert len(pages) > 1
+    with place.promise("pages of 1,000 keys"):
+        assert all(0 < len(page) <= 1000 for page in pages)
+        assert len(pages) > 1
+    assert all(pages)
     assert [info.key for page in pages for info in page] == sorted(keys)
     assert listed(store, start_after=sorted(keys)[1000]) == sorted(keys)[1001:]
 
@@ -356,16 +358,17 @@ def test_deleting_twice_is_fine(store: Store) -> None:
 # A memory store is made when it is named.
 @pytest.mark.parametrize("place", ["file", *SERVERS], indirect=True)
 def test_the_store_is_missing(place: Place) -> None:
-    url = "s3://no-such-bucket-here/x" if place.server else place.url + "/none"
+    url = f"{place.scheme}://no-such-bucket-here/x" if place.server else place.url + "/none"
     store = place.open(url)
     assert code_of(lambda: listed(store)) == "store.missing"
     if place.server:
-        assert code_of(lambda: store.get("k")) == "store.missing"
+        with place.promise("missing bucket, when reading"):
+            assert code_of(lambda: store.get("k")) == "store.missing"
         assert code_of(lambda: store.put("k", b"")) == "store.missing"
         assert code_of(lambda: store.writer("k").commit()) == "store.missing"
 
 
-@pytest.mark.parametrize("place", SERVERS, indirect=True)
+@pytest.mark.parametrize("place", S3_SERVERS, indirect=True)
 def test_a_wrong_secret(place: Place, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.put("k", b"1")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-the-right-secret")

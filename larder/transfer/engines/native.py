@@ -19,7 +19,7 @@ from larder.errors import Failure, FatalError, LarderError, ObjectError, Retryab
 from larder.limits import map_done
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
-from larder.store.interrupt import Interrupt
+from larder.store.interrupt import INTERRUPTED, Interrupt
 from larder.transfer.copy import Copy, copy_object
 from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.engines.parts import LargeObject
@@ -176,9 +176,9 @@ class _Batch:
     def _large_step(self, large: LargeObject, step: Callable[[], Copy | None]) -> None:
         try:
             copy = step()
-        except FatalError:
-            raise
-        except LarderError:
+        except LarderError as error:
+            if error.code == INTERRUPTED:
+                raise
             self._forget(large)
             if not large.by_server:
                 raise

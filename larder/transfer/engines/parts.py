@@ -21,11 +21,12 @@ from contextlib import suppress
 
 import google_crc32c
 
-from larder.errors import FatalError, LarderError, NotFoundError, ObjectError, RetryableError
+from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError
 from larder.manifest.crc import combined_crc32c
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store, Upload, UploadedPart
 from larder.store.etags import changed
+from larder.store.interrupt import INTERRUPTED
 from larder.transfer.copy import Copy, copy_object, format_crc32c, known_md5
 from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.engines.uploads import RESUME_BYTES, UploadRecords
@@ -159,10 +160,9 @@ class LargeObject:
                     return None
                 self._upload = None
             return self._commit(upload)
-        except FatalError:
-            raise
         except LarderError as error:
-            self.end(keep=isinstance(error, RetryableError))
+            if error.code != INTERRUPTED:
+                self.end(keep=isinstance(error, RetryableError))
             raise
 
     def _send(self, upload: Upload, number: int) -> None:
@@ -215,10 +215,8 @@ class LargeObject:
         known = [(part.crc32c, part.size_bytes) for part in parts if part.crc32c is not None]
         if len(known) == len(parts):
             checksum = format_crc32c(combined_crc32c(known))
-        if self.by_server:
-            written = self._target.head(self._key)
-            if written.size_bytes != self.info.size_bytes:
-                raise self._mismatch(f"the copy has {written.size_bytes:,} bytes")
+        if written.size_bytes != self.info.size_bytes:
+            raise self._mismatch(f"the copy has {written.size_bytes:,} bytes")
         kept = self._listed.checksum or ""
         if checksum and kept.startswith("crc32c:") and kept != checksum:
             raise self._mismatch(f"{checksum} was read, but the source keeps {kept}")

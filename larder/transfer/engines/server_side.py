@@ -124,7 +124,8 @@ class ServerSide:
         """The copy, if both stores keep the same checksum of the whole content."""
         ours, theirs = self._target.head(copy.key), self._source.head(info.key)
         same = ours.checksum == theirs.checksum and ours.size_bytes == info.size_bytes
-        if ours.checksum is None or not same or theirs.etag != info.etag:
+        changed = bool(info.etag) and theirs.etag != info.etag
+        if ours.checksum is None or not same or changed:
             return None
         return Copy.of(info, ours, ours.checksum, "crc32c")
 

@@ -1,0 +1,186 @@
+"""Google Cloud Storage: ``gs://bucket/prefix``.
+
+Through the JSON API, with the credentials and addresses of gcsfs (`larder.store.gcs_clients`). No
+call is repeated here, except within streamed writing and within a copy of several requests.
+
+An etag here is that of `larder.store.gcs_objects`, made from the content; conditions are met by
+GCS's generations: the object is described, its etag compared, and its generation is then the
+condition of the write. So two states with the same bytes are the same, as they are for Larder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from larder.disk import disk_errors
+from larder.errors import NotFoundError, PreconditionError
+from larder.store.access import DEFAULT_ACCESS, Access
+from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Store
+from larder.store.etag_trust import etag_trust
+from larder.store.gcs_access import GcsAccess, Request
+from larder.store.gcs_list import list_pages
+from larder.store.gcs_read import GcsReader, describe, open_object, read_object
+from larder.store.gcs_rewrite import rewrite
+from larder.store.gcs_settings import gcs_endpoint, import_gcsfs
+from larder.store.gcs_write import CHUNK_BYTES, GcsWriter, put_object
+from larder.store.keys import check_key, folder_prefix
+from larder.store.retry import RetryPolicy, repeated
+from larder.store.s3_errors import Call
+from larder.store.s3_read import Span
+
+__all__ = ["GcsStore"]
+
+_STREAM_POLICY = RetryPolicy()
+
+
+class GcsStore(Store):
+    """The objects of a bucket whose keys begin with a prefix.
+
+    Args:
+        bucket: Name of the bucket.
+        prefix: Folder in it, with or without a slash at the end.
+        access: Server and account.
+        policy: How long requests are repeated where only this store can repeat them.
+
+    Raises:
+        ConfigError: ``config.missing_package``.
+    """
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        access: Access = DEFAULT_ACCESS,
+        policy: RetryPolicy = _STREAM_POLICY,
+    ) -> None:
+        import_gcsfs()
+        self._prefix = folder_prefix(prefix)
+        self._url = f"gs://{bucket}/{self._prefix}"
+        self._access = GcsAccess(bucket, self._url, access)
+        endpoint = gcs_endpoint(access)
+        self._features = Features(
+            replace_if_match=True,
+            etag_is_md5=True,
+            etag_trust=etag_trust("gs", bucket, endpoint),
+            place=Place("gs", endpoint, bucket, self._prefix),
+        )
+        seconds = min(policy.deadline_seconds, access.give_up_seconds)
+        self._policy = replace(policy, deadline_seconds=seconds)
+
+    @property
+    def url(self) -> str:
+        """``gs://bucket/prefix/``, literally: nothing is percent-encoded."""
+        return self._url
+
+    @property
+    def features(self) -> Features:
+        """The features of GCS. Emulators ignore conditions."""
+        return self._features
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
+        """See `larder.store.base.Readable.list`.
+
+        Leaves out the object that some tools create for the folder itself, whose key is exactly
+        this store's prefix.
+        """
+        after = self._prefix + start_after
+        return list_pages(self._access, self._prefix, self._prefix + prefix, after)
+
+    def head(self, key: str) -> ObjectInfo:
+        """See `larder.store.base.Readable.head`."""
+        full, call = self._find(key)
+        return self._access.run(lambda files: describe(self._access, files, full, call))
+
+    def open(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> GcsReader:
+        """See `larder.store.base.Readable.open`."""
+        full, call = self._find(key)
+        return open_object(self._access, full, call, Span(offset, length), if_match)
+
+    def get(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> bytes:
+        """See `larder.store.base.Readable.get`."""
+        full, call = self._find(key)
+        return read_object(self._access, full, call, Span(offset, length), if_match)
+
+    def put(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        like: ObjectInfo | None = None,
+        md5: str | None = None,
+        sync: bool = True,
+    ) -> ObjectInfo:
+        """See `larder.store.base.Store.put`; the server verifies a CRC32C."""
+        del sync  # every write is durable
+        full, call = self._find(key, writing=True)
+        generation = "0" if if_absent else None
+        if if_match is not None:
+            generation = self._generation(key, if_match)
+        call = replace(call, if_absent=if_absent)
+        return put_object(self._access, full, call, data, like=like, md5=md5, generation=generation)
+
+    def _generation(self, key: str, etag: str) -> str | None:
+        """The generation of the object, if it has this etag.
+
+        Raises:
+            PreconditionError: ``object.changed``: it has another, or does not exist.
+        """
+        with suppress(NotFoundError):
+            info = self.head(key)
+            if info.etag == etag:
+                return info.generation
+        where = self._find(key)[1].where
+        raise PreconditionError("object.changed", "it changed since it was listed", where=where)
+
+    def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> GcsWriter:
+        """See `larder.store.base.Store.writer`."""
+        del sync
+        full, call = self._find(key, writing=True)
+        return GcsWriter(self._access, full, call, like, self._again)
+
+    def upload(self, key: str, path: Path) -> ObjectInfo:
+        """See `larder.store.base.Store.upload`."""
+        with (
+            disk_errors(path, reading=True),
+            open(path, "rb") as source,
+            self.writer(key) as writer,
+        ):
+            while data := source.read(CHUNK_BYTES):
+                writer.write(data)
+            return writer.commit()
+
+    def delete(self, key: str) -> None:
+        """See `larder.store.base.Store.delete`."""
+        full, call = self._find(key)
+        with suppress(NotFoundError):
+            self._access.send(Request("DELETE", self._access.object_path(full)), call)
+
+    def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
+        """See `larder.store.base.Store.copy_from`: a rewrite, of one state of the object alone.
+
+        Within a location and storage class it takes no time, whatever the size.
+        """
+        place, ours = source.features.place, self._features.place
+        if place is None or ours is None or place.provider != "gs" or place.server != ours.server:
+            return None
+        full, call = self._find(key, writing=True)
+        return rewrite(self._access, source, place, info, full, call, self._again)
+
+    def _again(self, call: Callable[[], Any]) -> Any:
+        """Make a call that `RetryStore` cannot repeat, and repeat it here."""
+        return repeated(call, self._policy)
+
+    def _find(self, key: str, *, writing: bool = False) -> tuple[str, Call]:
+        """The key in the bucket, and the call for messages."""
+        check_key(key, self._url, prefix=self._prefix)
+        return self._prefix + key, Call(self._url, key, writing)

@@ -1,0 +1,74 @@
+"""Lists a GCS bucket, page by page.
+
+https://cloud.google.com/storage/docs/json_api/v1/objects/list
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from larder.errors import StoreError
+from larder.store.base import ObjectInfo
+from larder.store.gcs_access import GcsAccess, Request
+from larder.store.gcs_objects import FIELDS, info_of_resource
+from larder.store.s3_errors import Call
+
+__all__ = ["list_pages"]
+
+_PAGE_KEYS = 1000  # the most that GCS returns
+
+
+def list_pages(access: GcsAccess, base: str, prefix: str, after: str) -> Iterator[list[ObjectInfo]]:
+    """Yield pages of objects in order; no page is empty.
+
+    Args:
+        access: Sends the requests.
+        base: What precedes every key in the bucket; the keys of the result begin after it.
+        prefix: Only keys in the bucket with this prefix, which begins with ``base``.
+        after: Only keys in the bucket after this one.
+
+    Raises:
+        LarderError: See `larder.store.gcs_errors`; ``store.refused``: the server does not list in
+            order, or its answer cannot be parsed.
+    """
+    query: dict[str, str | None] = {
+        "prefix": prefix,
+        "startOffset": after or None,
+        "maxResults": str(_PAGE_KEYS),
+        "fields": f"nextPageToken,items({FIELDS})",
+    }
+    last = ""
+    while True:
+        answer = _page(access, query)
+        items = answer.get("items") or []
+        _check(access, last, items)
+        if items:
+            last = items[-1]["name"]
+        page = [
+            info_of_resource(item, item["name"][len(base) :], access.store_url)
+            for item in items
+            if item["name"] > after  # startOffset includes the key itself
+        ]
+        if page:
+            yield page
+        query["pageToken"] = answer.get("nextPageToken")
+        if not query["pageToken"]:
+            return
+
+
+def _page(access: GcsAccess, query: dict[str, str | None]) -> dict[str, Any]:
+    request = Request("GET", access.object_path(""), query)
+    return access.send(request, Call(access.store_url)).json()
+
+
+def _check(access: GcsAccess, last: str, items: Any) -> None:
+    try:
+        for item in items:
+            if item["name"] <= last:
+                message = "the store does not list its keys in order"
+                raise StoreError("store.refused", message, where=access.store_url)
+            last = item["name"]
+    except (LookupError, TypeError) as error:
+        message = "the answer to a listing cannot be parsed"
+        raise StoreError("store.refused", message, where=access.store_url) from error

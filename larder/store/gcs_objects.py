@@ -1,0 +1,147 @@
+"""What GCS says about an object, in its JSON resource or in the headers of its content.
+
+The etag is the MD5 of the content, which GCS keeps for every object that was not composed of
+others; then ``crc32c:`` and its CRC32C. So it changes with the content alone: not with the
+generation, which is another after each write of the same bytes, and not with the metadata.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from larder.errors import StoreError
+from larder.store.base import ObjectInfo
+
+__all__ = ["FIELDS", "info_of_headers", "info_of_resource", "resource_of"]
+
+FIELDS = "name,size,md5Hash,crc32c,generation,updated,storageClass,contentType,metadata"
+"""The fields of a resource that are asked for."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_DEFAULT_TYPE = "application/octet-stream"
+_META = "x-goog-meta-"
+
+
+def info_of_resource(resource: Mapping[str, Any], key: str, where: str) -> ObjectInfo:
+    """Describe an object from its resource.
+
+    Args:
+        resource: Of https://cloud.google.com/storage/docs/json_api/v1/objects#resource.
+        key: Relative to the store.
+        where: For messages.
+
+    Raises:
+        StoreError: ``store.refused``: it is no such resource.
+    """
+    try:
+        crc32c, generation = resource.get("crc32c"), resource.get("generation")
+        checksum = f"crc32c:{_hex(crc32c)}" if crc32c else None
+        md5 = resource.get("md5Hash")
+        return ObjectInfo(
+            key,
+            int(resource["size"]),
+            _hex(md5) if md5 else checksum or f"generation:{generation}",
+            (datetime.fromisoformat(resource["updated"]) - _EPOCH) // _MICROSECOND,
+            _storage_class(resource.get("storageClass")),
+            checksum,
+            str(generation) if generation else None,
+            resource.get("contentType"),
+            {name.lower(): value for name, value in (resource.get("metadata") or {}).items()},
+        )
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        message = "the answer does not describe an object"
+        raise StoreError("store.refused", message, where=where) from error
+
+
+def info_of_headers(headers: Mapping[str, str], key: str) -> ObjectInfo | None:
+    """Describe an object from the headers of its content, or of a part of it.
+
+    Args:
+        headers: Of the answer; names in any case, as in aiohttp.
+        key: Relative to the store.
+
+    Returns:
+        Without metadata, unless there are headers with it: a download through the JSON API may
+        not have them. None if the headers do not say enough.
+    """
+    hashes = dict(_hashes(headers))
+    size, modified = _size(headers), headers.get("last-modified")
+    if "crc32c" not in hashes or size is None or not modified:
+        return None
+    checksum = f"crc32c:{_hex(hashes['crc32c'])}"
+    metadata = {
+        name.lower()[len(_META) :]: value
+        for name, value in headers.items()
+        if name.lower().startswith(_META)
+    }
+    return ObjectInfo(
+        key,
+        size,
+        _hex(hashes["md5"]) if "md5" in hashes else checksum,
+        (parsedate_to_datetime(modified) - _EPOCH) // _MICROSECOND,
+        _storage_class(headers.get("x-goog-storage-class")),
+        checksum,
+        headers.get("x-goog-generation"),
+        headers.get("content-type"),
+        metadata or None,
+    )
+
+
+def resource_of(
+    full_key: str, like: ObjectInfo | None, crc32c: int | None = None, md5: str | None = None
+) -> dict[str, Any]:
+    """The resource of an object that is about to be written.
+
+    Args:
+        full_key: Its key in the bucket.
+        like: The object whose content type and metadata it gets.
+        crc32c: Of its content, for the server to verify.
+        md5: The same, in hex.
+    """
+    resource: dict[str, Any] = {"name": full_key, "contentType": _DEFAULT_TYPE}
+    if like is not None and _is_header(like.content_type or ""):
+        resource["contentType"] = like.content_type
+    if like is not None and like.metadata:
+        resource["metadata"] = dict(like.metadata)
+    if crc32c is not None:
+        resource["crc32c"] = base64.b64encode(crc32c.to_bytes(4, "big")).decode()
+    if md5 is not None:
+        resource["md5Hash"] = base64.b64encode(bytes.fromhex(md5)).decode()
+    return resource
+
+
+def _is_header(text: str) -> bool:
+    """Whether a string can be the value of a header: it is that of the content's part."""
+    return text.isascii() and text.isprintable() and text != ""
+
+
+def _hashes(headers: Any) -> list[tuple[str, str]]:
+    """The algorithms and values of all x-goog-hash headers, of which there may be several."""
+    lines = headers.getall("x-goog-hash", []) if hasattr(headers, "getall") else []
+    parts = [part.strip().partition("=") for line in lines for part in line.split(",")]
+    return [(name, value) for name, _, value in parts]
+
+
+def _size(headers: Mapping[str, str]) -> int | None:
+    """The size of the whole object."""
+    whole = headers.get("content-range", "").rpartition("/")[2]
+    size = whole or headers.get("x-goog-stored-content-length") or headers.get("content-length", "")
+    return int(size) if size.isdecimal() else None
+
+
+def _storage_class(named: str | None) -> str:
+    return "" if named is None or named == "STANDARD" else sys.intern(named)
+
+
+def _hex(encoded: str) -> str:
+    try:
+        return base64.b64decode(encoded, validate=True).hex()
+    except binascii.Error as error:
+        raise ValueError(encoded) from error

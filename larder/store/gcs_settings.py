@@ -1,0 +1,131 @@
+"""Server, credentials and project of a GCS bucket, from Google's standard chain.
+
+The credentials are those of the block that is named; else none, for a public bucket or a server
+without TLS (an emulator: a token must not be sent there); else the application default credentials:
+GOOGLE_APPLICATION_CREDENTIALS, then gcloud's, then those of the machine.
+https://cloud.google.com/docs/authentication/application-default-credentials
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from larder.config.urls import GCS_ENDPOINT_VARIABLES, check_endpoint
+from larder.errors import ConfigError, StoreError
+from larder.packages import DISTRIBUTION
+from larder.store.access import Access
+from larder.store.gcs_errors import GCS_CREDENTIALS_HINT
+
+__all__ = ["GcsSettings", "find_gcs_settings", "gcs_endpoint", "import_gcsfs"]
+
+SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+_EXPERIMENTS = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
+_importing = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class GcsSettings:
+    """Where a bucket is, and the credentials.
+
+    Attributes:
+        endpoint: URL of the server; empty for Google's own.
+        credentials: Of google-auth; None to send none.
+        project: The project that is billed; empty if unknown.
+    """
+
+    endpoint: str
+    credentials: Any
+    project: str
+
+
+def import_gcsfs() -> ModuleType:
+    """The module ``gcsfs.core``, or an error that says how to install it.
+
+    gcsfs reads a variable of the environment when it is imported, and would otherwise send every
+    request of a bucket through gRPC as well, which an emulator does not answer.
+
+    Raises:
+        ConfigError: ``config.missing_package``.
+    """
+    with _importing:
+        before = os.environ.get(_EXPERIMENTS)
+        os.environ[_EXPERIMENTS] = "false"
+        try:
+            return import_module("gcsfs.core")
+        except ImportError as error:
+            raise ConfigError(
+                "config.missing_package",
+                f"Google Cloud Storage needs {error.name or 'gcsfs'}, which is not installed",
+                hint=f"pip install '{DISTRIBUTION}[gcs]'",
+            ) from error
+        finally:
+            if before is None:
+                del os.environ[_EXPERIMENTS]
+            else:
+                os.environ[_EXPERIMENTS] = before
+
+
+def find_gcs_settings(store_url: str, access: Access) -> GcsSettings:
+    """Look up server, credentials and project.
+
+    Args:
+        store_url: For messages.
+        access: Server and account.
+
+    Raises:
+        StoreError: ``store.denied``: no credentials were found, or the block is unusable.
+        ConfigError: ``config.missing_package``; ``config.invalid_value``: the environment has an
+            invalid endpoint, or a requester pays but there is no project.
+    """
+    endpoint = gcs_endpoint(access)
+    credentials, project = _credentials(store_url, access, endpoint)
+    project = access.project or project or os.environ.get("GOOGLE_CLOUD_PROJECT", "")
+    if access.requester_pays and not project:
+        raise ConfigError(
+            "config.invalid_value",
+            "the requester pays, but the project that pays is not known",
+            where=store_url,
+            hint="set project, or GOOGLE_CLOUD_PROJECT",
+        )
+    if access.project and hasattr(credentials, "with_quota_project"):
+        credentials = credentials.with_quota_project(access.project)
+    return GcsSettings(endpoint, credentials, project)
+
+
+def gcs_endpoint(access: Access) -> str:
+    """URL of the server, without a slash at the end; empty for Google's own.
+
+    Raises:
+        ConfigError: The environment has something else than the URL of a server.
+    """
+    return (access.endpoint or _environment_endpoint()).rstrip("/")
+
+
+def _environment_endpoint() -> str:
+    for name in GCS_ENDPOINT_VARIABLES:
+        if endpoint := os.environ.get(name, ""):
+            endpoint = endpoint if "://" in endpoint else f"http://{endpoint}"
+            check_endpoint(endpoint, where=f"environment variable {name}")
+            return endpoint
+    return ""
+
+
+def _credentials(store_url: str, access: Access, endpoint: str) -> tuple[Any, str]:
+    """The credentials and their project; (None, "") to send none."""
+    if access.anonymous or endpoint.startswith("http://"):
+        return None, ""
+    import google.auth
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        credentials, project = google.auth.default(scopes=[SCOPE])
+    except (GoogleAuthError, OSError, ValueError) as error:
+        message = "no Google Cloud credentials were found, or they are invalid"
+        hint = f"{GCS_CREDENTIALS_HINT}; or set anonymous: true for a public bucket"
+        raise StoreError("store.denied", message, where=store_url, hint=hint) from error
+    return credentials, str(project or "")

@@ -1,0 +1,161 @@
+"""What every store keeps when an object is copied: its bytes, content type and metadata."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import google_crc32c
+import pytest
+from store_place import Place
+
+from larder.errors import LarderError, PreconditionError
+from larder.store import ObjectInfo, Store, base
+from larder.store.base import Features
+
+METADATA = {"camera": "left", "note-2": "a b=c;d, %20 \"quoted\" 'x'"}
+LIKE = ObjectInfo("other", 0, "", 0, content_type="image/x-test", metadata=METADATA)
+LARGE_BYTES = 33_000_001
+"""More than two upload parts or chunks of any store."""
+
+
+def put(store: Store, key: str, data: bytes) -> ObjectInfo:
+    return store.put(key, data, like=LIKE)
+
+
+def stream(store: Store, key: str, data: bytes) -> ObjectInfo:
+    with store.writer(key, like=LIKE) as writer:
+        for start in range(0, len(data), 5_000_011):
+            writer.write(data[start : start + 5_000_011])
+        return writer.commit()
+
+
+def listed(store: Store) -> list[str]:
+    return [info.key for page in store.list() for info in page]
+
+
+def kept(info: ObjectInfo) -> tuple[object, object]:
+    return info.content_type, info.metadata
+
+
+def crc32c(data: bytes) -> str:
+    return f"crc32c:{google_crc32c.value(data):08x}"
+
+
+@pytest.mark.parametrize("size_bytes", [0, 5, LARGE_BYTES])
+@pytest.mark.parametrize("write", [put, stream])
+def test_content_type_and_metadata_are_kept(
+    place: Place, store: Store, write: Callable[[Store, str, bytes], ObjectInfo], size_bytes: int
+) -> None:
+    data = random.Random(size_bytes).randbytes(size_bytes)
+    written = write(store, "typed", data)
+    assert (written.key, written.size_bytes) == ("typed", size_bytes)
+    with store.open("typed") as reader:
+        assert b"".join(reader) == data
+    large_stream = write is stream and size_bytes == LARGE_BYTES
+    with place.promise("etag of a large stream" if large_stream else "etag"):
+        assert reader.info.etag == written.etag
+    with place.promise("content type and metadata"):
+        assert kept(reader.info) == ("image/x-test", METADATA)
+    again = store.put("again", b"1", like=reader.info)
+    assert again.size_bytes == 1
+    with store.open("again") as copy:
+        assert kept(copy.info) == kept(reader.info)
+
+
+def test_without_another_there_is_no_metadata(store: Store) -> None:
+    store.put("plain", b"1")
+    with store.open("plain") as reader:
+        assert not reader.info.metadata
+
+
+def test_a_checksum_is_that_of_the_content(place: Place, store: Store) -> None:
+    data = random.Random(3).randbytes(LARGE_BYTES)
+    for content in (b"small", data):
+        for written in (store.put("put", content), store.head("put"), *next(store.list())):
+            assert written.checksum in (None, crc32c(content))
+        store.delete("put")
+    written = stream(store, "streamed", data)
+    with place.promise("checksum of a large stream"):
+        for described in (written, store.head("streamed"), *next(store.list())):
+            assert described.checksum in (None, crc32c(data))
+
+
+@pytest.mark.parametrize("size_bytes", [0, 5, LARGE_BYTES])
+def test_a_copy_on_the_server_is_whole_or_not_made(
+    place: Place, store: Store, size_bytes: int
+) -> None:
+    data = random.Random(size_bytes).randbytes(size_bytes)
+    stream(store, "in/a b+ü", data)
+    (info,) = next(store.list())
+    target = place.open(f"{store.url}copies")
+    target.put("here", b"")
+    copy = target.copy_from(store, info, "x/ü b")
+    if copy is None:
+        assert listed(target) == ["here"]
+        return
+    assert (copy.key, copy.size_bytes) == ("x/ü b", size_bytes)
+    with target.open("x/ü b", if_match=copy.etag) as reader:
+        assert b"".join(reader) == data
+    with store.open("in/a b+ü") as source, place.promise("metadata of a copy"):
+        assert kept(reader.info) == kept(source.info)
+
+
+def test_only_the_state_that_was_listed_is_copied(place: Place, store: Store) -> None:
+    store.put("a", b"first")
+    (info,) = next(store.list())
+    store.put("a", b"other")
+    listed_in_a_manifest = ObjectInfo("a", info.size_bytes, info.etag, info.modified_us)
+    target = place.open(f"{store.url}copies")
+    target.put("here", b"")
+    for wanted in (listed_in_a_manifest, info):
+        with place.promise("copy of a listed state" if wanted is info else "copy by etag"):
+            with suppress(PreconditionError):
+                assert target.copy_from(store, wanted, "a") is None
+            assert listed(target) == ["here"]
+        target.delete("a")
+
+
+def test_nothing_is_copied_from_another_provider(store: Store) -> None:
+    other = "memory" if not store.url.startswith("memory") else "file"
+    source = Elsewhere(other)
+    info = store.put("a", b"1")
+    assert store.copy_from(source, info, "b") is None  # type: ignore[arg-type]
+    assert listed(store) == ["a"]
+
+
+class Elsewhere:
+    """A source that must not be asked for anything but where it is."""
+
+    def __init__(self, provider: str) -> None:
+        self.url = f"{provider}://elsewhere/"
+        self.features = Features(True, True, place=base.Place(provider, "", "elsewhere", ""))
+
+
+def test_one_of_eight_replaces(place: Place, store: Store) -> None:
+    with place.promise("replacing, eight at once"):
+        for attempt in range(5):
+            first = store.put(f"race-{attempt}", b"first")
+            start = threading.Barrier(8)
+
+            def replace(
+                data: bytes,
+                key: str = first.key,
+                etag: str = first.etag,
+                start: threading.Barrier = start,
+            ) -> bytes:
+                start.wait()
+                try:
+                    store.put(key, data, if_match=etag)
+                except LarderError:
+                    return b""
+                return data
+
+            with ThreadPoolExecutor(8) as pool:
+                done = pool.map(replace, [f"content {n}".encode() for n in range(8)])
+                wins = [data for data in done if data]
+            assert len(wins) == 1
+            assert store.get(first.key) == wins[0]

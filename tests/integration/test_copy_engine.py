@@ -1,0 +1,163 @@
+"""The native engine between real servers and directories: ways, proofs, and what is kept."""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from larder.errors import FatalError
+from larder.limits import ByteBudget
+from larder.progress import CancellableProgress, NullProgress
+from larder.store import Store, open_store
+from larder.store.base import ObjectInfo
+from larder.testing.recording import RecordingStore
+from larder.testing.servers import S3Server
+from larder.transfer.copy import Copy, format_crc32c
+from larder.transfer.engines import parts, uploads
+from larder.transfer.engines.limits import CopyLimits
+from larder.transfer.engines.native import copy_batch
+from larder.transfer.engines.uploads import UploadRecords
+
+MIB = 1 << 20
+LIMITS = CopyLimits(8, ByteBudget(64 * MIB), part_bytes=5 * MIB)
+SERVERS = ["rclone", pytest.param("radosgw", marks=pytest.mark.radosgw), "moto"]
+KINDS = [*SERVERS, "file"]
+
+
+def content(seed: int, size_bytes: int) -> bytes:
+    return random.Random(seed).randbytes(size_bytes)
+
+
+CONTENTS = {
+    "a/empty": b"",
+    "a/small.jpg": content(1, 1000),
+    "b/ü %20+.bin": content(2, 100_000),
+    "b/part": content(3, 5 * MIB),
+    "b/parts": content(4, 12 * MIB + 17),
+}
+
+
+def bucket(request: pytest.FixtureRequest, kind: str, tmp_path: Path, name: str) -> Store:
+    if kind == "file":
+        return open_store(f"{tmp_path}/{name}")
+    server: S3Server = request.getfixturevalue(f"{kind}_server")
+    server.create_bucket("engine")
+    return open_store(f"s3://engine/{uuid.uuid4().hex}/{name}", endpoint=server.endpoint)
+
+
+def fill(store: Store) -> list[ObjectInfo]:
+    like = ObjectInfo("", 0, "", 0, content_type="image/jpeg", metadata={"origin": "here"})
+    for key, data in CONTENTS.items():
+        store.put(key, data, like=like)
+    return [info for page in store.list() for info in page]
+
+
+def run(
+    source: Store, target: Store, infos: list[ObjectInfo], limits: CopyLimits = LIMITS
+) -> dict[str, Copy]:
+    copied: list[Copy] = []
+    failures = copy_batch(
+        source,
+        target,
+        infos,
+        prefix="to/",
+        limits=limits,
+        progress=NullProgress(),
+        copied=copied.append,
+    )
+    assert failures == ()
+    target.sync()
+    assert len(copied) == len(infos)
+    return {row.key: row for row in copied}
+
+
+def check(target: Store, copied: dict[str, Copy], *, kept: bool) -> None:
+    for key, data in CONTENTS.items():
+        with target.open(f"to/{key}") as reader:
+            assert b"".join(reader) == data, key
+        row, info = copied[key], reader.info
+        assert (row.size_bytes, row.mirror_etag) == (len(data), info.etag), key
+        assert row.checksum in (None, format_crc32c(google_crc32c.value(data))), key
+        if kept:
+            assert info.content_type == "image/jpeg", key
+            assert (info.metadata or {})["origin"] == "here"
+
+
+@pytest.mark.parametrize("from_", KINDS)
+@pytest.mark.parametrize("to", KINDS)
+def test_every_pair(request: pytest.FixtureRequest, tmp_path: Path, from_: str, to: str) -> None:
+    source = bucket(request, from_, tmp_path, "source")
+    target = bucket(request, to, tmp_path, "target")
+    infos = fill(source)
+    recorded = RecordingStore(target)
+    copied = run(source, recorded, infos)
+    check(target, copied, kept="file" not in (from_, to))
+    assert {row.check for row in copied.values()} <= {"md5", "crc32c"}
+    by_server = from_ == to != "file"
+    assert recorded.count("copy_from") == (len(infos) if by_server else 0)
+    if not by_server:
+        assert recorded.count("head") <= 1, "no request to verify a copy"
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_the_server_copies_parts(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rclone answers that it has copied a part, and stores nothing: the check notices."""
+    monkeypatch.setattr(parts, "_SERVER_PART_BYTES", 5 * MIB)
+    source = bucket(request, kind, tmp_path, "source")
+    target = RecordingStore(bucket(request, kind, tmp_path, "target"))
+    copied = run(source, target, fill(source), replace(LIMITS, server_copy_bytes=6 * MIB))
+    check(target, copied, kept=True)
+    streamed = [call for call in target.calls if call.method == "begin_upload"]
+    assert len(streamed) == (2 if kind == "rclone" else 1)
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_an_upload_is_continued(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "RESUME_BYTES", 0)
+    monkeypatch.setattr(uploads, "_RECORD_BYTES", 1)
+    source = open_store(f"{tmp_path}/source")
+    target = bucket(request, kind, tmp_path, "target")
+    source.put("k", content(5, 23 * MIB))
+    infos = [info for page in source.list() for info in page]
+    stop, moved = threading.Event(), [0]
+
+    class Stopping(NullProgress):
+        def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
+            moved[0] += bytes
+            if moved[0] >= 10 * MIB:
+                stop.set()
+
+    def attempt(progress: NullProgress, source: Store) -> list[Copy]:
+        copied: list[Copy] = []
+        copy_batch(
+            source,
+            target,
+            infos,
+            prefix="to/",
+            limits=replace(LIMITS, concurrency=1),
+            progress=CancellableProgress(progress, stop),
+            copied=copied.append,
+            uploads=UploadRecords(target, "work/uploads/"),
+        )
+        return copied
+
+    with pytest.raises(FatalError, match="stopped"):
+        attempt(Stopping(), source)
+    assert len([1 for page in target.list("work/uploads/") for _ in page]) == 1
+    stop.clear()
+    recorded = RecordingStore(source)
+    (row,) = attempt(NullProgress(), recorded)
+    assert recorded.moved_bytes("open") <= 13 * MIB
+    assert target.get("to/k") == content(5, 23 * MIB)
+    assert row.checksum == format_crc32c(google_crc32c.value(content(5, 23 * MIB)))
+    assert not list(target.list("work/uploads/"))

@@ -1,0 +1,513 @@
+"""What the GCS store asks of a server like Google's, and makes of its answers."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import pytest
+from fake_gcs import Ask, FakeGcs, Say, crc32c, fake_gcs
+
+from larder.errors import (
+    ConfigError,
+    LarderError,
+    NotFoundError,
+    ObjectError,
+    PreconditionError,
+    RetryableError,
+    StoreError,
+)
+from larder.store import Access, ObjectInfo, RetryPolicy, Store, open_store
+from larder.store.gcs import GcsStore
+
+CHUNK = 16 << 20
+DATA = random.Random(5).randbytes(CHUNK * 2 + 1000)
+KEY = "projects/p/locations/l/keyRings/r/cryptoKeys/k"
+
+
+@pytest.fixture
+def gcs() -> Iterator[FakeGcs]:
+    with fake_gcs() as server:
+        yield server
+
+
+def opened(gcs: FakeGcs, prefix: str = "p", **access: Any) -> Store:
+    return open_store(
+        f"gs://bucket/{prefix}", access=Access(endpoint=gcs.endpoint, **access), retry=None
+    )
+
+
+def patient(gcs: FakeGcs, slept: list[float] | None = None, tries: int = 4) -> GcsStore:
+    """A store that repeats by itself without waiting; the pauses are noted."""
+    noted = [] if slept is None else slept
+    policy = RetryPolicy(attempts=tries, first_delay_seconds=0, sleep=noted.append)
+    return GcsStore("bucket", "p", Access(endpoint=gcs.endpoint), policy)
+
+
+def error_of(call: Callable[[], object]) -> LarderError:
+    with pytest.raises(LarderError) as caught:
+        call()
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def stream(store: Store, data: bytes, key: str = "k", **more: Any) -> ObjectInfo:
+    with store.writer(key, **more) as writer:
+        for start in range(0, len(data), 5_000_011):
+            writer.write(data[start : start + 5_000_011])
+        return writer.commit()
+
+
+def once(*says: Say, when: Callable[[Ask], bool]) -> Callable[[Ask], Say | None]:
+    """Answer the first requests of a kind with these."""
+    left = list(says)
+
+    def fault(ask: Ask) -> Say | None:
+        return left.pop(0) if left and when(ask) else None
+
+    return fault
+
+
+# Conditions
+
+
+def test_a_write_if_absent_is_refused_by_the_server(gcs: FakeGcs) -> None:
+    store = opened(gcs)
+    assert store.put("k", b"1", if_absent=True).generation == "1001"
+    error = error_of(lambda: store.put("k", b"2", if_absent=True))
+    assert (type(error), error.code) == (PreconditionError, "object.exists")
+    assert [ask.query["ifGenerationMatch"] for ask in gcs.asked] == ["0", "0"]
+    assert gcs.contents["bucket", "p/k"] == b"1"
+
+
+def test_a_replacement_is_one_of_the_generation_whose_etag_was_compared(gcs: FakeGcs) -> None:
+    store = opened(gcs)
+    first = store.put("k", b"1")
+    second = store.put("k", b"2", if_match=first.etag)
+    assert gcs.asked[-1].query["ifGenerationMatch"] == first.generation != second.generation
+
+    def meanwhile(ask: Ask) -> None:
+        if ask.method == "POST":
+            gcs.add("p/k", b"other")
+
+    gcs.fault = meanwhile  # after the comparison
+    assert error_of(lambda: store.put("k", b"3", if_match=second.etag)).code == "object.changed"
+    assert gcs.contents["bucket", "p/k"] == b"other"
+
+
+def test_the_same_bytes_in_another_generation_are_the_same(gcs: FakeGcs) -> None:
+    store = opened(gcs)
+    first = store.put("k", b"1")
+    gcs.add("p/k", b"1")
+    assert store.head("k").generation != first.generation
+    assert store.get("k", if_match=first.etag) == b"1"
+    assert store.put("k", b"2", if_match=first.etag).size_bytes == 1
+
+
+def test_an_object_that_was_composed_has_the_checksum_as_its_etag(gcs: FakeGcs) -> None:
+    resource = gcs.add("p/k", b"abc")
+    del resource["md5Hash"]
+    store = opened(gcs)
+    etag = f"crc32c:{google_crc32c.value(b'abc'):08x}"
+    with store.open("k") as reader:
+        assert store.head("k").etag == reader.info.etag == next(store.list())[0].etag == etag
+    assert store.get("k", if_match=etag, offset=1) == b"bc"
+    assert store.put("k", b"2", if_match=etag).etag == hashlib.md5(b"2").hexdigest()
+
+
+# Reading
+
+
+def test_a_range_is_one_request_and_a_whole_object_two_at_once(gcs: FakeGcs) -> None:
+    gcs.add("p/k", b"0123456789", metadata={"Camera": "left"}, storageClass="NEARLINE")
+    store = opened(gcs)
+    with store.open("k", offset=2, length=3, if_match=store.head("k").etag) as reader:
+        assert b"".join(reader) == b"234"
+    assert (reader.info.size_bytes, reader.info.storage_class) == (10, "NEARLINE")
+    assert reader.info.metadata is None
+    assert len(gcs.asked) == 2
+    assert store.get("k", offset=9) == b"9"
+    assert store.get("k") == b"0123456789"
+    assert len(gcs.asked) == 4
+    with store.open("k") as reader:
+        assert b"".join(reader) == b"0123456789"
+    assert reader.info == store.head("k")
+    assert reader.info.metadata == {"camera": "left"}
+    assert len(gcs.asked) == 7
+
+
+def test_gzip_objects_are_read_as_they_are_stored(gcs: FakeGcs) -> None:
+    packed = gzip.compress(b"text" * 1000)
+    gcs.add("p/k", packed, contentEncoding="gzip")
+    store = opened(gcs)
+    assert store.get("k") == packed
+    assert store.get("k", offset=5, length=7) == packed[5:12]
+    with store.open("k") as reader:
+        assert b"".join(reader) == packed
+
+
+@pytest.mark.parametrize("hash_headers", [True, False])
+def test_what_was_written_while_it_was_opened(gcs: FakeGcs, hash_headers: bool) -> None:
+    gcs.hash_headers = hash_headers
+    listed = gcs.add("p/k", b"first")
+    store = opened(gcs)
+    etag = store.head("k").etag
+
+    def meanwhile(ask: Ask) -> None:
+        if ask.query.get("alt") == "media" and gcs.objects["bucket", "p/k"] is listed:
+            gcs.add("p/k", b"other")
+
+    gcs.fault = meanwhile
+    assert error_of(lambda: store.get("k", if_match=etag)).code == "object.changed"
+    with store.open("k") as reader:
+        assert b"".join(reader) == b"other"
+        assert reader.info.etag == hashlib.md5(b"other").hexdigest()
+
+
+def test_a_condition_is_checked_without_hashes_in_the_headers(gcs: FakeGcs) -> None:
+    gcs.hash_headers = False
+    gcs.add("p/k", b"0123456789")
+    store = opened(gcs)
+    etag = store.head("k").etag
+    assert store.get("k", offset=3, length=2, if_match=etag) == b"34"
+    assert error_of(lambda: store.get("k", if_match="0" * 32)).code == "object.changed"
+
+
+def test_a_connection_that_breaks_is_no_end_of_the_object(gcs: FakeGcs) -> None:
+    gcs.add("p/k", DATA)
+    media = Say(200, DATA, {"x-goog-stored-content-length": str(len(DATA))}, cut=1_000_000)
+    gcs.fault = lambda ask: media if ask.query.get("alt") == "media" else None
+    store = opened(gcs)
+    assert isinstance(error_of(lambda: store.get("k")), RetryableError)
+    with store.open("k") as reader:
+        assert isinstance(error_of(lambda: b"".join(reader)), RetryableError)
+    gcs.fault = once(media, when=lambda ask: ask.query.get("alt") == "media")
+    again = open_store(
+        "gs://bucket/p",
+        endpoint=gcs.endpoint,
+        retry=RetryPolicy(first_delay_seconds=0),
+    )
+    with again.open("k") as reader:
+        assert b"".join(reader) == DATA
+
+
+def test_an_answer_of_the_wrong_length_is_refused(gcs: FakeGcs) -> None:
+    gcs.add("p/k", b"0123456789")
+    short = Say(200, b"01234", {"x-goog-generation": "1001", "x-goog-stored-content-length": "10"})
+    gcs.fault = lambda ask: short if ask.query.get("alt") == "media" else None
+    store = opened(gcs)
+    assert error_of(lambda: store.get("k")).code == "object.truncated"
+    with store.open("k") as reader:
+        assert error_of(lambda: b"".join(reader)).code == "object.truncated"
+
+
+# Listing
+
+
+def test_pages_follow_each_other(gcs: FakeGcs) -> None:
+    gcs.page_keys = 3
+    names = sorted(f"p/{n % 4}/{n:02}" for n in range(20))
+    for name in [*names, "p/", "other"]:
+        gcs.add(name, b"x")
+    store = opened(gcs)
+    pages = list(store.list())
+    assert [f"p/{info.key}" for page in pages for info in page] == names
+    assert max(map(len, pages)) == 3
+    assert len(gcs.asked) == 7
+    after = names[6].removeprefix("p/")
+    assert [f"p/{i.key}" for page in store.list(start_after=after) for i in page] == names[7:]
+    assert gcs.asked[-5].query["startOffset"] == names[6]
+
+
+def test_a_page_without_objects_is_passed_over(gcs: FakeGcs) -> None:
+    gcs.add("p/k", b"x")
+    gcs.fault = once(Say.json({"nextPageToken": "p/k"}), when=lambda _: True)
+    assert [info.key for page in opened(gcs).list() for info in page] == ["k"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"<html>", b"[]", b'{"items": 3}', b'{"items": [3]}', b'{"items": [{"name": "p/k"}]}'],
+)
+def test_another_answer_than_a_listing_is_refused(gcs: FakeGcs, body: bytes) -> None:
+    gcs.fault = lambda _: Say(200, body)
+    assert error_of(lambda: list(opened(gcs).list())).code == "store.refused"
+    assert error_of(lambda: opened(gcs).head("k")).code == "store.refused"
+
+
+def test_keys_out_of_order_are_refused(gcs: FakeGcs) -> None:
+    items = [gcs.add(name, b"x") for name in ("p/b", "p/a")]
+    gcs.fault = lambda _: Say.json({"items": items})
+    assert error_of(lambda: list(opened(gcs).list())).code == "store.refused"
+
+
+# Writing
+
+
+def test_the_server_verifies_what_it_receives(gcs: FakeGcs) -> None:
+    store = opened(gcs)
+    md5 = hashlib.md5(b"abc").hexdigest()
+    info = store.put("k", b"abc", md5=md5)
+    assert (info.etag, info.checksum) == (md5, f"crc32c:{google_crc32c.value(b'abc'):08x}")
+    sent = gcs.asked[-1].body
+    assert b'"crc32c": "' + crc32c(b"abc").encode() in sent
+    assert error_of(lambda: store.put("k", b"abc", md5="0" * 32)).code == "store.refused"
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, len(DATA)])
+def test_a_stream_of_any_size_is_whole(gcs: FakeGcs, size_bytes: int) -> None:
+    data = DATA[:size_bytes]
+    info = stream(opened(gcs), data)
+    assert gcs.contents["bucket", "p/k"] == data
+    assert info.checksum == f"crc32c:{google_crc32c.value(data):08x}"
+    assert gcs.uploads == {}
+    puts = len(gcs.lines("PUT"))
+    assert puts == (0 if size_bytes <= CHUNK else -(-size_bytes // CHUNK))
+
+
+def test_an_aborted_upload_is_cancelled(gcs: FakeGcs) -> None:
+    with opened(gcs).writer("k") as writer:
+        writer.write(DATA)
+        assert len(gcs.uploads) == 1
+    assert gcs.uploads == gcs.objects == {}
+    assert gcs.asked[-1].method == "DELETE"
+
+
+def is_chunk(ask: Ask) -> bool:
+    return ask.method == "PUT" and bool(ask.body)
+
+
+@pytest.mark.parametrize("kept", [0, 256 << 10, 5 << 20, CHUNK])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_an_interrupted_upload_goes_on_where_the_server_says(
+    gcs: FakeGcs, kept: int, which: int
+) -> None:
+    chunks: list[int] = []
+
+    def interrupt(ask: Ask) -> Say | None:
+        if not is_chunk(ask):
+            return None
+        chunks.append(len(ask.body))
+        if len(chunks) != which + 1:
+            return None
+        (upload,) = gcs.uploads.values()
+        upload["data"] += ask.body[:kept]
+        return Say.error(503, "backend error", "backendError")
+
+    gcs.fault = interrupt
+    info = stream(patient(gcs), DATA)
+    assert gcs.contents["bucket", "p/k"] == DATA
+    assert info.size_bytes == len(DATA)
+    status = [ask for ask in gcs.asked if ask.method == "PUT" and not ask.body]
+    assert len(status) == 1
+    resent = sum(chunks) - len(DATA)
+    whole = len(DATA) % CHUNK if which == 2 else CHUNK
+    assert resent == max(0, whole - kept), "only what the server lacked is sent again"
+
+
+def test_an_upload_whose_last_answer_was_lost_is_done(gcs: FakeGcs) -> None:
+    state = {"lost": False}
+
+    def lose(ask: Ask) -> Say | None:
+        if is_chunk(ask) and not ask.headers["content-range"].endswith("*") and not state["lost"]:
+            state["lost"] = True
+            (upload,) = gcs.uploads.values()
+            upload["data"] += ask.body
+            return Say(200, b"{", cut=0)
+        return None
+
+    gcs.fault = lose
+    assert stream(patient(gcs), DATA).size_bytes == len(DATA)
+    assert gcs.contents["bucket", "p/k"] == DATA
+
+
+def test_an_upload_waits_as_long_as_it_is_told(gcs: FakeGcs) -> None:
+    slept: list[float] = []
+    busy = Say.error(429, "slow down", "rateLimitExceeded", Retry_After="7")
+    gcs.fault = once(busy, when=is_chunk)
+    stream(patient(gcs, slept), DATA)
+    assert slept == [7.0]
+
+
+def test_an_upload_that_keeps_failing_is_given_up(gcs: FakeGcs) -> None:
+    gcs.fault = lambda ask: Say.error(503) if ask.method == "PUT" else None
+    error = error_of(lambda: stream(patient(gcs, tries=3), DATA))
+    assert isinstance(error, RetryableError)
+    assert "3 tries" in error.message
+    assert gcs.uploads == {}, "and cancelled"
+
+
+def test_a_server_that_takes_nothing_is_given_up(gcs: FakeGcs) -> None:
+    gcs.fault = lambda ask: Say(308) if ask.method == "PUT" else None
+    assert isinstance(error_of(lambda: stream(patient(gcs), DATA)), RetryableError)
+
+
+@pytest.mark.parametrize("status", [404, 410])
+def test_an_upload_that_the_server_has_forgotten(gcs: FakeGcs, status: int) -> None:
+    gcs.fault = once(Say.error(status), when=is_chunk)
+    error = error_of(lambda: stream(patient(gcs), DATA))
+    assert (type(error), error.code) == (ObjectError, "object.unreadable")
+
+
+def test_bytes_that_changed_on_the_way_are_deleted(gcs: FakeGcs) -> None:
+    def damage(ask: Ask) -> None:
+        if is_chunk(ask):
+            ask.body = b"\0" + ask.body[1:]
+
+    gcs.fault = damage
+    assert error_of(lambda: stream(opened(gcs), DATA)).code == "object.mismatch"
+    assert gcs.objects == {}
+
+
+def test_only_the_damaged_generation_is_deleted(gcs: FakeGcs) -> None:
+    def damage(ask: Ask) -> None:
+        if is_chunk(ask):
+            ask.body = b"\0" + ask.body[1:]
+        if ask.method == "DELETE":
+            gcs.add("p/k", b"of another run")
+
+    gcs.fault = damage
+    assert error_of(lambda: stream(opened(gcs), DATA)).code == "object.mismatch"
+    assert gcs.contents["bucket", "p/k"] == b"of another run"
+
+
+# Copies
+
+
+def test_a_copy_may_take_several_requests(gcs: FakeGcs) -> None:
+    gcs.rewrite_calls = 4
+    kept = {"contentType": "image/png", "metadata": {"a": "b"}}
+    gcs.add("src/a b/ü", b"content", bucket="other", **kept)
+    source = open_store("gs://other/src", endpoint=gcs.endpoint, retry=None)
+    resource = gcs.objects["other", "src/a b/ü"]
+    info = ObjectInfo("a b/ü", 7, "", 0, generation=resource["generation"])
+    copy = opened(gcs).copy_from(source, info, "x y")
+    assert copy is not None
+    assert (copy.content_type, copy.metadata) == ("image/png", {"a": "b"})
+    assert gcs.contents["bucket", "p/x y"] == b"content"
+    tokens = [ask.query.get("rewriteToken") for ask in gcs.asked]
+    assert tokens == [None, "token-1", "token-2", "token-3"]
+
+
+def test_a_copy_goes_on_after_a_failure(gcs: FakeGcs) -> None:
+    gcs.rewrite_calls = 3
+    gcs.add("p/a", b"content")
+    slept: list[float] = []
+    store = patient(gcs, slept)
+    busy = Say.error(403, "slow", "userRateLimitExceeded", Retry_After="3")
+    gcs.fault = once(busy, when=lambda ask: "rewriteToken" in ask.query)
+    info = store.head("a")
+    copy = store.copy_from(store, info, "b")
+    assert copy is not None
+    assert copy.etag == info.etag
+    assert slept == [3.0]
+    tokens = [ask.query.get("rewriteToken") for ask in gcs.asked[1:]]
+    assert tokens == [None, "token-1", "token-1", "token-2"]
+
+
+def test_only_the_listed_state_is_copied(gcs: FakeGcs) -> None:
+    store = opened(gcs)
+    info = store.put("a", b"first")
+    gcs.add("p/a", b"other")
+    for wanted in (info, replace(info, generation=None)):
+        error = error_of(lambda wanted=wanted: store.copy_from(store, wanted, "b"))
+        assert (type(error), error.code) == (PreconditionError, "object.changed")
+    gcs.add("p/a", b"first")  # again, in another generation
+    copy = store.copy_from(store, replace(info, generation=None), "b")
+    assert copy is not None
+    assert copy.etag == info.etag
+    with pytest.raises(NotFoundError):
+        store.copy_from(store, replace(info, key="none"), "b")
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Say.error(403, "does not have storage.objects.get access", "forbidden"),
+        Say.error(400, "Bucket is requester pays bucket but no user project provided.", "required"),
+    ],
+)
+def test_what_must_not_be_copied_is_left_to_streaming(gcs: FakeGcs, refusal: Say) -> None:
+    store = opened(gcs)
+    info = store.put("a", b"first")
+    gcs.fault = lambda _: refusal
+    assert store.copy_from(store, info, "b") is None
+
+
+def test_another_server_is_another_place(gcs: FakeGcs) -> None:
+    store = opened(gcs)
+    info = store.put("a", b"first")
+    google = open_store("gs://bucket/p", access=Access(anonymous=True))
+    assert google.copy_from(store, info, "b") is None
+
+
+# Accounts
+
+
+def test_everything_is_encrypted_with_the_key(gcs: FakeGcs) -> None:
+    store = opened(gcs, kms_key=KEY)
+    info = store.put("a", b"1")
+    stream(store, DATA, "b")
+    store.copy_from(store, info, "c")
+    assert [gcs.objects["bucket", f"p/{key}"]["kmsKeyName"] for key in "abc"] == [KEY] * 3
+
+
+def test_the_project_pays_for_every_request(gcs: FakeGcs, tmp_path: Path) -> None:
+    gcs.payer_needed = True
+    error = error_of(lambda: opened(gcs).get("a"))
+    assert error.code == "store.denied"
+    assert "requester_pays: true" in error.hint
+    store = opened(gcs, requester_pays=True, project="team")
+    info = store.put("a", b"1")
+    stream(store, DATA, "b")
+    assert store.get("a") == b"1"
+    store.copy_from(store, info, "c")
+    store.delete("a")
+    assert [i.key for page in store.list() for i in page] == ["b", "c"]
+    assert {ask.query.get("userProject") for ask in gcs.asked} == {None, "team"}
+    assert [ask.query.get("userProject") for ask in gcs.asked].count(None) == 1
+
+
+def test_somebody_has_to_pay(gcs: FakeGcs) -> None:
+    error = error_of(lambda: opened(gcs, requester_pays=True).get("a"))
+    assert (type(error), error.code) == (ConfigError, "config.invalid_value")
+
+
+def test_no_token_is_sent_without_tls(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "credentials.json"
+    path.write_text('{"type": "authorized_user", "client_id": "i", "client_secret": "secret"}')
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    opened(gcs).put("a", b"1")
+    assert not any("authorization" in ask.headers for ask in gcs.asked)
+
+
+def test_the_server_may_be_named_in_the_environment(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (gcs.endpoint, gcs.endpoint.removeprefix("http://")):
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", name)
+        store = open_store("gs://bucket/p", retry=None)
+        store.put("a", b"1")
+        assert store.features.place == opened(gcs).features.place
+    assert len(gcs.asked) == 2
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://user:secret@host")
+    assert error_of(lambda: open_store("gs://bucket/p")).code == "config.secret"
+
+
+def test_without_credentials_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = error_of(lambda: open_store("gs://bucket", retry=None).get("k"))
+    assert isinstance(error, StoreError)
+    assert error.code == "store.denied"
+    assert "gcloud auth application-default login" in error.hint
+    assert "anonymous: true" in error.hint
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/none/secret.json")
+    assert error_of(lambda: open_store("gs://bucket", retry=None).get("k")).code == "store.denied"
