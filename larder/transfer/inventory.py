@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from larder.config.globs import Selection
 from larder.errors import ConfigError, Failure
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
+from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
+from larder.manifest.sort import SortedFile, sort_to_file
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Readable
 from larder.transfer.report_inventory import Reported
+from larder.transfer.selection import KeyRule, without_own
 from larder.units import format_count
 
-__all__ = ["IDENTITY", "Inventory", "LeftOut", "object_batches", "take_inventory"]
+__all__ = [
+    "IDENTITY",
+    "Inventory",
+    "LeftOut",
+    "Listed",
+    "list_source",
+    "object_batches",
+    "take_inventory",
+]
 
 BATCH_ROWS = 10_000
 
@@ -37,10 +50,10 @@ class LeftOut:
     count: int = 0
     keys: tuple[str, ...] = ()
 
-    def and_more(self, keys: Sequence[str]) -> LeftOut:
-        """These objects and further ones."""
+    def and_more(self, keys: Sequence[str], count: int) -> LeftOut:
+        """These objects and ``count`` further ones, of which ``keys`` are the first."""
         room = SHOWN_KEYS - len(self.keys)
-        return LeftOut(self.count + len(keys), (*self.keys, *keys[:room]))
+        return LeftOut(self.count + count, (*self.keys, *keys[:room]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +85,29 @@ class Inventory:
     failures: tuple[Failure, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a listing has found at a source.
+
+    Attributes:
+        objects: Number of objects included.
+        bytes: Their total size.
+        listed: Number of objects in the listing, included or not.
+        not_included: Objects that match no glob of ``source.include``.
+        excluded: Objects that match one, but also a glob of ``source.exclude``.
+        report: The report that they come from; None: the source was listed.
+        rows: The objects included, of schema OBJECTS and ordered by key.
+    """
+
+    objects: int
+    bytes: int
+    listed: int
+    not_included: LeftOut
+    excluded: LeftOut
+    report: Reported | None
+    rows: SortedFile | None = None
+
+
 def take_inventory(
     store: Readable,
     include: Sequence[str],
@@ -81,6 +117,8 @@ def take_inventory(
     report: Reported | None = None,
 ) -> Inventory:
     """List a source, and keep the objects that are included and not excluded.
+
+    What `larder copy` keeps for itself at the root of the source is not part of it.
 
     Memory is that of one row group, whatever the number of objects.
 
@@ -100,20 +138,39 @@ def take_inventory(
     tally = _Tally(include, exclude, progress)
     progress.start("inventory")
     pages = report.pages(out.parent) if report else store.list()
-    file = write_manifest(out, OBJECTS, tally.batches(pages))
+    file = write_manifest(out, OBJECTS, map(tally.digested, tally.batches(pages)))
     progress.finish("inventory")
-    if not tally.objects:
-        raise tally.nothing(store)
+    found = tally.found(store, report)
     return Inventory(
         file=file,
-        objects=tally.objects,
-        bytes=tally.bytes,
-        listed=tally.listed,
+        objects=found.objects,
+        bytes=found.bytes,
+        listed=found.listed,
         digest=tally.digest.hexdigest(),
-        not_included=tally.not_included,
-        excluded=tally.excluded,
+        not_included=found.not_included,
+        excluded=found.excluded,
         report=report,
     )
+
+
+def list_source(
+    store: Readable,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    out: Path,
+    progress: Progress,
+    report: Reported | None = None,
+) -> Listed:
+    """The same as `take_inventory`, into a file that is used only now: without a digest.
+
+    The arguments and errors are those of `take_inventory`.
+    """
+    tally = _Tally(include, exclude, progress)
+    progress.start("inventory")
+    pages = report.pages(out.parent) if report else store.list()
+    rows = sort_to_file(Rows(OBJECTS, tally.batches(pages)), ("key",), out)
+    progress.finish("inventory")
+    return replace(tally.found(store, report), rows=rows)
 
 
 class _Tally:
@@ -124,43 +181,50 @@ class _Tally:
         self.digest = RowDigest()
         self.not_included = self.excluded = LeftOut()
         self._globs = (_named(include), _named(exclude))
-        self._included = Selection(include)
-        self._excluded = Selection(exclude)
+        self._included = KeyRule(include)
+        self._excluded = KeyRule(exclude)
         self._progress = progress
 
-    def batches(self, pages: Iterator[list[ObjectInfo]]) -> Iterator[pa.RecordBatch]:
+    def batches(self, pages: Iterable[list[ObjectInfo]]) -> Iterator[pa.RecordBatch]:
         """Batches of the included objects of a listing."""
-        rows: list[ObjectInfo] = []
-        for page in pages:
-            self.listed += len(page)
-            rows += self._taken(page)
-            if len(rows) >= BATCH_ROWS:
-                yield self._count(rows)
-                rows = []
-        if rows:
-            yield self._count(rows)
+        for batch in object_batches(chain.from_iterable(without_own(pages))):
+            self.listed += batch.num_rows
+            found = self._taken(batch)
+            if found.num_rows:
+                yield self._count(found)
 
-    def _taken(self, page: list[ObjectInfo]) -> list[ObjectInfo]:
-        matched = [info for info in page if self._included(info.key)]
-        if len(matched) < len(page):
-            others = [info.key for info in page if not self._included(info.key)]
-            self.not_included = self.not_included.and_more(others)
-        taken = [info for info in matched if not self._excluded(info.key)]
-        if len(taken) < len(matched):
-            others = [info.key for info in matched if self._excluded(info.key)]
-            self.excluded = self.excluded.and_more(others)
-        return taken
-
-    def _count(self, rows: list[ObjectInfo]) -> pa.RecordBatch:
-        size_bytes = sum(info.size_bytes for info in rows)
-        self.objects += len(rows)
-        self.bytes += size_bytes
-        batch = _batch(rows)
-        self.digest.update_batch(batch.select(IDENTITY))
-        self._progress.advance("inventory", objects=len(rows), bytes=size_bytes)
+    def _taken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        batch, self.not_included = _parted(
+            batch, self._included(batch.column("key")), self.not_included
+        )
+        batch, self.excluded = _parted(batch, ~self._excluded(batch.column("key")), self.excluded)
         return batch
 
-    def nothing(self, store: Readable) -> ConfigError:
+    def _count(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        size_bytes = pc.sum(batch.column("size_bytes")).as_py()
+        self.objects += batch.num_rows
+        self.bytes += size_bytes
+        self._progress.advance("inventory", objects=batch.num_rows, bytes=size_bytes)
+        return batch
+
+    def digested(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Add a batch to the digest, and return it."""
+        self.digest.update_batch(batch.select(IDENTITY))
+        return batch
+
+    def found(self, store: Readable, report: Reported | None) -> Listed:
+        """The result, once all batches were read.
+
+        Raises:
+            ConfigError: ``config.empty_source``.
+        """
+        if not self.objects:
+            raise self._nothing(store)
+        return Listed(
+            self.objects, self.bytes, self.listed, self.not_included, self.excluded, report
+        )
+
+    def _nothing(self, store: Readable) -> ConfigError:
         """The error that no object is left, with what was listed, matched and excluded."""
         include, exclude = self._globs
         listed = f"{format_count(self.listed, 'object')} listed"
@@ -175,6 +239,17 @@ class _Tally:
                 " excludes all of them"
             )
         return ConfigError("config.empty_source", message, where=store.url, hint=hint)
+
+
+def _parted(
+    batch: pa.RecordBatch, wanted: npt.NDArray[np.bool_], others: LeftOut
+) -> tuple[pa.RecordBatch, LeftOut]:
+    """The wanted objects, and what is left out with the rest."""
+    if wanted.all():
+        return batch, others
+    unwanted = batch.column("key").filter(pa.array(~wanted))
+    first = unwanted.slice(0, SHOWN_KEYS).to_pylist()
+    return batch.filter(pa.array(wanted)), others.and_more(first, len(unwanted))
 
 
 def _named(globs: Sequence[str]) -> str:
