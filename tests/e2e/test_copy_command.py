@@ -192,6 +192,9 @@ def test_a_copy_as_a_flow_run(reporting: Workplace, prefect_server: PrefectServe
     assert ok(pruned).document["deleted"]["count"] == 1
     (run,) = prefect_server.flow_runs("prune to of what is not in source-of-flow")
     assert run["state_type"] == "COMPLETED"
+    (note,) = artifacts(prefect_server, run)
+    assert (note["key"], note["type"]) == ("prune", "markdown")
+    assert "a/01.bin" in note["data"]
     names = sorted(task["name"] for task in prefect_server.task_runs(run, 2))
     assert names == ["plan of the prune", "prune what is gone"]
 
