@@ -7,12 +7,19 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # a requirement has extras. Python compiles what it imports; compiling everything takes 20 seconds.
 INSTALL := $(PIP) install --quiet --no-deps --no-compile
 LOCKED := $(INSTALL) --require-hashes --requirement
+# Skyplane's last release runs with no newer Python.
+SKYPLANE_PYTHON ?= $(shell $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
+	2>/dev/null && echo $(PYTHON) || echo python3.11)
+SKYPLANE := .venv-skyplane
+SKYPLANE_PIP := $(SKYPLANE)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
+	--no-compile --only-binary :all: --require-hashes --requirement
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-annotate --no-header $(ARGS)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-imagenet test lint types format bench lock schema clean
+.PHONY: help demo demo-imagenet test lint types format bench live skyplane \
+	skyplane-test lock schema clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -40,6 +47,20 @@ $(VENV)/dev: $(VENV)/app requirements-dev.lock
 	@$(PIP) check >$@.txt || { cat $@.txt >&2; exit 1; }
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
 	@mv $@.txt $@
+
+$(SKYPLANE)/app: requirements-skyplane.lock
+	@$(SKYPLANE_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
+		{ echo "Skyplane needs Python 3.11; choose one: make SKYPLANE_PYTHON=/path/to/python3.11 ..." >&2; \
+		exit 1; }
+	@echo "setting up $(SKYPLANE): about 90 MB to download, 400 MB installed"
+	@$(SKYPLANE_PYTHON) -m venv --clear $(SKYPLANE)
+	@$(SKYPLANE_PIP) requirements-skyplane.lock
+	@$(SKYPLANE)/bin/python -W ignore -c 'import skyplane.api.client'
+	@touch $@
+
+$(SKYPLANE)/gateway: $(SKYPLANE)/app requirements-skyplane-test.lock
+	@$(SKYPLANE_PIP) requirements-skyplane-test.lock
+	@touch $@
 
 data/source/digits/.complete: $(VENV)/app
 	@$(BIN)/python -m larder.testing.datasets digits data/source/digits
@@ -70,6 +91,13 @@ bench: $(VENV)/dev ## run every benchmark; ARGS=--json prints one document each
 	@for name in $$(ls benchmarks/*.py | xargs -n1 basename -s .py | grep -vE '^(__init__|harness)$$'); do \
 		$(BIN)/python -m benchmarks.$$name $(ARGS) || exit 1; done
 
+live: $(VENV)/dev $(SKYPLANE)/app ## copy between your own cloud accounts; costs money (docs/how-to/skyplane.md)
+	@$(BIN)/python -m larder.testing.live $(ARGS)
+
+skyplane: $(SKYPLANE)/app ## set up Skyplane, for copies between clouds (docs/how-to/skyplane.md)
+
+skyplane-test: $(SKYPLANE)/gateway ## set up Skyplane and its gateways, for the tests
+
 schema: $(VENV)/app ## write configs/schema from the models
 	$(BIN)/python -m larder.config.schema
 
@@ -79,6 +107,10 @@ lock: ## update the lock files (needs uv); ARGS=--upgrade upgrades every version
 		--output-file requirements-demo.lock
 	$(COMPILE) --group dev --constraint requirements.lock --constraint requirements-demo.lock \
 		--output-file requirements-dev.lock
+	$(COMPILE) --group skyplane --override requirements-skyplane.overrides \
+		--output-file requirements-skyplane.lock
+	$(COMPILE) --group skyplane-test --override requirements-skyplane.overrides \
+		--constraint requirements-skyplane.lock --output-file requirements-skyplane-test.lock
 
 clean: ## remove what the targets made, except data/ and out/
-	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build
+	rm -rf $(VENV) $(SKYPLANE) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build

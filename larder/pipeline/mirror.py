@@ -39,14 +39,18 @@ BATCH_OBJECTS = 50_000
 def mirror_batches(job: Job) -> list[CopyBatch]:
     """The copies to make, in batches of about ``runner.batch_bytes``.
 
-    If there are receipts of too many runs, they are merged first.
+    If there are receipts of too many runs, they are merged first. If there is something to copy,
+    uploads that nobody will complete are aborted.
     """
     if not mirrors(job.dataset, job.cluster):
         return []
     root = open_root(job)
     merge_receipts(root)
     batches = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=_COLUMNS)
-    return list(_cut(_uncopied(batches), job.cluster.runner.batch_bytes))
+    cut = list(_cut(_uncopied(batches), job.cluster.runner.batch_bytes))
+    if cut:
+        UploadRecords(root, layout.uploads_prefix()).abort_orphans(layout.mirror_prefix())
+    return cut
 
 
 def _uncopied(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, int]]:

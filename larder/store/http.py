@@ -36,7 +36,7 @@ _HEAD_BYTES = 64 << 10
 _CHUNK_BYTES = 1 << 20
 _MOST_IDLE = 256
 _NO_BODY = {204, 304}
-_FIELDS = re.compile(r"\r\n([^:\r]+):[ \t]*([^\r]*?)[ \t]*(?=\r|$)")
+_FIELDS = re.compile(r"\r\n([^:\r]+):[ \t]*([^\r]*)")
 _CA_BUNDLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 
 

@@ -62,6 +62,7 @@ class S3Access:
         self.access = access
         self._found: S3Clients | None = None
         self._http: tuple[int, Http] | None = None
+        self._settings: tuple[int, S3Settings] | None = None
 
     @property
     def settings(self) -> S3Settings:
@@ -70,7 +71,10 @@ class S3Access:
         Raises:
             LarderError: See `larder.store.s3_settings.find_settings`.
         """
-        return self._once("settings", self._find_settings)  # type: ignore[no-any-return]
+        pid = os.getpid()
+        if self._settings is None or self._settings[0] != pid:
+            self._settings = (pid, self._once("settings", self._find_settings))
+        return self._settings[1]
 
     @property
     def obstore(self) -> S3Store:

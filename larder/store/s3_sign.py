@@ -105,7 +105,9 @@ def signed(
 
 
 def _lines(headers: Iterable[tuple[str, str]]) -> str:
-    return "".join(f"{name}:{' '.join(text.split())}\n" for name, text in headers)
+    return "".join(
+        [f"{name}:{' '.join(text.split()) if '  ' in text else text}\n" for name, text in headers]
+    )
 
 
 @lru_cache(maxsize=64)

@@ -43,6 +43,7 @@ _REGION = "us-east-1"
 _START_SECONDS = 180.0
 _STOP_SECONDS = 20.0
 _POLL_SECONDS = 0.02
+_AGAIN_SECONDS = 0.5
 _CEPH = ("ceph", "ceph-mgr", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
 
 
@@ -243,7 +244,8 @@ rgw_frontends = beast endpoint=127.0.0.1:{self.gateway_port} tcp_nodelay=1
         self._run("ceph-mon", "-i", "a", "--mkfs", "--monmap", map_file)
         self._run("ceph-mon", "-i", "a")
         self._run("ceph-mgr", "-i", "a")
-        self._run("ceph", "osd", "create", osd_id)
+        # On a loaded machine, the monitor answers EPERM for a moment after its start.
+        self._run("ceph", "osd", "create", osd_id, tries=20)
         self._run("ceph", "osd", "crush", "add", "osd.0", "1", "root=default", "host=larder")
         self._run("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", osd_id)
         self._run("ceph-osd", "-i", "0")
@@ -268,7 +270,7 @@ rgw_frontends = beast endpoint=127.0.0.1:{self.gateway_port} tcp_nodelay=1
         except (FileNotFoundError, ValueError):
             return None
 
-    def _run(self, *command: str) -> None:
+    def _run(self, *command: str, tries: int = 1) -> None:
         try:
             done = subprocess.run(  # noqa: S603 - programs named in this module
                 command,
@@ -281,9 +283,13 @@ rgw_frontends = beast endpoint=127.0.0.1:{self.gateway_port} tcp_nodelay=1
             )
         except subprocess.TimeoutExpired as error:
             raise FatalError("run.timeout", f"{command[0]} did not end in time") from error
+        if done.returncode and tries > 1:
+            time.sleep(_AGAIN_SECONDS)
+            return self._run(*command, tries=tries - 1)
         if done.returncode:
             words = done.stdout.decode("utf-8", "replace")[-500:]
             raise FatalError("run.timeout", f"{' '.join(command[:3])} failed: {words}")
+        return None
 
     def _last_words(self) -> str:
         log = self._folder / "client.rgw.log"

@@ -11,6 +11,8 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 LOCKS = ["requirements.lock", "requirements-demo.lock", "requirements-dev.lock"]
+SKYPLANE = ["requirements-skyplane.lock", "requirements-skyplane-test.lock"]
+"""In an environment of their own."""
 
 
 def pins(name: str) -> list[Requirement]:
@@ -32,7 +34,7 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-@pytest.mark.parametrize("name", LOCKS)
+@pytest.mark.parametrize("name", LOCKS + SKYPLANE)
 def test_a_lock_has_only_exact_versions_and_hashes(name: str) -> None:
     found = pins(name)
     assert found
@@ -64,6 +66,13 @@ def test_the_locks_agree() -> None:
             exact.setdefault(f"{pin.name} ; {pin.marker or ''}", set()).add(str(pin.specifier))
     # A marker may be there in one lock and not in the other; a version may not differ.
     assert {each for each, versions in exact.items() if len(versions) > 1} == set()
+
+
+def test_the_environment_of_skyplane_has_its_last_release_and_the_tests_add_to_it() -> None:
+    ours, tested = ({_normal(pin.name): str(pin.specifier) for pin in pins(n)} for n in SKYPLANE)
+    assert ours["skyplane"] == "==0.3.2"  # without a pin, a resolver falls back to 0.2.1
+    assert ours.items() <= tested.items()
+    assert not ours.keys() & {"pyarrow", "flask", "larder-data"}
 
 
 def test_the_demo_installs_no_package_only_for_its_data() -> None:

@@ -11,24 +11,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
 from larder.errors import Failure, FatalError, LarderError, ObjectError, RetryableError
-from larder.limits import map_done
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
 from larder.store.interrupt import INTERRUPTED, Interrupt
+from larder.transfer.adopt import adopt
 from larder.transfer.copy import Copy, copy_object
 from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.engines.parts import LargeObject
 from larder.transfer.engines.server_side import ServerSide
+from larder.transfer.engines.threads import work_off
 from larder.transfer.engines.uploads import UploadRecords
 
 __all__ = ["WAKE_SECONDS", "copy_batch"]
 
-WAKE_SECONDS = 0.5
+WAKE_SECONDS = 0.1
 _LEAVE_SECONDS = 1.0
 
 _Work = Callable[[], None]
@@ -61,8 +61,7 @@ def copy_batch(
         progress: Reports progress of stage ``mirror``.
         copied: Called for every object that was copied and verified, in the thread that did so and
             before anything else; also for objects in progress when the batch is stopped.
-        awake: Called by this thread whenever an object is done, and otherwise every
-            ``wake_seconds``.
+        awake: Called after every object and every ``wake_seconds``, by one thread at a time.
         uploads: Where large objects in progress are recorded, so that a later run continues them.
         wake_seconds: See there.
 
@@ -81,25 +80,58 @@ def copy_batch(
     def work(step: _Work) -> None:
         with interrupt.active():
             step()
+        waking.wake()
 
-    with ThreadPoolExecutor(limits.concurrency, thread_name_prefix="copy") as pool:
-        window = 2 * limits.concurrency
-        try:
-            steps = batch.steps(objects)
-            for _ in map_done(pool, work, steps, window=window, wake_seconds=wake_seconds):
-                progress.advance("mirror")
-                awake()
-            while checks := list(batch.server_side.checks()):
-                for _ in map_done(pool, work, checks, window=window, wake_seconds=wake_seconds):
-                    progress.advance("mirror")
-                    awake()
-        except BaseException:
-            interrupt.stop()
-            pool.shutdown(cancel_futures=True)
-            batch.leave()
-            raise
+    waking = _Waking(awake, 2 * limits.concurrency)
+
+    def look_up() -> None:
+        progress.advance("mirror")
+        waking.wake()
+
+    steps: Iterable[_Work] = batch.steps(objects)
+    try:
+        while steps:
+            work_off(
+                steps,
+                work,
+                concurrency=limits.concurrency,
+                awake=look_up,
+                wake_seconds=wake_seconds,
+                stop=interrupt.stop,
+            )
+            look_up()
+            steps = list(batch.server_side.checks())
+    except BaseException:
+        batch.leave()
+        raise
     batch.check_available()
     return batch.failures
+
+
+class _Waking:
+    """Calls a function, by one thread at a time; the others go on, but not for long.
+
+    Args:
+        awake: The function, which may write a receipt.
+        most: How many steps the other threads may end in the meantime, before they wait for it.
+    """
+
+    def __init__(self, awake: Callable[[], None], most: int) -> None:
+        self._awake = awake
+        self._most = most
+        self._lock = threading.Lock()
+        self._meanwhile = 0
+
+    def wake(self) -> None:
+        """Call the function, unless another thread is doing so."""
+        if not self._lock.acquire(blocking=self._meanwhile >= self._most):
+            self._meanwhile += 1
+            return
+        try:
+            self._meanwhile = 0
+            self._awake()
+        finally:
+            self._lock.release()
 
 
 class _Batch:
@@ -140,7 +172,9 @@ class _Batch:
     def steps(self, objects: Iterable[ObjectInfo]) -> Iterator[_Work]:
         """The steps of all objects; a large object has one for each part."""
         for info in objects:
-            if not self.server_side.possible:
+            if self._limits.adopt:
+                yield partial(self._attempt, info, partial(self._adopt, info))
+            elif not self.server_side.possible:
                 yield from self._streamed(info)
             elif info.size_bytes > self._limits.server_copy_bytes:
                 yield from self._in_parts(info, by_server=True)
@@ -226,6 +260,15 @@ class _Batch:
         """Copy an object through this machine, all of it in this thread."""
         for step in self._streamed(info):
             step()
+
+    def _adopt(self, info: ObjectInfo) -> None:
+        """Keep what another program has copied, if it is that object; otherwise copy it."""
+        key = self._prefix + info.key
+        copy = adopt(self._source, self._target, info, key, self._limits.verify)
+        if copy is None:
+            self._stream_now(info)
+        else:
+            self._done(info, copy)
 
     def _copy(self, info: ObjectInfo) -> None:
         key = self._prefix + info.key

@@ -1,0 +1,472 @@
+"""Runs one Skyplane transfer, in Skyplane's own environment: the application never imports this.
+
+``python -I skyplane_runner.py`` reads a request, one line of JSON, from stdin, and stops when stdin
+ends, because then whoever started it is gone. It writes one JSON object a line to stdout:
+
+- ``started``; ``planned`` with the machines it will start; ``provisioning``; ``transferring``;
+- ``progress`` with the number of chunks handed out and the bytes written so far; ``finalizing``;
+- ``error`` with a message, or ``done``;
+- ``deprovisioned``, once none of its machines runs any more.
+
+With ``"sweep": true`` in the request it transfers nothing: it ends the machines that a killed
+runner left behind, which carry the client ID of the request as a tag.
+
+What this guards against in Skyplane 0.3.2, its last release: errors that end in a thread, where
+nobody sees them, while the transfer waits for ever; a hook that its own caller calls wrongly, so
+that objects uploaded in parts never appear; statistics sent to a server of its authors, whose code
+hides the error that it should report; machines that outlive an error or switch themselves off while
+many objects are handed out; service account keys, key pairs and firewall rules that nobody removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Runner", "main"]
+
+POLL_SECONDS = 0.2
+KEEP_ALIVE_SECONDS = 60.0
+DEPROVISION_SECONDS = 240.0
+PROGRESS_SECONDS = 0.5
+_LONGEST_MESSAGE = 2000
+_HOME = "larder-skyplane-"
+_RULE = re.compile(r"(?:allow-default|skyplane)-[0-9a-f]{8}")
+
+
+class StoppedError(Exception):
+    """The transfer was told to stop, took too long, or lost an error in one of its threads."""
+
+
+class Events:
+    """Writes events to the original stdout; everything else that is printed goes to stderr."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._file = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        """Write one event; without effect if nobody listens any more."""
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            self._file.write(json.dumps({"event": event, **fields}) + "\n")
+            self._file.flush()
+
+
+class Runner:
+    """One transfer, or the end of one that was killed.
+
+    Args:
+        request: What to do; see `larder.transfer.engines.skyplane`.
+        emit: Writes an event.
+        local: Called with Skyplane's client and pipeline first, so that tests can replace machines.
+    """
+
+    def __init__(
+        self,
+        request: dict[str, Any],
+        emit: Callable[..., None],
+        local: Callable[[Any, Any], None] | None = None,
+    ) -> None:
+        self._request = request
+        self._emit = emit
+        self._local = local
+        self._stop = threading.Event()
+        self._handed_out = threading.Event()
+        self._lost: list[BaseException] = []
+        self._client: Any = None
+        self._phase = "starting"
+        self._moved = time.monotonic()
+        self._chunks = 0
+        self._bytes = 0
+        self._reported = 0.0
+
+    def stop(self, *_: object) -> None:
+        """End the transfer soon; also the handler of signals."""
+        self._stop.set()
+
+    def transfer(self) -> None:
+        """Provision, transfer, and deprovision however the transfer ended."""
+        threading.excepthook = self._lose
+        worker = threading.Thread(target=self._work_noting_errors, daemon=True)
+        worker.start()
+        try:
+            self._watch(worker)
+        except Exception as error:  # noqa: BLE001 - the caller shows it
+            self._emit("error", message=_message(error))
+        else:
+            self._emit("done", bytes=self._bytes)
+        # A machine that was not fully started would be missed: the caller sweeps in that case.
+        if self._deprovisioned() and self._phase != "provisioning":
+            self._emit("deprovisioned")
+
+    def sweep(self) -> None:
+        """End the machines that carry the client ID, and remove what else is its own."""
+        self._client = self._new_client()
+        self._end_machines()
+        time.sleep(self._request["settle_seconds"])  # one may just have been asked for
+        self._end_machines()
+        self._remove_traces()
+        self._emit("deprovisioned")
+
+    def _end_machines(self) -> None:
+        tags = {"skyplane": "true", "skyplaneclientid": self._request["client"]}
+        for tag in self._request["regions"]:
+            provider, _, region = tag.partition(":")
+            cloud = getattr(self._client.provisioner, provider)
+            if provider == "aws":  # Skyplane takes an error for an empty list
+                cloud.auth.get_boto3_client("ec2", region).describe_instances(MaxResults=5)
+            for server in cloud.get_matching_instances(region=region, tags=tags):
+                server.terminate_instance()
+
+    def _watch(self, worker: threading.Thread) -> None:
+        """Wait for the end of the transfer.
+
+        Raises:
+            StoppedError: It was stopped, or takes too long.
+            BaseException: What the transfer or one of its threads raised.
+        """
+        end = time.monotonic() + self._request["timeout_seconds"]
+        while worker.is_alive() and not self._lost:
+            worker.join(POLL_SECONDS)
+            now = time.monotonic()
+            if self._stop.is_set():
+                raise StoppedError("stopped")
+            if now > end:
+                raise StoppedError("it took longer than timeout_seconds")
+            if now > self._moved + self._request["stall_seconds"]:
+                raise StoppedError(f"no progress for stall_seconds while it was {self._phase}")
+        if self._lost:
+            raise self._lost[0]
+
+    def _work_noting_errors(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001 - the main thread reports it
+            self._lost.append(error)
+
+    def _work(self) -> None:
+        self._client = client = self._new_client()
+        pipeline = client.pipeline(max_instances=self._request["max_instances"])
+        pipeline.queue_copy(self._request["source"], self._request["target"], recursive=True)
+        (job,) = pipeline.jobs_to_dispatch
+        job._pre_filter_fn = self._filter(job.src_prefix)
+        job.verify = lambda: None  # the caller verifies, and copies what is missing
+        if self._local is not None:
+            self._local(client, pipeline)
+        plane = pipeline.create_dataplane(debug=False)
+        plane.copy_gateway_logs = lambda: None  # may hang, and would hide the error
+        gateways = plane.topology.get_gateways()
+        self._check_regions(plane.topology)
+        self._emit("planned", machines=[[each.region_tag, each.vm_type] for each in gateways])
+        self._enter("provisioning")
+        plane.provision(spinner=False)
+        self._enter("transferring")
+        threading.Thread(target=self._keep_alive, args=(plane,), daemon=True).start()
+        self._track(plane, pipeline)
+
+    def _new_client(self) -> Any:
+        import skyplane
+        from skyplane.api import client as client_module
+        from skyplane.api import dataplane, pipeline, tracker
+
+        for module in (client_module, dataplane, pipeline):
+            module.tmp_log_dir = Path.home() / "logs"  # instead of one for all users
+        tracker.UsageClient = _NoUsage
+        tracker.print_stats_completed = lambda **_: None
+        project = self._request["project"]
+        client = skyplane.SkyplaneClient(
+            aws_config=skyplane.AWSConfig() if self._uses("s3") else None,
+            gcp_config=skyplane.GCPConfig(project) if self._uses("gs") else None,
+            transfer_config=skyplane.TransferConfig(
+                requester_pays=self._request["requester_pays"],
+            ),
+            log_dir=str(Path.home() / "logs"),
+        )
+        if self._uses("gs"):
+            self._record_rules(client.provisioner)
+        return client
+
+    def _uses(self, scheme: str) -> bool:
+        places = (self._request["source"], self._request["target"])
+        return any(url.startswith(f"{scheme}://") for url in places)
+
+    def _filter(self, prefix: str) -> Callable[[Any], bool]:
+        """Which objects to transfer: those asked for, if they are not empty or misplaced by it.
+
+        Skyplane skips empty objects and then reports them as lost, and drops the second of two
+        slashes after the prefix. Both listings are in the order of the keys' bytes.
+        """
+        keys = _lines(self._request["keys"]) if self._request["keys"] else None
+        wanted = next(keys, None) if keys else None
+
+        def take(found: Any) -> bool:
+            nonlocal wanted
+            self.moved()  # a long listing is no silence
+            key = found.key[len(prefix) :]
+            fits = bool(found.size) and not key.startswith("/")
+            if keys is None:
+                return fits
+            while wanted is not None and wanted.encode() < key.encode():
+                wanted = next(keys, None)
+            return fits and key == wanted
+
+        return take
+
+    def _check_regions(self, topology: Any) -> None:
+        """Refuse machines in other regions than those that the cost was computed for."""
+        found = (topology.src_region_tag, topology.dest_region_tags[0])
+        for tag, expected in zip(found, self._request["expected_regions"], strict=True):
+            region = tag.partition(":")[2]
+            # The zone us-east1-b is in us-east1, and in the multi-region US.
+            whole = f"{expected.lower()}-" if expected and "-" in expected else expected.lower()
+            if not f"{region}-".startswith(whole):
+                raise StoppedError(f"the bucket is in {region}, not in {expected}")
+
+    def _track(self, plane: Any, pipeline: Any) -> None:
+        from skyplane.api.tracker import TransferProgressTracker
+
+        runner = self
+
+        class Tracker(TransferProgressTracker):  # type: ignore[misc]
+            """Keeps the error that ends it, and does not keep the process from ending."""
+
+            failure: BaseException | None = None
+
+            def run(self) -> None:
+                try:
+                    super().run()
+                except BaseException as error:  # noqa: BLE001 - `_track` raises it
+                    self.failure = error
+
+        tracker = Tracker(plane, pipeline.jobs_to_dispatch, pipeline.transfer_config, _Hook(runner))
+        tracker.daemon = True
+        tracker.start()
+        while tracker.is_alive():
+            tracker.join(POLL_SECONDS)
+        if tracker.failure is not None:
+            raise tracker.failure
+
+    def moved(self, *, chunks: int = 0, done_bytes: int = 0) -> None:
+        """Something was handed out or written; reported twice a second at most."""
+        self._moved = now = time.monotonic()
+        self._chunks += chunks
+        self._bytes += done_bytes
+        if now > self._reported + PROGRESS_SECONDS or done_bytes:
+            self._reported = now
+            self._emit("progress", chunks=self._chunks, bytes=self._bytes)
+
+    def handed_out(self) -> None:
+        """A gateway has every chunk."""
+        self._handed_out.set()
+
+    def finalizing(self) -> None:
+        """All bytes were written; uploads in parts are being completed."""
+        self._enter("finalizing")
+
+    def _enter(self, phase: str) -> None:
+        self._phase = phase
+        self._moved = time.monotonic()
+        self._emit(phase)
+
+    def _lose(self, caught: threading.ExceptHookArgs) -> None:
+        """Keep the error of a thread that only Skyplane knows."""
+        self._lost.append(caught.exc_value or StoppedError("a thread ended with an error"))
+
+    def _keep_alive(self, plane: Any) -> None:
+        """Machines switch themselves off 15 minutes after the last command.
+
+        Once all chunks are handed out, Skyplane itself sends commands.
+        """
+        while not self._handed_out.wait(KEEP_ALIVE_SECONDS):
+            for server in list(plane.bound_nodes.values()):
+                with contextlib.suppress(Exception):
+                    server.run_command("echo 1")
+
+    def _deprovisioned(self) -> bool:
+        """End all machines; false if that failed or took too long."""
+        if self._client is None or self._phase == "starting":
+            return True
+        ended: list[bool] = []
+
+        def end() -> None:
+            self._client.provisioner.deprovision()
+            self._remove_traces()
+            ended.append(True)
+
+        thread = threading.Thread(target=end, daemon=True)
+        thread.start()
+        thread.join(DEPROVISION_SECONDS)
+        return bool(ended)
+
+    def _record_rules(self, provisioner: Any) -> None:
+        """Note the firewall rules of this run; Skyplane forgets the one that lets everyone in."""
+        network = provisioner.gcp.network
+        create = network.create_firewall_rule
+
+        def recorded(name: str, *args: Any, **options: Any) -> Any:
+            if _RULE.fullmatch(name):
+                with _rules().open("a") as file:
+                    file.write(f"{name}\n")
+            return create(name, *args, **options)
+
+        network.create_firewall_rule = recorded
+
+    def _remove_traces(self) -> None:
+        """Remove this run's EC2 key pairs, service account key and firewall rules."""
+        provisioner = self._client.provisioner
+        for name in _rules().read_text().split() if _rules().exists() else ():
+            with contextlib.suppress(Exception):
+                provisioner.gcp.remove_gateway_rule(name)
+        folder = Path.home() / ".skyplane" / "keys"
+        for path in folder.glob("aws/*.pem"):
+            region = path.stem.removeprefix(f"{provisioner.aws.key_prefix}-")
+            with contextlib.suppress(Exception):
+                provisioner.aws.key_manager.delete_key(region, path.stem)
+        for path in folder.glob("gcp/*/service_account_key.json"):
+            with contextlib.suppress(Exception):
+                made = json.loads(path.read_text())
+                name = f"projects/-/serviceAccounts/{made['client_email']}/keys/"
+                accounts = provisioner.gcp.auth.get_gcp_client("iam").projects().serviceAccounts()
+                accounts.keys().delete(name=name + made["private_key_id"]).execute()
+                path.unlink()
+
+
+def _rules() -> Path:
+    """The file with the names of the firewall rules."""
+    return Path.home() / "firewall-rules"
+
+
+class _Hook:
+    """What Skyplane's tracker calls; its own classes declare `on_transfer_end` differently."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def on_chunk_dispatched(self, chunks: list[Any]) -> None:
+        """Chunks were handed to a gateway."""
+        self._runner.moved(chunks=len(chunks))
+
+    def on_chunk_completed(self, chunks: list[Any], region_tag: str | None = None) -> None:
+        """Chunks are at the target; often none."""
+        del region_tag
+        if chunks:
+            self._runner.moved(done_bytes=sum(chunk.chunk_length_bytes for chunk in chunks))
+
+    def on_transfer_end(self, transfer_stats: object = None) -> None:
+        """All chunks are at the target; called without the argument that its class declares."""
+        del transfer_stats
+        self._runner.finalizing()
+
+    def on_dispatch_start(self) -> None:
+        """Never called by 0.3.2."""
+
+    def on_dispatch_end(self) -> None:
+        """Every chunk was handed to a gateway."""
+        self._runner.handed_out()
+
+    def on_transfer_error(self, error: object) -> None:
+        """Never called by 0.3.2."""
+
+
+class _NoUsage:
+    """Instead of the client that sends statistics."""
+
+    @classmethod
+    def log_exception(cls, *_: object, **__: object) -> None:
+        """Send nothing."""
+
+    @classmethod
+    def log_transfer(cls, *_: object, **__: object) -> None:
+        """Send nothing."""
+
+
+def _lines(path: str) -> Iterator[str]:
+    """The keys in a file, one JSON string a line."""
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            yield json.loads(line)
+
+
+def _message(error: BaseException) -> str:
+    """What an error and those that caused it say, and what gateways reported."""
+    said: list[str] = []
+    shown: BaseException | None = error
+    while shown is not None and len(said) < 4:
+        text = f"{type(shown).__name__}: {shown}".removeprefix("StoppedError: ")
+        errors = getattr(shown, "errors", None)
+        if isinstance(errors, dict):
+            text += "".join(f"; {lines[0].strip()[-500:]}" for lines in errors.values() if lines)
+        said.append(text)
+        shown = shown.__cause__ or shown.__context__
+    return " <- ".join(said)[:_LONGEST_MESSAGE]
+
+
+def _configure(request: dict[str, Any]) -> None:
+    """Write Skyplane's configuration into the private HOME, before it is imported."""
+    uses = {
+        provider: any(request[end].startswith(scheme) for end in ("source", "target"))
+        for provider, scheme in (("aws", "s3://"), ("gcp", "gs://"))
+    }
+    root = Path.home() / ".skyplane"
+    root.mkdir(mode=0o700, exist_ok=True)
+    client = f"[client]\nanon_clientid = {request['client']}\n"
+    (root / "host_uuid").write_text(client)
+    project = f"project_id = {request['project']}\n" if request["project"] else ""
+    Path(os.environ["SKYPLANE_CONFIG"]).write_text(
+        f"{client}"
+        f"[aws]\naws_enabled = {uses['aws']}\n"
+        "[azure]\nazure_enabled = False\n"
+        f"[gcp]\ngcp_enabled = {uses['gcp']}\n{project}"
+        "[flags]\nusage_stats = False\nnative_cmd_enabled = False\nautoconfirm = True\n"
+        f"max_instances = {request['max_instances']}\n"
+        f"requester_pays = {request['requester_pays']}\n"
+    )
+
+
+def _stop_at_end_of_input(runner: Runner) -> None:
+    sys.stdin.read()
+    runner.stop()
+
+
+def main(local: Callable[[Any, Any], None] | None = None) -> None:
+    """Do what the request on stdin asks, and end the process, whatever threads still run.
+
+    Args:
+        local: See `Runner`.
+    """
+    emit = Events()
+    status = 0
+    try:
+        request = json.loads(sys.stdin.readline())
+        _configure(request)
+        runner = Runner(request, emit, local)
+        emit("started")
+        if request["sweep"]:
+            runner.sweep()
+            if request["remove_home"] and Path.home().name.startswith(_HOME):
+                shutil.rmtree(Path.home(), ignore_errors=True)
+        else:
+            signal.signal(signal.SIGTERM, runner.stop)
+            threading.Thread(target=_stop_at_end_of_input, args=(runner,), daemon=True).start()
+            runner.transfer()
+    except BaseException as error:  # noqa: BLE001 - the caller shows it
+        emit("error", message=_message(error))
+        status = 1
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,366 @@
+"""Skyplane's own client, planner and two of its gateways, on this machine, against a local S3."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from larder.errors import FatalError
+from larder.limits import ByteBudget
+from larder.progress import NullProgress
+from larder.store import open_store
+from larder.store.access import Access
+from larder.store.base import Features, ObjectInfo, Place, Store
+from larder.store.delegate import DelegatingStore
+from larder.store.s3_access import S3Access
+from larder.store.s3_uploads import abort_uploads, list_uploads
+from larder.testing.servers import S3Server, moto_s3
+from larder.transfer.adopt import adopt
+from larder.transfer.copy import copy_object
+from larder.transfer.engines import skyplane_supervise
+from larder.transfer.engines.limits import CopyLimits
+from larder.transfer.engines.skyplane import (
+    SkyplaneLimits,
+    SkyplanePlace,
+    SkyplaneReport,
+    run_skyplane,
+)
+from larder.transfer.engines.skyplane_process import (
+    Event,
+    RunnerProcess,
+    default_python,
+    private_home,
+)
+
+ROOT = Path(__file__).parents[2]
+LOCAL = ROOT / "larder" / "testing" / "skyplane_local.py"
+LARGE_BYTES = 23 * 1024**2  # uploaded in five parts
+NOT_SET_UP = "Skyplane is not set up (`make skyplane-test` does that; it needs Python 3.11)"
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    path = default_python()
+    if not (path.parents[1] / "gateway").is_file():
+        if os.environ.get("LARDER_REQUIRE") == "all":
+            pytest.fail(NOT_SET_UP)
+        pytest.skip(NOT_SET_UP)
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(python: Path) -> Iterator[S3Server]:
+    """A moto of its own: it also has the instances of the local EC2."""
+    del python
+    with moto_s3() as running:
+        client = running.client()
+        for name, region in (("source", "us-east-1"), ("target", "eu-west-1")):
+            place = {} if region == "us-east-1" else {"LocationConstraint": region}
+            options: dict[str, Any] = {"CreateBucketConfiguration": place} if place else {}
+            client.create_bucket(Bucket=name, **options)
+        client.close()
+        yield running
+
+
+class AsAws(DelegatingStore):
+    """A bucket of the local server, as if it were one of AWS."""
+
+    @property
+    def features(self) -> Features:
+        return replace(super().features, place=Place("s3", "", self.url.split("/")[2], ""))
+
+
+class Lab:
+    """A source and a target in the local S3, and Skyplane between them."""
+
+    def __init__(self, server: S3Server, name: str) -> None:
+        self.server = server
+        self.client = server.client()
+        self.name = name
+        self.source_url, self.target_url = f"s3://source/{name}", f"s3://target/{name}"
+        self.source = self.open(self.source_url, "us-east-1")
+        self.target = self.open(self.target_url, "eu-west-1")
+        access = Access(endpoint=server.endpoint, region="eu-west-1")
+        self.target_access = S3Access("target", self.target_url, access)
+        self.said: list[str] = []
+
+    def open(self, url: str, region: str) -> Store:
+        return AsAws(open_store(url, endpoint=self.server.endpoint, region=region))
+
+    def put(self, key: str, data: bytes, **options: Any) -> None:
+        self.client.put_object(Bucket="source", Key=f"{self.name}/{key}", Body=data, **options)
+
+    def run(self, progress: Any = None, **options: Any) -> SkyplaneReport:
+        target_url = options.pop("target_url", self.target_url)
+        region = options.pop("source_region", "us-east-1")
+        limits = {"timeout_seconds": 150.0, "stall_seconds": 100.0, **options.pop("limits", {})}
+        return run_skyplane(
+            SkyplanePlace(self.source_url, self.source, region=region),
+            SkyplanePlace(target_url, options.pop("target", self.target), region="eu-west-1"),
+            limits=SkyplaneLimits(**limits),
+            total_bytes=1000,
+            egress_usd_per_gb=0.02,
+            progress=progress,
+            say=self.said.append,
+            **options,
+        )
+
+    def listed(self) -> list[ObjectInfo]:
+        return [info for page in self.source.list() for info in page]
+
+    def arrived(self) -> set[str]:
+        return {info.key for page in self.target.list() for info in page}
+
+    def finish(self) -> tuple[set[str], set[str]]:
+        """Adopt what Skyplane copied, and copy the rest: the keys of both."""
+        adopted, copied = set(), set()
+        limits = CopyLimits(concurrency=4, budget=ByteBudget(256 * 1024**2))
+        for info in self.listed():
+            if adopt(self.source, self.target, info, info.key, "digest"):
+                adopted.add(info.key)
+            else:
+                copy_object(self.source, info, self.target, info.key, limits)
+                copied.add(info.key)
+        return adopted, copied
+
+    def instances(self) -> set[str]:
+        """The states of the machines that were started for this lab's runs."""
+        import boto3
+
+        states = set()
+        for region in ("us-east-1", "eu-west-1"):
+            keys = (self.server.access_key, self.server.secret_key)
+            ec2 = boto3.Session(*keys, region_name=region).client(
+                "ec2", endpoint_url=self.server.endpoint
+            )
+            answer = ec2.describe_instances()
+            ec2.close()
+            found = [each for group in answer["Reservations"] for each in group["Instances"]]
+            states |= {each["State"]["Name"] for each in found}
+        return states
+
+
+@pytest.fixture
+def lab(
+    server: S3Server,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Iterator[Lab]:
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("LARDER_SKYPLANE_LOCAL", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(skyplane_supervise, "RUNNER", LOCAL)
+    lab = Lab(server, request.node.name.partition("[")[0])
+    yield lab
+    lab.client.close()
+
+
+class OnBytes(NullProgress):
+    """Calls something once, when the first bytes are at the target."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action: Callable[[], None] | None = action
+
+    def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
+        if bytes and self._action is not None:
+            action, self._action = self._action, None
+            action()
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """Poll for a minute at most."""
+    for _ in range(600):
+        if true():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it did not become true")
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs; one that nobody has waited for has ended."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def send_to_sink(folder: Path, number: int) -> None:
+    """Send a signal to all processes of the gateway that writes: its machine is gone, or hangs."""
+    found = [int((folder / "sink.pid").read_text())]
+    for pid in found:
+        found += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    for pid in found:
+        os.kill(pid, number)
+
+
+def left_behind(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("larder-skyplane-*"))
+
+
+def pattern(size_bytes: int) -> bytes:
+    """Bytes without a short period, made fast."""
+    return bytes(range(256)) * 7 * (size_bytes // 1792) + b"end" + bytes(size_bytes % 1792 - 3)
+
+
+def test_what_skyplane_copies_is_adopted_and_the_rest_copied(lab: Lab, tmp_path: Path) -> None:
+    lab.put("large.bin", pattern(LARGE_BYTES), ContentType="image/png")
+    lab.put("small.bin", b"small" * 1000)
+    lab.put("typed.json", b"{}", ContentType="application/json", Metadata={"origin": "camera 1"})
+    lab.put("_SUCCESS", b"")
+    lab.put("folder/with space+and%41.txt", "grüße".encode())
+    lab.put("/slash", b"the key begins with a slash")
+    lab.client.put_object(Bucket="source", Key=f"{lab.name}-sibling/x", Body=b"another prefix")
+
+    report = lab.run()
+
+    assert (report.status, report.log) == ("done", None), report
+    assert report.bytes == LARGE_BYTES + 5000 + 2 + len("grüße".encode())
+    assert 0 < report.vm_hours < 1
+    assert 0 < report.usd < 10
+    assert lab.instances() == {"terminated"}
+    assert left_behind(tmp_path) == []
+    assert list_uploads(lab.target_access, prefix=lab.name + "/") == []
+    arrived = {"large.bin", "small.bin", "typed.json", "folder/with space+and%41.txt"}
+    assert lab.arrived() == arrived
+    adopted, copied = lab.finish()
+    assert (adopted, copied) == (
+        {"large.bin", "small.bin", "folder/with space+and%41.txt"},
+        {"_SUCCESS", "typed.json", "/slash"},
+    )
+    assert lab.arrived() == adopted | copied
+    for info in lab.listed():
+        assert lab.target.get(info.key) == lab.source.get(info.key)
+
+
+def test_only_the_keys_asked_for_are_transferred(lab: Lab) -> None:
+    for key in ("a", "b", "c/d", "é", "z"):
+        lab.put(key, key.encode())
+    assert lab.run(keys=["0 not there", "b", "c/d", "é"]).status == "done"
+    assert lab.arrived() == {"b", "c/d", "é"}
+    assert lab.instances() == {"terminated"}
+
+
+def test_a_gateway_killed_in_mid_transfer_is_a_failure_that_the_native_engine_repairs(
+    lab: Lab, tmp_path: Path
+) -> None:
+    lab.put("a first object", b"first")
+    lab.put("large.bin", pattern(LARGE_BYTES))
+
+    report = lab.run(OnBytes(lambda: send_to_sink(tmp_path, signal.SIGKILL)))
+
+    assert report.status == "failed"
+    assert report.message.startswith("Skyplane failed after")
+    assert "no progress" not in report.message  # it was noticed, not waited for
+    assert report.log is not None
+    assert report.log.is_file()
+    assert lab.instances() == {"terminated"}
+    assert len(left_behind(tmp_path)) == 1  # only the log
+    pending = list_uploads(lab.target_access, prefix=lab.name + "/")
+    assert [upload.key for upload in pending] == [f"{lab.name}/large.bin"]
+    assert abort_uploads(lab.target_access, pending) == 1
+    _, copied = lab.finish()
+    assert "large.bin" in copied
+    assert lab.target.get("large.bin") == pattern(LARGE_BYTES)
+
+
+def test_a_gateway_that_stops_answering_in_mid_transfer_is_given_up(
+    lab: Lab, tmp_path: Path
+) -> None:
+    lab.put("large.bin", pattern(LARGE_BYTES))
+    report = lab.run(
+        OnBytes(lambda: send_to_sink(tmp_path, signal.SIGSTOP)), limits={"stall_seconds": 20.0}
+    )
+    assert report.status == "failed"
+    assert "no progress for stall_seconds while it was transferring" in report.message
+    assert lab.instances() == {"terminated"}
+
+
+def test_an_interruption_in_mid_transfer_ends_everything_and_then_its_machines(
+    lab: Lab, tmp_path: Path
+) -> None:
+    lab.put("large.bin", pattern(LARGE_BYTES))
+
+    def interrupt() -> None:
+        raise FatalError("run.interrupted", "stopped")
+
+    with pytest.raises(FatalError, match="stopped"):
+        lab.run(OnBytes(interrupt))
+    gateway = int((tmp_path / "sink.pid").read_text())
+    assert not is_running(gateway)
+    wait_until(lambda: lab.instances() == {"terminated"})
+    wait_until(lambda: left_behind(tmp_path) == [])
+
+
+def test_a_runner_whose_caller_is_gone_ends_its_machines_by_itself(
+    lab: Lab, python: Path, tmp_path: Path
+) -> None:
+    lab.put("large.bin", pattern(LARGE_BYTES))
+    home = private_home()
+    request = {
+        **dict.fromkeys(("project", "client"), ""),
+        **dict.fromkeys(("sweep", "requester_pays"), False),
+        **dict.fromkeys(("timeout_seconds", "stall_seconds"), 100.0),
+        "client": "0123456789abcdef0123456789abcdef",
+        "source": f"{lab.source_url}/",
+        "target": f"{lab.target_url}/",
+        "expected_regions": ["us-east-1", ""],
+        "max_instances": 1,
+        "keys": None,
+    }
+    process = RunnerProcess(python, LOCAL, request, home, {"NO_GCE_CHECK": "true"})
+    events: list[Event] = []
+    try:
+        while not process.ended:
+            if event := process.event(0.1):
+                events.append(event)
+                if event.name == "transferring":
+                    process.leave()  # closes its stdin
+    finally:
+        process.kill()
+    names = [event.name for event in events]
+    assert names[:4] == ["started", "planned", "provisioning", "transferring"]
+    assert [event.fields for event in events if event.name == "error"] == [{"message": "stopped"}]
+    assert names[-1] == "deprovisioned"
+    assert lab.instances() == {"terminated"}
+    assert not is_running(int((tmp_path / "sink.pid").read_text()))
+
+
+def test_a_bucket_in_another_region_than_the_priced_one_is_refused(lab: Lab) -> None:
+    lab.put("a", b"a")
+    report = lab.run(source_region="us-west-2")
+    assert report.status == "failed"
+    assert "the bucket is in us-east-1, not in us-west-2" in report.message
+    assert report.vm_hours == 0
+
+
+def test_a_missing_bucket_is_a_failure_and_not_a_hang(lab: Lab) -> None:
+    lab.put("a", b"a")
+    there = lab.target
+    missing = lab.open("s3://missing/x", "eu-west-1")
+    report = lab.run(target_url="s3://missing/x", target=missing)
+    assert report.status == "failed"
+    assert "missing" in report.message
+    assert report.seconds == 0
+
+    report = lab.run(target_url="s3://missing/x", target=there)  # seen by Skyplane only
+    assert report.status == "failed"
+    assert "missing" in report.message
+
+
+def test_objects_that_vanish_before_the_transfer_are_a_failure_and_not_a_hang(lab: Lab) -> None:
+    lab.put("a", b"a")
+    report = lab.run(keys=["b"])
+    assert report.status == "failed"
+    assert "No objects were found" in report.message
+    assert lab.instances() == {"terminated"}

@@ -1,0 +1,128 @@
+"""Multipart uploads that nobody will complete: listed by prefix and time, and aborted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from scripted_s3 import Say, scripted_s3
+
+from larder.errors import StoreError
+from larder.store.access import Access
+from larder.store.s3_access import S3Access
+from larder.store.s3_uploads import PendingUpload, abort_uploads, list_uploads
+from larder.testing.servers import S3Server
+
+ODD = ["p/a b+c%2B.bin", "p/grüße/ü", "p/&<x>", "p/plain"]
+
+
+class Bucket:
+    """A new bucket of a server."""
+
+    def __init__(self, server: S3Server) -> None:
+        self.name = f"uploads-{uuid4().hex[:8]}"
+        server.create_bucket(self.name)
+        self.client: Any = server.client()
+        access = Access(endpoint=server.endpoint, region=server.region)
+        self.access = S3Access(self.name, f"s3://{self.name}/", access)
+
+    def begin(self, key: str) -> str:
+        answer = self.client.create_multipart_upload(Bucket=self.name, Key=key)
+        upload: str = answer["UploadId"]
+        return upload
+
+
+@pytest.fixture(params=["moto_server", "radosgw_server", "rclone_server"])
+def bucket(request: pytest.FixtureRequest) -> Iterator[Bucket]:
+    bucket = Bucket(request.getfixturevalue(request.param))
+    yield bucket
+    bucket.client.close()
+
+
+def test_uploads_are_listed_by_prefix_and_aborted(bucket: Bucket) -> None:
+    begun = {key: bucket.begin(key) for key in ODD}
+    again = bucket.begin("p/plain")
+    for other in ("pp/x", "q/x", "p"):
+        bucket.begin(other)
+    found = list_uploads(bucket.access, prefix="p/")
+    expected = {*begun.items(), ("p/plain", again)}
+    assert {(each.key, each.upload_id) for each in found} == expected
+    assert abort_uploads(bucket.access, found) == len(expected)
+    assert list_uploads(bucket.access, prefix="p/") == []
+    assert {each.key for each in list_uploads(bucket.access, prefix="")} == {"pp/x", "q/x", "p"}
+    assert abort_uploads(bucket.access, found[:1]) == 0  # gone already
+
+
+def test_uploads_are_listed_by_time(bucket: Bucket) -> None:
+    bucket.begin("p/x")
+    (upload,) = list_uploads(bucket.access, prefix="p/")
+    now = upload.begun_us
+    assert list_uploads(bucket.access, prefix="p/", since_us=now) == [upload]
+    assert list_uploads(bucket.access, prefix="p/", since_us=now + 1) == []
+    assert list_uploads(bucket.access, prefix="p/", before_us=now) == []
+    assert list_uploads(bucket.access, prefix="p/", before_us=now + 1) == [upload]
+
+
+def test_a_missing_bucket_is_an_error(moto_server: S3Server) -> None:
+    access = Access(endpoint=moto_server.endpoint, region="us-east-1")
+    with pytest.raises(StoreError) as caught:
+        list_uploads(S3Access("missing-bucket", "s3://missing-bucket/", access), prefix="")
+    assert caught.value.code == "store.missing"
+
+
+def page(keys: list[str], more: str = "") -> Say:
+    uploads = "".join(
+        f"<Upload><Key>{key}</Key><UploadId>{n}</UploadId>"
+        "<Initiated>2026-01-02T03:04:05.678Z</Initiated></Upload>"
+        for n, key in enumerate(keys)
+    )
+    space = "http://s3.amazonaws.com/doc/2006-03-01/"
+    return Say(
+        body=f'<ListMultipartUploadsResult xmlns="{space}">{more}{uploads}'
+        "</ListMultipartUploadsResult>"
+    )
+
+
+def scripted(endpoint: str) -> S3Access:
+    return S3Access("b", "s3://b/", Access(endpoint=endpoint, region="us-east-1"))
+
+
+MORE = (
+    "<IsTruncated>true</IsTruncated><NextKeyMarker>p/a%2Bb</NextKeyMarker>"
+    "<NextUploadIdMarker>7</NextUploadIdMarker>"
+)
+BEGUN_US = 1767323045678000
+
+
+def test_a_long_listing_continues_at_its_markers() -> None:
+    first, second = page(["p/a%2Bb"], MORE), page(["p/z", "other/ignored"])
+    with scripted_s3(first, second) as script:
+        found = list_uploads(scripted(script.endpoint), prefix="p/")
+    assert found == [PendingUpload("p/a%2Bb", "0", BEGUN_US), PendingUpload("p/z", "0", BEGUN_US)]
+    assert "key-marker=p%2Fa%252Bb&" in script.asked[1]
+    assert "upload-id-marker=7" in script.asked[1]
+
+
+def test_keys_that_xml_cannot_hold_are_asked_for_in_a_code() -> None:
+    answers = (page(["p/bell&#x7;"]), page(["p/a%2Bb", "p/bell%07"], MORE), page(["p/z"]))
+    with scripted_s3(*answers) as script:
+        found = list_uploads(scripted(script.endpoint), prefix="p/")
+    assert [upload.key for upload in found] == ["p/a+b", "p/bell\x07", "p/z"]
+    assert "encoding-type" not in script.asked[0]
+    assert "encoding-type=url" in script.asked[1]
+    assert "key-marker=p%2Fa%2Bb&" in script.asked[2]
+
+
+@pytest.mark.parametrize("answer", [page(["p/x"], MORE), Say(body="<html>"), Say(body="nothing")])
+def test_an_endless_or_senseless_listing_is_an_error(answer: Say) -> None:
+    with scripted_s3(answer) as script, pytest.raises(StoreError) as caught:
+        list_uploads(scripted(script.endpoint), prefix="p/")
+    assert caught.value.code == "store.refused"
+
+
+def test_a_document_of_another_kind_has_no_uploads_and_no_end() -> None:
+    answer = Say(body="<html><IsTruncated>true</IsTruncated></html>")
+    with scripted_s3(answer) as script, pytest.raises(StoreError):
+        list_uploads(scripted(script.endpoint), prefix="p/")
