@@ -26,6 +26,7 @@ from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
+from larder.transfer.engines.uploads import UploadRecords
 from larder.versions import layout
 
 __all__ = ["listed_failures", "mirror_batch", "mirror_batches"]

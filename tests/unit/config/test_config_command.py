@@ -61,7 +61,7 @@ def test_each_mistake_is_named_by_what_was_given() -> None:
     ]
     assert found[2][2] == "expected a whole number, not true"
     assert problems("a", "b", "copy") == [
-        ("config.invalid_setting", "--set", "copy is not followed by =value")
+        ("config.invalid_setting", "--set", "the argument is not followed by =value")
     ]
 
 
