@@ -304,9 +304,8 @@ def _rerun(lab: Lab, options: argparse.Namespace) -> list[Figure]:
         assert again, "it has worked before"
         walls["ours"].append(again.wall)
         walls["listings"].append(sum(each.wall for each in alone if each))
-        say(
-            f"  rerun {again.wall:.2f} s, CPU {again.cpu:.2f} s; listings {walls['listings'][-1]:.2f} s"
-        )
+        told = f"{again.wall:.2f} s, CPU {again.cpu:.2f} s"
+        say(f"  again {told}; listings {walls['listings'][-1]:.2f} s")
     ours, listings = (median(walls[name]) for name in ("ours", "listings"))
     name = f"another copy of {LISTED:,} objects: {WALL}"
     return [Figure(name, round(ours, 3), {"listings": round(listings, 3)}, 1.2)]

@@ -139,7 +139,7 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
         "cache": [document["cache"] or "none"],
         "delivery": [f"{delivery['kind']}: {delivery['reason']}"],
         "requests": request_lines(document),
-        "cost": cost_lines(document),
+        "cost": cost_lines(document["cost"]),
         "time": [f"about {format_seconds(document['seconds'])}{_BASES[document['copy_basis']]}"],
         "skipped": _skipped_lines(document),
     }

@@ -11,7 +11,14 @@ from larder.transfer.archived import reading_of
 from larder.transfer.cost import Cost
 from larder.units import format_bytes, format_count
 
-__all__ = ["archived_lines", "cost_lines", "mirror_lines", "priced_document", "request_lines"]
+__all__ = [
+    "archived_lines",
+    "cost_document",
+    "cost_lines",
+    "mirror_lines",
+    "priced_document",
+    "request_lines",
+]
 
 _KINDS = {"get": "GET", "put": "PUT", "copy": "COPY", "list": "LIST"}
 
@@ -27,7 +34,6 @@ _SHOWN = 3
 def priced_document(plan: Plan) -> dict[str, Any]:
     """The fields ``mirror``, ``requests`` and ``cost`` of the JSON document of a plan."""
     priced = plan.priced
-    cost = priced.cost
     return {
         "mirror": {
             "wanted": plan.mirror.wanted,
@@ -37,15 +43,20 @@ def priced_document(plan: Plan) -> dict[str, Any]:
         },
         "archived": _archived(plan),
         "requests": asdict(priced.requests),
-        "cost": {
-            "total_usd": _rounded(cost.total_usd),
-            "known_usd": _rounded(cost.known_usd),
-            "egress_usd": _rounded(cost.egress_usd),
-            "requests_usd": None if _requests_unknown(cost) else round(cost.requests, 4),
-            "egress": [_egress(cost, place) for place in range(len(cost.moves))],
-            "unknown": list(cost.unknown),
-            "not_priced": list(cost.not_priced),
-        },
+        "cost": cost_document(priced.cost),
+    }
+
+
+def cost_document(cost: Cost) -> dict[str, Any]:
+    """The field ``cost`` of the JSON document of a plan."""
+    return {
+        "total_usd": _rounded(cost.total_usd),
+        "known_usd": _rounded(cost.known_usd),
+        "egress_usd": _rounded(cost.egress_usd),
+        "requests_usd": None if _requests_unknown(cost) else round(cost.requests, 4),
+        "egress": [_egress(cost, place) for place in range(len(cost.moves))],
+        "unknown": list(cost.unknown),
+        "not_priced": list(cost.not_priced),
     }
 
 
@@ -117,9 +128,8 @@ def request_lines(document: Mapping[str, Any]) -> list[str]:
     return [", ".join(found)] if found else []
 
 
-def cost_lines(document: Mapping[str, Any]) -> list[str]:
+def cost_lines(cost: Mapping[str, Any]) -> list[str]:
     """The cost for people: the total, the egress by pair, and what is not known."""
-    cost = document["cost"]
     return [_total(cost), *map(_egress_line, cost["egress"]), *_not_priced(cost)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from larder.config.models import Cluster, Copy, Dataset
+from larder.config.models import Copy, Location
 from larder.pipeline.results import Totals
 from larder.transfer.cost import (
     Cost,
@@ -15,7 +15,7 @@ from larder.transfer.cost import (
     storage_usd_per_month,
     total,
 )
-from larder.transfer.inventory import Inventory
+from larder.transfer.inventory import Inventory, Listed
 from larder.transfer.site import Site
 
 __all__ = ["Priced", "Work", "price"]
@@ -36,7 +36,7 @@ class Work:
         mirrored: All objects that the mirror holds afterwards.
     """
 
-    inventory: Inventory
+    inventory: Inventory | Listed
     copied: Totals | None
     read: Totals
     shards: Totals
@@ -67,17 +67,18 @@ class Priced:
         return self.source + self.storage
 
 
-def price(dataset: Dataset, cluster: Cluster, work: Work) -> Priced:
-    """Price a run.
+def price(read_from: Location, write_to: Location, limits: Copy, work: Work) -> Priced:
+    """Price a run or a copy.
 
     Args:
-        dataset: As configured.
-        cluster: As configured.
-        work: What it would move.
+        read_from: The source.
+        write_to: The storage.
+        limits: How objects are copied.
+        work: What would be moved.
     """
-    source, storage = Site.of(dataset.source), Site.of(cluster.storage)
+    source, storage = Site.of(read_from), Site.of(write_to)
     server_side = _server_side(source, storage)
-    theirs, ours = _requests(work, cluster.copy_, server_side=server_side)
+    theirs, ours = _requests(work, limits, server_side=server_side)
     theirs = Requests() if source.provider == "file" else theirs
     ours = Requests() if storage.provider == "file" else ours
     crossing = work.read if work.copied is None else work.copied

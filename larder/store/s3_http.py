@@ -242,6 +242,12 @@ class SignedObjects:
         with self._send("GET", "", call, query=query) as answer:
             return _read(answer, call)
 
+    def clock_us(self, call: Call) -> int:
+        """The server's time, microseconds since 1970 UTC; 0 if it does not say."""
+        with self._answered("HEAD", "", {}, {}, [], EMPTY_SHA256, call) as answer:
+            said = answer.headers.get("date", "")
+        return round(parsedate_to_datetime(said).timestamp() * 1e6) if said else 0
+
     def bucket_region(self, call: Call) -> str:
         """The region of the bucket, according to the server; empty if it does not say."""
         with self._answered("HEAD", "", {}, {}, [], EMPTY_SHA256, call) as answer:

@@ -4,6 +4,7 @@
 
     mirror/KEY                 the mirrored objects
     work/mirror/               receipts of copies, carried from run to run
+    work/failures-SHA.parquet  the objects that a run could not copy
     work/conditions.json       which conditional writes the store keeps
     segments/SEG/              immutable once segment.json is there
       segment.json             the last write
@@ -30,6 +31,7 @@ __all__ = [
     "conditions_key",
     "copies_prefix",
     "dataset_prefix",
+    "failures_key",
     "index_key",
     "index_prefix",
     "list_key",
@@ -160,6 +162,15 @@ def copies_prefix(batch: str | None = None) -> str:
 def uploads_prefix() -> str:
     """Prefix of the records of large objects that are being copied."""
     return "work/uploads/"
+
+
+def failures_key(batch: str, sha256: str) -> str:
+    """Key of a list of objects that could not be copied: of a batch, or of all if it is empty."""
+    return (
+        f"work/failures/{batch}-{sha256[:16]}.parquet"
+        if batch
+        else (f"work/failures-{sha256[:16]}.parquet")
+    )
 
 
 def partial_copies_prefix(batch: str | None = None) -> str:

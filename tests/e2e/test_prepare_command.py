@@ -319,7 +319,7 @@ class TestFailures:
         keys = {failure["key"] for failure in document["failures"]}
         assert keys == {path.relative_to(folder).as_posix() for path in bad}
         for failure in document["failures"]:
-            assert list(failure) == ["key", "code", "message"]
+            assert list(failure) == ["key", "code", "message", "attempts"]
             assert failure["code"] == "sample.undecodable"
             assert failure["key"] in failure["message"]
         lines = [line for line in done.err.splitlines() if not PROGRESS.match(line)]
