@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,7 +30,7 @@ from larder.pipeline.measured import Measured, read_measured
 from larder.pipeline.mirrored_source import mirror_choice, mirrors
 from larder.pipeline.planned_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.priced import Priced, Work, price
-from larder.pipeline.results import Totals
+from larder.pipeline.results import SHOWN_FAILURES, Totals
 from larder.pipeline.selected import Selected
 from larder.pipeline.source import SourceState
 from larder.progress import Progress
@@ -40,6 +40,7 @@ from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.transfer.choice import MirrorChoice
 from larder.transfer.difference import with_copies
+from larder.transfer.inventory import Inventory
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.versions import layout
 from larder.versions.identity import cache_id, version_id
@@ -198,7 +199,7 @@ def _order(found: SourceState, root: Store, folder: Path) -> SampleOrder:
         before = ManifestRef.of(found.previous.file("objects"))
         columns = ["key", "size_bytes", "etag"]
         objects = with_unchanged(objects, read_ref(root, before, OBJECTS, columns=columns))
-    return order_samples(
+    order = order_samples(
         objects,
         found.dataset,
         label_files={split: file.data for split, file in found.label_files.items()},
@@ -206,6 +207,16 @@ def _order(found: SourceState, root: Store, folder: Path) -> SampleOrder:
         work_dir=folder,
         known_classes=known_classes(found),
     )
+    return _with_unlisted(order, found.inventory)
+
+
+def _with_unlisted(order: SampleOrder, inventory: Inventory) -> SampleOrder:
+    """What could not be listed is skipped, and reported, like keys that no sample can have."""
+    if not inventory.unlisted:
+        return order
+    failures = (*inventory.failures, *order.bad_keys)[:SHOWN_FAILURES]
+    count = inventory.unlisted + order.bad_key_count
+    return replace(order, bad_keys=failures, bad_key_count=count)
 
 
 def _objects(found: SourceState, folder: Path) -> Iterator[pa.RecordBatch]:

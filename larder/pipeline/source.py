@@ -17,6 +17,7 @@ from larder.manifest.schemas import OBJECTS
 from larder.pipeline.compacted import is_compact
 from larder.pipeline.complete import check_complete
 from larder.pipeline.job import source_of, storage_of
+from larder.pipeline.results import BatchReport, RunError
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.store import object_url
@@ -25,6 +26,7 @@ from larder.store.permissions import is_remote, permission
 from larder.transfer.inventory import Inventory, take_inventory
 from larder.transfer.probe import probe_source, probe_storage, sample_of
 from larder.transfer.report_inventory import Reported, open_report
+from larder.transfer.unlisted import Unlisted
 from larder.units import format_bytes
 from larder.versions import layout
 from larder.versions.conditions import Conditions, read_conditions
@@ -116,6 +118,7 @@ def inspect_source(
 
     Raises:
         ConfigError: The source is empty, overlaps the storage, or has no such label file.
+        RunError: ``run.failed``: a directory has files that cannot be listed.
         StoreError: A store refuses access or cannot be reached.
         DamageError: These inputs were prepared before, but the version is incomplete; see
             `larder.pipeline.complete.check_complete`.
@@ -124,7 +127,8 @@ def inspect_source(
     storage = cluster.storage
     check_overlap(dataset.source, storage.url, storage_endpoint=storage.access.endpoint)
     root = storage_of(dataset, cluster)
-    source = source_of(dataset, cluster)
+    unlisted = Unlisted(dataset.source.include, dataset.source.exclude)
+    source = source_of(dataset, cluster, unlisted=unlisted)
     with permission(root, "storage", "get"):
         tag = read_tag(root, TAG)
     listing = dataset.source.inventory is None
@@ -134,14 +138,7 @@ def inspect_source(
         probe_storage(root, layout.probe_prefix())
     previous, classes = _previous(root, tag)
     with permission(source, "source", "list"):
-        inventory = take_inventory(
-            source,
-            dataset.source.include,
-            dataset.source.exclude,
-            folder / "inventory.parquet",
-            progress,
-            _report(dataset, cluster),
-        )
+        inventory = _take(dataset, cluster, source, unlisted, folder, progress)
     with permission(source, "source", "get"):
         label_files = _read_label_files(dataset, source)
     inputs = _inputs(dataset, label_files, inventory.digest)
@@ -179,6 +176,43 @@ def _samples(source: Store, inventory: Inventory) -> list[ObjectInfo]:
     batch = next(read_manifest(inventory.file.path, OBJECTS, columns=columns))
     listed = (column.to_pylist() for column in batch.columns)
     return sample_of(list(map(ObjectInfo, *listed, repeat(""), repeat(0))))
+
+
+def _take(
+    dataset: Dataset,
+    cluster: Cluster,
+    source: Store,
+    unlisted: Unlisted,
+    folder: Path,
+    progress: Progress,
+) -> Inventory:
+    """The inventory.
+
+    Raises:
+        RunError: ``run.failed``: paths cannot be listed, and are not to be skipped.
+    """
+    fails = dataset.on_bad_key == "fail"
+    try:
+        inventory = take_inventory(
+            source,
+            dataset.source.include,
+            dataset.source.exclude,
+            folder / "inventory.parquet",
+            progress,
+            _report(dataset, cluster),
+        )
+    except ConfigError:
+        if unlisted.count and fails:
+            raise _failed(unlisted) from None
+        raise
+    if unlisted.count and fails:
+        raise _failed(unlisted)
+    return replace(inventory, unlisted=unlisted.count, failures=unlisted.failures)
+
+
+def _failed(unlisted: Unlisted) -> RunError:
+    report = BatchReport(failures=unlisted.failures, failed=unlisted.count)
+    return RunError("inventory", report)
 
 
 def _report(dataset: Dataset, cluster: Cluster) -> Reported | None:

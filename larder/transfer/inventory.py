@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.errors import ConfigError
+from larder.errors import ConfigError, Failure
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.query import Rows
@@ -77,6 +77,8 @@ class Inventory:
         archived: Manifest of those that cannot be read before they are restored; None if there are
             none. See `larder.transfer.archived`.
         report: The report that they come from; None: the source was listed.
+        unlisted: Number of files and directories that could not be listed.
+        failures: The first of them.
     """
 
     file: ManifestFile
@@ -90,6 +92,8 @@ class Inventory:
     sizes: tuple[tuple[int, int], ...] = ()
     classes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     archived: ManifestFile | None = None
+    unlisted: int = 0
+    failures: tuple[Failure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

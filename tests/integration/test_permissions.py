@@ -231,17 +231,28 @@ def test_a_run_with_nothing_to_do_tries_nothing(lab: Lab, radosgw_server: S3Serv
 
 
 class InMemory(DelegatingStore):
-    """A store in memory that says it is a bucket of S3."""
+    """A store in memory that says it is a bucket.
+
+    Args:
+        inner: The store.
+        provider: Of the bucket.
+    """
+
+    def __init__(self, inner: Store, provider: str) -> None:
+        super().__init__(inner)
+        self._provider = provider
 
     @property
     def features(self) -> Features:
-        return replace(self.inner.features, place=Place("s3", "", "bucket", ""))
+        return replace(self.inner.features, place=Place(self._provider, "", "bucket", ""))
 
 
 REFUSED = Fail(ObjectError("object.unreadable", "the store answers 403 AccessDenied", where="x"))
 
 
-def bucket(name: str, *refused: str, keys: Mapping[str, Fail] | None = None) -> Store:
+def bucket(
+    name: str, *refused: str, keys: Mapping[str, Fail] | None = None, provider: str = "s3"
+) -> Store:
     """A bucket that refuses some methods, and to read some of three objects."""
     store = FaultyStore(MemoryStore(name, ""))
     for key in keys or ():
@@ -250,24 +261,28 @@ def bucket(name: str, *refused: str, keys: Mapping[str, Fail] | None = None) -> 
         store.add(method, REFUSED, times=None)
     for key, effect in (keys or {}).items():
         store.add("get", effect, key=key, times=None)
-    return InMemory(store)
+    return InMemory(store, provider)
 
 
 @pytest.mark.parametrize(
-    ("method", "action"),
+    ("provider", "method", "needed"),
     [
-        ("put", "PutObject"),
-        ("get", "GetObject"),
-        ("list", "ListBucket"),
-        ("delete", "DeleteObject"),
+        ("s3", "put", "grant s3:PutObject, as in deployments/policies/aws-storage-writer.json"),
+        ("s3", "get", "grant s3:GetObject and s3:ListBucket"),
+        ("s3", "list", "grant s3:ListBucket"),
+        ("s3", "delete", "grant s3:DeleteObject"),
+        ("gs", "put", "grant storage.objects.create and storage.objects.delete, as in"),
+        ("gs", "get", "grant storage.objects.get and storage.objects.list"),
+        ("gs", "list", "storage.objects.list, as in deployments/policies/gcp-storage-writer.json"),
+        ("gs", "delete", "grant storage.objects.delete"),
     ],
 )
-def test_the_storage_probe_names_what_is_refused(method: str, action: str) -> None:
-    store = bucket(f"probe-{method}", method)
+def test_the_storage_probe_names_what_is_refused(provider: str, method: str, needed: str) -> None:
+    store = bucket(f"probe-{provider}-{method}", method, provider=provider)
     with pytest.raises(StoreError) as caught:
         probe_storage(store, "work/probe-")
     assert caught.value.code == "store.denied"
-    assert f"s3:{action}" in caught.value.hint
+    assert needed in caught.value.hint
 
 
 def test_the_storage_probe_leaves_nothing_behind() -> None:

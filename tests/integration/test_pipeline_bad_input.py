@@ -794,3 +794,54 @@ def test_invalid_settings(settings: list[str], code: str, tmp_path: Path) -> Non
     assert status(caught.value) == (code, 2)
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value).replace("config.secret", "")
+
+
+def test_paths_that_cannot_be_listed_are_failures_unless_they_are_excluded(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    source = Path(str(lab.source))
+    (source / "b/link.png").symlink_to("nowhere")
+    Path(os.fsdecode(os.fsencode(source) + b"/b/caf\xe9.png")).write_bytes(b"")
+    assert failures(lab) == {
+        "b/caf\\xe9.png": "object.bad_key",
+        "b/link.png": "object.unreadable",
+    }
+    named = {"url": str(source), "exclude": ["b/link.png", "**/caf*"]}
+    built = replace(lab, source=named).prepare()
+    assert (built["status"], built["skipped"]) == ("built", 0)
+    assert failures(lab), "also where nothing else has changed"
+
+    fresh = replace(lab, storage=str(tmp_path / "fresh"))
+    skipped = fresh.prepare(on_bad_key="skip")
+    assert skipped["skipped"] == 2
+    assert {failure["key"] for failure in skipped["failures"]} == {
+        "b/caf\\xe9.png",
+        "b/link.png",
+    }
+    assert skipped["digest"] == built["digest"]
+    assert fresh.prepare(on_bad_key="skip")["status"] == "reused"
+
+
+@pytest.mark.parametrize("mode", ["fail", "skip"])
+def test_nothing_but_paths_that_cannot_be_listed(mode: str, tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, {})
+    source = Path(str(lab.source))
+    source.mkdir(parents=True, exist_ok=True)
+    (source / "link.png").symlink_to("nowhere")
+    error = refused(lab, on_bad_key=mode)
+    assert error.code == ("run.failed" if mode == "fail" else "config.empty_source")
+
+
+def test_a_directory_that_may_not_be_listed_can_be_excluded_or_skipped(nobody: Path) -> None:
+    lab = directory_lab(nobody)
+    (nobody / "source/b").chmod(0)
+    try:
+        assert failures(lab) == {"b/": "object.unreadable"}
+        named = {"url": str(lab.source), "exclude": ["b/**"]}
+        built = replace(lab, source=named).prepare()
+        assert built["skipped"] == 0
+        fresh = replace(lab, storage=str(nobody / "fresh"))
+        skipped = fresh.prepare(on_bad_key="skip")
+        assert [failure["key"] for failure in skipped["failures"]] == ["b/"]
+        assert skipped["digest"] == built["digest"]
+    finally:
+        (nobody / "source/b").chmod(0o755)
