@@ -15,6 +15,7 @@ from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.archived import archived_to_read
 from larder.pipeline.copied import mirrored, read_receipts
+from larder.pipeline.engine_choice import chosen_engine
 from larder.pipeline.estimate import copy_basis, estimate_seconds
 from larder.pipeline.growth import (
     Growth,
@@ -40,6 +41,7 @@ from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.transfer.choice import MirrorChoice
 from larder.transfer.difference import with_copies
+from larder.transfer.engines.choice import Choice
 from larder.transfer.inventory import Inventory
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.versions import layout
@@ -63,6 +65,7 @@ class Plan:
         new: The segment to build; None if the version adds none.
         mirror: Whether the source's objects are copied to the storage first, and why.
         copies: What has to be copied to the mirror; None if nothing is mirrored.
+        engine: What copies it, and why; None if nothing has to be copied.
         caches: Files of caches to build, and the bytes of the shards that they are made from.
         unfit: Keys that would be mirrored but that the storage cannot hold.
         archived: Objects to read that are archived, and have to be restored first.
@@ -82,6 +85,7 @@ class Plan:
     new: PlannedSegment | None
     mirror: MirrorChoice
     copies: Totals | None
+    engine: Choice | None
     caches: Totals
     unfit: Unfit
     archived: Unfit
@@ -153,6 +157,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         new=new,
         mirror=mirror,
         copies=copies,
+        engine=_engine(found, root, copies) if copies and copies.count else None,
         caches=caches_to_build(dataset, root, growth.kept, new),
         unfit=unfit,
         archived=_archived(found, growth.selected, new, mirror, folder),
@@ -280,6 +285,18 @@ def _own_keys(dataset: Dataset, segment: str, *, mirror: bool) -> Iterator[tuple
         yield "a receipt", f"{layout.partial_copies_prefix(batch)}{_SHA256}.parquet"
     name = f"{'0' * 12}-{'0' * 9}-{'0' * 6}-{'0' * 6}-{_SHA256[:16]}.parquet"
     yield "a receipt", f"{layout.partial_shards_prefix(segment)}{name}"
+
+
+def _engine(found: SourceState, root: Store, copies: Totals) -> Choice:
+    dataset, cluster = found.dataset, found.cluster
+    return chosen_engine(
+        dataset.source,
+        cluster.storage,
+        cluster.copy_,
+        copies,
+        source=source_of(dataset, cluster),
+        storage=root,
+    )
 
 
 def _priced(
