@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from larder.pipeline.mirror import mirror_route
 from larder.pipeline.plan import Plan
-from larder.pipeline.results import Totals
 from larder.transfer.archived import reading_of
 from larder.transfer.cost import Cost
-from larder.transfer.engines.choice import Choice
 from larder.units import format_bytes, format_count
 
 __all__ = [
@@ -43,8 +40,8 @@ def priced_document(plan: Plan) -> dict[str, Any]:
             "reason": plan.mirror.reason,
             "server_side": priced.server_side and bool(plan.copies),
             "month_usd": _rounded(priced.month_usd),
-            "engine": asdict(_engine(plan)) if plan.copies and plan.copies.count else None,
         },
+        "engine": asdict(plan.engine) if plan.engine else None,
         "archived": _archived(plan),
         "requests": asdict(priced.requests),
         "cost": cost_document(priced.cost),
@@ -62,11 +59,6 @@ def cost_document(cost: Cost) -> dict[str, Any]:
         "unknown": list(cost.unknown),
         "not_priced": list(cost.not_priced),
     }
-
-
-def _engine(plan: Plan) -> Choice:
-    state = plan.source_state
-    return mirror_route(state.dataset, state.cluster, plan.copies or Totals()).choice
 
 
 def _archived(plan: Plan) -> dict[str, Any]:
@@ -100,19 +92,20 @@ def _rounded(usd: float | None) -> float | None:
 
 
 def mirror_lines(document: Mapping[str, Any]) -> list[str]:
-    """The mirror, for people: whether, why, and what it costs a month."""
-    mirror = document["mirror"]
+    """The mirror, for people: whether, why, by what, and what it costs a month."""
+    mirror, engine = document["mirror"], document["engine"]
     if not mirror["wanted"]:
         return [f"none, because {mirror['reason']}"]
     how = ", by the provider's servers" if mirror["server_side"] else ""
-    line = f"{_amount(document['copied'])} to copy{how}, because {mirror['reason']}"
-    engine = mirror["engine"]
-    if engine and engine["engine"] != "native":
-        line += f"; with {engine['engine']}: {engine['reason']}"
+    lines = [f"{_amount(document['copied'])} to copy{how}, because {mirror['reason']}"]
+    if engine:
+        lines.append(f"with the {engine['engine']} engine: {engine['reason']}")
     usd = mirror["month_usd"]
     if usd is None:
-        return [line, "what keeping it costs is not known"]
-    return [line, f"keeping it costs {usd:,.2f} USD a month"] if usd else [line]
+        lines.append("what keeping it costs is not known")
+    elif usd:
+        lines.append(f"keeping it costs {usd:,.2f} USD a month")
+    return lines
 
 
 def _amount(copied: Mapping[str, int]) -> str:
