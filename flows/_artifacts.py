@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 
 from httpx import HTTPError  # Prefect's
-from prefect.artifacts import create_table_artifact
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from larder.errors import printable
 from larder.pipeline.results import BatchReport
 
-__all__ = ["FAILURES", "failures_table"]
+__all__ = ["FAILURES", "failures_table", "summary"]
 
 FAILURES = "failures"
 """Key of the table of failures; Prefect keeps the tables of earlier runs under it."""
@@ -36,3 +37,15 @@ def failures_table(report: BatchReport) -> None:
         create_table_artifact(
             key=FAILURES, table=rows, description=f"{shown}{report.failed:,} that failed"
         )
+
+
+def summary(key: str, lines: Sequence[str]) -> None:
+    """Make a note with the result of a run, as the command prints it.
+
+    Args:
+        key: Its key in Prefect: that of the flow.
+        lines: The lines.
+    """
+    text = "\n".join(printable(line) for line in lines)
+    with suppress(HTTPError):
+        create_markdown_artifact(key=key, markdown=f"~~~~\n{text}\n~~~~")

@@ -17,6 +17,7 @@ from prefect.settings import get_current_settings
 from prefect.states import Cancelled
 from prefect.utilities.urls import url_for
 
+from flows._artifacts import summary
 from flows._cancel import cancellable
 from flows._run_log import RunLog, run_log
 from flows._secrets import without_auth
@@ -42,12 +43,15 @@ _shown_on: ContextVar[Display | None] = ContextVar("shown_on", default=None)
 def flow_run(
     work: Callable[[StageTimes], dict[str, Any]],
     lines: Callable[[Mapping[str, Any]], list[str]] = run_lines,
+    *,
+    artifact: str = "",
 ) -> Any:
     """The body of a flow: do the work of a run, and write its log.
 
     Args:
         work: Does it; returns the JSON document of the run.
         lines: The document for people.
+        artifact: Key of the artifact with these lines; none without.
 
     Returns:
         The JSON document of the run; if it was stopped, Prefect's state Cancelled.
@@ -57,6 +61,8 @@ def flow_run(
         with _reported(lines) as log, timed() as times:
             document = work(times)
             log.outcome(document)
+            if artifact:
+                summary(artifact, lines(document))
     except LarderError as error:
         if error.code != STOPPED:
             raise

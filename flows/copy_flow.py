@@ -79,7 +79,7 @@ def copy(
                 return copying.execute_copy(plan, runner)
             return copying.copy(asked, runner)
 
-    return flow_run(work, copy_lines)
+    return flow_run(work, copy_lines, artifact="copy")
 
 
 @flow(
@@ -131,7 +131,7 @@ def prune(
                 return pruning.execute_prune(plan, runner)
             return pruning.prune(asked, runner)
 
-    return flow_run(work, pruning.prune_lines)
+    return flow_run(work, pruning.prune_lines, artifact="prune")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ def plan_prune(settings: PruneSettings, folder: Path) -> PrunePlan:
     return pruning_plan.plan_prune(settings, folder, progress=current_progress())
 
 
-@task(name="prune", task_run_name="prune {plan.total.count} objects", **RETRIED)
+@task(name="prune", task_run_name="prune what is gone", **RETRIED)
 @cancelled_when_stopped
 def prune_objects(plan: PrunePlan) -> Pruned:
     """Delete what is planned, each object only if it is still as it was listed."""

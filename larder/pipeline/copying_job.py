@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import CopyBatch, ManifestRef, put_named
 from larder.pipeline.manifests import read_ref
 
-__all__ = ["CopyJob", "begin_copy", "copy_batches"]
+__all__ = ["CopyJob", "begin_copy", "copy_batches", "cut_batches"]
 
 BATCH_OBJECTS = 50_000
 """Maximum number of objects in a batch, so that its receipt stays small even for small objects."""
@@ -51,11 +51,16 @@ def begin_copy(plan: CopyPlan) -> CopyJob:
 def copy_batches(job: CopyJob) -> list[CopyBatch]:
     """The copies to make: ranges of rows of the list, of about ``runner.batch_bytes``."""
     rows = read_ref(job.settings.open_root(), job.due, OBJECTS, columns=["size_bytes"])
-    return list(_cut(rows, job.settings.runner.batch_bytes))
+    return list(cut_batches(rows, job.settings.runner.batch_bytes))
 
 
-def _cut(rows: Iterator[pa.RecordBatch], batch_bytes: int) -> Iterator[CopyBatch]:
-    """A batch ends before the row that makes it too large, but has at least one."""
+def cut_batches(rows: Iterable[pa.RecordBatch], batch_bytes: int) -> Iterator[CopyBatch]:
+    """Cut rows into batches; one ends before the row that makes it too large.
+
+    Args:
+        rows: Batches with a column ``size_bytes``.
+        batch_bytes: The size of a batch, unless it has a single row.
+    """
     first, sizes = 0, np.zeros(0, np.int64)
     for batch in rows:
         sizes = np.append(sizes, batch.column("size_bytes").to_numpy())

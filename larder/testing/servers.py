@@ -21,7 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ __all__ = [
 
 _ACCESS_KEY = "LARDERTESTKEY1"
 _SECRET_KEY = "larder-test-secret-1"  # noqa: S105 - for servers that exist for one test
+_GUEST_KEY = "LARDERTESTKEY2"
+_GUEST_SECRET = "larder-test-secret-2"  # noqa: S105
 _REGION = "us-east-1"
 _ROLE = "larder-role"
 _TRUST = {"Principal": {"AWS": ["arn:aws:iam:::user/larder"]}, "Action": ["sts:AssumeRole"]}
@@ -89,6 +91,15 @@ class S3Server:
             response_checksum_validation="when_required",
         )
         return session.client("s3", endpoint_url=self.endpoint, config=config)
+
+    @property
+    def as_guest(self) -> S3Server:
+        """The same server for a user who may do nothing but what bucket policies allow.
+
+        Only radosgw has that user: ``arn:aws:iam:::user/guest``.
+        """
+        assert self.name == "radosgw", f"{self.name} does not keep policies"
+        return replace(self, access_key=_GUEST_KEY, secret_key=_GUEST_SECRET)
 
     def create_bucket(self, name: str) -> None:
         """Create a bucket, unless it exists."""
@@ -261,6 +272,8 @@ rgw_s3_auth_use_sts = true
         self._run("ceph-osd", "-i", "0")
         keys = (f"--access-key={_ACCESS_KEY}", f"--secret-key={_SECRET_KEY}")
         self._run("radosgw-admin", "user", "create", "--uid=larder", "--display-name=larder", *keys)
+        keys = (f"--access-key={_GUEST_KEY}", f"--secret-key={_GUEST_SECRET}")
+        self._run("radosgw-admin", "user", "create", "--uid=guest", "--display-name=guest", *keys)
         role = ("radosgw-admin", "role", "create", f"--role-name={_ROLE}")
         self._run(*role, f"--assume-role-policy-doc={_policy(_TRUST)}")
         may = ("radosgw-admin", "role-policy", "put", f"--role-name={_ROLE}", "--policy-name=all")

@@ -168,7 +168,7 @@ def faulty(faults: Callable[[FaultyStore], None], url: str) -> Callable[[Store],
 
 
 def test_objects_that_may_not_be_read_are_all_listed(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path)
+    lab = directory_lab(tmp_path, mirror=True)
 
     def faults(store: FaultyStore) -> None:
         for key in ("a/00.png", "c/02.png"):
@@ -227,7 +227,7 @@ def test_a_directory_that_may_not_be_listed(nobody: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["local", "local/larder/d/segments", "local/larder/d/mirror/a"])
 def test_a_local_side_that_may_not_be_written(nobody: Path, name: str) -> None:
-    lab = directory_lab(nobody)
+    lab = directory_lab(nobody, mirror=True)
     (nobody / name).mkdir(parents=True)
     (nobody / name).chmod(0o555)
     error = refused(lab)
@@ -421,7 +421,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("filled", sorted({*range(0, 250, 25), *range(84, 124, 4)}))
 def test_a_disk_that_is_really_full(tmp_path: Path, small_disk: Path, filled: int) -> None:
-    lab = directory_lab(tmp_path)
+    lab = directory_lab(tmp_path, mirror=True)
     lab = Lab(lab.source, str(small_disk / "local"), lab.output, lab.fields)
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(filled * 1024))
@@ -557,7 +557,8 @@ def test_bad_keys_are_refused_by_name(tmp_path: Path) -> None:
 def test_a_key_that_a_file_cannot_have(tmp_path: Path) -> None:
     long = "k" * 996 + ".txt"
     write("memory://long", {long: b"1", "a/b.txt": b"2", "a/b.txt/c.txt": b"3"})
-    lab = directory_lab_of("memory://long", tmp_path, labels=None, cache=None, on_bad_key="skip")
+    fields = {"labels": None, "cache": None, "on_bad_key": "skip", "mirror": True}
+    lab = directory_lab_of("memory://long", tmp_path, **fields)
     error = refused(lab)
     assert status(error) == ("config.bad_key", 2)
     assert isinstance(error, RefusedError)
@@ -579,7 +580,7 @@ def test_a_key_that_the_bucket_cannot_have(tmp_path: Path) -> None:
     longest = 1_024 - len("deep/larder/d/mirror/")
     fits, long = (f"{'k' * (longest - 4 + more)}.txt" for more in (0, 1))
     source, storage = "memory://prefixed", "s3://memory-prefixed-local/deep"
-    fields = {"labels": None, "cache": None}
+    fields = {"labels": None, "cache": None, "mirror": True}
     with between():
         write(source, {fits: b"1", long: b"2"})
         with pytest.raises(RefusedError) as caught:
