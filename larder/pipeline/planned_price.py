@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from larder.pipeline.mirror import mirror_route
 from larder.pipeline.plan import Plan
+from larder.pipeline.results import Totals
 from larder.transfer.archived import reading_of
 from larder.transfer.cost import Cost
+from larder.transfer.engines.choice import Choice
 from larder.units import format_bytes, format_count
 
 __all__ = [
@@ -40,6 +43,7 @@ def priced_document(plan: Plan) -> dict[str, Any]:
             "reason": plan.mirror.reason,
             "server_side": priced.server_side and bool(plan.copies),
             "month_usd": _rounded(priced.month_usd),
+            "engine": asdict(_engine(plan)) if plan.copies and plan.copies.count else None,
         },
         "archived": _archived(plan),
         "requests": asdict(priced.requests),
@@ -58,6 +62,11 @@ def cost_document(cost: Cost) -> dict[str, Any]:
         "unknown": list(cost.unknown),
         "not_priced": list(cost.not_priced),
     }
+
+
+def _engine(plan: Plan) -> Choice:
+    state = plan.source_state
+    return mirror_route(state.dataset, state.cluster, plan.copies or Totals()).choice
 
 
 def _archived(plan: Plan) -> dict[str, Any]:
@@ -97,6 +106,9 @@ def mirror_lines(document: Mapping[str, Any]) -> list[str]:
         return [f"none, because {mirror['reason']}"]
     how = ", by the provider's servers" if mirror["server_side"] else ""
     line = f"{_amount(document['copied'])} to copy{how}, because {mirror['reason']}"
+    engine = mirror["engine"]
+    if engine and engine["engine"] != "native":
+        line += f"; with {engine['engine']}: {engine['reason']}"
     usd = mirror["month_usd"]
     if usd is None:
         return [line, "what keeping it costs is not known"]
