@@ -295,7 +295,7 @@ class Runner:
 
     def _deprovisioned(self) -> bool:
         """End all machines; false if that failed or took too long."""
-        if self._client is None or self._phase == "starting":
+        if self._client is None:
             return True
         ended: list[bool] = []
 

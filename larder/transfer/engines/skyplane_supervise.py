@@ -112,11 +112,6 @@ class _Seen:
     error: str = ""
     done: bool = False
 
-    @property
-    def sweep_needed(self) -> bool:
-        """Whether machines may run that the runner has not ended."""
-        return self.began is not None and self.ended is None
-
 
 class Supervisor:
     """Runs the runner once.
@@ -171,7 +166,7 @@ class Supervisor:
         self._note_the_rest(process)
         if not (seen.done or seen.error or problem):
             problem = f"it ended with status {status}, without a word"
-        left = self._swept() if seen.sweep_needed else ""
+        left = self._swept() if self._sweep_needed else ""
         seconds = time.monotonic() - began
         running = (seen.ended or time.monotonic()) - seen.began if seen.began else 0.0
         hours, usd = spent_usd(
@@ -251,6 +246,13 @@ class Supervisor:
         seen.phase = event.name
         seen.moved = now
 
+    @property
+    def _sweep_needed(self) -> bool:
+        """Whether machines may run that the runner has not ended, or its keys may be valid."""
+        keys = self._home / ".skyplane" / "keys"
+        unended = self._seen.began is not None and self._seen.ended is None
+        return unended or any(path.is_file() for path in keys.rglob("*"))
+
     def _sweep_request(self, *, remove_home: bool) -> dict[str, Any]:
         return {
             **self._request,
@@ -262,7 +264,7 @@ class Supervisor:
 
     def _swept(self) -> str:
         """End what a killed runner left; returns what may still run, if that failed."""
-        self._say("Skyplane did not confirm that its machines ended; ending them")
+        self._say("ending what Skyplane has left")
         process = self._start(self._sweep_request(remove_home=False))
         end = time.monotonic() + _SWEEP_SECONDS
         swept, said = False, "it took too long"
@@ -290,7 +292,7 @@ class Supervisor:
         )
 
     def _sweep_in_background(self) -> None:
-        if not self._seen.sweep_needed:
+        if not self._sweep_needed:
             shutil.rmtree(self._home, ignore_errors=True)
             return
         self._say("stopped; Skyplane's machines are ended in the background")

@@ -243,6 +243,18 @@ def test_a_runner_that_hangs_before_it_starts_machines_needs_no_second_process(l
     assert not lab.swept()
 
 
+def test_keys_that_a_runner_made_are_removed_by_the_second_process(lab: Lab) -> None:
+    body = """
+    folder = Path.home() / ".skyplane/keys/gcp/project"
+    folder.mkdir(parents=True)
+    (folder / "service_account_key.json").write_text("{}")
+    """
+    report = lab.run(textwrap.dedent(body) + "os._exit(1)")  # before any machine
+    assert report.status == "failed"
+    assert report.vm_hours == 0
+    assert lab.asked("sweep")["regions"] == []
+
+
 def test_a_runner_that_crashes_is_reported_with_its_status_and_log(lab: Lab) -> None:
     report = lab.run(BEGUN + "print('the last words', file=sys.stderr); os._exit(7)")
     assert report.status == "failed"
