@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from prefect.logging import get_run_logger
 
+from flows._artifacts import failures_table
 from flows._prefect import SHOWN
 from larder.cli.display import Display, PlainView
 from larder.errors import ProblemsError
@@ -18,6 +19,8 @@ from larder.pipeline.results import RefusedError, RunError
 from tasks._progress import also_listening
 
 __all__ = ["RunLog", "run_log"]
+
+Lines = Callable[[Mapping[str, Any]], list[str]]
 
 INTERVAL_SECONDS = 30.0
 SHOWN_FAILURES = 10
@@ -34,10 +37,15 @@ class _View(PlainView):
 
 
 class RunLog:
-    """The log of the current flow run; may be used by any thread."""
+    """The log of the current flow run; may be used by any thread.
 
-    def __init__(self) -> None:
+    Args:
+        lines: The JSON document of a run for people.
+    """
+
+    def __init__(self, lines: Lines = run_lines) -> None:
         self._logger = get_run_logger()
+        self._lines = lines
         self.progress = Display(view=_View(self._log))
 
     def say(self, line: str) -> None:
@@ -46,11 +54,11 @@ class RunLog:
 
     def outcome(self, document: Mapping[str, Any]) -> None:
         """Log the result of the run: version, location, configs, warnings and skipped keys."""
-        for line in run_lines(document):
+        for line in self._lines(document):
             self._log(logging.INFO, line)
         for warning in document.get("warnings", ()):
             self._log(logging.WARNING, f"warning[{warning['code']}]: {warning['message']}")
-        if document["skipped"]:
+        if document.get("skipped"):
             self._log(logging.WARNING, f"{document['skipped']:,} skipped, as the dataset file says")
 
     def failed(self, error: RefusedError | RunError) -> None:
@@ -71,14 +79,19 @@ class RunLog:
 
 
 @contextmanager
-def run_log() -> Iterator[RunLog]:
-    """Log the stages and failures of a ``with`` block within a flow run."""
-    log = RunLog()
+def run_log(lines: Lines = run_lines) -> Iterator[RunLog]:
+    """Log the stages and failures of a ``with`` block within a flow run.
+
+    Args:
+        lines: The JSON document of the run for people.
+    """
+    log = RunLog(lines)
     try:
         with also_listening(log.progress):
             yield log
     except (RefusedError, RunError) as error:
         log.failed(error)
+        failures_table(error.report)
         raise
     except ProblemsError as error:
         log.refused(error)

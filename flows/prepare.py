@@ -18,14 +18,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flows._prefect import (
-    configure_prefect,
-    has_server,
-    show_logs,
-    start_server,
-    with_prefect_start,
-)
-from flows._settings import load_prefect
+from flows._prefect import has_server, with_prefect_start
+from flows._start import prefect_ready
 from larder.cli import prepare
 from larder.cli.command import run
 from tasks._blocks import register_blocks
@@ -71,20 +65,10 @@ def _run_flow(
     *,
     compact: bool,
 ) -> dict[str, Any]:
-    display.start("prefect")
-    display.note("prefect", "importing")
-    hidden = configure_prefect()
-    wait = None if has_server() else start_server()
-    with hidden.guard():
-        for line in load_prefect():
-            display.say(hidden(line))
+    with prefect_ready(display) as ready:
         from flows.prepare_flow import run_prepare
 
-        show_logs(display.say, hidden)
-        if wait:
-            display.note("prefect", "starting a server")
-            wait()
-        return run_prepare(parameters, planned, display, named=wait is None, compact=compact)
+        return run_prepare(parameters, planned, display, named=ready(), compact=compact)
 
 
 if __name__ == "__main__":

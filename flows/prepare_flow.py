@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from httpx import HTTPError, HTTPStatusError  # Prefect's
-from prefect import flow, get_client
-from prefect.context import FlowRunContext
-from prefect.exceptions import Abort
-from prefect.settings import get_current_settings
-from prefect.states import Cancelled
+from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
-from prefect.utilities.urls import url_for
 
-from flows._cancel import cancellable
-from flows._run_log import RunLog, run_log
-from flows._secrets import without_auth
+from flows._flow_run import call_flow, flow_run
 from larder.cli.display import Display
-from larder.cli.signals import hear_signals, interruptible
-from larder.errors import FatalError, LarderError
 from larder.pipeline import prepare as composition
 from larder.pipeline.inline import workers
 from larder.pipeline.job import Job
 from larder.pipeline.plan import Plan
 from larder.pipeline.settings import Settings, load_settings
 from larder.progress import StageTimes
-from tasks._options import STOPPED
-from tasks._progress import listening, stoppable, timed
 from tasks.runner import TaskRunner
 
 __all__ = ["compact", "prepare", "run_prepare"]
 
-_REFUSED = (401, 403)
-_NOT_THERE = (404, 405)
-_MORE = re.compile(r"[\s-]*For more information check: \S+")
-"""What httpx appends to an answer: a page that explains the status."""
-
 _planned: ContextVar[tuple[Plan, Job] | None] = ContextVar("planned", default=None)
 """What the command line has just planned and begun, so that the source is listed only once."""
-
-_shown_on: ContextVar[Display | None] = ContextVar("shown_on", default=None)
-"""The display for the address of the run."""
 
 
 @flow(
@@ -116,26 +92,18 @@ def _run(
     *,
     compact: bool,
 ) -> Any:
-    hear_signals()
-    try:
-        with _reported() as log, timed() as times:
-            asked = load_settings(
-                dataset,
-                cluster,
-                config_dir=Path(config_dir),
-                settings=settings or (),
-                output=Path(output) if output else None,
-                compact=compact,
-            )
-            document = _prepare(asked, times)
-            log.outcome(document)
-    except LarderError as error:
-        if error.code != STOPPED:
-            raise
-        return Cancelled(
-            message="stopped between two objects; run it again to continue", data=error
+    def work(times: StageTimes) -> dict[str, Any]:
+        asked = load_settings(
+            dataset,
+            cluster,
+            config_dir=Path(config_dir),
+            settings=settings or (),
+            output=Path(output) if output else None,
+            compact=compact,
         )
-    return document
+        return _prepare(asked, times)
+
+    return flow_run(work)
 
 
 def _prepare(asked: Settings, times: StageTimes) -> dict[str, Any]:
@@ -149,25 +117,6 @@ def _prepare(asked: Settings, times: StageTimes) -> dict[str, Any]:
         if plan and job and plan.source_state.settings == asked:
             return composition.execute(plan, job, runner)
         return composition.prepare(asked, runner)
-
-
-@contextmanager
-def _reported() -> Iterator[RunLog]:
-    """Connect the run to Prefect: show its address, write its log, and stop if it is cancelled."""
-    context = FlowRunContext.get()
-    run = context.flow_run if context else None
-    assert run is not None, "this is a flow run"
-    display = _shown_on.get()
-    with ExitStack() as stack:
-        if display:
-            address = url_for(run)
-            if address:
-                display.say(f"run: {without_auth(address)}")
-        log = stack.enter_context(run_log())
-        if not run.deployment_id:
-            stop = stack.enter_context(stoppable())
-            stack.enter_context(cancellable(run.id, stop, log.say))
-        yield log
 
 
 _FLOWS = {False: prepare, True: compact}
@@ -197,55 +146,8 @@ def run_prepare(
         FatalError: ``run.server``: Prefect's server cannot be reached, or refuses the request.
         KeyboardInterrupt: The user interrupted the run, or cancelled it in Prefect.
     """
-    display.note("prefect", "asking the server")
-    _check_server(named)
-    display.finish("prefect")
-    planned_token = _planned.set(planned)
-    shown_token = _shown_on.set(display if named else None)
-    with (
-        listening(display),
-        stoppable() as stop,
-        interruptible(stop, display.say),
-    ):
-        try:
-            document: dict[str, Any] = _FLOWS[compact](**parameters)
-        except HTTPError as error:
-            raise _server_error(error, named) from error
-        except Abort as error:  # the server has a final state, and accepts no other
-            if stop.is_set():
-                raise KeyboardInterrupt from None
-            raise _server_error(error, named) from error
-        except LarderError as error:
-            if error.code == STOPPED:
-                raise KeyboardInterrupt from None
-            raise
-        finally:
-            _shown_on.reset(shown_token)
-            _planned.reset(planned_token)
-    return document
-
-
-def _check_server(named: bool) -> None:
-    with get_client(sync_client=True) as client:
-        error = client.api_healthcheck()
-    if error:
-        raise _server_error(error, named) from error
-
-
-def _server_error(error: BaseException, named: bool) -> FatalError:
-    url = without_auth(str(get_current_settings().api.url))
-    text = _MORE.sub("", without_auth(str(error)))
-    hint = "run the same command again"
-    if named:
-        hint = f"{_advice(error, url)}, then {hint}"
-    return FatalError("run.server", f"Prefect's server fails: {text}", where=url, hint=hint)
-
-
-def _advice(error: BaseException, url: str) -> str:
-    """What to do about an answer of the server, or about a missing answer."""
-    status = error.response.status_code if isinstance(error, HTTPStatusError) else None
-    if status in _REFUSED:
-        return "put USER:PASSWORD into PREFECT_API_URL, or set PREFECT_API_AUTH_STRING"
-    if status in _NOT_THERE and "api" not in urlsplit(url).path.split("/"):
-        return "end PREFECT_API_URL with /api"
-    return "check PREFECT_API_URL and that its server runs"
+    token = _planned.set(planned)
+    try:
+        return call_flow(_FLOWS[compact], parameters, display, named=named)
+    finally:
+        _planned.reset(token)

@@ -68,6 +68,7 @@ CODES: dict[str, str] = {
     "config.template": "the experiment template cannot be read or is not a mapping",
     "config.invalid_experiment": "the rendered config breaks a rule of its consumer",
     "config.missing_package": "a required optional package is not installed",
+    "config.prune": "a prune that is refused: no record of the source, or too many objects",
     "config.path": "an unusable local path: not a directory, not absolute, or already taken",
     "object.missing": "the object does not exist",
     "object.changed": "the object changed since it was listed, or while it was read",
@@ -128,9 +129,13 @@ class LarderError(Exception):
         hint: What to do about it, as a clause; may be empty.
 
     ``str(error)`` is always one line, without control characters.
+
+    Attributes:
+        attempts: How often the call was made that failed; set by whoever repeats calls.
     """
 
     exit_status = 1
+    attempts = 1
 
     def __init__(self, code: str, message: str, *, where: str = "", hint: str = "") -> None:
         super().__init__(code, message, where, hint)
@@ -233,11 +238,19 @@ class SupersededError(FatalError):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One object or sample that could not be processed, as reported to the user."""
+    """One object or sample that could not be processed, as reported to the user.
+
+    Attributes:
+        key: The object or sample.
+        code: A code of `CODES`.
+        message: What is wrong, as one line.
+        attempts: How often it was tried.
+    """
 
     key: str
     code: str
     message: str
+    attempts: int = 1
 
     @property
     def line(self) -> str:
@@ -248,4 +261,4 @@ class Failure:
     @classmethod
     def of(cls, key: str, error: LarderError) -> Failure:
         """The failure of ``key`` with ``error``."""
-        return cls(key=key, code=error.code, message=str(error))
+        return cls(key=key, code=error.code, message=str(error), attempts=error.attempts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from queue import SimpleQueue
 from typing import Any
@@ -10,14 +10,29 @@ from typing import Any
 from prefect.futures import PrefectFuture, wait
 from prefect.task_runners import TaskRunner as PoolOfTasks
 
-from larder.pipeline import cache, emit, index, mirror, publish, refusals, shard, source
-from larder.pipeline.job import Job
-from larder.pipeline.results import RunError
+from larder.pipeline import (
+    cache,
+    copying,
+    copying_batch,
+    copying_end,
+    emit,
+    index,
+    mirror,
+    pruning,
+    pruning_plan,
+    publish,
+    refusals,
+    shard,
+    source,
+)
+from larder.pipeline.results import RunError, stops_others
 from larder.progress import Progress, TimedProgress
 from tasks import cache as cache_tasks
+from tasks import copy as copy_tasks
 from tasks import emit as emit_tasks
 from tasks import mirror as mirror_tasks
 from tasks import plan as plan_tasks
+from tasks import prune as prune_tasks
 from tasks import publish as publish_tasks
 from tasks import shard as shard_tasks
 from tasks import source as source_tasks
@@ -36,6 +51,11 @@ _TASKS: dict[Callable[..., Any], Any] = {
     publish.publish: publish_tasks.publish,
     publish.publish_existing: publish_tasks.publish_existing,
     emit.emit_configs: emit_tasks.emit_configs,
+    copying.checked_copy: copy_tasks.checked_copy,
+    copying_batch.copy_objects: copy_tasks.copy_objects,
+    copying_end.end_copy: copy_tasks.end_copy,
+    pruning_plan.plan_prune: prune_tasks.plan_prune,
+    pruning.prune_objects: prune_tasks.prune_objects,
 }
 
 
@@ -62,16 +82,17 @@ class TaskRunner:
         """Run one task in this process."""
         return call(_TASKS[step], *arguments)
 
-    def map(self, step: Callable[..., Any], job: Job, batches: Sequence[Any]) -> list[Any]:
+    def map(self, step: Callable[..., Any], job: Any, batches: Sequence[Any]) -> list[Any]:
         """One task run for each batch; at most ``workers`` of them are submitted at a time.
 
         A batch with failed objects is a failed task run, and all such batches are reported
         together. Any other error, or an interrupt, stops the batches in progress after their
-        current objects; the others are not submitted.
+        current objects; the others are not submitted. If too much failed in a batch, those in
+        progress go on, the others are not submitted, and their results are None.
         """
         concurrent_batches = max(1, min(self._workers, len(batches)))
         results: list[Any] = [None] * len(batches)
-        waiting = iter(enumerate(batches))
+        waiting: Iterator[tuple[int, Any]] = iter(enumerate(batches))
         under_way: dict[PrefectFuture[Any], int] = {}
         done: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
         with stoppable() as stop:
@@ -89,7 +110,10 @@ class TaskRunner:
                     if not under_way:
                         return results
                     future = done.get()
-                    results[under_way.pop(future)] = _outcome(future)
+                    result = _outcome(future)
+                    results[under_way.pop(future)] = result
+                    if stops_others(result):
+                        waiting = iter(())
             except BaseException:
                 stop.set()
                 wait(list(under_way))

@@ -178,7 +178,7 @@ def run(main: Callable[[], int], *, json: bool | None = None) -> int:
 
     With --json, an error is also the single JSON document on stdout:
     ``{"error": {"code", "message", "where", "hint"}}``. If objects failed, it also has their
-    number, ``failed``, and ``failures``, a list of ``{"key", "code", "message"}``; if
+    number, ``failed``, and ``failures``, a list of ``{"key", "code", "message", "attempts"}``; if
     configuration files are invalid, it has ``problems``, a list of all mistakes in the form of
     ``error``. SIGTERM and SIGHUP interrupt like Ctrl-C.
 

@@ -31,8 +31,10 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "compact": Command("larder.cli.compact", "put all samples of a dataset into one segment"),
+    "copy": Command("larder.cli.copy", "copy what is missing from a source to a storage"),
     "init": Command("larder.cli.init", "write a configs folder with examples"),
     "prepare": Command("larder.cli.prepare", "prepare a dataset: from its source to a config"),
+    "prune": Command("larder.cli.prune", "delete copies of what is no longer in the source"),
 }
 
 _DESCRIPTION = """\

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from larder.pipeline.plan import Plan
     from larder.pipeline.settings import Settings
 
-__all__ = ["Run", "command_main", "main", "run_here"]
+__all__ = ["Run", "command_main", "main", "run_here", "tell_warnings"]
 
 DESCRIPTION = """\
 Prepare a dataset: list its source, copy what is missing to the storage, write shards, build the
@@ -137,12 +137,12 @@ def command_main(
     elif not shared.quiet or namespace.plan:
         print_text("\n".join(lines), hint=hint)
     if shared.json or (shared.quiet and not namespace.plan):
-        _tell_warnings(document)
+        tell_warnings(document)
         _tell_skipped(document)
     return 0
 
 
-def _tell_warnings(document: Mapping[str, Any]) -> None:
+def tell_warnings(document: Mapping[str, Any]) -> None:
     """Show the warnings that the summary would show."""
     for warning in document.get("warnings", ()):
         tell(f"warning[{warning['code']}]: {warning['message']}")

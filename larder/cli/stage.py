@@ -14,6 +14,7 @@ STAGES: dict[str, str] = {
     "plan": "object",
     "prefect": "",
     "mirror": "object",
+    "prune": "object",
     "shard": "sample",
     "index": "",
     "cache": "record",

@@ -47,7 +47,8 @@ def meant(path: KeyPath, schema: Schema, rest: str, *, given: bool) -> str:
     """
     last, within = str(path[-1]), dotted(path[:-1])
     prefix = schema.prefix if given else ""
-    for other in _SCHEMAS if given else ():
+    schemas = _SCHEMAS if schema in _SCHEMAS else (schema,)
+    for other in schemas if given else ():
         if dotted(path) + rest in all_keys(other.model, values_only=False):
             return f"did you mean {other.prefix}{dotted(path)}{rest}?"
     beside = known_keys(schema.model, path[:-1])
@@ -55,7 +56,7 @@ def meant(path: KeyPath, schema: Schema, rest: str, *, given: bool) -> str:
     near = [f"{start}{key}{rest}" for key in nearest(last, beside, count=3)]
     if near:
         return f"did you mean {' or '.join(near)}?"
-    for other in sorted(_SCHEMAS, key=lambda each: each.noun != schema.noun):
+    for other in sorted(schemas, key=lambda each: each.noun != schema.noun):
         keys = all_keys(other.model, values_only=len(path) > 1)
         same = [key for key in keys if _fits(key, last + rest) and key.count(".") <= _DEEPEST]
         if same and (given or other.noun == schema.noun):

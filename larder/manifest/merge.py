@@ -1,15 +1,16 @@
-"""Cuts two sorted streams of rows at the same places, so that they can be joined piece by piece."""
+"""Cuts sorted streams of rows at the same places, so that they can be joined piece by piece."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from larder.manifest.query import Rows
 
-__all__ = ["aligned"]
+__all__ = ["aligned", "aligned_all", "whole_keys"]
 
 
 def aligned(
@@ -29,13 +30,48 @@ def aligned(
     Yields:
         A piece of each, at least one of them with rows; together, all rows in order.
     """
-    one, other = _Side(left, by), _Side(right, by)
+    for one, other in aligned_all((left, right), by):  # noqa: UP028 - pairs, for mypy
+        yield one, other
+
+
+def aligned_all(streams: Sequence[Rows], by: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, ...]]:
+    """The same for any number of streams.
+
+    Args:
+        streams: The streams, each sorted as for `aligned`.
+        by: The columns that make up the key.
+
+    Yields:
+        A piece of each, at least one of them with rows; together, all rows in order.
+    """
+    sides = [_Side(rows, by) for rows in streams]
     while True:
-        ends = [side.last() for side in (one, other)]
-        if ends == [None, None]:
+        ends = [end for end in (side.last() for side in sides) if end is not None]
+        if not ends:
             return
-        bound = min(end for end in ends if end is not None)
-        yield one.take(bound), other.take(bound)
+        bound = min(ends)
+        yield tuple(side.take(bound) for side in sides)
+
+
+def whole_keys(batches: Iterable[pa.RecordBatch], key: str) -> Iterator[pa.RecordBatch]:
+    """The same rows, in batches of which none ends within the rows of a key, for `aligned`.
+
+    Memory is that of one batch and of the rows with one key.
+
+    Args:
+        batches: Rows sorted by ``key``.
+        key: A column without nulls.
+    """
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        rows = pa.concat_batches([*held, batch])
+        last = pc.index(rows.column(key), rows.column(key)[-1]).as_py()
+        held = [rows.slice(last)]
+        if last:
+            yield rows.slice(0, last)
+    yield from held
 
 
 class _Side:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["FORMAT", "OBJECTS", "SAMPLES", "SAMPLE_ORDER", "SHARDS", "SKIPPED"]
+__all__ = ["FAILURES", "FORMAT", "OBJECTS", "SAMPLES", "SAMPLE_ORDER", "SHARDS", "SKIPPED"]
 
 FORMAT = 1
 
@@ -32,8 +32,21 @@ OBJECTS = pa.schema(
 
 ``etag`` is that of the source. ``checksum``, if known, is ``crc32c:`` and eight hex digits, or what
 the source's listing says. The last two columns describe the copy in the mirror and are null in an
-inventory: its etag, and how it was verified (``md5``, ``crc32c``). In a receipt, ``modified`` is
-that of the copy.
+inventory: its etag, and how it was verified (``md5``, ``crc32c``, ``size``). In a receipt, and in
+the manifest of a copy, ``modified`` is that of the copy.
+"""
+
+FAILURES = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("code", pa.string(), nullable=False),
+        pa.field("message", pa.string(), nullable=False),
+        pa.field("attempts", pa.int64(), nullable=False),
+    ]
+)
+"""One row per object that could not be copied, ordered by key within a batch.
+
+`larder.errors.Failure` describes the columns.
 """
 
 SAMPLE_ORDER = pa.schema(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,7 +11,8 @@ from larder.errors import Failure
 from larder.pipeline.cache import cache_split, cache_splits, check_fields
 from larder.pipeline.index import Index, index_shards
 from larder.pipeline.job import Job, UsedSegment
-from larder.pipeline.mirror import mirror_batch, mirror_batches
+from larder.pipeline.measured import write_measured
+from larder.pipeline.mirror import listed_failures, mirror_batch, mirror_batches
 from larder.pipeline.publish import publish, publish_existing
 from larder.pipeline.results import BatchReport, RunError, Totals, merge_reports
 from larder.pipeline.shard import shard_batch, shard_batches
@@ -39,8 +41,12 @@ class Runner(Protocol):
     def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
         """The result of one step."""
 
-    def map(self, step: Callable[..., Any], job: Job, batches: Sequence[Any]) -> list[Any]:
-        """The results of a step for each batch, in order; runs several at once."""
+    def map(self, step: Callable[..., Any], job: Any, batches: Sequence[Any]) -> list[Any]:
+        """The results of a step for each batch, in order; runs several at once.
+
+        If too much fails in a batch (`larder.pipeline.results.stops_others`), no further one is
+        started, and the results of those are None.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,15 @@ def _nothing_left(index: Index | None) -> RunError:
 
 
 def _mirror(job: Job, runner: Runner) -> BatchReport:
-    return _all("mirror", mirror_batch, job, mirror_batches(job), runner)
+    batches = mirror_batches(job)
+    began_seconds = time.monotonic()
+    try:
+        report = _all("mirror", mirror_batch, job, batches, runner)
+    except RunError as error:
+        raise listed_failures(job, error) from None
+    if batches:
+        write_measured(job, report.done, time.monotonic() - began_seconds)
+    return report
 
 
 def _shard(job: Job, runner: Runner) -> Totals:

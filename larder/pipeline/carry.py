@@ -14,6 +14,7 @@ from larder.errors import NotFoundError, ObjectError
 from larder.limits import map_ahead
 from larder.manifest.schemas import OBJECTS, SAMPLES
 from larder.pipeline import copied
+from larder.pipeline.copy_place import MIRROR, CopyPlace
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.receipts import Shard, partial_receipts
 from larder.pipeline.standing import is_noted
@@ -34,22 +35,24 @@ def copied_before(
     objects: Callable[[], Iterable[ObjectInfo]],
     concurrency: int,
     progress: Progress,
+    place: CopyPlace = MIRROR,
 ) -> list[Copy]:
     """The copies in receipts of this batch that still match them.
 
     Args:
-        root: The dataset's root.
+        root: The store of the copies: the dataset's root.
         batch: The batch's name in `larder.pipeline.copies.CopyReceipts`.
         objects: Returns the listed objects of the batch.
         concurrency: Number of concurrent requests.
         progress: May stop this; nothing is reported, because the earlier attempt did that.
+        place: Where the copies and receipts are in the store.
 
     Raises:
         DamageError: A receipt is damaged.
         LarderError: The storage refuses access, or ``progress`` stops it.
     """
     known: dict[_Pair, Copy] = {}
-    for ref in copied.partial_receipts(root, batch):
+    for ref in copied.partial_receipts(root, batch, place):
         for rows in read_ref(root, ref, OBJECTS):
             modified = rows.column("modified").cast(pa.int64())
             rows = rows.set_column(OBJECTS.get_field_index("modified"), "modified", modified)
@@ -61,7 +64,7 @@ def copied_before(
 
     def find(info: ObjectInfo) -> Copy | None:
         try:
-            there = root.head(layout.mirror_prefix() + info.key)
+            there = root.head(place.objects + info.key)
         except ObjectError:
             return None
         copy = known.get((info.key, info.etag, there.etag))

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import pyarrow as pa
 
 from larder.limits import map_ahead
 from larder.manifest.schemas import OBJECTS
+from larder.pipeline.copy_place import MIRROR, CopyPlace
 from larder.pipeline.job import CopyBatch, ManifestRef, listed
 from larder.pipeline.manifests import read_ref
 from larder.store import object_url
@@ -44,11 +45,13 @@ class Receipts:
         merged: Each has the rows of many receipts.
         of_order: By the sample order whose objects were copied, those that are not merged.
         covered: Digests of those that are merged.
+        redundant: By sample order, partial receipts of batches that have finished since.
     """
 
     merged: tuple[ManifestRef, ...]
     of_order: Mapping[str, list[ManifestRef]]
     covered: frozenset[str]
+    redundant: Mapping[str, list[ManifestRef]] = field(default_factory=dict)
 
 
 def mirrored(root: Store) -> Iterator[ObjectInfo]:
@@ -83,37 +86,47 @@ def read_receipts(root: Store) -> Iterator[pa.RecordBatch]:
         yield from chain.from_iterable(map_ahead(pool, read, refs, window=READERS))
 
 
-def find_receipts(root: Store) -> Receipts:
+def find_receipts(root: Store, place: CopyPlace = MIRROR) -> Receipts:
     """Find the receipts of all copies, with one listing.
+
+    Args:
+        root: The store of the copies: the dataset's root.
+        place: Where the copies and receipts are in the store.
 
     Raises:
         DamageError: The document of the merged ones is damaged.
     """
     merged: list[ObjectInfo] = []
     receipts: list[tuple[str, ManifestRef]] = []
+    redundant: dict[str, list[ManifestRef]] = defaultdict(list)
     finished: set[str] = set()
-    for info in listed(root, layout.copies_prefix()):
+    for info in listed(root, place.receipts):
         batch = info.key.split("/")[-2]
-        partial = info.key.startswith(layout.partial_copies_prefix())
-        if info.key.startswith(layout.merged_copies_prefix()):
+        partial = info.key.startswith(place.partial())
+        if info.key.startswith(place.merged):
             merged.append(info)
             continue
         if not partial:  # these are listed before the partial ones
             finished.add(batch)
-        if not partial or batch not in finished:
-            receipts.append((batch.partition("-")[0], _receipt(info)))
-    files, covered = _merged(root, merged)
+        order = batch.partition("-")[0]
+        if partial and batch in finished:
+            redundant[order].append(_receipt(info))
+        else:
+            receipts.append((order, _receipt(info)))
+    files, covered = _merged(root, place, merged)
     of_order: dict[str, list[ManifestRef]] = defaultdict(list)
     for order, ref in receipts:
         if ref.sha256 not in covered:
             of_order[order].append(ref)
-    return Receipts(files, of_order, covered)
+    return Receipts(files, of_order, covered, redundant)
 
 
-def _merged(root: Store, there: list[ObjectInfo]) -> tuple[tuple[ManifestRef, ...], frozenset[str]]:
+def _merged(
+    root: Store, place: CopyPlace, there: list[ObjectInfo]
+) -> tuple[tuple[ManifestRef, ...], frozenset[str]]:
     """The merged receipts, and the digests of what is in them; nothing if any of them is gone."""
     sizes = {info.key: info.size_bytes for info in there}
-    key = layout.merged_copies_key()
+    key = place.merged_key
     if key not in sizes:
         return (), frozenset()
     plain = unseal(bytes(root.get(key)), object_url(root.url, key))
@@ -132,9 +145,9 @@ def batch_receipts(root: Store, sample_order: ManifestRef) -> list[tuple[range, 
     return found
 
 
-def partial_receipts(root: Store, batch: str) -> Iterator[ManifestRef]:
+def partial_receipts(root: Store, batch: str, place: CopyPlace = MIRROR) -> Iterator[ManifestRef]:
     """The receipts that a batch wrote before it was finished."""
-    yield from map(_receipt, listed(root, layout.partial_copies_prefix(batch)))
+    yield from map(_receipt, listed(root, place.partial(batch)))
 
 
 def _receipt(info: ObjectInfo) -> ManifestRef:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from larder.manifest.files import ManifestWriter
 from larder.manifest.schemas import OBJECTS
+from larder.pipeline.copy_place import MIRROR, CopyPlace
 from larder.pipeline.due import BatchReceipts
 from larder.pipeline.job import put_named
 from larder.pipeline.results import Totals
 from larder.store.base import Store
 from larder.transfer.copy import Copy
-from larder.versions import layout
 
 __all__ = ["CopyReceipts"]
 
@@ -22,11 +22,12 @@ class CopyReceipts(BatchReceipts[Copy]):
     """Records what one batch copies; see `larder.pipeline.due.BatchReceipts`.
 
     Args:
-        root: The dataset's root.
-        name: Name of the batch, unique within the dataset.
+        root: The store of the copies: the dataset's root.
+        name: Name of the batch, unique within the place.
         folder: A private directory for temporary files.
         count: Number of objects in the batch.
         concurrent_batches: Number of concurrent batches.
+        place: Where the copies and receipts are in the store.
         clock: Monotonic clock, in seconds; for tests.
     """
 
@@ -38,12 +39,13 @@ class CopyReceipts(BatchReceipts[Copy]):
         *,
         count: int,
         concurrent_batches: int = 1,
+        place: CopyPlace = MIRROR,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(count, concurrent_batches=concurrent_batches, clock=clock)
         self._root = root
-        self._prefix = layout.copies_prefix(name)
-        self._partial_prefix = layout.partial_copies_prefix(name)
+        self._prefix = place.finished(name)
+        self._partial_prefix = place.partial(name)
         self._folder = folder
 
     @property

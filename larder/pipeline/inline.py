@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from larder.config.models import Copy, Runner
 from larder.limits import batches_at_once, map_done
 from larder.machine import usable_cores
-from larder.pipeline.job import Job
 from larder.pipeline.prepare import prepare as compose
+from larder.pipeline.results import stops_others
 from larder.pipeline.settings import Settings
 from larder.progress import CancellableProgress, Progress, StageTimes, TimedProgress
 
-__all__ = ["InlineRunner", "plan", "prepare", "workers"]
+__all__ = ["InlineRunner", "plan", "prepare", "workers", "workers_for"]
 
 
 def workers(settings: Settings) -> int:
@@ -22,9 +23,12 @@ def workers(settings: Settings) -> int:
 
     See `larder.limits.batches_at_once`.
     """
-    cluster = settings.cluster
-    allowed = cluster.runner.workers or usable_cores()
-    return batches_at_once(allowed, cluster.copy_.memory)
+    return workers_for(settings.cluster.runner, settings.cluster.copy_)
+
+
+def workers_for(runner: Runner, limits: Copy) -> int:
+    """The same for a runner and the limits of a copy."""
+    return batches_at_once(runner.workers or usable_cores(), limits.memory)
 
 
 class InlineRunner:
@@ -52,22 +56,27 @@ class InlineRunner:
         """The result of one step."""
         return step(*arguments, progress=self.progress)
 
-    def map(self, step: Callable[..., Any], job: Job, batches: Sequence[Any]) -> list[Any]:
+    def map(self, step: Callable[..., Any], job: Any, batches: Sequence[Any]) -> list[Any]:
         """The results of a step for each batch.
 
         The first error, or an interrupt, cancels batches that have not started; the others stop
-        after their current objects, and are waited for.
+        after their current objects, and are waited for. If too much failed in a batch, no further
+        one is started, and the results of those are None.
         """
         concurrent_batches = max(1, min(self._workers, len(batches)))
-        stop = threading.Event()
+        stop, enough = threading.Event(), threading.Event()
 
         results: list[Any] = [None] * len(batches)
 
         def one(place: int) -> None:
+            if enough.is_set():
+                return
             progress = CancellableProgress(self.progress, stop)
             results[place] = step(
                 job, batches[place], progress=progress, concurrent_batches=concurrent_batches
             )
+            if stops_others(results[place]):
+                enough.set()
 
         with ThreadPoolExecutor(concurrent_batches, thread_name_prefix="batch") as pool:
             try:

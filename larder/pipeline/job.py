@@ -18,7 +18,7 @@ from larder.config.models import Cluster, Dataset, Location
 from larder.config.urls import parse_url
 from larder.errors import StoreError
 from larder.manifest.files import ManifestFile
-from larder.store import object_url, open_store
+from larder.store import OnUnlisted, object_url, open_store
 from larder.store.base import ObjectInfo, Store
 from larder.temporary import workshop
 from larder.versions import layout
@@ -203,7 +203,11 @@ def root_url(dataset: Dataset, cluster: Cluster) -> str:
 
 
 def open_location(
-    location: Location, url: str | None = None, *, give_up_seconds: float = GIVE_UP_SECONDS
+    location: Location,
+    url: str | None = None,
+    *,
+    give_up_seconds: float = GIVE_UP_SECONDS,
+    unlisted: OnUnlisted | None = None,
 ) -> Store:
     """The store at a location, or at another URL with the same credentials and endpoint.
 
@@ -211,9 +215,10 @@ def open_location(
         location: The location.
         url: Another URL, of the same provider.
         give_up_seconds: ``copy.give_up_seconds`` of the cluster.
+        unlisted: See `larder.store.open_store`.
     """
     access = replace(location.access, give_up_seconds=give_up_seconds)
-    return open_store(url or location.url, access=access)
+    return open_store(url or location.url, access=access, unlisted=unlisted)
 
 
 def storage_of(dataset: Dataset, cluster: Cluster, prefix: str = "") -> Store:
@@ -226,9 +231,16 @@ def storage_of(dataset: Dataset, cluster: Cluster, prefix: str = "") -> Store:
     )
 
 
-def source_of(dataset: Dataset, cluster: Cluster, url: str | None = None) -> Store:
+def source_of(
+    dataset: Dataset,
+    cluster: Cluster,
+    url: str | None = None,
+    *,
+    unlisted: OnUnlisted | None = None,
+) -> Store:
     """The source of a dataset, as a run on a cluster reads it, or a URL with its credentials."""
-    return open_location(dataset.source, url, give_up_seconds=cluster.copy_.give_up_seconds)
+    give_up_seconds = cluster.copy_.give_up_seconds
+    return open_location(dataset.source, url, give_up_seconds=give_up_seconds, unlisted=unlisted)
 
 
 def open_root(job: Job) -> Store:

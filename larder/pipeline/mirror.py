@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from itertools import repeat
 
 import numpy as np
@@ -14,20 +15,21 @@ from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.carry import copied_before
 from larder.pipeline.copied import batch_name
 from larder.pipeline.copies import CopyReceipts
+from larder.pipeline.engine import copied_report
+from larder.pipeline.failure_lists import gather_failures
 from larder.pipeline.job import CopyBatch, Job, open_root, open_source, scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.merging import merge_receipts
 from larder.pipeline.mirrored_source import mirrors
-from larder.pipeline.results import BatchReport
+from larder.pipeline.results import BatchReport, RunError
 from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
+from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
-from larder.transfer.engines.limits import CopyLimits
-from larder.transfer.engines.native import copy_batch
 from larder.transfer.engines.uploads import UploadRecords
 from larder.versions import layout
 
-__all__ = ["mirror_batch", "mirror_batches"]
+__all__ = ["listed_failures", "mirror_batch", "mirror_batches"]
 
 _COLUMNS = ("parts", *FROM_PREVIOUS)
 
@@ -38,14 +40,18 @@ BATCH_OBJECTS = 50_000
 def mirror_batches(job: Job) -> list[CopyBatch]:
     """The copies to make, in batches of about ``runner.batch_bytes``.
 
-    If there are receipts of too many runs, they are merged first.
+    If there are receipts of too many runs, they are merged first. If there is something to copy,
+    uploads that nobody will complete are aborted.
     """
     if not mirrors(job.dataset, job.cluster):
         return []
     root = open_root(job)
     merge_receipts(root)
     batches = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=_COLUMNS)
-    return list(_cut(_uncopied(batches), job.cluster.runner.batch_bytes))
+    cut = list(_cut(_uncopied(batches), job.cluster.runner.batch_bytes))
+    if cut:
+        UploadRecords(root, layout.uploads_prefix()).abort_orphans(layout.mirror_prefix())
+    return cut
 
 
 def _uncopied(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, int]]:
@@ -105,7 +111,7 @@ def mirror_batch(
 
     Raises:
         StoreError: A store refuses access.
-        RetryableError: A store kept failing.
+        RetryableError: A store kept failing, for everything.
     """
     limits = job.cluster.copy_
     concurrency = max(1, limits.concurrency // concurrent_batches)
@@ -121,18 +127,32 @@ def mirror_batch(
         ) as receipts:
             before = copied_before(root, name, objects, concurrency, progress)
             receipts.carry(before)
-            failures = copy_batch(
+            report = copied_report(
                 source,
                 root,
                 objects({copy.key for copy in before}),
+                receipts,
                 prefix=layout.mirror_prefix(),
-                limits=CopyLimits.of(limits, concurrent_batches=concurrent_batches),
+                uploads=layout.uploads_prefix(),
+                list_key=partial(layout.failures_key, name),
+                folder=folder,
+                config=limits,
+                concurrent_batches=concurrent_batches,
                 progress=progress,
-                copied=receipts.add,
-                awake=receipts.leave_if_due,
-                uploads=UploadRecords(root, layout.uploads_prefix()),
             )
-    return BatchReport(done=receipts.done, failures=failures, failed=len(failures))
+    return report
+
+
+def listed_failures(job: Job, error: RunError) -> RunError:
+    """The error of a run whose copies failed, with all failures in one list that it names."""
+    root = open_root(job)
+    with scratch() as folder:
+        key = partial(layout.failures_key, "")
+        found = gather_failures(root, error.report.lists, key, folder)
+    if found is None:
+        return error
+    where = object_url(root.url, found.key)
+    return RunError(error.stage, error.report, f"{error.hint}; they are listed in {where}")
 
 
 def _objects(job: Job, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo]:

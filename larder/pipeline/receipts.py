@@ -114,7 +114,7 @@ def _receipt(key: str, plain: dict[str, Any]) -> Receipt | None:
 
 
 def _shard(
-    *, files: Iterable[dict[str, Any]], omitted: Iterable[dict[str, str]], **fields: Any
+    *, files: Iterable[dict[str, Any]], omitted: Iterable[dict[str, Any]], **fields: Any
 ) -> Shard:
     return Shard(
         files=tuple(ShardFile(**file) for file in files),

@@ -190,7 +190,7 @@ def _copied(document: Mapping[str, Any]) -> str:
 SHOWN_LINES = 10
 
 
-def _failure_lines(failures: Sequence[Mapping[str, str]]) -> list[str]:
+def _failure_lines(failures: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [f"           {Failure(**failure).line}" for failure in failures[:SHOWN_LINES]]
     more = len(failures) - SHOWN_LINES
     return [*lines, f"           and {more:,} more (--json lists them)"] if more > 0 else lines

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from larder.errors import ConfigError, Failure, FatalError, printable
 
-__all__ = ["BatchReport", "RefusedError", "RunError", "Totals", "merge_reports"]
+if TYPE_CHECKING:
+    from larder.pipeline.job import ManifestRef  # imports pyarrow, which --help does not need
+
+__all__ = ["BatchReport", "RefusedError", "RunError", "Totals", "merge_reports", "stops_others"]
 
 SHOWN_FAILURES = 1000
 """Maximum number of failures kept by name; the rest are only counted."""
@@ -33,21 +37,41 @@ class BatchReport:
         done: Objects copied, or shards written.
         failures: The first `SHOWN_FAILURES` objects or samples that failed.
         failed: The number of objects or samples that failed.
+        lists: Manifests of schema FAILURES in the storage: all objects that could not be copied.
+        stopped: Why not everything was tried; empty if everything was.
     """
 
     done: Totals = field(default_factory=Totals)
     failures: tuple[Failure, ...] = ()
     failed: int = 0
+    lists: tuple[ManifestRef, ...] = ()
+    stopped: str = ""
 
 
-def merge_reports(reports: Iterable[BatchReport]) -> BatchReport:
-    """Merge reports into one."""
-    done, failed, failures = Totals(), 0, list[Failure]()
+def merge_reports(reports: Iterable[BatchReport | None]) -> BatchReport:
+    """Merge reports into one.
+
+    Args:
+        reports: Those of the batches; None for a batch that was not started because too much
+            failed in another one.
+    """
+    failures: list[Failure] = []
+    lists: list[ManifestRef] = []
+    done, failed, stopped = Totals(), 0, ""
     for report in reports:
+        if report is None:
+            continue
         done += report.done
         failed += report.failed
         failures += report.failures[: SHOWN_FAILURES - len(failures)]
-    return BatchReport(done=done, failures=tuple(failures), failed=failed)
+        lists += report.lists
+        stopped = stopped or report.stopped
+    return BatchReport(done, tuple(failures), failed, tuple(lists), stopped)
+
+
+def stops_others(result: object) -> bool:
+    """Whether the result of one batch means that no further one should be started."""
+    return isinstance(result, BatchReport) and bool(result.stopped)
 
 
 class RefusedError(ConfigError):
@@ -69,21 +93,25 @@ class RefusedError(ConfigError):
 class RunError(FatalError):
     """Some objects failed, so nothing was published.
 
-    Attributes:
+    Args:
+        stage: Where they failed.
         report: What was done, and which objects failed.
+        hint: What to do; by default that nothing was published.
     """
 
-    def __init__(self, stage: str, report: BatchReport) -> None:
+    def __init__(self, stage: str, report: BatchReport, hint: str = "") -> None:
         first = report.failures[0]
         message = f"{report.failed} failed in {stage}, the first: {_without_hint(first)}"
-        hint = "nothing was published; fix or exclude them, then run again to continue"
+        if report.stopped:
+            message = f"stopped early in {stage}, {report.stopped}; the first: {first.line}"
+        hint = hint or "nothing was published; fix or exclude them, then run again to continue"
         super().__init__("run.failed", message, hint=hint)
         self.stage = stage
         self.report = report
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the stage and the report."""
-        return (RunError, (self.stage, self.report))
+        """Pickle the stage, the report and the hint."""
+        return (RunError, (self.stage, self.report, self.hint))
 
     @staticmethod
     def unless_clean(stage: str, report: BatchReport) -> None:

@@ -16,7 +16,7 @@ from larder.errors import ConfigError, ProblemsError
 from larder.experiments.delivery import Advice, choose
 from larder.shards.formats import FORMATS
 
-__all__ = ["Settings", "load_settings"]
+__all__ = ["Settings", "load_settings", "located", "with_fields"]
 
 DEFAULT_TEMPLATE = "default.yaml"
 
@@ -101,11 +101,11 @@ def load_settings(
     described, target = _load_both(config_dir, dataset, cluster, settings, variables)
     template_name = described.experiment.template or DEFAULT_TEMPLATE
     where = output or Path("out") / target.name / described.name
-    source = _located(described.source, variables, "source.url")
-    storage = _located(target.storage, variables, "cluster.storage.url")
+    source = located(described.source, variables, "source.url")
+    storage = located(target.storage, variables, "cluster.storage.url")
     return Settings(
-        dataset=_with(described, source=source),
-        cluster=_with(target, storage=storage),
+        dataset=with_fields(described, source=source),
+        cluster=with_fields(target, storage=storage),
         template=load_template(config_dir, template_name),
         template_name=template_name,
         output=Path.cwd() / where,
@@ -149,7 +149,7 @@ def _same(error: ConfigError) -> tuple[str, str, str]:
     return error.code, error.where, error.message
 
 
-def _located(location: L, environ: Mapping[str, str], key: str) -> L:
+def located(location: L, environ: Mapping[str, str], key: str) -> L:
     """A path made absolute; a bucket with the endpoint that the environment chooses.
 
     So two ways to name a server are recognised as the same, and a server other than the provider's
@@ -159,14 +159,17 @@ def _located(location: L, environ: Mapping[str, str], key: str) -> L:
     report = getattr(location, "inventory", None)
     if report is not None:
         absolute = _absolute(report.url, key.replace("url", "inventory.url"))
-        location = _with(location, inventory=_with(report, url=absolute))
+        location = with_fields(location, inventory=with_fields(report, url=absolute))
     access = location.access
     variables = _ENDPOINT_VARIABLES.get(location.provider, ())
     name = next(filter(environ.get, variables), "")
     if not name or access.endpoint or access.profile:
-        return _with(location, url=url)
-    check_endpoint(environ[name], where=f"environment variable {name}")
-    return _with(location, url=url, endpoint=environ[name])
+        return with_fields(location, url=url)
+    endpoint = environ[name]
+    if location.provider == "gs" and "://" not in endpoint:  # as Google's own libraries accept it
+        endpoint = f"http://{endpoint}"
+    check_endpoint(endpoint, where=f"environment variable {name}")
+    return with_fields(location, url=url, endpoint=endpoint)
 
 
 def _absolute(url: str, key: str) -> str:
@@ -176,7 +179,7 @@ def _absolute(url: str, key: str) -> str:
         raise ConfigError(error.code, error.message, where=key, hint=error.hint) from None
 
 
-def _with(model: M, **changes: Any) -> M:
+def with_fields(model: M, **changes: Any) -> M:
     """A model with other values, which are validated like those of a file."""
     fields = {name: getattr(model, name) for name in type(model).model_fields}
     return type(model).model_validate(fields | changes)

@@ -16,7 +16,7 @@ Every call raises the errors of `larder.errors` and no others:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -331,6 +331,17 @@ class Store(Readable, Protocol):
         """
         del key, like, md5, resume
         return None
+
+    def abort_uploads(self, prefix: str, *, older_seconds: float, keep: Collection[str]) -> int:
+        """Abort uploads that nobody will complete, and return how many.
+
+        Args:
+            prefix: Only of keys with this prefix, which ends in a slash.
+            older_seconds: Only uploads that were begun so long ago, by the store's clock.
+            keep: IDs of uploads that somebody may continue.
+        """
+        del prefix, older_seconds, keep
+        return 0
 
     def sync(self) -> None:
         """Make everything durable that this process has written with ``sync=False``."""

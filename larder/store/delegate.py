@@ -6,7 +6,7 @@ What a wrapper does around every call (repeat, record, fail, stop) is in its `ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +17,17 @@ __all__ = ["WRITES", "DelegatingReader", "DelegatingStore", "DelegatingWriter"]
 T = TypeVar("T")
 
 WRITES = frozenset(
-    {"put", "writer", "write", "commit", "upload", "begin_upload", "copy_from", "delete"}
+    {
+        "put",
+        "writer",
+        "write",
+        "commit",
+        "upload",
+        "begin_upload",
+        "abort_uploads",
+        "copy_from",
+        "delete",
+    }
 )
 """The methods of stores and writers that may change what is stored."""
 
@@ -124,6 +134,14 @@ class DelegatingStore(Store):
             "begin_upload",
             key,
             lambda: self.inner.begin_upload(key, like=like, md5=md5, resume=resume),
+        )
+
+    def abort_uploads(self, prefix: str, *, older_seconds: float, keep: Collection[str]) -> int:
+        """See `larder.store.base.Store.abort_uploads`."""
+        return self.around(
+            "abort_uploads",
+            prefix,
+            lambda: self.inner.abort_uploads(prefix, older_seconds=older_seconds, keep=keep),
         )
 
     def sync(self) -> None:

@@ -80,12 +80,14 @@ class _Tries:
         ends = elapsed + delay + took
         if self.failures >= policy.attempts or ends > policy.deadline_seconds:
             noun = "try" if self.failures == 1 else "tries"
-            raise RetryableError(
+            final = RetryableError(
                 error.code,
                 f"{error.message} ({self.failures} {noun} in {elapsed:.0f} s)",
                 where=error.where,
                 hint=error.hint,
-            ) from error
+            )
+            final.attempts = self.failures
+            raise final from error
         interrupt = interrupted_by()
         (interrupt.sleep if interrupt else policy.sleep)(delay)
         self._began = policy.clock()

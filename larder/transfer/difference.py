@@ -15,9 +15,9 @@ yes        equal            anything else proves nothing               changed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import closing
-from itertools import chain, starmap
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,25 +25,53 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.manifest.merge import aligned_all, whole_keys
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import sort
 from larder.store.base import ObjectInfo
 from larder.transfer.inventory import object_batches
 
-__all__ = ["with_copies"]
-
-_MIRRORED, _OBJECT, _RECEIPT = range(3)
+__all__ = [
+    "Match",
+    "equal_values",
+    "match",
+    "matches",
+    "places",
+    "replaced",
+    "taken",
+    "with_copies",
+]
 
 _MD5 = "^[0-9a-f]{32}$"
 
 _Flags = npt.NDArray[np.bool_]
 _Places = npt.NDArray[np.int64]
 
-_ROWS = pa.schema([*OBJECTS, pa.field("kind", pa.int32(), nullable=False)])
-
-# Sorted as one stream, so that neighbours can be matched, with memory independent of the rows.
 _TIES = "checksum NULLS FIRST, etag, mirror_etag"
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Some objects of an inventory, what is there under their keys, and what is known of that.
+
+    All three are rows of schema OBJECTS; ``receipts`` may have further columns.
+
+    Attributes:
+        objects: Rows of the inventory.
+        there: Rows of the listing of the copies.
+        receipts: Copies verified before.
+        place: For each object, the row of ``there`` with its key, or -1.
+        known: For each object, the last row of ``receipts`` for it and its copy, or -1.
+        same: Whether it is the same as its copy.
+    """
+
+    objects: pa.RecordBatch
+    there: pa.RecordBatch
+    receipts: pa.RecordBatch
+    place: _Places
+    known: _Places
+    same: _Flags
 
 
 def with_copies(
@@ -56,7 +84,8 @@ def with_copies(
 ) -> Iterator[pa.RecordBatch]:
     """Find the objects that are the same as their copies, according to the table above.
 
-    Memory: that of `larder.manifest.sort.sort`.
+    Memory: that of `larder.manifest.sort.sort`. Inputs that come in the order of their keys are not
+    sorted.
 
     Args:
         objects: Rows of schema OBJECTS: the inventory.
@@ -72,74 +101,102 @@ def with_copies(
     Raises:
         StoreError: ``store.full``: no space is left in ``work_dir``.
     """
-    inputs = {
-        _MIRRORED: object_batches(mirrored),
-        _OBJECT: objects,
-        _RECEIPT: receipts,
+    with ExitStack() as stack:
+
+        def ordered(batches: Iterable[pa.RecordBatch], ties: str = "") -> Rows:
+            rows = sort(Rows(OBJECTS, batches), ("key",), ties=ties, work_dir=work_dir)
+            return Rows(OBJECTS, stack.enter_context(closing(rows)))
+
+        known = Rows(OBJECTS, whole_keys(ordered(receipts, _TIES).batches, "key"))
+        streams = ordered(objects), ordered(object_batches(mirrored)), known
+        for found in matches(*streams, md5=md5):
+            if found.objects.num_rows:
+                yield _filled(found)
+
+
+def _filled(found: Match) -> pa.RecordBatch:
+    """The objects, with what is known about their copies."""
+    columns = {
+        "checksum": taken(found.receipts, "checksum", np.where(found.same, found.known, -1)),
+        "mirror_etag": taken(found.there, "etag", np.where(found.same, found.place, -1)),
     }
-    rows_in = Rows(_ROWS, chain.from_iterable(starmap(_of_kind, inputs.items())))
-    held = _ROWS.empty_table()
-    with closing(sort(rows_in, ("key", "kind"), ties=_TIES, work_dir=work_dir)) as batches:
-        for batch in batches:
-            rows = pa.concat_tables([held, pa.Table.from_batches([batch])])
-            last = pc.index(rows.column("key"), batch.column("key")[-1]).as_py()
-            held = rows.slice(last)
-            yield from _matched(rows.slice(0, last), md5=md5)
-    yield from _matched(held, md5=md5)
+    return replaced(found.objects, columns)
 
 
-def _of_kind(kind: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        kinds = pa.array(np.full(batch.num_rows, kind, np.int32))
-        yield pa.record_batch([*batch.columns, kinds], schema=_ROWS)
+def replaced(rows: pa.RecordBatch, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Rows of schema OBJECTS with other values in some columns."""
+    arrays = (columns.get(name, rows.column(name)) for name in OBJECTS.names)
+    return pa.record_batch(list(arrays), schema=OBJECTS)
 
 
-def _matched(rows: pa.Table, *, md5: bool) -> Iterator[pa.RecordBatch]:
-    """The objects among sorted rows, which contain all rows of their keys, with what was found."""
-    if not rows.num_rows:
-        return
-    keys, kinds = rows.column("key").combine_chunks(), rows.column("kind").to_numpy()
-    groups = np.cumsum(pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False))
-    groups = np.append(0, groups)
-    here, receipts = np.flatnonzero(kinds == _OBJECT), np.flatnonzero(kinds == _RECEIPT)
-    listed = _by_group(groups, np.flatnonzero(kinds == _MIRRORED))
-    inventory = _by_group(groups, here)
-    fitting = receipts[
-        _equal(rows, "etag", receipts, "etag", inventory[groups[receipts]])
-        & _equal(rows, "mirror_etag", receipts, "etag", listed[groups[receipts]])
-    ]
-    there, known = listed[groups[here]], _by_group(groups, fitting)[groups[here]]
+def matches(objects: Rows, there: Rows, *receipts: Rows, md5: bool) -> Iterator[Match]:
+    """Match streams that are sorted by their keys, piece by piece.
+
+    Args:
+        objects: The inventory.
+        there: The listing of the copies, with keys as in the inventory.
+        receipts: Copies verified before, in streams with the same columns, none of which divides
+            the rows of a key (`larder.manifest.merge.whole_keys`); of two that fit, one of a later
+            stream, or a later one of the same stream, counts.
+        md5: As for `with_copies`.
+    """
+    for mine, theirs, *known in aligned_all((objects, there, *receipts), ("key",)):
+        yield match(mine, theirs, pa.concat_batches(known), md5=md5)
+
+
+def match(
+    objects: pa.RecordBatch, there: pa.RecordBatch, receipts: pa.RecordBatch, *, md5: bool
+) -> Match:
+    """Match rows in any order, among which are all with the same keys; see `matches`."""
+    place = places(objects.column("key"), there.column("key"))
+    of_object = places(receipts.column("key"), objects.column("key"))
+    fitting = np.flatnonzero(
+        equal_values(receipts, "etag", objects, "etag", of_object)
+        & equal_values(receipts, "mirror_etag", there, "etag", _through(place, of_object))
+    )
+    known = np.full(objects.num_rows, -1)
+    known[of_object[fitting]] = fitting
     same = known >= 0
     if md5:
-        equal = _equal(rows, "etag", here, "etag", there)
-        same |= equal & _flags(pc.match_substring_regex(rows.column("etag").take(here), _MD5))
-    same &= _equal(rows, "size_bytes", here, "size_bytes", there)
-    columns = {
-        "checksum": _taken(rows, "checksum", np.where(same, known, -1)),
-        "mirror_etag": _taken(rows, "etag", np.where(same, there, -1)),
-    }
-    found = rows.select(OBJECTS.names).take(here)
-    for name, column in columns.items():
-        found = found.set_column(OBJECTS.get_field_index(name), OBJECTS.field(name), column)
-    yield from found.combine_chunks().to_batches()
+        unknown = equal_values(objects, "etag", there, "etag", place) & ~same
+        same |= unknown
+        asked = np.flatnonzero(unknown)
+        etags = objects.column("etag").take(pa.array(asked))
+        same[asked] = _flags(pc.match_substring_regex(etags, _MD5))
+    same &= equal_values(objects, "size_bytes", there, "size_bytes", place)
+    return Match(objects, there, receipts, place, known, same)
 
 
-def _by_group(groups: _Places, rows: _Places) -> _Places:
-    """The last of the rows in each group, or -1."""
-    found = np.full(groups[-1] + 1, -1)
-    found[groups[rows]] = rows
-    return found
+def places(keys: pa.Array, among: pa.Array) -> _Places:
+    """For each key its place among others, which are all different, or -1."""
+    if keys.equals(among):
+        return np.arange(len(keys))
+    if not len(among):
+        return np.full(len(keys), -1)
+    found = pc.fill_null(pc.index_in(keys, value_set=among), -1)
+    at: _Places = found.to_numpy().astype(np.int64)
+    return at
 
 
-def _taken(rows: pa.Table, name: str, places: _Places) -> pa.ChunkedArray:
-    """The values of these rows, null for -1."""
-    return rows.column(name).take(pa.array(places, mask=places < 0))
+def taken(rows: pa.RecordBatch, name: str, at: _Places) -> pa.Array:
+    """The values of some rows, null for -1."""
+    return rows.column(name).take(pa.array(at, mask=at < 0))
 
 
-def _equal(rows: pa.Table, one: str, here: _Places, other: str, there: _Places) -> _Flags:
-    return _flags(pc.equal(_taken(rows, one, here), _taken(rows, other, there)))
+def _through(place: _Places, at: _Places) -> _Places:
+    """``place[at]``, and -1 for -1."""
+    if not len(place):
+        return np.full(len(at), -1)
+    return np.where(at < 0, -1, place[at])
 
 
-def _flags(column: pa.ChunkedArray) -> _Flags:
-    flags: _Flags = pc.fill_null(column, False).to_numpy()
+def equal_values(
+    rows: pa.RecordBatch, one: str, others: pa.RecordBatch, other: str, at: _Places
+) -> _Flags:
+    """Whether each row has the same value as the one at its place among others."""
+    return _flags(pc.equal(rows.column(one), taken(others, other, at)))
+
+
+def _flags(column: pa.Array) -> _Flags:
+    flags: _Flags = pc.fill_null(column, False).to_numpy(zero_copy_only=False).copy()
     return flags

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from larder.config.globs import Selection
-from larder.errors import ConfigError
+from larder.errors import ConfigError, Failure
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
+from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
+from larder.manifest.sort import SortedFile, sort_to_file
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Readable
+from larder.transfer.archived import ArchivedWriter
 from larder.transfer.report_inventory import Reported
+from larder.transfer.selection import KeyRule, without_own
 from larder.units import format_count
 
-__all__ = ["IDENTITY", "Inventory", "LeftOut", "object_batches", "take_inventory"]
+__all__ = [
+    "IDENTITY",
+    "Inventory",
+    "LeftOut",
+    "Listed",
+    "list_source",
+    "object_batches",
+    "take_inventory",
+]
+
+Group = TypeVar("Group")
 
 BATCH_ROWS = 10_000
 
@@ -37,10 +54,10 @@ class LeftOut:
     count: int = 0
     keys: tuple[str, ...] = ()
 
-    def and_more(self, keys: Sequence[str]) -> LeftOut:
-        """These objects and further ones."""
+    def and_more(self, keys: Sequence[str], count: int) -> LeftOut:
+        """These objects and ``count`` further ones, of which ``keys`` are the first."""
         room = SHOWN_KEYS - len(self.keys)
-        return LeftOut(self.count + len(keys), (*self.keys, *keys[:room]))
+        return LeftOut(self.count + count, (*self.keys, *keys[:room]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +72,13 @@ class Inventory:
         digest: sha256 hex over the ordered keys, sizes and etags, without times.
         not_included: Objects that match no glob of ``source.include``.
         excluded: Objects that match one, but also a glob of ``source.exclude``.
+        sizes: The number of included objects and their bytes, for every size up to a power of two.
+        classes: The same, for every storage class but the standard one.
+        archived: Manifest of those that cannot be read before they are restored; None if there are
+            none. See `larder.transfer.archived`.
         report: The report that they come from; None: the source was listed.
+        unlisted: Number of files and directories that could not be listed.
+        failures: The first of them.
     """
 
     file: ManifestFile
@@ -66,6 +89,40 @@ class Inventory:
     not_included: LeftOut
     excluded: LeftOut
     report: Reported | None = None
+    sizes: tuple[tuple[int, int], ...] = ()
+    classes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    archived: ManifestFile | None = None
+    unlisted: int = 0
+    failures: tuple[Failure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a listing has found at a source.
+
+    Attributes:
+        objects: Number of objects included.
+        bytes: Their total size.
+        listed: Number of objects in the listing, included or not.
+        not_included: Objects that match no glob of ``source.include``.
+        excluded: Objects that match one, but also a glob of ``source.exclude``.
+        report: The report that they come from; None: the source was listed.
+        rows: The objects included, of schema OBJECTS and ordered by key.
+        sizes: As in `Inventory`, also the next two.
+        classes: See there.
+        archived: See there.
+    """
+
+    objects: int
+    bytes: int
+    listed: int
+    not_included: LeftOut
+    excluded: LeftOut
+    report: Reported | None
+    rows: SortedFile | None = None
+    sizes: tuple[tuple[int, int], ...] = ()
+    classes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    archived: ManifestFile | None = None
 
 
 def take_inventory(
@@ -77,6 +134,8 @@ def take_inventory(
     report: Reported | None = None,
 ) -> Inventory:
     """List a source, and keep the objects that are included and not excluded.
+
+    What `larder copy` keeps for itself at the root of the source is not part of it.
 
     Memory is that of one row group, whatever the number of objects.
 
@@ -96,20 +155,45 @@ def take_inventory(
     tally = _Tally(include, exclude, progress)
     progress.start("inventory")
     pages = report.pages(out.parent) if report else store.list()
-    file = write_manifest(out, OBJECTS, tally.batches(pages))
+    with ArchivedWriter(out.with_name("archived.parquet")) as archived:
+        batches = tally.batches(pages, archived)
+        file = write_manifest(out, OBJECTS, map(tally.digested, batches))
     progress.finish("inventory")
-    if not tally.objects:
-        raise tally.nothing(store)
+    found = tally.found(store, report)
     return Inventory(
         file=file,
-        objects=tally.objects,
-        bytes=tally.bytes,
-        listed=tally.listed,
+        objects=found.objects,
+        bytes=found.bytes,
+        listed=found.listed,
         digest=tally.digest.hexdigest(),
-        not_included=tally.not_included,
-        excluded=tally.excluded,
+        not_included=found.not_included,
+        excluded=found.excluded,
         report=report,
+        sizes=found.sizes,
+        classes=found.classes,
+        archived=archived.file,
     )
+
+
+def list_source(
+    store: Readable,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    out: Path,
+    progress: Progress,
+    report: Reported | None = None,
+) -> Listed:
+    """The same as `take_inventory`, into a file that is used only now: without a digest.
+
+    The arguments and errors are those of `take_inventory`.
+    """
+    tally = _Tally(include, exclude, progress)
+    progress.start("inventory")
+    pages = report.pages(out.parent) if report else store.list()
+    with ArchivedWriter(out.with_name("archived.parquet")) as archived:
+        rows = sort_to_file(Rows(OBJECTS, tally.batches(pages, archived)), ("key",), out)
+    progress.finish("inventory")
+    return replace(tally.found(store, report), rows=rows, archived=archived.file)
 
 
 class _Tally:
@@ -119,44 +203,91 @@ class _Tally:
         self.objects = self.bytes = self.listed = 0
         self.digest = RowDigest()
         self.not_included = self.excluded = LeftOut()
+        self.sizes: dict[int, tuple[int, int]] = {}
+        self.classes: dict[str, tuple[int, int]] = {}
+        self._classed: dict[str, ObjectInfo] = {}
         self._globs = (_named(include), _named(exclude))
-        self._included = Selection(include)
-        self._excluded = Selection(exclude)
+        self._included = KeyRule(include)
+        self._excluded = KeyRule(exclude)
         self._progress = progress
 
-    def batches(self, pages: Iterator[list[ObjectInfo]]) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, pages: Iterable[list[ObjectInfo]], archived: ArchivedWriter
+    ) -> Iterator[pa.RecordBatch]:
         """Batches of the included objects of a listing."""
-        rows: list[ObjectInfo] = []
+        infos = chain.from_iterable(self._noticed(without_own(pages)))
+        for batch in object_batches(infos):
+            self.listed += batch.num_rows
+            found = self._taken(batch)
+            if self._classed:
+                self._count_classes(batch, found, archived)
+            if found.num_rows:
+                yield self._count(found)
+
+    def _noticed(self, pages: Iterable[list[ObjectInfo]]) -> Iterator[list[ObjectInfo]]:
+        """The same pages; remembers the objects that are not of the standard class."""
         for page in pages:
-            self.listed += len(page)
-            rows += self._taken(page)
-            if len(rows) >= BATCH_ROWS:
-                yield self._count(rows)
-                rows = []
-        if rows:
-            yield self._count(rows)
+            self._classed |= {info.key: info for info in page if info.storage_class}
+            yield page
 
-    def _taken(self, page: list[ObjectInfo]) -> list[ObjectInfo]:
-        matched = [info for info in page if self._included(info.key)]
-        if len(matched) < len(page):
-            others = [info.key for info in page if not self._included(info.key)]
-            self.not_included = self.not_included.and_more(others)
-        taken = [info for info in matched if not self._excluded(info.key)]
-        if len(taken) < len(matched):
-            others = [info.key for info in matched if self._excluded(info.key)]
-            self.excluded = self.excluded.and_more(others)
-        return taken
+    def _count_classes(
+        self, batch: pa.RecordBatch, found: pa.RecordBatch, archived: ArchivedWriter
+    ) -> None:
+        """Count the classes of those that are included, and forget this batch."""
+        included = filter(None, map(self._classed.get, found.column("key").to_pylist()))
+        infos = list(included)
+        for info in infos:
+            _add(self.classes, info.storage_class, 1, info.size_bytes)
+        archived.add(infos)
+        for key in batch.column("key").to_pylist():
+            self._classed.pop(key, None)
 
-    def _count(self, rows: list[ObjectInfo]) -> pa.RecordBatch:
-        size_bytes = sum(info.size_bytes for info in rows)
-        self.objects += len(rows)
-        self.bytes += size_bytes
-        batch = _batch(rows)
-        self.digest.update_batch(batch.select(IDENTITY))
-        self._progress.advance("inventory", objects=len(rows), bytes=size_bytes)
+    def _taken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        batch, self.not_included = _parted(
+            batch, self._included(batch.column("key")), self.not_included
+        )
+        batch, self.excluded = _parted(batch, ~self._excluded(batch.column("key")), self.excluded)
         return batch
 
-    def nothing(self, store: Readable) -> ConfigError:
+    def _count(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        size_bytes = pc.sum(batch.column("size_bytes")).as_py()
+        self.objects += batch.num_rows
+        self.bytes += size_bytes
+        self._count_sizes(batch.column("size_bytes").to_numpy())
+        self._progress.advance("inventory", objects=batch.num_rows, bytes=size_bytes)
+        return batch
+
+    def _count_sizes(self, sizes: npt.NDArray[np.int64]) -> None:
+        bins = np.frexp(sizes - 1.0)[1]  # the exponent of the next power of two
+        for exponent in np.unique(bins).tolist():
+            found = sizes[bins == exponent]
+            _add(self.sizes, exponent, len(found), int(found.sum()))
+
+    def digested(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Add a batch to the digest, and return it."""
+        self.digest.update_batch(batch.select(IDENTITY))
+        return batch
+
+    def found(self, store: Readable, report: Reported | None) -> Listed:
+        """The result, once all batches were read.
+
+        Raises:
+            ConfigError: ``config.empty_source``.
+        """
+        if not self.objects:
+            raise self._nothing(store)
+        return Listed(
+            self.objects,
+            self.bytes,
+            self.listed,
+            self.not_included,
+            self.excluded,
+            report,
+            sizes=tuple(found for _, found in sorted(self.sizes.items())),
+            classes=dict(sorted(self.classes.items())),
+        )
+
+    def _nothing(self, store: Readable) -> ConfigError:
         """The error that no object is left, with what was listed, matched and excluded."""
         include, exclude = self._globs
         listed = f"{format_count(self.listed, 'object')} listed"
@@ -171,6 +302,22 @@ class _Tally:
                 " excludes all of them"
             )
         return ConfigError("config.empty_source", message, where=store.url, hint=hint)
+
+
+def _parted(
+    batch: pa.RecordBatch, wanted: npt.NDArray[np.bool_], others: LeftOut
+) -> tuple[pa.RecordBatch, LeftOut]:
+    """The wanted objects, and what is left out with the rest."""
+    if wanted.all():
+        return batch, others
+    unwanted = batch.column("key").filter(pa.array(~wanted))
+    first = unwanted.slice(0, SHOWN_KEYS).to_pylist()
+    return batch.filter(pa.array(wanted)), others.and_more(first, len(unwanted))
+
+
+def _add(found: dict[Group, tuple[int, int]], group: Group, count: int, size_bytes: int) -> None:
+    before = found.get(group, (0, 0))
+    found[group] = before[0] + count, before[1] + size_bytes
 
 
 def _named(globs: Sequence[str]) -> str:

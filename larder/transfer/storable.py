@@ -7,8 +7,10 @@ folder, as ``a.d`` would be because of ``a.d/1.jpg``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +28,9 @@ __all__ = ["Storage", "Unfit", "unfit_keys"]
 _MOST_SHOWN = 1_000
 _DRAFT_BYTES = 64
 """More than the length of the temporary name under which a file is written."""
+
+_ODD = rf"(^|/)(\.{{0,2}}(/|$)|{re.escape(TEMPORARY_PREFIX)})|\x00"
+"""Empty segments, ``.``, ``..``, temporary names of ours, and NUL."""
 
 _DOTTED_FOLDER = r"\.[^/]*/"
 
@@ -79,8 +84,8 @@ class Storage:
         if not self.path:
             return pc.greater(pc.binary_length(keys), MAX_KEY_BYTES - before)
         room = min(MAX_NAME_BYTES, MAX_PATH_BYTES - before - _DRAFT_BYTES)
-        ours = pc.match_substring(keys, TEMPORARY_PREFIX)
-        return pc.or_(pc.greater(pc.binary_length(keys), room), ours)
+        odd = pc.match_substring_regex(keys, _ODD)
+        return pc.or_(pc.greater(pc.binary_length(keys), room), odd)
 
 
 def _too_long(what: str, size_bytes: int, most: int) -> str | None:
@@ -90,21 +95,27 @@ def _too_long(what: str, size_bytes: int, most: int) -> str | None:
 
 
 def unfit_keys(
-    objects: Callable[[], Iterable[pa.RecordBatch]], storage: Storage, prefix: str
+    objects: Callable[[], Iterable[pa.RecordBatch]],
+    storage: Storage,
+    prefix: str,
+    *,
+    every_key: bool = False,
 ) -> Unfit:
     """Find the keys of a source that a storage cannot hold.
 
-    Bad keys and folder markers are skipped, because they are not copied. Memory is bounded.
+    Folder markers are skipped where the storage has paths, because they are not copied. Memory is
+    bounded.
 
     Args:
         objects: Returns batches with columns ``key`` and ``size_bytes``, ordered by key; called
             again if folders have names that objects could have.
         storage: The storage.
         prefix: The prefix of each key in the storage.
+        every_key: Whether all objects are copied, not only those that can be parts of samples.
     """
     failures: list[Failure] = []
     count = 0
-    for key, reason in _found(objects, storage, prefix):
+    for key, reason in _found(objects, storage, prefix, every_key):
         count += 1
         if len(failures) < _MOST_SHOWN:
             failures.append(Failure(key=key, code="object.bad_key", message=reason))
@@ -112,21 +123,22 @@ def unfit_keys(
 
 
 def _found(
-    objects: Callable[[], Iterable[pa.RecordBatch]], storage: Storage, prefix: str
+    objects: Callable[[], Iterable[pa.RecordBatch]], storage: Storage, prefix: str, every_key: bool
 ) -> Iterator[tuple[str, str]]:
-    dotted = False
+    is_copied = partial(_is_copied, storage) if every_key else may_be_part
+    dotted = every_key
     for batch in objects():
         keys = batch.column("key")
         suspects = batch.filter(storage.suspicious(keys, prefix))
         for key, size_bytes in _rows(suspects):
-            reason = storage.reason(prefix + key) if may_be_part(key, size_bytes) else None
+            reason = storage.reason(prefix + key) if is_copied(key, size_bytes) else None
             if reason:
                 yield key, reason
         # The name of an object has a dot, so a folder without one is not an object.
         dotted = dotted or bool(pc.any(pc.match_substring_regex(keys, _DOTTED_FOLDER)).as_py())
     if storage.path and dotted:
         rows = (row for batch in objects() for row in _rows(batch))
-        for key, reason in _inside_objects(rows):
+        for key, reason in _inside_objects(rows, is_copied):
             if not storage.reason(prefix + key):  # otherwise it was already reported
                 yield key, reason
 
@@ -136,7 +148,13 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, int]]:
     return zip(column_texts(keys), sizes.to_numpy().tolist(), strict=True)
 
 
-def _inside_objects(rows: Iterable[tuple[str, int]]) -> Iterator[tuple[str, str]]:
+def _is_copied(storage: Storage, key: str, size_bytes: int) -> bool:
+    return not (storage.path and not size_bytes and key.endswith("/"))
+
+
+def _inside_objects(
+    rows: Iterable[tuple[str, int]], is_copied: Callable[[str, int], bool]
+) -> Iterator[tuple[str, str]]:
     """Objects below a key that is itself an object.
 
     In the order of keys, ``a.d-1.jpg`` comes between ``a.d`` and ``a.d/1.jpg``, but all such keys
@@ -147,7 +165,7 @@ def _inside_objects(rows: Iterable[tuple[str, int]]) -> Iterator[tuple[str, str]
     for key, size_bytes in rows:
         while beginnings and not key.startswith(beginnings[-1]):
             beginnings.pop()
-        if not may_be_part(key, size_bytes):
+        if not is_copied(key, size_bytes):
             continue
         for other in beginnings:
             if key.startswith(f"{other}/"):

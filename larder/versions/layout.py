@@ -4,6 +4,7 @@
 
     mirror/KEY                 the mirrored objects
     work/mirror/               receipts of copies, carried from run to run
+    work/failures-SHA.parquet  the objects that a run could not copy
     work/conditions.json       which conditional writes the store keeps
     segments/SEG/              immutable once segment.json is there
       segment.json             the last write
@@ -30,17 +31,20 @@ __all__ = [
     "conditions_key",
     "copies_prefix",
     "dataset_prefix",
+    "failures_key",
     "index_key",
     "index_prefix",
     "list_key",
     "listed_split",
     "manifest_key",
+    "measured_key",
     "merged_copies_key",
     "merged_copies_prefix",
     "mirror_prefix",
     "omitted_key",
     "partial_copies_prefix",
     "partial_shards_prefix",
+    "probe_prefix",
     "segment_key",
     "segment_prefix",
     "segments_prefix",
@@ -140,6 +144,16 @@ def conditions_key() -> str:
     return "work/conditions.json"
 
 
+def measured_key() -> str:
+    """How fast an earlier run copied."""
+    return "work/measured.json"
+
+
+def probe_prefix() -> str:
+    """What the key of an object begins with that is written only to see whether it may be."""
+    return "work/probe-"
+
+
 def copies_prefix(batch: str | None = None) -> str:
     """Prefix of the receipts of what was copied to the mirror; of one finished batch, or of all."""
     return "work/mirror/" + (f"{batch}/" if batch else "")
@@ -148,6 +162,15 @@ def copies_prefix(batch: str | None = None) -> str:
 def uploads_prefix() -> str:
     """Prefix of the records of large objects that are being copied."""
     return "work/uploads/"
+
+
+def failures_key(batch: str, sha256: str) -> str:
+    """Key of a list of objects that could not be copied: of a batch, or of all if it is empty."""
+    return (
+        f"work/failures/{batch}-{sha256[:16]}.parquet"
+        if batch
+        else (f"work/failures-{sha256[:16]}.parquet")
+    )
 
 
 def partial_copies_prefix(batch: str | None = None) -> str:

@@ -21,6 +21,7 @@ HEAD = ["dataset", "version", "digest", "status", "location", "objects", "copied
 HEAD += ["segments", "shards", "cache"]
 IMPORTED = re.compile(r"import time:.*\| +(\S+)")
 SMALL = ("--set", "shards.bytes=400 kB", "--set", "cluster.runner.batch_bytes=800 kB")
+SMALL += ("--set", "mirror=true")
 PROGRESS = re.compile(rf"(run|{'|'.join(STAGES)}): [a-z\d]")
 SECRET = "verysecretvalue0123456789"
 
@@ -318,7 +319,7 @@ class TestFailures:
         keys = {failure["key"] for failure in document["failures"]}
         assert keys == {path.relative_to(folder).as_posix() for path in bad}
         for failure in document["failures"]:
-            assert list(failure) == ["key", "code", "message"]
+            assert list(failure) == ["key", "code", "message", "attempts"]
             assert failure["code"] == "sample.undecodable"
             assert failure["key"] in failure["message"]
         lines = [line for line in done.err.splitlines() if not PROGRESS.match(line)]

@@ -1,5 +1,6 @@
 """docs/reference matches the code."""
 
+import argparse
 import ast
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, Tag
 
+from larder.cli import copy, prune
 from larder.cli.command import command
 from larder.cli.stage import STAGES
 from larder.config.models import Cluster, Dataset, HashSplits
@@ -162,6 +164,18 @@ def test_every_flag_is_there_and_the_exit_statuses_agree_with_help() -> None:
     help_text = parser.format_help()
     for status, meaning in rows("cli.md", "## Exit status"):
         assert f"  {status:<4} {meaning}\n" in help_text
+
+
+def _flags(parser: argparse.ArgumentParser) -> set[str]:
+    return {flag for flag in parser._option_string_actions if flag.startswith("--")} - {"--help"}
+
+
+def test_the_flags_of_copies_are_there() -> None:
+    stated = {row[0].strip("`").split()[0] for row in rows("cli.md", "## copy")}
+    assert stated == _flags(copy.parser("x"))
+    own = {row[0].strip("`").split()[0] for row in rows("cli.md", "## prune")}
+    assert own == {"--max-delete"}
+    assert stated - {"--verify", "--retry-failed"} | own == _flags(prune.parser("x"))
 
 
 def _told(path: Path) -> Iterator[str]:

@@ -18,6 +18,7 @@ from larder.errors import Failure, FatalError, LarderError, ObjectError, Retryab
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
 from larder.store.interrupt import INTERRUPTED, Interrupt
+from larder.transfer.adopt import adopt
 from larder.transfer.copy import Copy, copy_object
 from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.engines.parts import LargeObject
@@ -171,7 +172,9 @@ class _Batch:
     def steps(self, objects: Iterable[ObjectInfo]) -> Iterator[_Work]:
         """The steps of all objects; a large object has one for each part."""
         for info in objects:
-            if not self.server_side.possible:
+            if self._limits.adopt:
+                yield partial(self._attempt, info, partial(self._adopt, info))
+            elif not self.server_side.possible:
                 yield from self._streamed(info)
             elif info.size_bytes > self._limits.server_copy_bytes:
                 yield from self._in_parts(info, by_server=True)
@@ -257,6 +260,15 @@ class _Batch:
         """Copy an object through this machine, all of it in this thread."""
         for step in self._streamed(info):
             step()
+
+    def _adopt(self, info: ObjectInfo) -> None:
+        """Keep what another program has copied, if it is that object; otherwise copy it."""
+        key = self._prefix + info.key
+        copy = adopt(self._source, self._target, info, key, self._limits.verify)
+        if copy is None:
+            self._stream_now(info)
+        else:
+            self._done(info, copy)
 
     def _copy(self, info: ObjectInfo) -> None:
         key = self._prefix + info.key

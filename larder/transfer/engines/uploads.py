@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from larder.errors import LarderError
 from larder.store.base import ObjectInfo, Store, UploadedPart
 
-__all__ = ["RESUME_BYTES", "UploadRecord", "UploadRecords"]
+__all__ = ["ORPHAN_SECONDS", "RESUME_BYTES", "UploadRecord", "UploadRecords"]
 
 RESUME_BYTES = 1_000_000_000
 """Uploads of larger objects are continued; of smaller ones, little is lost."""
+
+ORPHAN_SECONDS = 24 * 3600.0
+"""An upload without a record is left alone for so long: another run may be busy with it."""
 
 _RECORD_BYTES = 192_000_000
 _RECORD_SECONDS = 8.0
@@ -112,6 +115,20 @@ class UploadRecords:
             known = self._since.pop(key, None) is not None
         if known:
             self._store.delete(self._key(key))
+
+    def abort_orphans(self, prefix: str) -> int:
+        """Abort uploads that no run will continue, and return how many.
+
+        What the store does not allow stays: a lifecycle rule can remove it.
+
+        Args:
+            prefix: Of the keys of the copies; ends in a slash.
+        """
+        if self._store.features.place is None:  # it has no such uploads
+            return 0
+        with suppress(LarderError):
+            return self._store.abort_uploads(prefix, older_seconds=ORPHAN_SECONDS, keep=self.live())
+        return 0
 
     def live(self) -> frozenset[str]:
         """IDs of the uploads that have a record."""

@@ -45,7 +45,10 @@ def test_the_first_argument_chooses_the_module_and_the_others_go_there(
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        ([], "the command is missing; the commands are compact, init, prepare; see larder --help"),
+        (
+            [],
+            "the command is missing; the commands are compact, copy, init, prepare, prune; see",
+        ),
         (["--"], "unrecognized arguments: --; see larder --help"),
         (
             ["prepar", "--json"],

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.manifest.merge import aligned
+from larder.manifest.merge import aligned, aligned_all, whole_keys
 from larder.manifest.query import Rows
 
 LEFT = pa.schema(
@@ -130,3 +130,33 @@ def test_a_stream_is_not_read_ahead() -> None:
     for one, _ in aligned(left, right, BY):
         assert len([name for name in read if name[0] == "l"]) <= keys_of(one)[-1][1] + 1
     assert read == ["l0", "r2", "l1", "l2", "l3"]
+
+
+@given(st.lists(st.tuples(SIDES, CUTS), min_size=1, max_size=4))
+def test_any_number_of_streams_is_cut_at_the_same_keys(
+    sides: Sequence[tuple[Sequence[Key], Sequence[int]]],
+) -> None:
+    seen: list[list[Key]] = [[] for _ in sides]
+    last: Key | None = None
+    for pieces in aligned_all([stream(LEFT, keys, cuts) for keys, cuts in sides], BY):
+        found = [keys_of(piece) for piece in pieces]
+        assert any(found)
+        first = min((keys[0] for keys in found if keys), key=by_bytes)
+        assert last is None or by_bytes(last) <= by_bytes(first)
+        last = max((keys[-1] for keys in found if keys), key=by_bytes)
+        for one, keys in zip(seen, found, strict=True):
+            one += keys
+    assert seen == [list(keys) for keys, _ in sides]
+
+
+def by_bytes(key: Key) -> tuple[int, int, bytes]:
+    return (*key[:2], key[2].encode())
+
+
+@given(st.lists(TEXTS, max_size=25).map(lambda keys: sorted(keys, key=str.encode)), CUTS)
+def test_no_batch_of_whole_keys_ends_within_a_key(keys: list[str], cuts: list[int]) -> None:
+    rows = [(0, 0, key) for key in keys]
+    batches = [keys_of(each) for each in whole_keys(stream(LEFT, rows, cuts).batches, "key")]
+    assert [key for batch in batches for key in batch] == rows
+    assert all(batches)
+    assert all(before[-1] != after[0] for before, after in pairwise(batches))

@@ -39,6 +39,7 @@ CALLS: dict[str, Callable[[Store, Path], object]] = {
     "writer": lambda store, path: store.writer("a").abort(),
     "write": lambda store, path: store.writer("a").write(b"3"),
     "commit": lambda store, path: store.writer("a").commit(),
+    "abort_uploads": lambda store, path: store.abort_uploads("a", older_seconds=0, keep=()),
     "begin_upload": lambda store, path: store.begin_upload("a"),
     "upload": lambda store, path: store.upload("a", path),
     "delete": lambda store, path: store.delete("a"),
@@ -71,6 +72,7 @@ def test_the_base_delegates_every_method_of_its_protocol(protocol: type, base: t
     assert methods(Store) == methods(Readable) | {
         "put",
         "writer",
+        "abort_uploads",
         "begin_upload",
         "sync",
         "upload",

@@ -1,0 +1,161 @@
+"""What the flows share: a flow run in this process, with its log, its address and its end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import urlsplit
+
+from httpx import HTTPError, HTTPStatusError  # Prefect's
+from prefect import get_client
+from prefect.context import FlowRunContext
+from prefect.exceptions import Abort
+from prefect.settings import get_current_settings
+from prefect.states import Cancelled
+from prefect.utilities.urls import url_for
+
+from flows._artifacts import summary
+from flows._cancel import cancellable
+from flows._run_log import RunLog, run_log
+from flows._secrets import without_auth
+from larder.cli.display import Display
+from larder.cli.signals import hear_signals, interruptible
+from larder.errors import FatalError, LarderError
+from larder.pipeline.report import run_lines
+from larder.progress import StageTimes
+from tasks._options import STOPPED
+from tasks._progress import listening, stoppable, timed
+
+__all__ = ["call_flow", "flow_run"]
+
+_REFUSED = (401, 403)
+_NOT_THERE = (404, 405)
+_MORE = re.compile(r"[\s-]*For more information check: \S+")
+"""What httpx appends to an answer: a page that explains the status."""
+
+_shown_on: ContextVar[Display | None] = ContextVar("shown_on", default=None)
+"""The display for the address of the run."""
+
+
+def flow_run(
+    work: Callable[[StageTimes], dict[str, Any]],
+    lines: Callable[[Mapping[str, Any]], list[str]] = run_lines,
+    *,
+    artifact: str = "",
+) -> Any:
+    """The body of a flow: do the work of a run, and write its log.
+
+    Args:
+        work: Does it; returns the JSON document of the run.
+        lines: The document for people.
+        artifact: Key of the artifact with these lines; none without.
+
+    Returns:
+        The JSON document of the run; if it was stopped, Prefect's state Cancelled.
+    """
+    hear_signals()
+    try:
+        with _reported(lines) as log, timed() as times:
+            document = work(times)
+            log.outcome(document)
+            if artifact:
+                summary(artifact, lines(document))
+    except LarderError as error:
+        if error.code != STOPPED:
+            raise
+        return Cancelled(
+            message="stopped between two objects; run it again to continue", data=error
+        )
+    return document
+
+
+@contextmanager
+def _reported(lines: Callable[[Mapping[str, Any]], list[str]]) -> Iterator[RunLog]:
+    """Connect the run to Prefect: show its address, write its log, and stop if it is cancelled."""
+    context = FlowRunContext.get()
+    run = context.flow_run if context else None
+    assert run is not None, "this is a flow run"
+    display = _shown_on.get()
+    with ExitStack() as stack:
+        if display:
+            address = url_for(run)
+            if address:
+                display.say(f"run: {without_auth(address)}")
+        log = stack.enter_context(run_log(lines))
+        if not run.deployment_id:
+            stop = stack.enter_context(stoppable())
+            stack.enter_context(cancellable(run.id, stop, log.say))
+        yield log
+
+
+def call_flow(
+    flow: Callable[..., Any], parameters: dict[str, Any], display: Display, *, named: bool
+) -> dict[str, Any]:
+    """Run a flow in this process.
+
+    Args:
+        flow: The flow.
+        parameters: Its parameters.
+        display: Reports progress of every stage.
+        named: Whether the user configured the server, and so wants to know the run's address.
+
+    Returns:
+        The JSON document of the run.
+
+    Raises:
+        FatalError: ``run.server``: Prefect's server cannot be reached, or refuses the request.
+        KeyboardInterrupt: The user interrupted the run, or cancelled it in Prefect.
+    """
+    display.note("prefect", "asking the server")
+    _check_server(named)
+    display.finish("prefect")
+    shown_token = _shown_on.set(display if named else None)
+    with (
+        listening(display),
+        stoppable() as stop,
+        interruptible(stop, display.say),
+    ):
+        try:
+            document: dict[str, Any] = flow(**parameters)
+        except HTTPError as error:
+            raise _server_error(error, named) from error
+        except Abort as error:  # the server has a final state, and accepts no other
+            if stop.is_set():
+                raise KeyboardInterrupt from None
+            raise _server_error(error, named) from error
+        except LarderError as error:
+            if error.code == STOPPED:
+                raise KeyboardInterrupt from None
+            raise
+        finally:
+            _shown_on.reset(shown_token)
+    return document
+
+
+def _check_server(named: bool) -> None:
+    with get_client(sync_client=True) as client:
+        error = client.api_healthcheck()
+    if error:
+        raise _server_error(error, named) from error
+
+
+def _server_error(error: BaseException, named: bool) -> FatalError:
+    url = without_auth(str(get_current_settings().api.url))
+    text = _MORE.sub("", without_auth(str(error)))
+    hint = "run the same command again"
+    if named:
+        hint = f"{_advice(error, url)}, then {hint}"
+    return FatalError("run.server", f"Prefect's server fails: {text}", where=url, hint=hint)
+
+
+def _advice(error: BaseException, url: str) -> str:
+    """What to do about an answer of the server, or about a missing answer."""
+    status = error.response.status_code if isinstance(error, HTTPStatusError) else None
+    if status in _REFUSED:
+        return "put USER:PASSWORD into PREFECT_API_URL, or set PREFECT_API_AUTH_STRING"
+    if status in _NOT_THERE and "api" not in urlsplit(url).path.split("/"):
+        return "end PREFECT_API_URL with /api"
+    return "check PREFECT_API_URL and that its server runs"

@@ -1,0 +1,61 @@
+"""Delete copies of objects that are no longer in the source.
+
+``python -m flows.prune s3://source/prefix s3://storage/prefix``
+
+The command is that of `larder.cli.prune`; here the plan is run as a Prefect flow, as in
+`flows.prepare`.
+"""
+
+from __future__ import annotations
+
+from larder.cli.signals import arm
+
+if __name__ == "__main__":
+    arm()  # first of all: until then Python itself handles signals, with a traceback
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from flows._prefect import has_server
+from flows._start import prefect_ready
+from larder.cli import prune
+from larder.cli.command import run
+
+if TYPE_CHECKING:
+    from larder.cli.display import Display
+    from larder.pipeline.pruning_plan import PrunePlan, PruneSettings
+
+__all__ = ["main", "run_flow"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    return prune.main(arguments, "python -m flows.prune", run=run_flow)
+
+
+def run_flow(
+    settings: PruneSettings, parameters: dict[str, Any], display: Display
+) -> dict[str, Any]:
+    """If a server is configured, the whole run is a flow run; otherwise only its work is."""
+    if has_server():
+        return _run_flow(parameters, display)
+    from larder.pipeline import inline, pruning
+
+    runner = inline.InlineRunner(1, display)
+    return pruning.prune(
+        settings, runner, execute_with=lambda plan: _run_flow(parameters, display, plan)
+    )
+
+
+def _run_flow(
+    parameters: dict[str, Any], display: Display, planned: PrunePlan | None = None
+) -> dict[str, Any]:
+    with prefect_ready(display) as ready:
+        from flows.copy_flow import run_prune
+
+        return run_prune(parameters, planned, display, named=ready())
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

@@ -1,0 +1,145 @@
+"""The settings of a command that names a source and a storage itself, instead of two files.
+
+The document is made of the arguments: a mapping with the keys ``source``, ``storage``, ``copy`` and
+``runner``, in which --set replaces fields as it does in a file. A cluster gives ``copy`` and
+``runner``, and the way to reach its storage if the command's is that or inside of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from larder.config.document import Document, KeyPath, Place
+from larder.config.keys import Schema
+from larder.config.models import AnyLocation, AnySource, Cluster, Copy, Model, Runner
+from larder.config.problems import refusal, translate
+from larder.config.settings import CLUSTER, apply, parse_settings
+from larder.config.urls import parse_url
+from larder.errors import ConfigError, ProblemsError
+
+__all__ = ["Given", "Places", "read_places"]
+
+
+class Places(Model):
+    """Where a command copies from and to, and the limits of that."""
+
+    source: AnySource = Field(description="where the data lives")
+    storage: AnyLocation = Field(description="where it is copied to")
+    copy_: Copy = Field(Copy(), alias="copy", description="how objects are copied")
+    runner: Runner = Field(Runner(), description="what runs the batches")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A flag's or an argument's value for a field.
+
+    Attributes:
+        path: The path of the field, such as ``("source", "include")``.
+        value: The value; None if it was not given.
+        name: What was given, as errors name it: ``SOURCE`` or ``--include``.
+    """
+
+    path: tuple[str, ...]
+    value: Any
+    name: str
+
+
+_SCHEMA = Schema(Places, "command", "")
+
+
+def read_places(
+    given: Sequence[Given], settings: Sequence[str] = (), cluster: Cluster | None = None
+) -> Places:
+    """Read the arguments of a command.
+
+    Args:
+        given: The arguments and flags; those for ``source.url`` and ``storage.url`` are required.
+        settings: All ``--set`` arguments: ``source.region=us-east-1``, ``copy.concurrency=8``.
+        cluster: Gives the fields that nothing else does.
+
+    Raises:
+        ConfigError: Any mistake; if there are several, a `ProblemsError` with all of them.
+    """
+    here, theirs = parse_settings(settings)
+    problems = [_of_cluster(setting.key, setting.where) for setting in theirs]
+    known = [each for each in given if each.value is not None]
+    document = _document(known, cluster)
+    for setting in here:
+        try:
+            document = apply(document, [setting])
+        except ConfigError as error:
+            problems.append(error)
+    try:
+        places = Places.model_validate(document.value, by_alias=True, by_name=False)
+    except ValidationError as error:
+        problems += [
+            _short(each, known) for each in refusal(translate(error, _SCHEMA, document), document)
+        ]
+    if problems:
+        raise problems[0] if len(problems) == 1 else ProblemsError(problems)
+    return places
+
+
+def _document(given: Sequence[Given], cluster: Cluster | None) -> Document:
+    value: dict[str, Any] = {}
+    places: dict[KeyPath, Place] = {(): Place("the command", 0)}
+    for each in given:
+        within = value
+        for part in each.path[:-1]:
+            within = within.setdefault(part, {})
+        within[each.path[-1]] = each.value
+        places[each.path] = Place(each.name, 0)
+    if cluster:
+        url = value.get("storage", {}).get("url")
+        value = _merged(_of(cluster, url), value)
+    return Document(value, places, {})
+
+
+def _of(cluster: Cluster, url: Any) -> dict[str, Any]:
+    """What a cluster file says about a command whose storage has this URL."""
+    found = {
+        "copy": cluster.copy_.model_dump(by_alias=True, exclude_defaults=True),
+        "runner": cluster.runner.model_dump(by_alias=True, exclude_defaults=True),
+    }
+    if isinstance(url, str) and _is_inside(url, cluster.storage.url):
+        access = cluster.storage.model_dump(by_alias=True, exclude_defaults=True)
+        found["storage"] = {key: each for key, each in access.items() if key != "url"}
+    return found
+
+
+def _is_inside(url: str, other: str) -> bool:
+    ours, theirs = (_segments(each) for each in (url, other))
+    return ours[: len(theirs)] == theirs
+
+
+def _segments(url: str) -> tuple[str, ...]:
+    scheme, rest = parse_url(url)
+    return (scheme or "file", *(part for part in rest.split("/") if part))
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    both = {
+        key: _merged(base[key], over[key])
+        for key in base.keys() & over.keys()
+        if isinstance(base[key], dict) and isinstance(over[key], dict)
+    }
+    return {**base, **over, **both}
+
+
+def _of_cluster(key: str, where: str) -> ConfigError:
+    hint = f"write --set {key.removeprefix(f'{CLUSTER}.')}=VALUE"
+    message = "the keys of this command begin with source., storage., copy. or runner."
+    return ConfigError("config.unknown_key", message, where=where, hint=hint)
+
+
+def _short(error: ConfigError, given: Sequence[Given]) -> ConfigError:
+    """The same without the name of a field that was given as an argument, which is in ``where``."""
+    for each in given:
+        if each.name == error.where:
+            message = error.message.removeprefix(f"{'.'.join(each.path)}: ")
+            return ConfigError(error.code, message, where=error.where, hint=error.hint)
+    return error

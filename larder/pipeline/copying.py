@@ -1,0 +1,112 @@
+"""The composition of a copy: its steps in order, for every runner.
+
+::
+
+    plan_copy -> nothing to do
+              -> copy_objects, in batches -> end_copy
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from larder.pipeline.build import Runner
+from larder.pipeline.copying_batch import copy_objects
+from larder.pipeline.copying_end import end_copy
+from larder.pipeline.copying_estimate import check_copy
+from larder.pipeline.copying_job import begin_copy, copy_batches
+from larder.pipeline.copying_plan import CopyPlan, plan_copy
+from larder.pipeline.copying_record import CopyDocument
+from larder.pipeline.copying_report import (
+    copied_document,
+    copy_plan_document,
+    current_document,
+    failed_hint,
+)
+from larder.pipeline.copying_settings import CopySettings
+from larder.pipeline.job import scratch
+from larder.pipeline.results import BatchReport, RunError, merge_reports
+from larder.progress import Progress
+
+__all__ = ["ExecuteCopy", "checked_copy", "copy", "execute_copy"]
+
+ExecuteCopy = Callable[[CopyPlan], dict[str, Any]]
+"""Executes a plan, and returns the JSON document of the copy."""
+
+
+def copy(
+    settings: CopySettings,
+    runner: Runner,
+    *,
+    plan_only: bool = False,
+    execute_with: ExecuteCopy | None = None,
+) -> dict[str, Any]:
+    """Copy what is missing at a storage.
+
+    Args:
+        settings: The copy.
+        runner: Runs the steps.
+        plan_only: Only return the plan; writes only private temporary files.
+        execute_with: Replaces `execute_copy` with ``runner``.
+
+    Returns:
+        The JSON document of the copy, or of its plan.
+
+    Raises:
+        RunError: Some objects could not be copied; the others were, and both are recorded.
+        LarderError: Any other failure; the next copy continues.
+    """
+    with scratch() as folder:
+        plan = runner.run(checked_copy, settings, folder)
+        if plan.current:
+            return current_document(plan, runner.times)
+        if plan_only:
+            return copy_plan_document(plan)
+        return execute_with(plan) if execute_with else execute_copy(plan, runner)
+
+
+def checked_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> CopyPlan:
+    """Plan a copy, and refuse a plan that must not be executed.
+
+    Args:
+        settings: The copy.
+        folder: A private directory, which the plan needs until the copy is done.
+        progress: Reports progress of stages ``inventory`` and ``compare``.
+
+    Raises:
+        ConfigError: See `larder.pipeline.copying_plan.plan_copy` and
+            `larder.pipeline.copying_estimate.check_copy`.
+        StoreError: A store refuses access or cannot be reached.
+    """
+    plan = plan_copy(settings, folder, progress=progress)
+    check_copy(plan)
+    return plan
+
+
+def execute_copy(plan: CopyPlan, runner: Runner) -> dict[str, Any]:
+    """Execute a plan.
+
+    What could not be copied is recorded with what could, so that it can be tried again by itself.
+
+    Args:
+        plan: The plan; its temporary files must still be there.
+        runner: Runs the steps.
+
+    Raises:
+        RunError: Some objects could not be copied.
+        FatalError: ``run.interrupted``: the steps were asked to stop.
+        LarderError: Any other failure.
+    """
+    job = begin_copy(plan) if plan.copies.count else None
+    report = BatchReport()
+    if job:
+        runner.progress.start("mirror", objects=plan.copies.count, bytes=plan.copies.bytes)
+        report = merge_reports(runner.map(copy_objects, job, copy_batches(job)))
+        if not report.failed:
+            runner.progress.finish("mirror")
+    record: CopyDocument = runner.run(end_copy, plan, job, report)
+    if report.failed:
+        raise RunError("mirror", report, failed_hint(plan, record))
+    return copied_document(plan, report, record, runner.times)

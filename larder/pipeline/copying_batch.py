@@ -1,0 +1,84 @@
+"""The step of a copy that moves bytes: one batch, verified, with receipts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import partial
+from itertools import repeat
+
+from larder.manifest.schemas import OBJECTS
+from larder.pipeline.carry import copied_before
+from larder.pipeline.copied import batch_name
+from larder.pipeline.copies import CopyReceipts
+from larder.pipeline.copying_job import CopyJob
+from larder.pipeline.copying_record import UPLOADS_PREFIX, work_key
+from larder.pipeline.engine import copied_report
+from larder.pipeline.job import CopyBatch, scratch
+from larder.pipeline.manifests import read_ref
+from larder.pipeline.results import BatchReport
+from larder.progress import Progress
+from larder.store.base import ObjectInfo, Store
+
+__all__ = ["copy_objects"]
+
+_COLUMNS = ("key", "size_bytes", "etag")
+
+
+def copy_objects(
+    job: CopyJob, batch: CopyBatch, *, progress: Progress, concurrent_batches: int = 1
+) -> BatchReport:
+    """Copy one batch and write a receipt of what was copied, even if it is stopped.
+
+    What receipts of an earlier attempt at the same batch list is not copied again.
+
+    Args:
+        job: The copy.
+        batch: The objects to copy.
+        progress: Reports progress of stage ``mirror``.
+        concurrent_batches: Number of concurrent batches, which share ``copy.concurrency`` and
+            ``copy.memory_bytes``.
+
+    Raises:
+        StoreError: A store refuses access.
+        RetryableError: A store kept failing, for everything.
+    """
+    concurrency = max(1, job.settings.limits.concurrency // concurrent_batches)
+    name = batch_name(job.due, batch)
+    root, source = job.settings.open_root(), job.settings.open_source()
+    with scratch() as folder:
+
+        def objects(done: Collection[str] = ()) -> Iterator[ObjectInfo]:
+            return (info for info in _objects(job, root, batch) if info.key not in done)
+
+        with CopyReceipts(
+            root,
+            name,
+            folder,
+            count=batch.objects,
+            concurrent_batches=concurrent_batches,
+            place=job.place,
+        ) as receipts:
+            before = copied_before(root, name, objects, concurrency, progress, job.place)
+            receipts.carry(before)
+            report = copied_report(
+                source,
+                root,
+                objects({copy.key for copy in before}),
+                receipts,
+                prefix=job.place.objects,
+                uploads=UPLOADS_PREFIX,
+                list_key=partial(work_key, f"failed-{name}"),
+                folder=folder,
+                config=job.settings.limits,
+                concurrent_batches=concurrent_batches,
+                progress=progress,
+            )
+    return report
+
+
+def _objects(job: CopyJob, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo]:
+    """The objects of a batch; their modification times do not matter any more."""
+    first_row, rows = batch.first_row, batch.rows
+    for found in read_ref(root, job.due, OBJECTS, columns=_COLUMNS, first_row=first_row, rows=rows):
+        columns = (found.column(name).to_pylist() for name in _COLUMNS)
+        yield from map(ObjectInfo, *columns, repeat(0))

@@ -1,0 +1,203 @@
+"""Lists a source and a storage, at the same time, and compares them. Writes local files only."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from larder.errors import FatalError, NotFoundError, StoreError
+from larder.manifest.merge import whole_keys
+from larder.manifest.query import Rows
+from larder.manifest.schemas import OBJECTS
+from larder.manifest.sort import SortedFile, sort, sort_to_file
+from larder.pipeline.copied import find_receipts
+from larder.pipeline.copying_record import CopyDocument, Origin, copy_place, read_record
+from larder.pipeline.copying_settings import CopySettings
+from larder.pipeline.job import ManifestRef
+from larder.pipeline.manifests import read_ref
+from larder.progress import Progress
+from larder.store.base import ObjectInfo, Store
+from larder.transfer.inventory import Listed, list_source, object_batches
+from larder.transfer.outstanding import Outstanding, outstanding
+from larder.transfer.report_inventory import open_report
+from larder.transfer.selection import KeyRule, without_own
+
+__all__ = ["Comparison", "Known", "compared", "known_copies", "record_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the copies at a storage before it is listed.
+
+    Attributes:
+        source: The source.
+        root: The storage.
+        origin: The source, as the record names it.
+        record: What the last copy from this source has left; None if there is nothing.
+        displaced: URL of another source that the storage has a record of; empty if it has none.
+    """
+
+    source: Store
+    root: Store
+    origin: Origin
+    record: CopyDocument | None
+    displaced: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is at a source and at a storage.
+
+    Attributes:
+        objects: The objects at the source that the globs select.
+        receipts: What runs left that did not end, and what is redundant beside it.
+        pieces: The comparison, piece by piece; can be read once.
+    """
+
+    objects: Listed
+    receipts: tuple[ManifestRef, ...]
+    pieces: Iterator[Outstanding]
+
+
+def known_copies(settings: CopySettings) -> Known:
+    """Open both places, and read the record of the storage.
+
+    Raises:
+        DamageError: The record is damaged.
+        StoreError: The storage refuses access or cannot be reached.
+    """
+    source, root = settings.open_source(), settings.open_root()
+    origin = Origin.of(settings.source, source)
+    record = read_record(root)
+    if record is not None and record.source != origin:
+        return Known(source, root, origin, None, record.source.url)
+    return Known(source, root, origin, record, "")
+
+
+@contextmanager
+def compared(
+    settings: CopySettings, known: Known, folder: Path, progress: Progress
+) -> Iterator[Comparison]:
+    """List the source and the storage, and compare them while a ``with`` block reads the pieces.
+
+    Args:
+        settings: The copy.
+        known: What is known before.
+        folder: A private directory for temporary files.
+        progress: Reports progress of stages ``inventory`` and ``compare``.
+
+    Raises:
+        ConfigError: ``config.empty_source``: the source is empty; ``config.inventory``: the report
+            of its objects cannot be used.
+        StoreError: A listing is refused or fails; a partial listing is never used.
+        DamageError: A receipt, or the manifest of the record, is damaged.
+    """
+    source, root = known.source, known.root
+    with _listing(root, folder / "there.arrow") as listing:
+        report = settings.source.inventory
+        objects = list_source(
+            source,
+            settings.source.include,
+            settings.source.exclude,
+            folder / "objects.arrow",
+            progress,
+            open_report(report, settings.source.url, settings.open_source) if report else None,
+        )
+        receipts = find_receipts(root, copy_place(known.origin))
+        refs = tuple(chain.from_iterable(receipts.of_order.values()))
+        left = (*refs, *chain.from_iterable(receipts.redundant.values()))
+        there = listing()
+    assert objects.rows is not None, "they are in a file"
+    progress.start("compare", objects=objects.objects)
+    with closing(_ordered(_present(root, refs), folder)) as unread:
+        pieces = outstanding(
+            Rows(OBJECTS, objects.rows.read()),
+            Rows(OBJECTS, there.read()),
+            Rows(OBJECTS, whole_keys(unread, "key")),
+            Rows(OBJECTS, record_rows(known)),
+            md5=source.features.etag_is_md5 and root.features.etag_is_md5,
+            sizes=settings.limits.verify == "size",
+            markers=not root.features.local_path,
+            selected=_selected(settings),
+        )
+        yield Comparison(objects, left, _counted(pieces, progress))
+    progress.finish("compare")
+
+
+def record_rows(known: Known) -> Iterator[pa.RecordBatch]:
+    """The rows of the manifest of the last copy, ordered by key; none if there is no record."""
+    if known.record is not None:
+        yield from read_ref(known.root, known.record.manifest, OBJECTS)
+
+
+def _selected(settings: CopySettings) -> _Rule:
+    return _Rule(KeyRule(settings.source.include), KeyRule(settings.source.exclude))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """Which keys the globs select."""
+
+    include: KeyRule
+    exclude: KeyRule
+
+    def __call__(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        """One flag for each key."""
+        return self.include(keys) & ~self.exclude(keys)
+
+
+@contextmanager
+def _listing(root: Store, path: Path) -> Iterator[Callable[[], SortedFile]]:
+    """List the storage in another thread until the result is requested, or the block ends."""
+    stop = threading.Event()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in object_batches(_there(root)):
+            if stop.is_set():
+                raise FatalError("run.interrupted", "the listing is not needed any more")
+            yield batch
+
+    with ThreadPoolExecutor(1, thread_name_prefix="listing") as pool:
+        listed = pool.submit(sort_to_file, Rows(OBJECTS, batches()), ("key",), path)
+        try:
+            yield listed.result
+        finally:
+            stop.set()
+
+
+def _there(root: Store) -> Iterator[ObjectInfo]:
+    """The objects at the storage; a directory that does not exist is empty."""
+    try:
+        yield from chain.from_iterable(without_own(root.list()))
+    except StoreError as error:
+        if error.code != "store.missing" or not root.features.local_path:
+            raise
+
+
+def _present(root: Store, refs: tuple[ManifestRef, ...]) -> Iterator[pa.RecordBatch]:
+    """The rows of receipts; one that is gone is in the record of a copy that has just ended."""
+    for ref in refs:
+        try:
+            yield from read_ref(root, ref, OBJECTS)
+        except NotFoundError:
+            continue
+
+
+def _ordered(batches: Iterator[pa.RecordBatch], folder: Path) -> Generator[pa.RecordBatch]:
+    ties = "modified, etag, mirror_etag"
+    return sort(Rows(OBJECTS, batches), ("key",), ties=ties, work_dir=folder)
+
+
+def _counted(pieces: Iterator[Outstanding], progress: Progress) -> Iterator[Outstanding]:
+    for piece in pieces:
+        progress.advance("compare", objects=piece.due.num_rows + piece.same.num_rows)
+        yield piece

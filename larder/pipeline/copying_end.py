@@ -1,0 +1,206 @@
+"""The last step of a copy: writes down every verified copy, and what failed.
+
+The order of the writes is that of what names what: the manifest and the list of failures, copy.json
+that names both, and only then is deleted what it replaces: receipts, lists, the manifest before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.manifest.digest import RowDigest
+from larder.manifest.files import write_manifest
+from larder.manifest.merge import aligned, whole_keys
+from larder.manifest.query import Rows
+from larder.manifest.schemas import OBJECTS
+from larder.manifest.sort import sort
+from larder.pipeline.copied import find_receipts
+from larder.pipeline.copying_job import CopyJob
+from larder.pipeline.copying_plan import CopyPlan
+from larder.pipeline.copying_record import (
+    COPY_KEY,
+    WORK_PREFIX,
+    CopyDocument,
+    Origin,
+    copy_place,
+    failures_key,
+    manifest_key,
+    put_record,
+    read_record,
+)
+from larder.pipeline.failure_lists import gather_failures
+from larder.pipeline.job import ManifestRef, listed, put_named, scratch
+from larder.pipeline.manifests import read_ref
+from larder.pipeline.results import BatchReport
+from larder.progress import Progress
+from larder.store.base import Store
+from larder.transfer.difference import places
+from larder.transfer.inventory import IDENTITY
+from larder.transfer.outstanding import in_order
+
+__all__ = ["end_copy", "record_files", "remove_files", "write_copies"]
+
+_ABANDONED_US = 7 * 86_400 * 1_000_000
+
+
+def end_copy(
+    plan: CopyPlan, job: CopyJob | None, report: BatchReport, *, progress: Progress
+) -> CopyDocument:
+    """Write the record of a copy.
+
+    Args:
+        plan: The copy.
+        job: The job; None if nothing had to be copied.
+        report: What its batches did.
+        progress: Reports progress of stage ``publish``.
+
+    Raises:
+        StoreError: The storage refuses access.
+        RetryableError: The storage kept failing.
+        DamageError: A receipt is damaged.
+    """
+    progress.start("publish")
+    root = plan.known.root
+    receipts, redundant = _receipts(root, plan, job)
+    before = read_record(root)
+    with scratch() as folder:
+        rows = _copies(root, plan, receipts, folder)
+        if before and before.source == plan.known.origin and before != plan.record:
+            rows = _and_others(rows, read_ref(root, before.manifest, OBJECTS))
+        failures = gather_failures(root, report.lists, failures_key, folder)
+        document = write_copies(
+            root,
+            rows,
+            folder,
+            source=plan.known.origin,
+            failures=failures,
+            stopped=bool(report.stopped) or _was_stopped(plan),
+        )
+    due = [job.due] if job else []
+    replaced = [*receipts, *redundant, *plan.receipts, *due, *record_files(before)]
+    remove_files(root, replaced, document)
+    progress.finish("publish")
+    return document
+
+
+def write_copies(
+    root: Store,
+    rows: Iterator[pa.RecordBatch],
+    folder: Path,
+    *,
+    source: Origin,
+    failures: ManifestRef | None,
+    stopped: bool,
+) -> CopyDocument:
+    """Write the manifest of all verified copies, and the record that names it.
+
+    Args:
+        root: The storage.
+        rows: The copies, of schema OBJECTS and ordered by key.
+        folder: A private directory for temporary files.
+        source: Where they were copied from.
+        failures: The objects that could not be copied.
+        stopped: Whether some objects were not tried because too much failed.
+    """
+    tally = _Tally()
+    file = write_manifest(folder / "manifest.parquet", OBJECTS, map(tally.add, rows))
+    document = CopyDocument(
+        source=source,
+        manifest=put_named(root, manifest_key(file.sha256), file),
+        bytes=tally.bytes,
+        digest=tally.digest.hexdigest(),
+        checks=dict(sorted(tally.checks.items())),
+        failures=failures,
+        stopped=int(stopped),
+    )
+    put_record(root, document)
+    return document
+
+
+def record_files(document: CopyDocument | None) -> list[ManifestRef]:
+    """The files that a record names."""
+    files = (document.manifest, document.failures) if document else ()
+    return [file for file in files if file]
+
+
+def remove_files(root: Store, refs: Iterable[ManifestRef], document: CopyDocument) -> None:
+    """Delete what a record replaces, and what killed runs left in the work folder a week ago."""
+    kept = {ref.key for ref in record_files(document)}
+    for key in {ref.key: None for ref in refs if ref.key not in kept}:
+        root.delete(key)
+    work = list(listed(root, WORK_PREFIX))
+    if work:
+        now_us = root.head(COPY_KEY).modified_us  # by the store's clock, as the others
+        for info in work:
+            if now_us - info.modified_us > _ABANDONED_US:
+                root.delete(info.key)
+
+
+def _was_stopped(plan: CopyPlan) -> bool:
+    """Whether some objects were not tried before, and are not now, as only failures are."""
+    return plan.settings.retry_failed and plan.record is not None and bool(plan.record.stopped)
+
+
+def _receipts(
+    root: Store, plan: CopyPlan, job: CopyJob | None
+) -> tuple[list[ManifestRef], list[ManifestRef]]:
+    """The receipts of what was due in this copy, and partial ones that are redundant."""
+    if job is None:
+        return [], []
+    found, order = find_receipts(root, copy_place(plan.known.origin)), job.due.sha256[:16]
+    return list(found.of_order.get(order, ())), list(found.redundant.get(order, ()))
+
+
+def _copies(
+    root: Store, plan: CopyPlan, receipts: list[ManifestRef], folder: Path
+) -> Iterator[pa.RecordBatch]:
+    """All verified copies, ordered by key: those that stood, and those that were made."""
+    made = chain.from_iterable(read_ref(root, ref, OBJECTS) for ref in receipts)
+    ties = "modified, etag, mirror_etag"
+    with closing(sort(Rows(OBJECTS, made), ("key",), ties=ties, work_dir=folder)) as new:
+        latest = Rows(OBJECTS, map(_lasts, whole_keys(new, "key")))
+        standing = Rows(OBJECTS, plan.standing.read())
+        for old, copied in aligned(standing, latest, ("key",)):
+            yield in_order(old, copied)
+
+
+def _lasts(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The last row of each key: a batch that was repeated may have copied an object twice."""
+    keys = rows.column("key")
+    last = np.ones(len(keys), np.bool_)
+    last[:-1] = pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+    return rows.filter(pa.array(last))
+
+
+def _and_others(
+    rows: Iterator[pa.RecordBatch], others: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The rows, and what another run, which has ended in the meantime, has under other keys."""
+    for ours, theirs in aligned(Rows(OBJECTS, rows), Rows(OBJECTS, others), ("key",)):
+        new = places(theirs.column("key"), ours.column("key")) < 0
+        yield in_order(ours, theirs.filter(pa.array(new)))
+
+
+class _Tally:
+    """Adds up the rows of a manifest."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.digest = RowDigest()
+        self.checks: Counter[str] = Counter()
+
+    def add(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Add rows, and return them."""
+        self.bytes += pc.sum(rows.column("size_bytes"), min_count=0).as_py()
+        self.digest.update_batch(rows.select(IDENTITY))
+        for each in rows.column("check").value_counts().to_pylist():
+            self.checks[each["values"]] += each["counts"]
+        return rows

@@ -1,0 +1,77 @@
+"""The job of a copy: what its batches need to know, small enough for a task on any machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from larder.manifest.schemas import OBJECTS
+from larder.pipeline.copy_place import CopyPlace
+from larder.pipeline.copying_plan import CopyPlan
+from larder.pipeline.copying_record import copy_place, work_key
+from larder.pipeline.copying_settings import CopySettings
+from larder.pipeline.job import CopyBatch, ManifestRef, put_named
+from larder.pipeline.manifests import read_ref
+
+__all__ = ["CopyJob", "begin_copy", "copy_batches", "cut_batches"]
+
+BATCH_OBJECTS = 50_000
+"""Maximum number of objects in a batch, so that its receipt stays small even for small objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    """What the steps of one copy share.
+
+    Attributes:
+        settings: The copy.
+        place: Where the copies and their receipts are, below the storage.
+        due: Manifest of schema OBJECTS: the objects to copy.
+    """
+
+    settings: CopySettings
+    place: CopyPlace
+    due: ManifestRef
+
+
+def begin_copy(plan: CopyPlan) -> CopyJob:
+    """Put the list of what is due into the storage, where every task finds it.
+
+    Raises:
+        StoreError: The storage refuses writes.
+    """
+    root, file = plan.known.root, plan.due
+    due = put_named(root, work_key("due", file.sha256), file)
+    return CopyJob(plan.settings, copy_place(plan.known.origin), due)
+
+
+def copy_batches(job: CopyJob) -> list[CopyBatch]:
+    """The copies to make: ranges of rows of the list, of about ``runner.batch_bytes``."""
+    rows = read_ref(job.settings.open_root(), job.due, OBJECTS, columns=["size_bytes"])
+    return list(cut_batches(rows, job.settings.runner.batch_bytes))
+
+
+def cut_batches(rows: Iterable[pa.RecordBatch], batch_bytes: int) -> Iterator[CopyBatch]:
+    """Cut rows into batches; one ends before the row that makes it too large.
+
+    Args:
+        rows: Batches with a column ``size_bytes``.
+        batch_bytes: The size of a batch, unless it has a single row.
+    """
+    first, sizes = 0, np.zeros(0, np.int64)
+    for batch in rows:
+        sizes = np.append(sizes, batch.column("size_bytes").to_numpy())
+        while (count := _fitting(sizes, batch_bytes)) < len(sizes):
+            yield CopyBatch(first, count, count, int(sizes[:count].sum()))
+            first, sizes = first + count, sizes[count:]
+    if len(sizes):
+        yield CopyBatch(first, len(sizes), len(sizes), int(sizes.sum()))
+
+
+def _fitting(sizes: np.typing.NDArray[np.int64], batch_bytes: int) -> int:
+    """How many of the first rows make a batch."""
+    count = int(np.searchsorted(np.cumsum(sizes), batch_bytes, side="right"))
+    return min(max(1, count), BATCH_OBJECTS)

@@ -1,0 +1,265 @@
+"""The plan of a copy, as a value. Making it writes only local files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.errors import ConfigError, NotFoundError
+from larder.limits import map_ahead
+from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
+from larder.manifest.merge import aligned
+from larder.manifest.query import Rows
+from larder.manifest.schemas import FAILURES, OBJECTS
+from larder.manifest.sort import SortedFile, sort, sort_to_file
+from larder.pipeline.copying_compare import Known, compared, known_copies, record_rows
+from larder.pipeline.copying_record import CopyDocument
+from larder.pipeline.copying_settings import CopySettings
+from larder.pipeline.failure_lists import read_failures
+from larder.pipeline.job import ManifestRef
+from larder.pipeline.results import Totals
+from larder.progress import Progress
+from larder.samples.columns import column_texts
+from larder.store.base import ObjectInfo
+from larder.transfer.difference import places
+from larder.transfer.inventory import Listed, object_batches
+from larder.transfer.outstanding import Outstanding
+from larder.transfer.storable import Storage, Unfit, unfit_keys
+
+__all__ = ["CopyPlan", "Gone", "plan_copy", "row_totals"]
+
+_SHOWN_KEYS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Copies of objects that are not in the source any more: how many, and the first keys."""
+
+    total: Totals = field(default_factory=Totals)
+    keys: tuple[str, ...] = ()
+
+    def and_more(self, rows: pa.RecordBatch) -> Gone:
+        """These copies and further ones."""
+        first = column_texts(rows.column("key").slice(0, _SHOWN_KEYS - len(self.keys)))
+        return Gone(self.total + row_totals(rows), (*self.keys, *first))
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """Everything that a copy would do.
+
+    Attributes:
+        settings: The copy.
+        known: What was known of the storage before it was listed.
+        listed: What the source has; None if only failed ones are tried again.
+        objects: The objects at the source that are selected.
+        due: Manifest of schema OBJECTS: those to copy.
+        copies: Their number and size.
+        replaced: How many of them replace another object.
+        same: The objects that are the same as their copies.
+        gone: Copies of objects that are not in the source any more.
+        others: Number of objects at the storage that no copy wrote.
+        markers: Number of folder markers, which a directory cannot have.
+        standing: The verified copies that stay as they are, in a local file.
+        unrecorded: Number of these that are not in the record.
+        receipts: What runs left that did not end; in the record once this copy ends.
+        unfit: Keys that the storage cannot hold.
+    """
+
+    settings: CopySettings
+    known: Known
+    listed: Listed | None
+    objects: Totals
+    due: ManifestFile
+    copies: Totals
+    replaced: int
+    same: Totals
+    gone: Gone
+    others: int
+    markers: int
+    standing: SortedFile
+    unrecorded: int
+    receipts: tuple[ManifestRef, ...]
+    unfit: Unfit
+
+    @property
+    def record(self) -> CopyDocument | None:
+        """What the last copy from this source has left; None if there is nothing."""
+        return self.known.record
+
+    @property
+    def current(self) -> bool:
+        """Whether there is nothing to do, not even to write down."""
+        settled = self.record is not None and self.record.failures is None
+        return not self.copies.count and not self.unrecorded and settled
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What the pieces of a comparison add up to."""
+
+    copies: Totals = field(default_factory=Totals)
+    same: Totals = field(default_factory=Totals)
+    gone: Gone = field(default_factory=Gone)
+    replaced: int = 0
+    others: int = 0
+    markers: int = 0
+    unrecorded: int = 0
+
+    def add(self, piece: Outstanding) -> None:
+        """Add a piece."""
+        self.copies += row_totals(piece.due)
+        self.same += row_totals(piece.same)
+        self.gone = self.gone.and_more(piece.gone)
+        self.replaced += piece.replaced
+        self.others += piece.others
+        self.markers += piece.markers
+        self.unrecorded += piece.unrecorded
+
+
+def row_totals(rows: pa.RecordBatch) -> Totals:
+    """The number of objects, and their bytes."""
+    return Totals(rows.num_rows, pc.sum(rows.column("size_bytes"), min_count=0).as_py())
+
+
+def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> CopyPlan:
+    """List the source and the storage, and plan what to copy. Writes only into ``folder``.
+
+    Args:
+        settings: The copy.
+        folder: A private directory, which the plan needs until the copy is done.
+        progress: Reports progress of stages ``inventory`` and ``compare``.
+
+    Raises:
+        ConfigError: The source is empty; or there is no list of failures to try again.
+        StoreError: A store refuses access or cannot be reached.
+        DamageError: The record of the storage, or a receipt, is damaged.
+    """
+    known = known_copies(settings)
+    if settings.retry_failed:
+        return _plan_failed(settings, known, folder, progress)
+    sums = _Sums()
+    with compared(settings, known, folder, progress) as found:
+
+        def standing(due: ManifestWriter) -> Iterator[pa.RecordBatch]:
+            for piece in found.pieces:
+                sums.add(piece)
+                due.append_batch(piece.due)
+                yield piece.standing
+
+        with ManifestWriter(folder / "due.parquet", OBJECTS) as due:
+            rows = Rows(OBJECTS, standing(due))
+            kept = sort_to_file(rows, ("key",), folder / "standing.arrow")
+    listed = found.objects
+    return CopyPlan(
+        settings=settings,
+        known=known,
+        listed=listed,
+        objects=Totals(listed.objects, listed.bytes),
+        due=due.file,
+        copies=sums.copies,
+        replaced=sums.replaced,
+        same=sums.same,
+        gone=sums.gone,
+        others=sums.others,
+        markers=sums.markers,
+        standing=kept,
+        unrecorded=sums.unrecorded,
+        receipts=found.receipts,
+        unfit=_unfit(known, due.file, listed.rows),
+    )
+
+
+def _plan_failed(
+    settings: CopySettings, known: Known, folder: Path, progress: Progress
+) -> CopyPlan:
+    """A plan for the objects that the last copy failed for, as they are in the source now."""
+    if known.record is None or known.record.failures is None:
+        message = "the last copy from this source has no failed objects"
+        if known.record is None:
+            message = "no copy from this source has ended here"
+        hint = "run without --retry-failed"
+        raise ConfigError("config.invalid_flag", message, where="--retry-failed", hint=hint)
+    failed = known.record.failures
+    keys = Rows(FAILURES, read_failures(known.root, failed))
+    progress.start("inventory", objects=failed.rows)
+    with closing(sort(keys, ("key",), ties="code", work_dir=folder)) as ordered:
+        infos = _now(settings, known, ordered, progress)
+        with ManifestWriter(folder / "due.parquet", OBJECTS) as writer:
+            for batch in object_batches(infos):
+                writer.append_batch(batch)
+    progress.finish("inventory")
+    due = writer.file
+    standing = Rows(OBJECTS, _without(known, due))
+    kept = sort_to_file(standing, ("key",), folder / "standing.arrow")
+    copies = sum(map(row_totals, read_manifest(due.path, OBJECTS)), Totals())
+    return CopyPlan(
+        settings=settings,
+        known=known,
+        listed=None,
+        objects=copies,
+        due=due,
+        copies=copies,
+        replaced=0,
+        same=Totals(),
+        gone=Gone(),
+        others=0,
+        markers=0,
+        standing=kept,
+        unrecorded=0,
+        receipts=(),
+        unfit=_unfit(known, due, None),
+    )
+
+
+def _now(
+    settings: CopySettings, known: Known, failed: Iterator[pa.RecordBatch], progress: Progress
+) -> Iterator[ObjectInfo]:
+    """Objects that failed, as they are now; without those that are not there any more."""
+
+    def find(key: str) -> ObjectInfo | None:
+        try:
+            return known.source.head(key)
+        except NotFoundError:
+            return None
+
+    keys = (key for batch in failed for key in column_texts(batch.column("key")))
+    count = settings.limits.concurrency
+    with ThreadPoolExecutor(count, thread_name_prefix="head") as pool:
+        for info in map_ahead(pool, find, keys, window=4 * count):
+            progress.advance("inventory", objects=1)
+            if info is not None:
+                yield info
+
+
+def _without(known: Known, due: ManifestFile) -> Iterator[pa.RecordBatch]:
+    """The rows of the record, without objects that are copied again."""
+    copies = Rows(OBJECTS, record_rows(known))
+    again = Rows(OBJECTS, read_manifest(due.path, OBJECTS))
+    for rows, gone in aligned(copies, again, ("key",)):
+        kept = places(rows.column("key"), gone.column("key")) < 0
+        yield rows.filter(pa.array(np.asarray(kept, np.bool_)))
+
+
+def _unfit(known: Known, due: ManifestFile, everything: SortedFile | None) -> Unfit:
+    """Keys that the storage cannot hold, if anything is copied.
+
+    In a directory nothing is both a file and a folder: there, what is due is compared with all of
+    the source, unless that is a directory too.
+    """
+    if not due.rows:
+        return Unfit()
+    storage = Storage.of(known.root)
+    if everything and storage.path and not known.source.features.local_path:
+        return unfit_keys(everything.read, storage, "", every_key=True)
+    columns = ("key", "size_bytes")
+    return unfit_keys(
+        lambda: read_manifest(due.path, OBJECTS, columns=columns), storage, "", every_key=True
+    )

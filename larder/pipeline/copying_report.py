@@ -1,0 +1,186 @@
+"""The JSON documents of a copy and of its plan, and their lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from larder.errors import printable
+from larder.pipeline.copying_estimate import copy_cost, copy_seconds
+from larder.pipeline.copying_plan import CopyPlan, Gone
+from larder.pipeline.copying_record import CopyDocument
+from larder.pipeline.planned_price import cost_document, cost_lines
+from larder.pipeline.results import BatchReport, Totals
+from larder.progress import TimedProgress
+from larder.store import object_url
+from larder.transfer.inventory import LeftOut
+from larder.units import format_bytes, format_count, format_seconds
+
+__all__ = [
+    "copied_document",
+    "copy_lines",
+    "copy_plan_document",
+    "current_document",
+    "failed_hint",
+]
+
+
+def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
+    """The JSON document of a plan."""
+    return {
+        **_document(plan, "planned", plan.copies),
+        "excluded": _excluded(plan),
+        "cost": cost_document(copy_cost(plan)),
+        "seconds": round(copy_seconds(plan.settings, plan.copies), 1),
+    }
+
+
+def current_document(plan: CopyPlan, times: TimedProgress) -> dict[str, Any]:
+    """The JSON document of a copy that had nothing to do."""
+    return _ended(plan, "current", Totals(), plan.record, times)
+
+
+def copied_document(
+    plan: CopyPlan, report: BatchReport, record: CopyDocument, times: TimedProgress
+) -> dict[str, Any]:
+    """The JSON document of a copy that did something, if only to write down what is there."""
+    return _ended(plan, "copied", report.done, record, times)
+
+
+def _ended(
+    plan: CopyPlan,
+    status: str,
+    copied: Totals,
+    record: CopyDocument | None,
+    times: TimedProgress,
+) -> dict[str, Any]:
+    assert record is not None, "a copy that ends has a record"
+    return {
+        **_document(plan, status, copied),
+        "checks": dict(record.checks),
+        "manifest": object_url(plan.known.root.url, record.manifest.key),
+        "digest": record.digest,
+        "seconds": round(times.seconds(), 3),
+        "stages": times.stages(),
+    }
+
+
+def _document(plan: CopyPlan, status: str, copied: Totals) -> dict[str, Any]:
+    return {
+        "source": plan.known.origin.url,
+        "storage": plan.known.root.url,
+        "status": status,
+        "verify": plan.settings.limits.verify,
+        "objects": asdict(plan.objects),
+        "copied": asdict(copied),
+        "replaced": plan.replaced,
+        "same": asdict(plan.same),
+        "gone": _gone(plan.gone),
+        "others": plan.others,
+        "warnings": _warnings(plan),
+    }
+
+
+def _gone(gone: Gone) -> dict[str, Any]:
+    return {**asdict(gone.total), "keys": list(gone.keys)}
+
+
+def _excluded(plan: CopyPlan) -> dict[str, Any] | None:
+    listed = plan.listed
+    if listed is None:
+        return None
+    return {
+        "listed": listed.listed,
+        "not_included": _left_out(listed.not_included),
+        "excluded": _left_out(listed.excluded),
+        "ignored": plan.markers,
+    }
+
+
+def _left_out(found: LeftOut) -> dict[str, Any]:
+    return {"count": found.count, "keys": list(found.keys)}
+
+
+def _warnings(plan: CopyPlan) -> list[dict[str, str]]:
+    if not plan.known.displaced:
+        return []
+    message = (
+        f"the storage has a copy of {printable(plan.known.displaced)}: its objects stay, but the "
+        "record of what was copied from there is replaced"
+    )
+    return [{"code": "other_source", "message": message}]
+
+
+def failed_hint(plan: CopyPlan, record: CopyDocument) -> str:
+    """What to do about objects that could not be copied."""
+    hint = "the others were copied; run again with --retry-failed to try only these"
+    if record.failures:
+        hint += f"; they are listed in {object_url(plan.known.root.url, record.failures.key)}"
+    return hint
+
+
+def copy_lines(document: Mapping[str, Any]) -> list[str]:
+    """A copy, or its plan, as lines for people."""
+    cost = cost_lines(document["cost"]) if "cost" in document else []
+    rows = [
+        ("source", f"{_amount(document['objects'])} at {document['source']}"),
+        ("same", _amount(document["same"])),
+        ("copied", _copied(document)),
+        ("gone", _gone_line(document)),
+        ("others", _others_line(document)),
+        ("checks", _checks(document)),
+        *(("" if place else "cost", line) for place, line in enumerate(cost)),
+        ("time", f"about {format_seconds(document['seconds'])}" if _planned(document) else ""),
+    ]
+    lines = [_first(document)]
+    lines += [f"  {name:<8} {text}" for name, text in rows if text]
+    lines += [f"  {'warning':<8} {warning['message']}" for warning in document["warnings"]]
+    return lines
+
+
+def _planned(document: Mapping[str, Any]) -> bool:
+    return bool(document["status"] == "planned")
+
+
+def _first(document: Mapping[str, Any]) -> str:
+    storage = document["storage"]
+    if _planned(document):
+        return f"plan for {storage}"
+    took = format_seconds(document["seconds"])
+    if document["status"] == "current":
+        return f"{storage} is current: nothing to copy, after {took}"
+    return f"{storage} copied in {took}"
+
+
+def _amount(count: Mapping[str, int]) -> str:
+    return f"{format_count(count['count'], 'object')}, {format_bytes(count['bytes'])}"
+
+
+def _copied(document: Mapping[str, Any]) -> str:
+    if document["status"] == "current":
+        return ""
+    amount = f"{_amount(document['copied'])}{' to copy' if _planned(document) else ''}"
+    replaced = document["replaced"]
+    if not replaced:
+        return amount
+    return f"{amount}; {format_count(replaced, 'object')} differed at the storage"
+
+
+def _gone_line(document: Mapping[str, Any]) -> str:
+    gone = document["gone"]
+    if not gone["count"]:
+        return ""
+    objects = format_count(gone["count"], "object")
+    are = "is" if gone["count"] == 1 else "are"
+    return f"{objects} at the storage {are} no longer in the source; larder prune removes them"
+
+
+def _others_line(document: Mapping[str, Any]) -> str:
+    others = document["others"]
+    return f"{format_count(others, 'object')} at the storage from elsewhere" if others else ""
+
+
+def _checks(document: Mapping[str, Any]) -> str:
+    checks = document.get("checks", {})
+    return ", ".join(f"{count:,} by {check}" for check, count in checks.items())

@@ -1,0 +1,108 @@
+"""The settings of a copy: what its arguments and flags, and perhaps a cluster file, say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from larder.config.command import Given, read_places
+from larder.config.load import load_cluster
+from larder.config.location import check_overlap, directory
+from larder.config.models import AnyLocation, AnySource, Copy, Runner
+from larder.errors import ConfigError
+from larder.pipeline.job import open_location
+from larder.pipeline.settings import located
+from larder.store.base import Store
+
+__all__ = ["CopySettings", "load_copy_settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class CopySettings:
+    """Everything that a copy is told.
+
+    Attributes:
+        source: Where it copies from, with an absolute URL.
+        storage: Where it copies to, with an absolute URL.
+        limits: How objects are copied.
+        runner: What runs the batches.
+        retry_failed: Whether only the objects are copied that the last copy failed for.
+    """
+
+    source: AnySource
+    storage: AnyLocation
+    limits: Copy
+    runner: Runner
+    retry_failed: bool = False
+
+    def open_source(self, url: str | None = None) -> Store:
+        """The source, or a URL with its credentials."""
+        return open_location(self.source, url, give_up_seconds=self.limits.give_up_seconds)
+
+    def open_root(self) -> Store:
+        """The storage."""
+        return open_location(self.storage, give_up_seconds=self.limits.give_up_seconds)
+
+
+def load_copy_settings(
+    source: str,
+    storage: str,
+    *,
+    cluster: str | None = None,
+    config_dir: str | Path = "configs",
+    settings: Sequence[str] = (),
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    verify: str | None = None,
+    retry_failed: bool = False,
+    environ: Mapping[str, str] | None = None,
+) -> CopySettings:
+    """Read the arguments of a command that copies.
+
+    Args:
+        source: URL or path of the source.
+        storage: URL or path of the storage.
+        cluster: Name of a file in ``config_dir/clusters``, for the limits and the way to reach its
+            storage; None for the defaults.
+        config_dir: The directory with all configuration files.
+        settings: ``key.path=value`` pairs that override fields of ``source``, ``storage``, ``copy``
+            and ``runner``.
+        include: Globs of the keys to copy; everything if there is none.
+        exclude: Globs of keys to leave out.
+        verify: ``digest`` or ``size``; None for what the cluster or the default says.
+        retry_failed: Whether only those are copied that the last copy failed for.
+        environ: Replaces the process's environment.
+
+    Raises:
+        ConfigError: Any mistake; if there are several, a `ProblemsError` with all of them.
+            ``config.overlap``: one of the two places is inside the other; ``config.invalid_flag``:
+            globs with ``retry_failed``.
+    """
+    variables = os.environ if environ is None else environ
+    if retry_failed and (include or exclude):
+        message = "failed objects are known by their keys: --include and --exclude do not apply"
+        hint = "leave them out"
+        raise ConfigError("config.invalid_flag", message, where="--retry-failed", hint=hint)
+    folder = directory(Path(config_dir), "--config-dir")
+    places = read_places(
+        (
+            Given(("source", "url"), source, "SOURCE"),
+            Given(("storage", "url"), storage, "STORAGE"),
+            Given(("source", "include"), list(include) or None, "--include"),
+            Given(("source", "exclude"), list(exclude) or None, "--exclude"),
+            Given(("copy", "verify"), verify, "--verify"),
+        ),
+        settings,
+        load_cluster(folder, cluster, (), variables) if cluster else None,
+    )
+    found = CopySettings(
+        source=located(places.source, variables, "SOURCE"),
+        storage=located(places.storage, variables, "STORAGE"),
+        limits=places.copy_,
+        runner=places.runner,
+        retry_failed=retry_failed,
+    )
+    check_overlap(found.source, found.storage.url, storage_endpoint=found.storage.access.endpoint)
+    return found

@@ -1,0 +1,98 @@
+"""Calls the copy engine for one batch, and reports all its failures, also if it stops early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from larder.config.copying import Copy as CopyConfig
+from larder.errors import Failure, FatalError, RetryableError
+from larder.pipeline.copies import CopyReceipts
+from larder.pipeline.failure_lists import put_failures
+from larder.pipeline.results import SHOWN_FAILURES, BatchReport
+from larder.progress import Progress
+from larder.store.base import ObjectInfo, Store
+from larder.transfer.engines.limits import CopyLimits
+from larder.transfer.engines.native import copy_batch
+from larder.transfer.engines.uploads import UploadRecords
+from larder.transfer.failures import FailureRate
+
+__all__ = ["copied_report"]
+
+
+class _Noted(FailureRate):
+    """Also keeps the failures: the engine raises an error when it stops early."""
+
+    def __init__(self, max_rate: float) -> None:
+        super().__init__(max_rate)
+        self.failures: list[Failure] = []
+
+    def failed(self, failure: Failure) -> None:
+        """An object could not be copied."""
+        self.failures.append(failure)
+        super().failed(failure)
+
+
+def copied_report(
+    source: Store,
+    root: Store,
+    objects: Iterable[ObjectInfo],
+    receipts: CopyReceipts,
+    *,
+    prefix: str,
+    uploads: str,
+    list_key: Callable[[str], str],
+    folder: Path,
+    config: CopyConfig,
+    concurrent_batches: int,
+    progress: Progress,
+) -> BatchReport:
+    """Copy objects, and write a list of those that failed.
+
+    Args:
+        source: The store that they are read from.
+        root: The store that they are written to.
+        objects: The listed objects.
+        receipts: Records what is copied.
+        prefix: Prefix of each key in ``root``.
+        uploads: Prefix of the records of large objects in progress.
+        list_key: Key of the list of failures, given its sha256.
+        folder: A private directory for temporary files.
+        config: How objects are copied.
+        concurrent_batches: Number of concurrent batches, which share the limits.
+        progress: Reports progress of stage ``mirror``.
+
+    Raises:
+        StoreError: A store refuses access.
+        RetryableError: A store kept failing, for everything.
+        LarderError: Any error of ``progress``.
+    """
+    noted = _Noted(config.max_failure_rate)
+    limits = CopyLimits.of(config, concurrent_batches=concurrent_batches)
+    stopped = ""
+    try:
+        copy_batch(
+            source,
+            root,
+            objects,
+            prefix=prefix,
+            limits=replace(limits, failures=noted),
+            progress=progress,
+            copied=receipts.add,
+            awake=receipts.leave_if_due,
+            uploads=UploadRecords(root, uploads),
+        )
+    except (FatalError, RetryableError) as error:
+        outage = isinstance(error, RetryableError) and not receipts.done.count
+        if outage or not noted.reason or error.code not in ("run.failed", "store.unavailable"):
+            raise
+        stopped = noted.reason
+    failures = sorted(noted.failures, key=lambda each: each.key.encode(errors="surrogatepass"))
+    return BatchReport(
+        done=receipts.done,
+        failures=tuple(failures[:SHOWN_FAILURES]),
+        failed=len(failures),
+        lists=put_failures(root, failures, list_key, folder),
+        stopped=stopped,
+    )

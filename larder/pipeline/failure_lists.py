@@ -1,0 +1,67 @@
+"""Lists of failures in the storage: complete, where documents have only the first ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+
+from larder.errors import Failure
+from larder.manifest.files import ManifestWriter, write_manifest
+from larder.manifest.schemas import FAILURES
+from larder.pipeline.job import ManifestRef, put_named
+from larder.pipeline.manifests import read_ref
+from larder.store.base import Store
+
+__all__ = ["gather_failures", "put_failures", "read_failures"]
+
+
+def put_failures(
+    root: Store, failures: Sequence[Failure], key: Callable[[str], str], folder: Path
+) -> tuple[ManifestRef, ...]:
+    """Write the failures of a batch, if there are any.
+
+    Args:
+        root: The store.
+        failures: All of them.
+        key: The key of the list, given its sha256.
+        folder: A private directory for temporary files.
+    """
+    if not failures:
+        return ()
+    with ManifestWriter(folder / "failures.parquet", FAILURES) as writer:
+        writer.append((each.key, each.code, each.message, each.attempts) for each in failures)
+    return (put_named(root, key(writer.file.sha256), writer.file),)
+
+
+def gather_failures(
+    root: Store, lists: Sequence[ManifestRef], key: Callable[[str], str], folder: Path
+) -> ManifestRef | None:
+    """Write the failures of all batches into one list; the lists of the batches are removed.
+
+    Args:
+        root: The store.
+        lists: The lists of the batches.
+        key: The key of the list of all, given its sha256.
+        folder: A private directory for temporary files.
+    """
+    if not lists:
+        return None
+    rows = chain.from_iterable(read_ref(root, ref, FAILURES) for ref in lists)
+    file = write_manifest(folder / "all-failures.parquet", FAILURES, rows)
+    found = put_named(root, key(file.sha256), file)
+    for ref in lists:
+        root.delete(ref.key)
+    return found
+
+
+def read_failures(root: Store, ref: ManifestRef) -> Iterator[pa.RecordBatch]:
+    """The rows of a list.
+
+    Raises:
+        DamageError: The list is damaged.
+        NotFoundError: It does not exist any more.
+    """
+    yield from read_ref(root, ref, FAILURES)

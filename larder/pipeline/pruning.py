@@ -1,0 +1,237 @@
+"""The composition of a prune: plan, delete, write the record.
+
+What is going to be deleted is written down first, in ``_larder/copy/pruned-SHA.parquet``, which
+stays. The record follows the deletions: it may name more than there is, never less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from larder.errors import Failure, NotFoundError, ObjectError
+from larder.limits import map_ahead
+from larder.manifest.files import read_manifest
+from larder.manifest.merge import aligned
+from larder.manifest.query import Rows
+from larder.manifest.schemas import OBJECTS
+from larder.pipeline.build import Runner
+from larder.pipeline.copying_end import record_files, remove_files, write_copies
+from larder.pipeline.copying_record import pruned_key, read_record
+from larder.pipeline.job import put_named, scratch
+from larder.pipeline.pruning_plan import PrunePlan, PruneSettings, plan_prune
+from larder.pipeline.results import SHOWN_FAILURES, BatchReport, RunError, Totals
+from larder.progress import Progress, TimedProgress
+from larder.samples.columns import column_texts
+from larder.store import object_url
+from larder.transfer.difference import places
+from larder.units import format_bytes, format_count, format_seconds
+
+__all__ = ["ExecutePrune", "Pruned", "execute_prune", "prune", "prune_lines", "prune_objects"]
+
+SHOWN_KEYS = 1_000
+"""Maximum number of keys in a document."""
+
+SHOWN_LINES = 10
+
+ExecutePrune = Callable[[PrunePlan], dict[str, Any]]
+"""Executes a plan, and returns the JSON document of the prune."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What a prune did.
+
+    Attributes:
+        report: The objects that were deleted, and those that could not be.
+        kept: Number of objects that were left because they changed after they were listed.
+        list: Key of the list of everything that was to be deleted.
+    """
+
+    report: BatchReport
+    kept: int
+    list: str
+
+
+def prune(
+    settings: PruneSettings,
+    runner: Runner,
+    *,
+    plan_only: bool = False,
+    execute_with: ExecutePrune | None = None,
+) -> dict[str, Any]:
+    """Delete copies of objects that are not in the source any more.
+
+    Args:
+        settings: The prune.
+        runner: Runs the steps.
+        plan_only: Only return the plan; writes only private temporary files.
+        execute_with: Replaces `execute_prune` with ``runner``.
+
+    Returns:
+        The JSON document of the prune, or of its plan.
+
+    Raises:
+        RunError: Some objects could not be deleted.
+        LarderError: See `larder.pipeline.pruning_plan.plan_prune`.
+    """
+    with scratch() as folder:
+        plan = runner.run(plan_prune, settings, folder)
+        if not plan.total.count:
+            return _ended(plan, None, runner.times)
+        if plan_only:
+            return _document(plan, "planned")
+        return execute_with(plan) if execute_with else execute_prune(plan, runner)
+
+
+def execute_prune(plan: PrunePlan, runner: Runner) -> dict[str, Any]:
+    """Execute a plan.
+
+    Args:
+        plan: The plan; its temporary files must still be there.
+        runner: Runs the step.
+
+    Raises:
+        RunError: Some objects could not be deleted.
+        FatalError: ``run.interrupted``: the step was asked to stop.
+        LarderError: Any other failure.
+    """
+    pruned: Pruned = runner.run(prune_objects, plan)
+    hint = "the others were deleted; run again to try these again"
+    if pruned.report.failed:
+        raise RunError("prune", pruned.report, hint)
+    return _ended(plan, pruned, runner.times)
+
+
+def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
+    """Delete what is planned, each object only if it is still as it was listed.
+
+    Args:
+        plan: The plan.
+        progress: Reports progress of stage ``prune``.
+
+    Raises:
+        StoreError: The storage refuses access.
+        RetryableError: The storage kept failing.
+    """
+    root = plan.known.root
+    progress.start("prune", objects=plan.total.count, bytes=plan.total.bytes)
+    written = put_named(root, pruned_key(plan.gone.sha256), plan.gone)
+    done, kept, failures, failed = Totals(), 0, list[Failure](), 0
+
+    def delete(row: tuple[str, int, str]) -> Failure | bool:
+        key, size_bytes, etag = row
+        try:
+            there = root.head(key)
+            if (there.size_bytes, there.etag) != (size_bytes, etag):
+                return False
+            root.delete(key)
+        except NotFoundError:
+            return True
+        except ObjectError as error:
+            return Failure.of(key, error)
+        return True
+
+    count = plan.settings.places.limits.concurrency
+    with ThreadPoolExecutor(count, thread_name_prefix="prune") as pool:
+        # Twice, as results have no names: both are in the same order.
+        results = map_ahead(pool, delete, _rows(plan), window=4 * count)
+        for (_, size_bytes, _), result in zip(_rows(plan), results, strict=True):
+            progress.advance("prune", objects=1, bytes=size_bytes)
+            if isinstance(result, Failure):
+                failed += 1
+                failures += [result] if len(failures) < SHOWN_FAILURES else []
+            elif result:
+                done += Totals(1, size_bytes)
+            else:
+                kept += 1
+    _write_record(plan, failed > 0)
+    progress.finish("prune")
+    return Pruned(BatchReport(done, tuple(failures), failed), kept, written.key)
+
+
+def _rows(plan: PrunePlan) -> Iterator[tuple[str, int, str]]:
+    for rows in read_manifest(plan.gone.path, OBJECTS):
+        sizes = rows.column("size_bytes").to_pylist()
+        keys, etags = (column_texts(rows.column(name)) for name in ("key", "mirror_etag"))
+        yield from zip(keys, sizes, etags, strict=True)
+
+
+def _write_record(plan: PrunePlan, failed: bool) -> None:
+    """The copies that are left; after a failure all of them, until the next comparison."""
+    root, record = plan.known.root, read_record(plan.known.root)
+    if failed or record != plan.known.record or record is None:
+        return  # or another run has ended in the meantime, whose record stays
+    with scratch() as folder:
+        document = write_copies(
+            root,
+            _left(plan),
+            folder,
+            source=record.source,
+            failures=record.failures,
+            stopped=bool(record.stopped),
+        )
+    remove_files(root, [*plan.receipts, *record_files(record)], document)
+
+
+def _left(plan: PrunePlan) -> Iterator[pa.RecordBatch]:
+    standing = Rows(OBJECTS, plan.standing.read())
+    gone = Rows(OBJECTS, read_manifest(plan.gone.path, OBJECTS))
+    for rows, removed in aligned(standing, gone, ("key",)):
+        left = places(rows.column("key"), removed.column("key")) < 0
+        yield rows.filter(pa.array(left))
+
+
+def _ended(plan: PrunePlan, pruned: Pruned | None, times: TimedProgress) -> dict[str, Any]:
+    return {
+        **_document(plan, "pruned" if pruned else "current"),
+        "deleted": asdict(pruned.report.done if pruned else Totals()),
+        "kept": pruned.kept if pruned else 0,
+        "list": object_url(plan.known.root.url, pruned.list) if pruned else None,
+        "seconds": round(times.seconds(), 3),
+        "stages": times.stages(),
+    }
+
+
+def _document(plan: PrunePlan, status: str) -> dict[str, Any]:
+    keys: list[str] = []
+    for key, _, _ in _rows(plan):
+        if len(keys) == SHOWN_KEYS:
+            break
+        keys.append(key)
+    return {
+        "source": plan.known.origin.url,
+        "storage": plan.known.root.url,
+        "status": status,
+        "copies": asdict(plan.copies),
+        "gone": {**asdict(plan.total), "keys": keys},
+    }
+
+
+def prune_lines(document: Mapping[str, Any]) -> list[str]:
+    """A prune, or its plan, as lines for people."""
+    storage, gone = document["storage"], document["gone"]
+    amount = f"{format_count(gone['count'], 'object')}, {format_bytes(gone['bytes'])}"
+    if document["status"] == "current":
+        return [f"{storage}: nothing to prune, everything is still in the source"]
+    if document["status"] == "planned":
+        lines = [f"plan for {storage}", f"  delete   {amount}"]
+    else:
+        took = format_seconds(document["seconds"])
+        lines = [f"{storage} pruned in {took}", f"  deleted  {_deleted(document)}"]
+    keys = gone["keys"][:SHOWN_LINES]
+    lines += [f"           {key}" for key in keys]
+    more = gone["count"] - len(keys)
+    lines += [f"           and {more:,} more (--json lists {SHOWN_KEYS:,})"] if more else []
+    return lines + ([f"  list     {document['list']}"] if document.get("list") else [])
+
+
+def _deleted(document: Mapping[str, Any]) -> str:
+    deleted, kept = document["deleted"], document["kept"]
+    amount = f"{format_count(deleted['count'], 'object')}, {format_bytes(deleted['bytes'])}"
+    left = f"; {format_count(kept, 'object')} changed in the meantime and stayed" if kept else ""
+    return f"{amount}{left}"

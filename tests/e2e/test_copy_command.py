@@ -1,0 +1,221 @@
+"""``larder copy`` and ``larder prune``, and the same as flows: real commands, and a real server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import PrefectServer
+
+from larder.testing.commands import Finished, Workplace
+
+LARDER = ("-m", "larder.cli.main")
+COPY, PRUNE = (*LARDER, "copy"), (*LARDER, "prune")
+FLOW_COPY, FLOW_PRUNE = ("-m", "flows.copy"), ("-m", "flows.prune")
+MEGABYTE = 1_000_000
+
+
+def fill(folder: Path, count: int = 12, size_bytes: int = 10) -> Path:
+    (folder / "a").mkdir(parents=True)
+    for number in range(count):
+        (folder / f"a/{number:02}.bin").write_bytes(bytes([number]) * size_bytes)
+    return folder
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and "_larder" not in path.parts
+    }
+
+
+def ok(done: Finished) -> Finished:
+    assert done.status == 0, done.err
+    return done
+
+
+def test_copy_again_change_and_prune(place: Workplace) -> None:
+    source, storage = fill(place.folder / "from"), place.folder / "to"
+    planned = ok(place.run("from", "to", "--plan", python=COPY))
+    assert "12 objects, 120 B to copy" in planned.out
+    assert not storage.exists()
+
+    first = ok(place.run("from", "./to/", python=COPY))
+    assert files(storage) == files(source)
+    assert "copied   12 objects, 120 B" in first.out
+    assert "mirror: done, 12 objects, 120 B" in first.err
+
+    (source / "a/new").write_bytes(b"new")
+    (source / "a/03.bin").unlink()
+    second = ok(place.run(str(source), f"file://{storage}", "--json", python=COPY))
+    assert (second.document["status"], second.document["copied"]["count"]) == ("copied", 1)
+    assert second.document["gone"]["keys"] == ["a/03.bin"]
+    assert set(second.document["stages"]) == {"inventory", "compare", "mirror", "publish"}
+
+    quiet = place.run("from", "to", "--quiet", python=COPY)
+    assert (quiet.status, quiet.out, quiet.err) == (0, "", "")
+    before = place.files()
+    current = ok(place.run("from", "to", python=COPY))
+    assert "is current: nothing to copy" in current.out
+    assert "1 object at the storage is no longer in the source; larder prune" in current.out
+    written = {
+        name
+        for name in place.files().items() - before.items()
+        if name[0].startswith(("to", "from"))
+    }
+    assert not written
+
+    assert "a/03.bin" in ok(place.run("from", "to", "--plan", python=PRUNE)).out
+    assert (storage / "a/03.bin").exists()
+    pruned = ok(place.run("from", "to", "--json", python=PRUNE))
+    assert pruned.document["deleted"] == {"count": 1, "bytes": 10}
+    assert files(storage) == files(source)
+    assert "nothing to prune" in ok(place.run("from", "to", python=PRUNE)).out
+
+
+def test_an_interrupted_copy_continues(place: Workplace) -> None:
+    source, storage = fill(place.folder / "from", 30, MEGABYTE), place.folder / "to"
+    slow = ("--set", "copy.max_bytes_per_second=3 MB", "--set", "copy.part_bytes=5 MiB")
+    slow += ("--set", "runner.batch_bytes=2 MB", "--set", "runner.workers=2")
+    running = place.start("from", "to", "--json", *slow, python=COPY)
+    for line in running.lines():
+        if line.startswith("mirror: ") and "started" not in line:
+            break
+    running.send(signal.SIGINT)
+    stopped = running.wait()
+    assert stopped.status == 130, stopped.err
+    assert stopped.document["error"]["code"] == "run.interrupted"
+    there = files(storage)
+    assert 0 < len(there) < 30
+    assert there.items() <= files(source).items()
+    done = ok(place.run("from", "to", "--json", python=COPY))
+    assert 30 - len(there) <= done.document["copied"]["count"] < 30
+    assert files(storage) == files(source)
+    assert ok(place.run("from", "to", "--json", python=COPY)).document["status"] == "current"
+
+
+ODD: dict[str, tuple[tuple[str, ...], str, int]] = {
+    "the same place": (("from", "./from/"), "config.overlap", 2),
+    "storage inside": (("from", "from/below"), "config.overlap", 2),
+    "source inside": (("from/a", "from"), "config.overlap", 2),
+    "an empty source": (("empty", "to"), "config.empty_source", 2),
+    "a missing source": (("nowhere", "to"), "store.missing", 3),
+    "a file as a source": (("from/a/01.bin", "to"), "config.path", 2),
+    "another scheme": (("ftp://host/x", "to"), "config.unsupported_url", 2),
+    "a bucket without a name": (("s3:///x", "to"), "config.unsupported_url", 2),
+    "credentials": (("s3://key:verysecretvalue@bucket/x", "to"), "config.secret", 2),
+    "no storage": (("from",), "config.invalid_flag", 2),
+    "three places": (("from", "to", "more"), "config.invalid_flag", 2),
+    "a flag": (("from", "to", "--verfy=size"), "config.invalid_flag", 2),
+    "a check": (("from", "to", "--verify", "md5"), "config.invalid_value", 2),
+    "a glob": (("from", "to", "--include", "[a"), "config.invalid_value", 2),
+    "nothing included": (("from", "to", "--include", "*.jpg"), "config.empty_source", 2),
+    "a boolean": (("from", "to", "--set", "copy.concurrency=true"), "config.invalid_value", 2),
+    "a key": (("from", "to", "--set", "copy.speed=3"), "config.unknown_key", 2),
+    "a dataset's key": (("from", "to", "--set", "shards.bytes=3"), "config.unknown_key", 2),
+    "a cluster": (("from", "to", "--cluster", "nope"), "config.unknown_cluster", 2),
+    "nothing failed": (("from", "to", "--retry-failed"), "config.invalid_flag", 2),
+}
+
+
+def test_odd_input_is_refused_in_one_line(place: Workplace) -> None:
+    fill(place.folder / "from")
+    (place.folder / "empty").mkdir()
+    for what, (arguments, code, status) in ODD.items():
+        done = place.run(*arguments, "--json", "--quiet", python=COPY)
+        assert (done.status, done.document["error"]["code"]) == (status, code), (what, done.err)
+        assert len(done.err.splitlines()) == 1, what
+        assert "verysecretvalue" not in done.err + done.out
+        assert "Traceback" not in done.err
+    assert not (place.folder / "to").exists()
+
+
+def test_a_cluster_gives_its_limits(place: Workplace) -> None:
+    fill(place.folder / "from")
+    clusters = place.folder / "configs/clusters"
+    text = "storage: {url: ./data/store}\ncopy: {max_cost_usd: 5, concurrency: 2}\n"
+    (clusters / "small.yaml").write_text(text)
+    ok(place.run("from", "data/store/below", "--cluster", "small", python=COPY))
+    assert len(files(place.folder / "data/store/below")) == 12
+    (clusters / "small.yaml").write_text("storage: {url: ./d}\ncopy: {concurrency: 0}\n")
+    done = place.run("from", "to", "--cluster", "small", "--json", python=COPY)
+    assert (done.status, done.document["error"]["code"]) == (2, "config.invalid_value")
+
+
+def artifacts(server: PrefectServer, run: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = server.post(
+        "/artifacts/filter",
+        {
+            "artifacts": {
+                "flow_run_id": {"any_": [run["id"]]},
+                "key": {"exists_": True},  # others are results of tasks
+            }
+        },
+    )
+    return found
+
+
+def test_a_copy_as_a_flow_run(reporting: Workplace, prefect_server: PrefectServer) -> None:
+    source = fill(reporting.folder / "source-of-flow")
+    storage = reporting.folder / "to"
+    (storage / "a/05.bin/in the way").mkdir(parents=True)
+    (storage / "a/05.bin/in the way/x").write_bytes(b"1")
+    arguments = ("source-of-flow", "to", "--json", "--set", "runner.batch_bytes=40")
+    done = reporting.run(*arguments, python=FLOW_COPY)
+    assert (done.status, done.document["failed"]) == (1, 1), done.err
+    (run,) = prefect_server.flow_runs("copy source-of-flow to to")
+    assert run["state_type"] == "FAILED"
+    names = sorted(task["name"] for task in prefect_server.task_runs(run, 5))
+    assert names == [
+        "copy objects 1 to 4",
+        "copy objects 5 to 8",
+        "copy objects 9 to 12",
+        "plan of the copy",
+        "record of the copy",
+    ]
+    (table,) = artifacts(prefect_server, run)
+    assert (table["key"], table["type"]) == ("failures", "table")
+    (row,) = json.loads(table["data"])
+    assert (row["key"], row["code"], row["attempts"]) == ("a/05.bin", "object.bad_key", 1)
+
+    shutil.rmtree(storage / "a/05.bin")
+    again = ok(reporting.run(*arguments, "--retry-failed", python=FLOW_COPY))
+    assert again.document["copied"]["count"] == 1
+    assert files(storage) == files(source)
+    (source / "a/01.bin").unlink()
+    pruned = reporting.run("source-of-flow", "to", "--max-delete", "1", "--json", python=FLOW_PRUNE)
+    assert ok(pruned).document["deleted"]["count"] == 1
+    (run,) = prefect_server.flow_runs("prune to of what is not in source-of-flow")
+    assert run["state_type"] == "COMPLETED"
+    (note,) = artifacts(prefect_server, run)
+    assert (note["key"], note["type"]) == ("prune", "markdown")
+    assert "a/01.bin" in note["data"]
+    names = sorted(task["name"] for task in prefect_server.task_runs(run, 2))
+    assert names == ["plan of the prune", "prune what is gone"]
+
+
+def test_the_flow_as_a_deployment_calls_it(reporting: Workplace) -> None:
+    source = fill(reporting.folder / "deployed")
+    script = (
+        "import json\n"
+        "from flows.copy_flow import copy\n"
+        "print(json.dumps(copy(source='deployed', storage='there')))"
+    )
+    done = ok(reporting.run(python=("-c", script)))
+    assert done.document["copied"]["count"] == 12
+    assert files(reporting.folder / "there") == files(source)
+
+
+@pytest.mark.exhaustive
+def test_a_flow_without_a_server_of_its_own(place: Workplace) -> None:
+    source = fill(place.folder / "from")
+    done = ok(place.run("from", "to", "--json", python=FLOW_COPY))
+    assert "prefect" in done.document["stages"]
+    assert files(place.folder / "to") == files(source)
+    again = ok(place.run("from", "to", "--json", python=FLOW_COPY))
+    assert (again.document["status"], "prefect" in again.document["stages"]) == ("current", False)

@@ -1,0 +1,111 @@
+"""Copies between two places for tests, with every call counted."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline_lab import DOCUMENT, opened, write
+
+from larder.pipeline.copying import copy
+from larder.pipeline.copying_settings import load_copy_settings
+from larder.pipeline.inline import InlineRunner, workers_for
+from larder.progress import StageTimes
+from larder.store.base import Store
+from larder.store.memory import forget
+from larder.testing.recording import RecordedCall, RecordingStore
+from larder.testing.runs import between, forget_manifests
+
+OWN = "_larder/"
+
+
+@dataclass(frozen=True)
+class CopyLab:
+    """A source and a storage; ``options`` are those of every copy."""
+
+    source: str
+    storage: str
+    options: Mapping[str, Any]
+
+    def copy(self, *, plan_only: bool = False, **more: Any) -> DOCUMENT:
+        """As a new process would."""
+        forget_manifests()
+        settings = self.settings(**more)
+        runner = InlineRunner(workers_for(settings.runner, settings.limits), StageTimes())
+        return copy(settings, runner, plan_only=plan_only)
+
+    def settings(self, **more: Any) -> Any:
+        options = {**self.options, **more}
+        return load_copy_settings(self.source, self.storage, environ={}, **options)
+
+    def add(self, objects: Mapping[str, bytes]) -> None:
+        write(self.source, objects)
+
+    def remove(self, *keys: str) -> None:
+        with opened(self.source) as store:
+            for key in keys:
+                store.delete(key)
+
+    def there(self) -> dict[str, bytes]:
+        """What is at the storage, without Larder's own files."""
+        return contents(self.storage)
+
+    def own(self) -> list[str]:
+        """The keys of Larder's own files at the storage."""
+        with opened(self.storage) as store:
+            return [info.key for page in store.list(OWN) for info in page]
+
+
+def contents(url: str) -> dict[str, bytes]:
+    """All objects, without Larder's own."""
+    with opened(url) as store:
+        return {
+            info.key: bytes(store.get(info.key))
+            for page in store.list()
+            for info in page
+            if not info.key.startswith(OWN)
+        }
+
+
+@contextmanager
+def buckets(objects: Mapping[str, bytes], **options: Any) -> Iterator[CopyLab]:
+    """Between two buckets in memory, whose etags are md5."""
+    name = uuid.uuid4().hex
+    lab = CopyLab(f"memory://{name}-source", f"memory://{name}", options)
+    lab.add(objects)
+    try:
+        yield lab
+    finally:
+        forget(name)
+        forget(f"{name}-source")
+
+
+@contextmanager
+def directories(folder: Path, objects: Mapping[str, bytes], **options: Any) -> Iterator[CopyLab]:
+    """Between two directories, whose etags prove nothing."""
+    lab = CopyLab(str(folder / "source"), str(folder / "storage"), options)
+    lab.add(objects)
+    yield lab
+
+
+Calls = list[RecordedCall]
+
+
+def calls(lab: CopyLab, run: Callable[[], Any]) -> tuple[Any, Calls, Calls]:
+    """The result of a run, and its calls of the source and of the storage."""
+    stores: list[RecordingStore] = []
+
+    def wrap(store: Store) -> Store:
+        stores.append(RecordingStore(store))
+        return stores[-1]
+
+    with between(wrap):
+        result = run()
+    url = lab.settings().open_source().url
+    here = [call for store in stores if store.url == url for call in store.calls]
+    there = [call for store in stores if store.url != url for call in store.calls]
+    return result, here, there

@@ -1,0 +1,439 @@
+"""Copies: what is copied and what is not, and every request that it takes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copy_lab import Calls, CopyLab, buckets, calls, contents, directories
+from costs_lab import blob
+from pipeline_lab import opened, write
+
+from larder.errors import ConfigError, DamageError, LarderError, StoreError
+from larder.manifest.files import read_manifest
+from larder.manifest.schemas import FAILURES
+from larder.pipeline import due
+from larder.pipeline.copying_record import COPY_KEY, read_record
+from larder.pipeline.copying_report import copy_lines
+from larder.pipeline.inline import prepare
+from larder.pipeline.results import RefusedError, RunError
+from larder.store.base import Store
+from larder.testing.faults import FaultyStore, denied, unavailable, unreadable
+from larder.testing.runs import between, run_settings
+from larder.transfer.failures import MIN_FAILURES, UNAVAILABLE
+
+OBJECTS = {
+    f"{name}/{number:03}.bin": blob(f"{name}{number}", 10 + number)
+    for name in "abZ"
+    for number in range(20)
+} | {"README": b"", "top/": b""}
+KEY = "b/007.bin"
+SIZE = sum(map(len, OBJECTS.values()))
+
+
+@pytest.fixture(params=["buckets", "directories"])
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CopyLab]:
+    """Between buckets, etags prove what is there; between directories only receipts do."""
+    objects = {key: data for key, data in OBJECTS.items() if not key.endswith("/")}
+    if request.param == "buckets":
+        with buckets(objects) as made:
+            yield made
+    else:
+        with directories(tmp_path, objects) as made:
+            yield made
+
+
+def counts(made: Calls) -> Counter[str]:
+    return Counter(call.method for call in made)
+
+
+def own(made: Calls, *methods: str) -> list[str]:
+    """The kinds of Larder's own files for which calls were made: their names without digests."""
+    keys = [call.key for call in made if call.method in methods and call.key.startswith("_larder/")]
+    return sorted(key.split("/")[2].partition("-")[0] for key in keys)
+
+
+def test_everything_is_copied_once_and_the_record_says_how(lab: CopyLab) -> None:
+    first, source, storage = calls(lab, lab.copy)
+    assert lab.there() == contents(lab.source)
+    assert (first["status"], first["copied"]["count"]) == ("copied", len(lab.there()))
+    assert first["objects"] == first["copied"]
+    assert first["same"] == {"count": 0, "bytes": 0}
+    assert sum(first["checks"].values()) == len(lab.there())
+    kinds = Counter(key.partition("-")[0] for key in lab.own())
+    assert kinds == {COPY_KEY: 1, "_larder/copy/manifest": 1}
+    assert counts(source)["list"] == 1
+    assert counts(source).keys() <= {"list", "get", "open", "copy_from"}
+    heads = [call.key for call in storage if call.method == "head"]
+    assert all(key.startswith("_larder/") for key in heads)  # manifests that are read in place
+    assert own(storage, "put", "upload") == ["copy.json", "manifest", "receipts", "work"]
+    assert own(storage, "delete") == ["receipts", "work"]
+
+
+def test_without_changes_there_are_only_listings(lab: CopyLab) -> None:
+    first = lab.copy()
+    before = lab.own()
+    again, source, storage = calls(lab, lab.copy)
+    assert again["status"] == "current"
+    assert again["copied"] == {"count": 0, "bytes": 0}
+    assert again["same"] == again["objects"] == first["objects"]
+    assert again["digest"] == first["digest"]
+    assert again["manifest"] == first["manifest"]
+    assert [(call.method, call.key) for call in source] == [("list", "")]
+    assert counts(storage) == {"list": 2, "get": 1, "open": 1} or counts(storage) == {
+        "list": 2,
+        "get": 1,
+        "head": 1,  # of the manifest, which is read in place
+        "open": 1,
+    }
+    assert own(storage, "get", "open") == ["copy.json", "manifest"]
+    assert lab.own() == before
+
+
+def test_only_what_changed_is_copied(lab: CopyLab) -> None:
+    lab.copy()
+    lab.add({KEY: b"another", "new/1.bin": b"new"})
+    done, source, storage = calls(lab, lab.copy)
+    assert done["copied"] == {"count": 2, "bytes": 10}
+    assert done["replaced"] == 1
+    assert lab.there() == contents(lab.source)
+    read = [call.key for call in source if call.method in ("get", "open")]
+    assert set(read) <= {KEY, "new/1.bin"}
+    assert own(storage, "put", "upload") == ["copy.json", "manifest", "receipts", "work"]
+    assert lab.copy()["status"] == "current"
+
+
+def test_what_was_altered_at_the_storage_is_copied_again(lab: CopyLab) -> None:
+    lab.copy()
+    write(lab.storage, {KEY: b"x" * len(OBJECTS[KEY])})
+    with opened(lab.storage) as store:
+        store.delete("a/001.bin")
+    done = lab.copy()
+    assert (done["copied"]["count"], done["replaced"]) == (2, 1)
+    assert lab.there() == contents(lab.source)
+
+
+def test_what_is_gone_from_the_source_stays_and_is_counted(lab: CopyLab) -> None:
+    lab.copy()
+    lab.remove(KEY, "a/001.bin")
+    write(lab.storage, {"mine.txt": b"somebody's"})
+    done = lab.copy()
+    assert done["status"] == "current"
+    sizes = len(OBJECTS[KEY]) + len(OBJECTS["a/001.bin"])
+    assert done["gone"] == {"count": 2, "bytes": sizes, "keys": ["a/001.bin", KEY]}
+    assert done["others"] == 1
+    assert {KEY, "mine.txt"} <= lab.there().keys()
+    assert "2 objects at the storage are no longer in the source; larder prune" in " ".join(
+        copy_lines(done)
+    )
+    lab.add({"later": b"1"})
+    assert lab.copy()["gone"]["count"] == 2  # the record still has them
+
+
+def test_what_is_there_already_is_adopted_where_etags_prove_it() -> None:
+    with buckets(OBJECTS) as lab:
+        write(lab.storage, OBJECTS)
+        done, source, storage = calls(lab, lab.copy)
+        assert (done["status"], done["copied"]["count"]) == ("copied", 0)
+        assert done["checks"] == {"md5": len(OBJECTS)}
+        assert counts(source) == {"list": 1}
+        assert own(storage, "put", "upload") == ["copy.json", "manifest"]
+        assert lab.copy()["status"] == "current"
+
+
+def test_a_plan_writes_nothing_and_says_what_would_be_done(lab: CopyLab) -> None:
+    lab.copy()
+    lab.add({KEY: b"another"})
+    before = lab.there(), lab.own()
+    plan, source, storage = calls(lab, lambda: lab.copy(plan_only=True))
+    assert plan["status"] == "planned"
+    assert plan["copied"] == {"count": 1, "bytes": 7}
+    assert plan["replaced"] == 1
+    assert counts(source) == {"list": 1}
+    assert not {call.method for call in storage} & {"put", "upload", "delete", "writer"}
+    assert (lab.there(), lab.own()) == before
+    assert "1 object, 7 B to copy; 1 object differed" in "\n".join(copy_lines(plan))
+
+
+def test_globs_select_what_is_copied_and_what_is_gone(lab: CopyLab) -> None:
+    done = lab.copy(include=["a/*", "Z/**"], exclude=["**/01?.bin"])
+    assert lab.there().keys() == {key for key in OBJECTS if key[0] in "aZ" and key[3] != "1"}
+    assert done["objects"]["count"] == 20
+    lab.copy()
+    lab.remove("a/001.bin", KEY)
+    assert lab.copy(include=["a/*"])["gone"]["keys"] == ["a/001.bin"]
+    assert lab.copy(include=["b/*"], exclude=["**/007*"])["gone"]["count"] == 0
+    assert lab.copy()["gone"]["count"] == 2
+    plan = lab.copy(include=["a/*"], plan_only=True)
+    assert plan["status"] == "current"
+
+
+def test_a_copy_checked_by_its_size_is_checked_again_for_a_digest(tmp_path: Path) -> None:
+    with directories(tmp_path, {"a": b"1", "b": b"22"}) as lab:
+        done = lab.copy(verify="size")
+        checks = done["checks"]
+        assert lab.copy(verify="size")["status"] == "current"
+        again = lab.copy(verify="digest")
+        weak = checks.get("size", 0)
+        assert again["copied"]["count"] == weak
+        assert "size" not in again["checks"]
+        assert lab.copy(verify="size")["status"] == "current"
+
+
+def test_a_directory_has_no_folder_markers_and_a_bucket_has(tmp_path: Path) -> None:
+    with buckets(OBJECTS) as lab:
+        lab.copy()
+        assert lab.there() == OBJECTS
+        down = CopyLab(lab.source, str(tmp_path / "down"), {})
+        down.copy()
+        assert down.there().keys() == OBJECTS.keys() - {"top/"}
+        assert down.copy()["status"] == "current"
+        assert down.copy(plan_only=True)["status"] == "current"
+
+
+def test_keys_that_the_storage_cannot_hold_are_refused_before_anything_is_copied(
+    tmp_path: Path,
+) -> None:
+    bad = {"a": b"1", "a/b": b"2", "c//d": b"3", "../e": b"4", f"{'x' * 300}": b"5", "ok": b"6"}
+    with buckets(bad) as lab:
+        down = CopyLab(lab.source, str(tmp_path / "down"), {})
+        with pytest.raises(RefusedError) as caught:
+            down.copy()
+        assert caught.value.code == "config.bad_key"
+        failed = {failure.key for failure in caught.value.report.failures}
+        assert failed == {"a/b", "c//d", "../e", "x" * 300}
+        assert not (tmp_path / "down").exists()
+        assert down.copy(exclude=["a/*", "c/**", "../*", "xx*"])["copied"]["count"] == 2
+
+
+def test_own_files_are_no_part_of_a_source(tmp_path: Path) -> None:
+    with directories(tmp_path, {"a.txt": b"1", "b.txt": b"2"}) as lab:
+        lab.copy()
+        further = CopyLab(lab.storage, str(tmp_path / "further"), {})
+        assert further.copy()["objects"]["count"] == 2
+        assert contents(further.storage) == {"a.txt": b"1", "b.txt": b"2"}
+        asked = run_settings(lab.storage, tmp_path / "prepared", tmp_path / "out", mirror=False)
+        assert prepare(asked)["objects"]["count"] == 2
+
+
+def test_another_source_replaces_the_record_and_says_so(tmp_path: Path) -> None:
+    with directories(tmp_path, {"a.txt": b"1"}) as lab:
+        lab.copy()
+        write(tmp_path / "other", {"b.txt": b"2"})
+        other = CopyLab(str(tmp_path / "other"), lab.storage, {})
+        done = other.copy()
+        assert done["warnings"][0]["code"] == "other_source"
+        assert lab.source in done["warnings"][0]["message"]
+        assert (done["others"], done["gone"]["count"]) == (1, 0)
+        assert other.copy()["warnings"] == []
+        assert lab.there() == {"a.txt": b"1", "b.txt": b"2"}
+
+
+def test_batches_hold_what_they_may(lab: CopyLab) -> None:
+    many = {"runner.batch_bytes=100", "runner.workers=3"}
+    _, _, storage = calls(lab, lambda: lab.copy(settings=sorted(many)))
+    receipts = [call for call in storage if call.method == "upload" and "/receipts/" in call.key]
+    assert len(receipts) > 10
+    assert lab.there() == contents(lab.source)
+    assert lab.copy()["status"] == "current"
+
+
+def test_partial_receipts_of_a_finished_copy_do_not_stay(
+    lab: CopyLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(due, "RECEIPT_BYTES", 50)
+    _, _, storage = calls(lab, lambda: lab.copy(settings=["copy.concurrency=1"]))
+    receipts = [call for call in storage if call.method == "upload" and "/partial/" in call.key]
+    assert len(receipts) > 3
+    assert len(lab.own()) == 2
+
+
+def test_an_empty_source_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    with directories(tmp_path, {}) as lab:
+        with pytest.raises(ConfigError) as caught:
+            lab.copy()
+        assert caught.value.code == "config.empty_source"
+        with pytest.raises(StoreError) as missing:
+            CopyLab(str(tmp_path / "nowhere"), lab.storage, {}).copy()
+        assert missing.value.code == "store.missing"
+        assert not Path(lab.storage).exists()
+
+
+@pytest.mark.parametrize("how", ["altered", "cut", "another"])
+def test_a_damaged_record_is_an_error_that_says_what_to_do(lab: CopyLab, how: str) -> None:
+    lab.copy()
+    with opened(lab.storage) as store:
+        data = bytes(store.get(COPY_KEY))
+        plain = json.loads(data)
+        others: dict[str, Any] = {
+            "altered": data.replace(b"larder-copy-1", b"larder-copy-9"),
+            "cut": data[:-10],
+            "another": json.dumps({**plain, "bytes": "x"}).encode(),
+        }
+        store.put(COPY_KEY, others[how])
+        with pytest.raises(DamageError) as caught:
+            lab.copy()
+        assert caught.value.hint.startswith("delete it")
+        store.delete(COPY_KEY)
+        assert lab.copy()["status"] == "copied"
+        assert lab.copy()["status"] == "current"
+        assert read_record(store) is not None
+
+
+def test_a_listing_that_fails_is_never_used(lab: CopyLab) -> None:
+    lab.copy()
+    before = lab.own()
+    for side in (lab.source, lab.storage):
+        with opened(side) as store:
+            url = store.url
+
+        def wrap(store: Store, url: str = url) -> Store:
+            if store.url != url:
+                return store
+            faulty = FaultyStore(store)
+            faulty.add("list", unavailable())
+            return faulty
+
+        with between(wrap), pytest.raises(LarderError) as caught:
+            lab.copy()
+        assert caught.value.code == "store.unavailable"
+        assert lab.own() == before
+
+
+def test_objects_that_fail_are_listed_and_only_they_are_tried_again(lab: CopyLab) -> None:
+    bad = {"a/003.bin", "b/011.bin"}
+
+    def failing(store: Store) -> Store:
+        faulty = FaultyStore(store)
+        for key in bad:
+            for method in ("get", "open", "copy_from"):
+                faulty.add(method, unavailable(), key=key, times=None)
+        return faulty
+
+    with between(failing), pytest.raises(RunError) as caught:
+        lab.copy()
+    error = caught.value
+    assert {failure.key for failure in error.report.failures} == bad
+    assert {failure.code for failure in error.report.failures} == {"store.unavailable"}
+    assert "--retry-failed" in error.hint
+    (listed,) = [key for key in lab.own() if "/failures-" in key]
+    assert error.hint.endswith(listed)
+    assert lab.there().keys() == contents(lab.source).keys() - bad
+    lab.add({"later.bin": b"later"})
+    done, source, _ = calls(lab, lambda: lab.copy(retry_failed=True))
+    assert done["copied"]["count"] == 2
+    assert counts(source)["list"] == 0
+    assert counts(source)["head"] == 2
+    assert lab.there() == {
+        key: data for key, data in contents(lab.source).items() if key != "later.bin"
+    }
+    assert not [key for key in lab.own() if "/failures-" in key or "/work/" in key]
+    assert sum(done["checks"].values()) == len(lab.there())
+    with pytest.raises(ConfigError, match="no failed objects"):
+        lab.copy(retry_failed=True)
+    assert lab.copy()["copied"]["count"] == 1
+
+
+def broken(url: str, *methods: str, effect: Any, key: str | None = None, nth: int = 1) -> Any:
+    """Makes calls of one of the places fail."""
+    with opened(url) as store:
+        wanted = store.url
+
+    def wrap(store: Store) -> Store:
+        faulty = FaultyStore(store)
+        if store.url == wanted:
+            for method in methods:
+                faulty.add(method, effect, key=key, nth=nth, times=None)
+        return faulty
+
+    return between(wrap)
+
+
+def test_too_many_failures_stop_it_early_and_are_recorded(tmp_path: Path) -> None:
+    many = {f"{number:04}": b"x" for number in range(600)}
+    with directories(tmp_path, many) as lab:
+        settings = ["copy.max_failure_rate=0.1", "copy.concurrency=4", "runner.batch_bytes=200"]
+        with (
+            broken(lab.source, "get", "open", effect=unreadable()),
+            pytest.raises(RunError) as caught,
+        ):
+            lab.copy(settings=[*settings, "runner.workers=1"])
+        error = caught.value
+        assert "stopped early in mirror" in error.message
+        assert "copy.max_failure_rate (0.1)" in error.message
+        assert MIN_FAILURES <= error.report.failed < 200  # the batches after the first are left
+        with opened(lab.storage) as root:
+            record = read_record(root)
+            assert record is not None
+            assert record.failures is not None
+            assert (record.stopped, record.failures.rows) == (1, error.report.failed)
+        retried = lab.copy(retry_failed=True)
+        assert retried["copied"]["count"] == error.report.failed
+        done = lab.copy()
+        assert done["copied"]["count"] == 600 - error.report.failed
+        assert lab.there() == many
+        assert lab.copy()["status"] == "current"
+
+
+def test_an_outage_stops_it_soon_whatever_the_rate(tmp_path: Path) -> None:
+    many = {f"{number:04}": b"x" for number in range(300)}
+    with directories(tmp_path, many) as lab:
+        with (
+            broken(lab.source, "get", "open", effect=unavailable(), nth=30),
+            pytest.raises(RunError) as caught,
+        ):
+            lab.copy(settings=["copy.max_failure_rate=1.0", "copy.concurrency=2"])
+        assert "a store kept failing for" in caught.value.message
+        assert UNAVAILABLE <= caught.value.report.failed < 100
+        assert lab.there().items() <= many.items()
+        assert lab.copy()["copied"]["count"] > 0
+        assert lab.there() == many
+
+
+@pytest.mark.parametrize("side", ["source", "storage"])
+def test_refused_access_ends_it_at_once(lab: CopyLab, side: str) -> None:
+    methods = ("get", "open", "copy_from", "put", "writer")
+    url = lab.source if side == "source" else lab.storage
+    if side == "storage":
+        methods = ("put", "writer", "upload", "copy_from")
+    with broken(url, *methods, effect=denied()), pytest.raises(StoreError) as caught:
+        lab.copy()
+    assert caught.value.code == "store.denied"
+    lab.copy()
+    assert len(lab.own()) == 2
+    assert lab.there() == contents(lab.source)
+
+
+def test_failures_of_a_dataset_are_listed_in_a_file_too(tmp_path: Path) -> None:
+    write(tmp_path / "source", {f"a/{number}.txt": b"x" for number in range(5)})
+    asked = run_settings(tmp_path / "source", tmp_path / "storage", tmp_path / "out", mirror=True)
+    bad = broken(str(tmp_path / "source"), "get", "open", effect=unreadable(), key="a/3.txt")
+    with bad, pytest.raises(RunError) as caught:
+        prepare(asked)
+    (listed,) = (tmp_path / "storage").glob("larder/d/work/failures-*.parquet")
+    assert caught.value.hint.endswith(f"they are listed in file://{listed}")
+    (row,) = [row for batch in read_manifest(listed, FAILURES) for row in batch.to_pylist()]
+    assert row["key"] == "a/3.txt"
+    assert row["code"] == "object.unreadable"
+    assert row["attempts"] == 1
+    assert prepare(asked)["status"] == "built"
+
+
+def test_failed_objects_that_are_gone_by_now_fail_no_more(lab: CopyLab) -> None:
+    def failing(store: Store) -> Store:
+        faulty = FaultyStore(store)
+        for method in ("get", "open", "copy_from"):
+            faulty.add(method, unavailable(), key=KEY, times=None)
+        return faulty
+
+    with between(failing), pytest.raises(RunError):
+        lab.copy()
+    lab.remove(KEY)
+    done = lab.copy(retry_failed=True)
+    assert (done["status"], done["copied"]["count"]) == ("copied", 0)
+    assert lab.copy()["status"] == "current"

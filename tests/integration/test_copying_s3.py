@@ -1,0 +1,143 @@
+"""Copies between real S3 servers and directories."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copy_lab import CopyLab, calls
+from costs_lab import blob
+from pipeline_lab import DOCUMENT, opened, write
+
+from larder.errors import StoreError
+from larder.pipeline.inline import InlineRunner
+from larder.pipeline.pruning import prune
+from larder.pipeline.pruning_plan import PruneSettings
+from larder.progress import StageTimes
+from larder.testing.servers import S3Server
+
+OBJECTS = {
+    f"{name}/{number:02} é+.bin": blob(f"{name}{number}", 1_000)
+    for name in "ab"
+    for number in range(8)
+} | {"empty": b""}
+LARGE = {"large.bin": blob("large", 12 << 20)}
+SERVERS = ["rclone", "moto", pytest.param("radosgw", marks=pytest.mark.radosgw)]
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A prefix of a server."""
+
+    url: str
+    server: S3Server
+
+    @staticmethod
+    def make(server: S3Server) -> Bucket:
+        server.create_bucket("copying")
+        return Bucket(f"s3://copying/{uuid.uuid4().hex[:12]}/here", server)
+
+    @property
+    def how(self) -> dict[str, str]:
+        return {"endpoint": self.server.endpoint, "region": self.server.region}
+
+    def settings(self, side: str) -> list[str]:
+        return [f"{side}.{name}={value}" for name, value in self.how.items()]
+
+    def fill(self, objects: dict[str, bytes]) -> None:
+        write(self.url, objects, **self.how)
+
+    def objects(self) -> dict[str, bytes]:
+        with opened(self.url, **self.how) as store:
+            return {
+                info.key: bytes(store.get(info.key))
+                for page in store.list()
+                for info in page
+                if not info.key.startswith("_larder/")
+            }
+
+    def remove(self, key: str) -> None:
+        with opened(self.url, **self.how) as store:
+            store.delete(key)
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest) -> S3Server:
+    found: S3Server = request.getfixturevalue(f"{request.param}_server")
+    return found
+
+
+def between_buckets(source: Bucket, storage: Bucket) -> CopyLab:
+    settings = [*source.settings("source"), *storage.settings("storage")]
+    return CopyLab(source.url, storage.url, {"settings": [*settings, "copy.part_bytes=5 MiB"]})
+
+
+def check_cycle(lab: CopyLab, source: Bucket, storage: Bucket) -> DOCUMENT:
+    """A first copy, one without changes, one of a change, and a prune."""
+    first: DOCUMENT = lab.copy()
+    assert storage.objects() == source.objects()
+    assert sum(first["checks"].values()) == first["objects"]["count"]
+    (idle, reads, storage_calls) = calls_of(lab)
+    assert idle["status"] == "current"
+    assert {method for method, _ in reads} == {"list"}
+    assert sorted(method for method, _ in storage_calls) == ["get", "list", "list", "open"]
+    source.fill({"a/00 é+.bin": b"changed", "new": b"new"})
+    source.remove("empty")
+    changed = lab.copy()
+    assert (changed["copied"]["count"], changed["replaced"]) == (2, 1)
+    assert changed["gone"]["keys"] == ["empty"]
+    assert storage.objects() == source.objects() | {"empty": b""}
+    done = prune(PruneSettings(lab.settings(), 1), InlineRunner(1, StageTimes()))
+    assert done["deleted"]["count"] == 1
+    assert storage.objects() == source.objects()
+    assert lab.copy()["status"] == "current"
+    return first
+
+
+def calls_of(lab: CopyLab) -> tuple[DOCUMENT, list[Any], list[Any]]:
+    """The calls of a copy; both sides may have the same server, but not the same URL."""
+    result, source, storage = calls(lab, lab.copy)
+    return (
+        result,
+        [(call.method, call.key) for call in source],
+        [(call.method, call.key) for call in storage],
+    )
+
+
+def test_within_a_server(server: S3Server) -> None:
+    source, storage = Bucket.make(server), Bucket.make(server)
+    source.fill(OBJECTS | LARGE)
+    check_cycle(between_buckets(source, storage), source, storage)
+
+
+@pytest.mark.parametrize("server", SERVERS[1:], indirect=True)
+def test_between_two_servers(rclone_server: S3Server, server: S3Server) -> None:
+    source, storage = Bucket.make(rclone_server), Bucket.make(server)
+    source.fill(OBJECTS | LARGE)
+    check_cycle(between_buckets(source, storage), source, storage)
+
+
+def test_from_a_directory_and_back(server: S3Server, tmp_path: Path) -> None:
+    write(tmp_path / "up", OBJECTS | LARGE)
+    storage = Bucket.make(server)
+    settings = [*storage.settings("storage"), "copy.part_bytes=5 MiB"]
+    up = CopyLab(str(tmp_path / "up"), storage.url, {"settings": settings})
+    up.copy()
+    assert storage.objects() == OBJECTS | LARGE
+    assert up.copy()["status"] == "current"
+    down = CopyLab(storage.url, str(tmp_path / "down"), {"settings": storage.settings("source")})
+    down.copy()
+    assert down.there() == OBJECTS | LARGE
+    assert down.copy()["status"] == "current"
+
+
+def test_a_bucket_that_does_not_exist_ends_it(server: S3Server, tmp_path: Path) -> None:
+    write(tmp_path / "up", OBJECTS)
+    settings = [*Bucket("", server).settings("storage")]
+    lab = CopyLab(str(tmp_path / "up"), "s3://there-is-none/x", {"settings": settings})
+    with pytest.raises(StoreError) as caught:
+        lab.copy()
+    assert caught.value.code == "store.missing"

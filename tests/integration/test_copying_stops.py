@@ -1,0 +1,163 @@
+"""Copies and prunes that are stopped at any write, and the runs after them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copy_lab import CopyLab, buckets, calls, contents, directories
+from costs_lab import blob
+from pipeline_lab import opened, write
+
+from larder.pipeline import due
+from larder.pipeline.copying_record import COPY_KEY, read_record
+from larder.pipeline.inline import InlineRunner
+from larder.pipeline.pruning import prune
+from larder.pipeline.pruning_plan import PruneSettings
+from larder.progress import StageTimes
+from larder.testing.meanwhile import Meanwhile, MeanwhileStore
+from larder.testing.runs import between, forget_manifests
+from larder.testing.stops import Stop, Stopped, StoppingStore
+
+OBJECTS = {
+    f"{name}/{number:02}.bin": blob(f"{name}{number}", 30) for name in "ab" for number in range(9)
+}
+CHANGED = {"a/03.bin": blob("other", 30), "c/new.bin": b"new"}
+LIMITS: dict[str, Any] = {
+    "settings": ("runner.batch_bytes=270", "runner.workers=1", "copy.concurrency=1")
+}
+
+
+@pytest.fixture(params=["buckets", "directories"])
+def make(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], CopyLab]]:
+    """Makes labs of one kind; every second copy makes a receipt fall due."""
+    monkeypatch.setattr(due, "RECEIPT_BYTES", 60)
+    made: list[Any] = []
+
+    def new() -> CopyLab:
+        if request.param == "buckets":
+            context = buckets(OBJECTS, **LIMITS)
+        else:
+            folder = tmp_path / str(len(made))
+            folder.mkdir()
+            context = directories(folder, OBJECTS, **LIMITS)
+        made.append(context)
+        return context.__enter__()
+
+    yield new
+    for context in made:
+        context.__exit__(None, None, None)
+
+
+def change(lab: CopyLab) -> None:
+    lab.copy()
+    lab.add(CHANGED)
+    lab.remove("b/05.bin")
+
+
+def nothing(_lab: CopyLab) -> None:
+    pass
+
+
+def copied(lab: CopyLab) -> Any:
+    return lab.copy()
+
+
+def pruned(lab: CopyLab) -> Any:
+    forget_manifests()
+    return prune(PruneSettings(lab.settings(), 3), InlineRunner(1, StageTimes()))
+
+
+SCENES: dict[str, tuple[Callable[[CopyLab], None], Callable[[CopyLab], Any]]] = {
+    "first copy": (nothing, copied),
+    "change": (change, copied),
+    "prune": (change, pruned),
+}
+
+
+def stopped(lab: CopyLab, run: Callable[[CopyLab], Any], after: int | None) -> Stop:
+    stop = Stop(after)
+    with between(lambda store: StoppingStore(store, stop)):
+        try:
+            run(lab)
+        except Stopped:
+            assert after is not None
+    return stop
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_after_a_stop_at_any_write_the_next_run_does_the_rest(
+    make: Callable[[], CopyLab], scene: str
+) -> None:
+    before, run = SCENES[scene]
+    whole = make()
+    before(whole)
+    writes = stopped(whole, run, None).writes
+    assert len(writes) >= 5
+    for after in range(0, len(writes), 1 if "memory" in whole.storage else 3):
+        lab = make()
+        before(lab)
+        stopped(lab, run, after)
+        where = f"stopped at {writes[after]}"
+        there = lab.there() if after or scene != "first copy" else {}
+        source = contents(lab.source)
+        made = {key for key, data in source.items() if there.get(key) == data}
+        done, reads, _ = calls(lab, lab.copy)
+        assert lab.there().items() >= source.items(), where
+        again = {call.key for call in reads if call.method in ("get", "open", "copy_from")}
+        # Two objects make a receipt fall due; while it is being written, two more are copied.
+        assert len(again & made) <= 4, where
+        assert sum(done["checks"].values()) >= len(source), where
+        pruned(lab)
+        assert lab.there() == source, where
+        idle, reads, storage = calls(lab, lab.copy)
+        assert idle["status"] == "current", where
+        assert {call.method for call in reads} == {"list"}, where
+        assert not {call.method for call in storage} & {"put", "upload", "delete"}, where
+        lab.add({"z/last.bin": b"last"})
+        assert lab.copy()["copied"]["count"] == 1, where
+        assert not [key for key in lab.own() if "/receipts/" in key], where
+
+
+def test_a_copy_that_ends_while_another_runs_is_not_forgotten(
+    make: Callable[[], CopyLab],
+) -> None:
+    """Both write the record: the later one keeps what only the earlier one copied."""
+    lab = make()
+    meanwhile = Meanwhile()
+
+    def other() -> None:
+        lab.add({"z/late.bin": b"late"})
+        lab.copy()
+
+    meanwhile.before("put", COPY_KEY, other)
+    with between(lambda store: MeanwhileStore(store, meanwhile)):
+        lab.copy()
+    assert not meanwhile.waiting
+    assert lab.there() == contents(lab.source)
+    final = lab.copy()
+    assert lab.copy()["status"] == "current"
+    assert final["objects"]["count"] == len(OBJECTS) + 1
+    with opened(lab.storage) as root:
+        assert read_record(root) is not None
+
+
+def test_another_state_of_the_source_after_a_stop_is_followed(
+    make: Callable[[], CopyLab],
+) -> None:
+    whole = make()
+    writes = stopped(whole, copied, None).writes
+    for after in range(1, len(writes), 3):
+        lab = make()
+        stopped(lab, copied, after)
+        write(lab.source, CHANGED)
+        lab.remove("b/05.bin")
+        lab.copy()
+        source = contents(lab.source)
+        assert lab.there().items() >= source.items()
+        assert lab.there().keys() - source.keys() <= {"b/05.bin"}
+        assert lab.copy()["status"] == "current"

@@ -1,0 +1,211 @@
+"""Prune: what is deleted, what is not, and when it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from copy_lab import CopyLab, buckets, calls, contents, directories
+from costs_lab import blob
+from pipeline_lab import DOCUMENT, opened, write
+
+from larder.errors import ConfigError, LarderError, StoreError
+from larder.manifest.schemas import OBJECTS
+from larder.pipeline.copying_record import read_record
+from larder.pipeline.inline import InlineRunner
+from larder.pipeline.manifests import read_ref
+from larder.pipeline.pruning import prune, prune_lines
+from larder.pipeline.pruning_plan import MAX_DELETE, PruneSettings
+from larder.pipeline.results import RunError
+from larder.progress import StageTimes
+from larder.store.base import Store
+from larder.testing.faults import FaultyStore, denied, unavailable, unreadable
+from larder.testing.meanwhile import Meanwhile, MeanwhileStore
+from larder.testing.runs import between, forget_manifests
+
+SOURCE = {
+    f"{name}/{number:02}.bin": blob(f"{name}{number}", 10) for name in "ab" for number in range(20)
+}
+GONE = ["a/03.bin", "b/07.bin", "b/19.bin"]
+
+
+@pytest.fixture(params=["buckets", "directories"])
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CopyLab]:
+    if request.param == "buckets":
+        with buckets(SOURCE) as made:
+            yield made
+    else:
+        with directories(tmp_path, SOURCE) as made:
+            yield made
+
+
+def pruned(
+    lab: CopyLab, max_delete: int | None = None, *, plan_only: bool = False, **options: object
+) -> DOCUMENT:
+    forget_manifests()
+    settings = PruneSettings(lab.settings(**options), max_delete)
+    return prune(settings, InlineRunner(1, StageTimes()), plan_only=plan_only)
+
+
+def refused(lab: CopyLab, max_delete: int | None = None, **options: object) -> ConfigError:
+    """Why a prune is refused, which then deletes nothing."""
+    before = lab.there(), lab.own()
+    with pytest.raises(ConfigError) as caught:
+        pruned(lab, max_delete, **options)
+    assert (lab.there(), lab.own()) == before
+    return caught.value
+
+
+def test_what_is_gone_from_the_source_is_deleted_and_listed(lab: CopyLab) -> None:
+    lab.copy()
+    lab.remove(*GONE)
+    write(lab.storage, {"mine.txt": b"somebody's"})
+    before = lab.there(), lab.own()
+    plan = pruned(lab, plan_only=True)
+    assert (plan["status"], plan["gone"]) == ("planned", {"count": 3, "bytes": 30, "keys": GONE})
+    assert (lab.there(), lab.own()) == before
+    done = pruned(lab)
+    assert (done["status"], done["deleted"]) == ("pruned", {"count": 3, "bytes": 30})
+    assert done["gone"]["keys"] == GONE
+    assert lab.there() == contents(lab.source) | {"mine.txt": b"somebody's"}
+    (listed,) = [key for key in lab.own() if "/pruned-" in key]
+    assert done["list"].endswith(listed)
+    assert all(key in "\n".join(prune_lines(done)) for key in GONE)
+    with opened(lab.storage) as root:
+        record = read_record(root)
+        assert record is not None
+        rows = [
+            key
+            for batch in read_ref(root, record.manifest, OBJECTS)
+            for key in batch.column("key").to_pylist()
+        ]
+    assert rows == sorted(contents(lab.source))
+    assert lab.copy()["status"] == "current"
+    assert pruned(lab)["status"] == "current"
+
+
+def test_without_anything_gone_nothing_is_written(lab: CopyLab) -> None:
+    lab.copy()
+    done, _, storage = calls(lab, lambda: pruned(lab))
+    assert (done["status"], done["deleted"]) == ("current", {"count": 0, "bytes": 0})
+    assert not {call.method for call in storage} & {"put", "upload", "delete", "writer"}
+
+
+def test_only_what_a_copy_wrote_is_deleted(lab: CopyLab) -> None:
+    """An object that was altered at the storage is somebody's else by now."""
+    lab.copy()
+    lab.remove(*GONE)
+    write(lab.storage, {GONE[0]: b"mine now", "x/more": b"mine, too"})
+    assert pruned(lab)["deleted"]["count"] == 2
+    assert {GONE[0], "x/more"} <= lab.there().keys()
+
+
+def test_an_object_that_changes_after_the_listing_stays(lab: CopyLab) -> None:
+    lab.copy()
+    lab.remove(*GONE)
+    meanwhile = Meanwhile()
+    meanwhile.before("head", GONE[1], lambda: write(lab.storage, {GONE[1]: b"new"}))
+    with between(lambda store: MeanwhileStore(store, meanwhile)):
+        done = pruned(lab)
+    assert (done["deleted"]["count"], done["kept"]) == (2, 1)
+    assert lab.there()[GONE[1]] == b"new"
+
+
+def test_it_is_capped(lab: CopyLab) -> None:
+    lab.copy()
+    lab.remove(*list(SOURCE)[:5])
+    error = refused(lab)
+    assert error.code == "config.prune"
+    assert "5 objects would be deleted: more than 10 percent of the 40 copies" in error.message
+    assert "--max-delete 5" in error.hint
+    assert "--max-delete is 4" in refused(lab, 4).message
+    assert refused(lab, 0).code == "config.prune"
+    assert pruned(lab, 5)["deleted"]["count"] == 5
+    assert MAX_DELETE == 1_000
+
+
+def test_globs_limit_it(lab: CopyLab) -> None:
+    lab.copy()
+    lab.remove(*GONE)
+    assert pruned(lab, include=["b/*"], exclude=["**/19.*"])["gone"]["keys"] == ["b/07.bin"]
+    assert pruned(lab)["gone"]["keys"] == ["a/03.bin", "b/19.bin"]
+
+
+def test_an_empty_source_another_source_and_no_record_are_refused(
+    lab: CopyLab, tmp_path: Path
+) -> None:
+    write(lab.storage, {"mine": b"1"})
+    assert "no record" in refused(lab).message
+    lab.copy()
+    write(tmp_path / "other", {"a": b"1"})
+    other = CopyLab(str(tmp_path / "other"), lab.storage, {})
+    error = refused(other)
+    assert error.code == "config.prune"
+    assert "another source" in error.message
+    lab.remove(*SOURCE)
+    with pytest.raises(LarderError) as caught:
+        pruned(lab, 1000)
+    assert caught.value.code == "config.empty_source"
+    assert len(lab.there()) == len(SOURCE) + 1
+
+
+def test_a_report_instead_of_a_listing_is_refused(tmp_path: Path) -> None:
+    with directories(tmp_path, SOURCE) as lab:
+        lab.copy()
+        (tmp_path / "report.csv").write_text("key,size\na/00.bin,10\n")
+        report = f"source.inventory.url={tmp_path / 'report.csv'}"
+        assert "report" in refused(lab, 1000, settings=[report]).message
+
+
+@pytest.mark.parametrize("side", ["source", "storage"])
+def test_a_listing_that_fails_in_the_middle_deletes_nothing(side: str) -> None:
+    many = {f"{number:05}": b"x" for number in range(2_500)}
+    with buckets(many) as lab:
+        lab.copy()
+        lab.remove("00001")
+        with opened(getattr(lab, side)) as store:
+            url = store.url
+
+        def wrap(store: Store) -> Store:
+            if store.url != url:
+                return store
+            faulty = FaultyStore(store)
+            faulty.add("list", unavailable(), nth=3)
+            return faulty
+
+        with between(wrap), pytest.raises(LarderError) as caught:
+            pruned(lab)
+        assert caught.value.code == "store.unavailable"
+        assert len(lab.there()) == 2_500
+
+
+def test_what_cannot_be_deleted_is_reported_and_tried_again(lab: CopyLab) -> None:
+    lab.copy()
+    lab.remove(*GONE)
+
+    def failing(store: Store) -> Store:
+        faulty = FaultyStore(store)
+        faulty.add("delete", unreadable(), key=GONE[0], times=None)
+        return faulty
+
+    with between(failing), pytest.raises(RunError) as caught:
+        pruned(lab)
+    assert [failure.key for failure in caught.value.report.failures] == [GONE[0]]
+    assert lab.there().keys() == contents(lab.source).keys() | {GONE[0]}
+    assert pruned(lab)["gone"]["keys"] == [GONE[0]]
+
+
+def test_a_storage_that_refuses_ends_it(lab: CopyLab) -> None:
+    lab.copy()
+    lab.remove(*GONE)
+
+    def failing(store: Store) -> Store:
+        faulty = FaultyStore(store)
+        faulty.add("delete", denied(), times=None)
+        return faulty
+
+    with between(failing), pytest.raises(StoreError):
+        pruned(lab)
+    assert len(lab.there()) == len(SOURCE)
+    assert pruned(lab)["deleted"]["count"] == 3

@@ -1,0 +1,40 @@
+"""Batches of a copy: every row once, as many bytes as they may have, and never too many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from larder.pipeline import copying_job
+from larder.pipeline.copying_job import cut_batches
+
+SIZES = st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=4)
+
+
+def batches(sizes: list[list[int]]) -> Iterator[pa.RecordBatch]:
+    for each in sizes:
+        yield pa.record_batch([pa.array(each, pa.int64())], names=["size_bytes"])
+
+
+@given(SIZES, st.integers(1, 20), st.integers(1, 5))
+def test_batches_cover_every_row_once(sizes: list[list[int]], most: int, rows: int) -> None:
+    flat = [size for each in sizes for size in each]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copying_job, "BATCH_OBJECTS", rows)
+        found = list(cut_batches(batches(sizes), most))
+    at = 0
+    for batch in found:
+        assert (batch.first_row, batch.objects) == (at, batch.rows)
+        at += batch.rows
+        assert 1 <= batch.rows <= rows
+        assert batch.bytes == sum(flat[batch.first_row : at])
+        assert batch.bytes <= most or batch.rows == 1
+    assert at == len(flat)
+    for one, other in pairwise(found):
+        full = one.bytes + flat[other.first_row] > most
+        assert full or one.rows == rows
