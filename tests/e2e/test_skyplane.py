@@ -280,6 +280,7 @@ def test_a_gateway_killed_in_mid_transfer_is_a_failure_that_the_native_engine_re
     assert lab.target.get("large.bin") == pattern(LARGE_BYTES)
 
 
+@pytest.mark.exhaustive
 def test_a_gateway_that_stops_answering_in_mid_transfer_is_given_up(
     lab: Lab, tmp_path: Path
 ) -> None:
@@ -310,6 +311,7 @@ def test_an_interruption_in_mid_transfer_ends_everything_and_then_its_machines(
     wait_until(lambda: left_behind(tmp_path) == [])
 
 
+@pytest.mark.exhaustive
 def test_a_runner_whose_caller_is_gone_ends_its_machines_by_itself(
     lab: Lab, python: Path, tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ class _Seen:
     """What the runner has said."""
 
     phase: str = ""
+    chunks: int = 0
     bytes: int = 0
     moved: float = 0.0
     machines: list[tuple[str, str]] = field(default_factory=list)
@@ -202,7 +203,8 @@ class Supervisor:
         while not process.ended:
             event = process.event(_POLL_SECONDS)
             now = time.monotonic()
-            self._progress.advance(STAGE, bytes=self._noted(event, now))
+            chunks, new_bytes = self._noted(event, now)
+            self._progress.advance(STAGE, objects=chunks, bytes=new_bytes)
             if now > end:
                 return f"it was killed after {format_seconds(limits.timeout_seconds)}"
             if now > seen.moved + limits.stall_seconds + limits.grace_seconds:
@@ -216,13 +218,13 @@ class Supervisor:
         while not process.ended and time.monotonic() < end:
             self._noted(process.event(_POLL_SECONDS), time.monotonic())
 
-    def _noted(self, event: Event | None, now: float) -> int:
-        """Note an event; returns how many more bytes are at the target."""
-        before = self._seen.bytes
+    def _noted(self, event: Event | None, now: float) -> tuple[int, int]:
+        """Note an event; returns how many more chunks and bytes are at the target."""
+        chunks, total_bytes = self._seen.chunks, self._seen.bytes
         if event is not None:
             with contextlib.suppress(KeyError, TypeError, ValueError):  # not one of ours
                 self._note(event, now)
-        return self._seen.bytes - before
+        return self._seen.chunks - chunks, self._seen.bytes - total_bytes
 
     def _note(self, event: Event, now: float) -> None:
         seen, fields = self._seen, event.fields
@@ -236,6 +238,7 @@ class Supervisor:
             case "transferring":
                 self._say("Skyplane's machines are ready; the transfer begins")
             case "progress":
+                seen.chunks = max(int(fields["written"]), seen.chunks)
                 seen.bytes = max(int(fields["bytes"]), seen.bytes)
             case "error":
                 seen.error = without_secrets(str(fields.get("message", "")))
