@@ -30,7 +30,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/app: $(VENV)/bin/python requirements.lock pyproject.toml
-	@echo "setting up $(VENV): about 165 MB to download, 510 MB installed"
+	@echo "setting up $(VENV): about 180 MB to download, 620 MB installed"
 	@$(LOCKED) requirements.lock
 	@$(INSTALL) --editable .
 	@$(PIP) check >$@.txt || { cat $@.txt >&2; exit 1; }

@@ -17,6 +17,8 @@ __all__ = ["inspect_source"]
 
 @task(name="inventory", task_run_name="inventory of {settings.dataset.name}", **RETRIED)
 @cancelled_when_stopped
-def inspect_source(settings: Settings, folder: Path, own: str | None = None) -> SourceState:
+def inspect_source(
+    settings: Settings, folder: Path, own: str | None = None, plan_only: bool = False
+) -> SourceState:
     """Take the inventory of the source, into a private folder."""
-    return source.inspect_source(settings, folder, own, progress=current_progress())
+    return source.inspect_source(settings, folder, own, plan_only, progress=current_progress())

@@ -239,7 +239,9 @@ class Dataset(Model):
         "header", alias="validate", description="how images are checked while shards are written"
     )
     on_bad_key: Literal["fail", "skip"] = Field(
-        "fail", description="what to do about a key that WebDataset readers would skip or merge"
+        "fail",
+        description="what to do about a key that WebDataset readers would skip or merge, and about "
+        "a path in a directory that cannot be listed",
     )
     on_bad_sample: Literal["fail", "skip"] = Field(
         "fail", description="what to do about an image that cannot be decoded"

@@ -11,6 +11,7 @@ from larder.pipeline.job import (
     put_work,
     storage_of,
 )
+from larder.pipeline.mirrored_source import resolved
 from larder.pipeline.plan import Plan
 from larder.pipeline.planned_segment import PlannedSegment
 from larder.store.base import Store
@@ -31,7 +32,7 @@ def begin(plan: Plan) -> Job:
     found = plan.source_state
     root = storage_of(found.dataset, found.cluster)
     return Job(
-        dataset=found.dataset,
+        dataset=resolved(found.dataset, plan.mirror),
         cluster=found.cluster,
         inputs=found.inputs,
         version=plan.version,

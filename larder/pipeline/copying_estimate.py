@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from larder.errors import ConfigError
 from larder.pipeline.copying_plan import CopyPlan
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.estimate import BUCKETS, DIRECTORIES
+from larder.pipeline.priced import Work, price
+from larder.pipeline.refusals import check_cost
 from larder.pipeline.results import BatchReport, RefusedError, Totals
-from larder.transfer.cost import Cost, estimate_cost
-from larder.units import format_bytes, format_count
+from larder.transfer.cost import Cost
+from larder.transfer.inventory import LeftOut, Listed
+from larder.units import format_count
 
 __all__ = ["check_copy", "copy_cost", "copy_seconds"]
 
 
-def copy_cost(settings: CopySettings, copies: Totals) -> Cost:
-    """What copying some objects costs."""
-    return estimate_cost(
-        settings.source,
-        settings.storage,
-        read_objects=copies.count,
-        read_bytes=copies.bytes,
-        put_objects=copies.count,
+def copy_cost(plan: CopyPlan) -> Cost:
+    """What a copy costs."""
+    settings = plan.settings
+    nothing = Listed(plan.objects.count, plan.objects.bytes, 0, LeftOut(), LeftOut(), None)
+    work = Work(
+        inventory=plan.listed or nothing,
+        copied=plan.copies,
+        read=Totals(),
+        shards=Totals(),
+        mirrored=plan.objects,
     )
+    return price(settings.source, settings.storage, settings.limits, work).cost
 
 
 def copy_seconds(settings: CopySettings, copies: Totals) -> float:
@@ -38,7 +43,7 @@ def check_copy(plan: CopyPlan) -> None:
 
     Raises:
         RefusedError: ``config.bad_key``: keys that the storage cannot hold. It lists them.
-        ConfigError: ``config.cost_limit``.
+        ConfigError: ``config.cost_limit``, or the chosen engine cannot make the copy.
     """
     if plan.unfit.count:
         failures, count = plan.unfit.failures, plan.unfit.count
@@ -47,11 +52,5 @@ def check_copy(plan: CopyPlan) -> None:
         report = BatchReport(failures=failures, failed=count)
         raise RefusedError("config.bad_key", f"{message}: {failures[0].message}", hint, report)
     limit = plan.settings.limits.max_cost_usd
-    cost = copy_cost(plan.settings, plan.copies)
-    if limit is not None and cost.total_usd > limit:
-        message = (
-            f"an estimated {cost.total_usd:,.2f} USD for {format_bytes(plan.copies.bytes)}; "
-            f"the limit is {limit:,.2f} USD"
-        )
-        hint = "raise copy.max_cost_usd, or select less with --include"
-        raise ConfigError("config.cost_limit", message, where="copy", hint=hint)
+    check_cost(copy_cost(plan), limit, plan.copies.bytes, "copy")
+    plan.route.check()

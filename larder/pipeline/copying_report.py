@@ -7,9 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from larder.errors import printable
+from larder.pipeline.ahead import SentAhead
 from larder.pipeline.copying_estimate import copy_cost, copy_seconds
 from larder.pipeline.copying_plan import CopyPlan, Gone
 from larder.pipeline.copying_record import CopyDocument
+from larder.pipeline.planned_price import cost_document, cost_lines
 from larder.pipeline.results import BatchReport, Totals
 from larder.progress import TimedProgress
 from larder.store import object_url
@@ -27,15 +29,11 @@ __all__ = [
 
 def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
     """The JSON document of a plan."""
-    cost = copy_cost(plan.settings, plan.copies)
     return {
         **_document(plan, "planned", plan.copies),
         "excluded": _excluded(plan),
-        "cost": {
-            "total_usd": round(cost.total_usd, 4),
-            "egress_usd": round(cost.egress_usd, 4),
-            "requests_usd": round(cost.requests_usd, 4),
-        },
+        "cost": cost_document(copy_cost(plan)),
+        "engine": asdict(plan.route.choice),
         "seconds": round(copy_seconds(plan.settings, plan.copies), 1),
     }
 
@@ -46,10 +44,17 @@ def current_document(plan: CopyPlan, times: TimedProgress) -> dict[str, Any]:
 
 
 def copied_document(
-    plan: CopyPlan, report: BatchReport, record: CopyDocument, times: TimedProgress
+    plan: CopyPlan,
+    report: BatchReport,
+    record: CopyDocument,
+    times: TimedProgress,
+    ahead: SentAhead,
 ) -> dict[str, Any]:
     """The JSON document of a copy that did something, if only to write down what is there."""
-    return _ended(plan, "copied", report.done, record, times)
+    document = _ended(plan, "copied", report.done, record, times)
+    if ahead.message:
+        document["warnings"].append({"code": "skyplane", "message": ahead.message})
+    return document
 
 
 def _ended(
@@ -126,18 +131,20 @@ def failed_hint(plan: CopyPlan, record: CopyDocument) -> str:
 
 def copy_lines(document: Mapping[str, Any]) -> list[str]:
     """A copy, or its plan, as lines for people."""
-    rows = {
-        "source": f"{_amount(document['objects'])} at {document['source']}",
-        "same": _amount(document["same"]),
-        "copied": _copied(document),
-        "gone": _gone_line(document),
-        "others": _others_line(document),
-        "checks": _checks(document),
-        "cost": _cost(document),
-        "time": f"about {format_seconds(document['seconds'])}" if _planned(document) else "",
-    }
+    cost = cost_lines(document["cost"]) if "cost" in document else []
+    rows = [
+        ("source", f"{_amount(document['objects'])} at {document['source']}"),
+        ("same", _amount(document["same"])),
+        ("copied", _copied(document)),
+        ("gone", _gone_line(document)),
+        ("others", _others_line(document)),
+        ("checks", _checks(document)),
+        ("engine", _engine(document)),
+        *(("" if place else "cost", line) for place, line in enumerate(cost)),
+        ("time", f"about {format_seconds(document['seconds'])}" if _planned(document) else ""),
+    ]
     lines = [_first(document)]
-    lines += [f"  {name:<8} {text}" for name, text in rows.items() if text]
+    lines += [f"  {name:<8} {text}" for name, text in rows if text]
     lines += [f"  {'warning':<8} {warning['message']}" for warning in document["warnings"]]
     return lines
 
@@ -184,12 +191,11 @@ def _others_line(document: Mapping[str, Any]) -> str:
     return f"{format_count(others, 'object')} at the storage from elsewhere" if others else ""
 
 
+def _engine(document: Mapping[str, Any]) -> str:
+    engine = document.get("engine")
+    return f"{engine['engine']}: {engine['reason']}" if engine else ""
+
+
 def _checks(document: Mapping[str, Any]) -> str:
     checks = document.get("checks", {})
     return ", ".join(f"{count:,} by {check}" for check, count in checks.items())
-
-
-def _cost(document: Mapping[str, Any]) -> str:
-    if "cost" not in document:
-        return ""
-    return f"{document['cost']['total_usd']:,.2f} USD, estimated from list prices"

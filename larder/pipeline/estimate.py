@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from larder.config.models import Cluster, Dataset
+from larder.config.models import Cluster, Copy, Dataset
 from larder.config.urls import parse_url
+from larder.pipeline.measured import Measured
 from larder.pipeline.results import Totals
 
-__all__ = ["estimate_seconds"]
+__all__ = ["copy_basis", "estimate_seconds"]
 
 
 class Pace(NamedTuple):
@@ -39,6 +40,7 @@ def estimate_seconds(
     images: Totals,
     copied: Totals,
     shards: Totals,
+    measured: Measured | None = None,
 ) -> float:
     """The seconds that one machine takes to copy, pack and cache.
 
@@ -49,16 +51,43 @@ def estimate_seconds(
         images: Those that are images.
         copied: Those that are copied to the mirror.
         shards: The shards that are written.
+        measured: How fast an earlier run copied, if that is known.
     """
-    directories = all(
-        parse_url(url).is_directory for url in (dataset.source.url, cluster.storage.url)
-    )
-    pace = DIRECTORIES if directories else BUCKETS
+    pace = _pace(dataset, cluster)
     cache = dataset.cache
-    seconds = (copied.bytes + shards.bytes * (2 if cache else 1)) / pace.bytes
-    seconds += copied.count / pace.copied_objects + objects.count / pace.packed_objects
+    seconds = _copy_seconds(cluster.copy_, pace, copied, measured)
+    seconds += shards.bytes * (2 if cache else 1) / pace.bytes
+    seconds += objects.count / pace.packed_objects
     if dataset.validate_ == "decode":
         seconds += images.bytes / CHECKED_BYTES
     if cache and cache.records == "decoded":
         seconds += images.bytes / DECODED_BYTES
+    return seconds
+
+
+def copy_basis(copy: Copy, measured: Measured | None) -> Literal["given", "measured", "estimated"]:
+    """Where the pace of copies is from: ``copy.bytes_per_second``, an earlier run, or neither."""
+    if copy.bytes_per_second is not None:
+        return "given"
+    return "measured" if measured else "estimated"
+
+
+def _pace(dataset: Dataset, cluster: Cluster) -> Pace:
+    urls = (dataset.source.url, cluster.storage.url)
+    return DIRECTORIES if all(parse_url(url).is_directory for url in urls) else BUCKETS
+
+
+def _copy_seconds(copy: Copy, pace: Pace, copied: Totals, measured: Measured | None) -> float:
+    """Of the copies: with the given bandwidth, as an earlier run took, or roughly.
+
+    What an earlier run took is compared with the rough estimate for it, so that it counts for other
+    sizes of objects as well.
+    """
+    rate = copy.bytes_per_second or pace.bytes
+    seconds = copied.bytes / rate + copied.count / pace.copied_objects
+    if copy.bytes_per_second is None and measured is not None:
+        rough = measured.bytes / pace.bytes + measured.objects / pace.copied_objects
+        seconds *= measured.seconds / rough
+    if copy.max_bytes_per_second is not None:
+        seconds = max(seconds, copied.bytes / copy.max_bytes_per_second)
     return seconds

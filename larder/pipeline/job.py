@@ -18,7 +18,7 @@ from larder.config.models import Cluster, Dataset, Location
 from larder.config.urls import parse_url
 from larder.errors import StoreError
 from larder.manifest.files import ManifestFile
-from larder.store import object_url, open_store
+from larder.store import OnUnlisted, object_url, open_store
 from larder.store.base import ObjectInfo, Store
 from larder.temporary import workshop
 from larder.versions import layout
@@ -152,6 +152,7 @@ class Job:
             samples that earlier versions left out.
         formats: Format of the shards of each segment of the previous version, by ID.
         weaker: Of these segments, those whose images were checked more weakly than they are now.
+        adopt: Whether another engine may have copied some objects to the mirror already.
     """
 
     dataset: Dataset
@@ -169,6 +170,7 @@ class Job:
     files: tuple[FileFacts, ...] = ()
     formats: Mapping[str, str] = field(default_factory=dict)
     weaker: tuple[str, ...] = ()
+    adopt: bool = False
 
     @property
     def segment(self) -> str:
@@ -203,7 +205,11 @@ def root_url(dataset: Dataset, cluster: Cluster) -> str:
 
 
 def open_location(
-    location: Location, url: str | None = None, *, give_up_seconds: float = GIVE_UP_SECONDS
+    location: Location,
+    url: str | None = None,
+    *,
+    give_up_seconds: float = GIVE_UP_SECONDS,
+    unlisted: OnUnlisted | None = None,
 ) -> Store:
     """The store at a location, or at another URL with the same credentials and endpoint.
 
@@ -211,9 +217,10 @@ def open_location(
         location: The location.
         url: Another URL, of the same provider.
         give_up_seconds: ``copy.give_up_seconds`` of the cluster.
+        unlisted: See `larder.store.open_store`.
     """
     access = replace(location.access, give_up_seconds=give_up_seconds)
-    return open_store(url or location.url, access=access)
+    return open_store(url or location.url, access=access, unlisted=unlisted)
 
 
 def storage_of(dataset: Dataset, cluster: Cluster, prefix: str = "") -> Store:
@@ -226,9 +233,16 @@ def storage_of(dataset: Dataset, cluster: Cluster, prefix: str = "") -> Store:
     )
 
 
-def source_of(dataset: Dataset, cluster: Cluster, url: str | None = None) -> Store:
+def source_of(
+    dataset: Dataset,
+    cluster: Cluster,
+    url: str | None = None,
+    *,
+    unlisted: OnUnlisted | None = None,
+) -> Store:
     """The source of a dataset, as a run on a cluster reads it, or a URL with its credentials."""
-    return open_location(dataset.source, url, give_up_seconds=cluster.copy_.give_up_seconds)
+    give_up_seconds = cluster.copy_.give_up_seconds
+    return open_location(dataset.source, url, give_up_seconds=give_up_seconds, unlisted=unlisted)
 
 
 def open_root(job: Job) -> Store:

@@ -1,18 +1,43 @@
-"""Whether a run copies the source's objects to the storage first. Pure."""
+"""Whether a run copies the source's objects to the storage first. Pure.
+
+`larder.transfer.choice` has the rule. A plan decides once it knows the samples; the dataset in a
+job says true or false, so that every step, on whatever machine, follows the plan.
+"""
 
 from __future__ import annotations
 
 from larder.config.models import Cluster, Dataset
+from larder.transfer.choice import MirrorChoice, choose_mirror, is_read_again
+from larder.transfer.site import Site
 
-__all__ = ["mirrors"]
+__all__ = ["mirror_choice", "mirrors", "resolved"]
 
 
-def mirrors(dataset: Dataset, cluster: Cluster) -> bool:
-    """Whether a run of a dataset on a cluster has a mirror: ``mirror`` of the dataset file.
+def mirror_choice(dataset: Dataset, cluster: Cluster, *, images: int) -> MirrorChoice:
+    """Whether a run of a dataset on a cluster has a mirror, and why.
 
     Args:
         dataset: As configured.
         cluster: As configured.
+        images: Number of images among the objects.
     """
-    del cluster
-    return dataset.mirror is not False
+    again = is_read_again(
+        validate=dataset.validate_, on_bad_sample=dataset.on_bad_sample, images=images
+    )
+    source, storage = Site.of(dataset.source), Site.of(cluster.storage)
+    return choose_mirror(dataset.mirror, source, storage, read_again=again)
+
+
+def mirrors(dataset: Dataset, cluster: Cluster) -> bool:
+    """Whether a run may have a mirror, before its samples are known; in a job, whether it has one.
+
+    Args:
+        dataset: As configured, or that of a job.
+        cluster: As configured.
+    """
+    return mirror_choice(dataset, cluster, images=1).wanted
+
+
+def resolved(dataset: Dataset, choice: MirrorChoice) -> Dataset:
+    """The dataset for a job, which says whether there is a mirror."""
+    return dataset.model_copy(update={"mirror": choice.wanted})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,8 +13,9 @@ from larder.errors import ConfigError
 from larder.experiments.delivery import Advice
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
+from larder.pipeline.archived import archived_to_read
 from larder.pipeline.copied import mirrored, read_receipts
-from larder.pipeline.estimate import estimate_seconds
+from larder.pipeline.estimate import copy_basis, estimate_seconds
 from larder.pipeline.growth import (
     Growth,
     find_previous,
@@ -25,9 +26,11 @@ from larder.pipeline.growth import (
 )
 from larder.pipeline.job import ManifestRef, UsedSegment, source_of, storage_of
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.mirrored_source import mirrors
+from larder.pipeline.measured import Measured, read_measured
+from larder.pipeline.mirrored_source import mirror_choice, mirrors
 from larder.pipeline.planned_segment import PlannedSegment, caches_to_build, plan_segment
-from larder.pipeline.results import Totals
+from larder.pipeline.priced import Priced, Work, price
+from larder.pipeline.results import SHOWN_FAILURES, Totals
 from larder.pipeline.selected import Selected
 from larder.pipeline.source import SourceState
 from larder.progress import Progress
@@ -35,8 +38,9 @@ from larder.samples.images import is_image
 from larder.samples.order import SampleOrder, order_samples
 from larder.shards.formats import shard_format
 from larder.store.base import Store
-from larder.transfer.cost import Cost, estimate_cost
+from larder.transfer.choice import MirrorChoice
 from larder.transfer.difference import with_copies
+from larder.transfer.inventory import Inventory
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.versions import layout
 from larder.versions.identity import cache_id, version_id
@@ -57,13 +61,16 @@ class Plan:
         sample_order: All samples in the order of shards, in a local manifest.
         growth: What the version shares with the previous one, and why.
         new: The segment to build; None if the version adds none.
+        mirror: Whether the source's objects are copied to the storage first, and why.
         copies: What has to be copied to the mirror; None if nothing is mirrored.
         caches: Files of caches to build, and the bytes of the shards that they are made from.
         unfit: Keys that would be mirrored but that the storage cannot hold.
+        archived: Objects to read that are archived, and have to be restored first.
         version: ID of the version.
         published: Whether it exists already, made from other inputs.
-        cost: The cost of reading and copying.
+        priced: The requests and the cost of reading and copying, and of the mirror.
         seconds: A rough estimate of the duration.
+        copy_basis: Where the pace of its copies is from: ``given``, ``measured`` or ``estimated``.
         delivery: How training will reach the data, and why.
         formats: Format of the shards of each segment of the previous version, by ID.
         weaker: Of these segments, those whose images were checked more weakly than they are now.
@@ -73,13 +80,16 @@ class Plan:
     sample_order: SampleOrder
     growth: Growth
     new: PlannedSegment | None
+    mirror: MirrorChoice
     copies: Totals | None
     caches: Totals
     unfit: Unfit
+    archived: Unfit
     version: str
     published: bool
-    cost: Cost
+    priced: Priced
     seconds: float
+    copy_basis: str
     delivery: Advice
     formats: Mapping[str, str]
     weaker: tuple[str, ...]
@@ -130,9 +140,10 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     new = plan_segment(found, root, growth, previous, folder)
     version = _version_id(dataset, new, growth, sample_order.classes)
     published = (new is None or new.complete) and read_version(root, version) is not None
-    unfit = Unfit() if published else _unfit(found, root, new)
-    copies = growth.selected.uncopied if mirrors(dataset, found.cluster) and new else None
-    cost = _cost(found, copies, growth.selected, new)
+    mirror = mirror_choice(dataset, cluster, images=sample_order.image_objects)
+    unfit = Unfit() if published else _unfit(found, root, new, mirror)
+    copies = growth.selected.uncopied if mirror.wanted and new else None
+    measured = read_measured(root, dataset, cluster) if copies and copies.count else None
     progress.advance("plan", objects=found.inventory.objects)
     progress.finish("plan")
     return Plan(
@@ -140,13 +151,16 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         sample_order=sample_order,
         growth=growth,
         new=new,
+        mirror=mirror,
         copies=copies,
         caches=caches_to_build(dataset, root, growth.kept, new),
         unfit=unfit,
+        archived=_archived(found, growth.selected, new, mirror, folder),
         version=version,
         published=published,
-        cost=cost,
-        seconds=_seconds(found, sample_order, growth.selected, copies, new),
+        priced=_priced(found, copies, sample_order, growth.selected, new),
+        seconds=_seconds(found, sample_order, growth.selected, copies, new, measured),
+        copy_basis=copy_basis(cluster.copy_, measured),
         delivery=_delivery(found, growth, new),
         formats={segment.id: segment.document.shape.format for segment in previous.segments}
         if previous
@@ -185,7 +199,7 @@ def _order(found: SourceState, root: Store, folder: Path) -> SampleOrder:
         before = ManifestRef.of(found.previous.file("objects"))
         columns = ["key", "size_bytes", "etag"]
         objects = with_unchanged(objects, read_ref(root, before, OBJECTS, columns=columns))
-    return order_samples(
+    order = order_samples(
         objects,
         found.dataset,
         label_files={split: file.data for split, file in found.label_files.items()},
@@ -193,6 +207,16 @@ def _order(found: SourceState, root: Store, folder: Path) -> SampleOrder:
         work_dir=folder,
         known_classes=known_classes(found),
     )
+    return _with_unlisted(order, found.inventory)
+
+
+def _with_unlisted(order: SampleOrder, inventory: Inventory) -> SampleOrder:
+    """What could not be listed is skipped, and reported, like keys that no sample can have."""
+    if not inventory.unlisted:
+        return order
+    failures = (*inventory.failures, *order.bad_keys)[:SHOWN_FAILURES]
+    count = inventory.unlisted + order.bad_key_count
+    return replace(order, bad_keys=failures, bad_key_count=count)
 
 
 def _objects(found: SourceState, folder: Path) -> Iterator[pa.RecordBatch]:
@@ -206,26 +230,41 @@ def _objects(found: SourceState, folder: Path) -> Iterator[pa.RecordBatch]:
     return with_copies(inventory, mirrored(root), read_receipts(root), md5=md5, work_dir=folder)
 
 
-def _unfit(found: SourceState, root: Store, new: PlannedSegment | None) -> Unfit:
+def _unfit(
+    found: SourceState, root: Store, new: PlannedSegment | None, mirror: MirrorChoice
+) -> Unfit:
     """Keys that the storage cannot have.
 
     Raises:
         ConfigError: ``config.path``: what Larder writes itself cannot have its key.
     """
     storage = Storage.of(root)
-    mirror = mirrors(found.dataset, found.cluster)
-    for what, key in _own_keys(found.dataset, new.id if new else "0" * 32, mirror=mirror):
+    wanted = mirror.wanted
+    for what, key in _own_keys(found.dataset, new.id if new else "0" * 32, mirror=wanted):
         reason = storage.reason(key)
         if reason:
             message, where = f"for {what}, {reason}", found.cluster.storage.url
             raise ConfigError("config.path", message, where=where, hint="shorten it")
-    if not mirror:
+    if not wanted:
         return Unfit()
     columns = ("key", "size_bytes")
     path = found.inventory.file.path
     return unfit_keys(
         lambda: read_manifest(path, OBJECTS, columns=columns), storage, layout.mirror_prefix()
     )
+
+
+def _archived(
+    found: SourceState,
+    selected: Selected,
+    new: PlannedSegment | None,
+    mirror: MirrorChoice,
+    folder: Path,
+) -> Unfit:
+    if new is None or new.complete:
+        return Unfit()
+    archived = found.inventory.archived
+    return archived_to_read(archived, selected, mirror=mirror.wanted, work_dir=folder)
 
 
 def _own_keys(dataset: Dataset, segment: str, *, mirror: bool) -> Iterator[tuple[str, str]]:
@@ -243,19 +282,22 @@ def _own_keys(dataset: Dataset, segment: str, *, mirror: bool) -> Iterator[tuple
     yield "a receipt", f"{layout.partial_shards_prefix(segment)}{name}"
 
 
-def _cost(
-    found: SourceState, copies: Totals | None, selected: Selected, new: PlannedSegment | None
-) -> Cost:
-    if new is None or new.complete:
-        return Cost(0.0, 0.0)
-    read = copies or selected.read
-    return estimate_cost(
-        found.dataset.source,
-        found.cluster.storage,
-        read_objects=read.count,
-        read_bytes=read.bytes,
-        put_objects=(copies.count if copies else 0) + new.shards.count,
+def _priced(
+    found: SourceState,
+    copies: Totals | None,
+    order: SampleOrder,
+    selected: Selected,
+    new: PlannedSegment | None,
+) -> Priced:
+    idle = new is None or new.complete
+    work = Work(
+        inventory=found.inventory,
+        copied=None if copies is None or idle else copies,
+        read=Totals() if idle else selected.read,
+        shards=new.shards if new and not idle else Totals(),
+        mirrored=Totals() if copies is None else Totals(order.objects, order.object_bytes),
     )
+    return price(found.dataset.source, found.cluster.storage, found.cluster.copy_, work)
 
 
 def _seconds(
@@ -264,6 +306,7 @@ def _seconds(
     selected: Selected,
     copies: Totals | None,
     new: PlannedSegment | None,
+    measured: Measured | None,
 ) -> float:
     if new is None or new.complete:
         return 0.0
@@ -277,4 +320,5 @@ def _seconds(
         images=Totals(0, int(images * share)),
         copied=copies or Totals(),
         shards=new.shards,
+        measured=measured,
     )

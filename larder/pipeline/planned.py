@@ -12,6 +12,13 @@ from larder.pipeline.cautions import cautions
 from larder.pipeline.emit import location
 from larder.pipeline.plan import Plan
 from larder.pipeline.planned_growth import growth_document, growth_lines
+from larder.pipeline.planned_price import (
+    archived_lines,
+    cost_lines,
+    mirror_lines,
+    priced_document,
+    request_lines,
+)
 from larder.pipeline.results import Totals
 from larder.shards.formats import shard_format
 from larder.transfer.inventory import LeftOut
@@ -20,6 +27,12 @@ from larder.units import format_bytes, format_count, format_seconds
 __all__ = ["amount", "plan_document", "plan_lines", "warning_lines", "warnings"]
 
 WIDTH = 80
+_BASES = {
+    "given": ", copying at the given bandwidth",
+    "measured": ", copying as fast as an earlier run",
+    "estimated": "",
+}
+
 SHOWN_LINES = 10
 SHOWN_CLASSES = 5
 
@@ -58,12 +71,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "parts": [*map(asdict, sample_order.contents.parts), *_other_parts(plan)],
         "classes": _classes(plan) if settings.dataset.labels else None,
         "delivery": {"kind": plan.delivery.delivery, "reason": plan.delivery.sentence},
-        "cost": {
-            "total_usd": round(plan.cost.total_usd, 4),
-            "egress_usd": round(plan.cost.egress_usd, 4),
-            "requests_usd": round(plan.cost.requests_usd, 4),
-        },
+        **priced_document(plan),
         "seconds": round(plan.seconds, 1),
+        "copy_basis": plan.copy_basis,
         "skipped": sample_order.bad_key_count,
         "failures": [asdict(failure) for failure in sample_order.bad_keys],
         "warnings": warnings(plan),
@@ -117,18 +127,20 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
     about = "" if shard_format(shards["format"]).sizes_known else "about "
     rows = {
         "source": [amount(document["objects"], "object"), *_excluded_lines(document["excluded"])],
+        "archived": archived_lines(document),
         "parts": _part_lines(document["parts"]),
         "classes": _class_lines(document["classes"]),
         **dict(growth_lines(document)),
-        "mirror": [f"{amount(document['copied'], 'object')} to copy"],
+        "mirror": mirror_lines(document),
         "shards": [
             _shard_line(shards, about),
             *(f"{name}: {_shard_line(split, about)}" for name, split in shards["splits"].items()),
         ],
         "cache": [document["cache"] or "none"],
         "delivery": [f"{delivery['kind']}: {delivery['reason']}"],
-        "cost": [f"{document['cost']['total_usd']:,.2f} USD, estimated from list prices"],
-        "time": [f"about {format_seconds(document['seconds'])}"],
+        "requests": request_lines(document),
+        "cost": cost_lines(document["cost"]),
+        "time": [f"about {format_seconds(document['seconds'])}{_BASES[document['copy_basis']]}"],
         "skipped": _skipped_lines(document),
     }
     lines = _wrapped(f"plan for {document['dataset']}, version {document['version']}")

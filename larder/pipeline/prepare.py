@@ -20,7 +20,7 @@ from larder.pipeline.emit import emit_configs, pending_configs
 from larder.pipeline.job import Job, scratch
 from larder.pipeline.plan import Plan
 from larder.pipeline.planned import plan_document
-from larder.pipeline.refusals import checked_plan
+from larder.pipeline.refusals import check_archived, checked_plan
 from larder.pipeline.report import built_document, reused_document
 from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState, inspect_source
@@ -97,7 +97,7 @@ def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
 def _planned(settings: Settings, runner: Runner) -> dict[str, Any]:
     """The document of a plan."""
     with scratch() as folder:
-        found = runner.run(inspect_source, settings, folder)
+        found = runner.run(inspect_source, settings, folder, None, True)
         if found.published is not None:
             configs = pending_configs(settings, found.published)
             return reused_document(found, found.published, configs, runner.times)
@@ -113,6 +113,7 @@ def _begun(
         if found.published is not None:
             return _reuse(found, found.published, runner)
         plan = runner.run(checked_plan, found, folder)
+        check_archived(plan)
         return plan, begin(plan)
 
 

@@ -6,14 +6,18 @@ from pathlib import Path
 
 from larder.errors import ConfigError, Failure
 from larder.pipeline.emit import check_configs
+from larder.pipeline.job import source_of
+from larder.pipeline.mirror import mirror_route
 from larder.pipeline.plan import Plan, make_plan
 from larder.pipeline.results import BatchReport, RefusedError
 from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.contents import Found
+from larder.transfer.archived import is_restored
+from larder.transfer.cost import Cost
 from larder.units import format_bytes, format_count
 
-__all__ = ["check_plan", "checked_plan"]
+__all__ = ["check_archived", "check_cost", "check_plan", "checked_plan"]
 
 
 def checked_plan(found: SourceState, folder: Path, *, progress: Progress) -> Plan:
@@ -57,14 +61,66 @@ def check_plan(plan: Plan) -> None:
         message = f"no samples: {objects}, all of them folder markers, label files or bad keys"
         hint = "check source.url, source.include and source.exclude"
         raise ConfigError("config.empty_source", message, where=dataset.source.url, hint=hint)
+    _check_cost(plan)
+    state, copies = plan.source_state, plan.copies
+    if copies:
+        mirror_route(state.dataset, state.cluster, copies).check()
+
+
+def _check_cost(plan: Plan) -> None:
     limit = plan.source_state.cluster.copy_.max_cost_usd
-    if limit is not None and plan.cost.total_usd > limit:
+    check_cost(plan.priced.cost, limit, _read_bytes(plan), "cluster.copy")
+
+
+def check_cost(cost: Cost, limit: float | None, size_bytes: int, where: str) -> None:
+    """Refuse what costs more than a limit, or cannot be priced although there is one.
+
+    Args:
+        cost: The estimate.
+        limit: In US dollars; None for no limit.
+        size_bytes: How much is read.
+        where: Names the section with the limit in the error.
+
+    Raises:
+        ConfigError: ``config.cost_limit``.
+    """
+    if limit is None:
+        return
+    size = format_bytes(size_bytes)
+    usd = cost.total_usd
+    if usd is None and cost.known_usd <= limit:
+        message = f"the cost of {size} is not known: no list price for {cost.unknown[0]}"
+        hint = "give both locations their region, or set copy.max_cost_usd: null"
+        raise ConfigError("config.cost_limit", message, where=where, hint=hint)
+    if usd is None or usd > limit:
+        least = "" if usd is not None else " at least"
         message = (
-            f"an estimated {plan.cost.total_usd:,.2f} USD for "
-            f"{format_bytes(_read_bytes(plan))}; the limit is {limit:,.2f} USD"
+            f"an estimated{least} {cost.known_usd:,.2f} USD for {size}; the limit is {limit:,.2f}"
+            " USD"
         )
         hint = "raise max_cost_usd, or select less with source.include"
-        raise ConfigError("config.cost_limit", message, where="cluster.copy", hint=hint)
+        raise ConfigError("config.cost_limit", message, where=where, hint=hint)
+
+
+def check_archived(plan: Plan) -> None:
+    """Refuse to run a plan that would have to read archived objects, unless they are restored.
+
+    Raises:
+        RefusedError: ``object.unreadable``. It lists the objects.
+        StoreError: The source refuses access.
+    """
+    archived, state = plan.archived, plan.source_state
+    if not archived.count:
+        return
+    source = source_of(state.dataset, state.cluster)
+    if is_restored(source, [failure.key for failure in archived.failures]):
+        return
+    count = format_count(archived.count, "object")
+    message = (
+        f"{count} cannot be read: {archived.failures[0].key} is {archived.failures[0].message}"
+    )
+    hint = "restore them, or exclude them with source.exclude"
+    raise _refused("object.unreadable", message, hint, archived.failures, archived.count)
 
 
 def _bad_keys(failures: tuple[Failure, ...], count: int) -> RefusedError:
@@ -108,4 +164,4 @@ def _refused(
 
 
 def _read_bytes(plan: Plan) -> int:
-    return plan.copies.bytes if plan.copies else plan.source_state.inventory.bytes
+    return plan.copies.bytes if plan.copies else plan.growth.selected.read.bytes

@@ -165,8 +165,11 @@ def located(location: L, environ: Mapping[str, str], key: str) -> L:
     name = next(filter(environ.get, variables), "")
     if not name or access.endpoint or access.profile:
         return with_fields(location, url=url)
-    check_endpoint(environ[name], where=f"environment variable {name}")
-    return with_fields(location, url=url, endpoint=environ[name])
+    endpoint = environ[name]
+    if location.provider == "gs" and "://" not in endpoint:  # as Google's own libraries accept it
+        endpoint = f"http://{endpoint}"
+    check_endpoint(endpoint, where=f"environment variable {name}")
+    return with_fields(location, url=url, endpoint=endpoint)
 
 
 def _absolute(url: str, key: str) -> str:

@@ -6,21 +6,29 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 
 from larder.config.location import check_overlap
 from larder.config.models import Cluster, Dataset
 from larder.errors import ConfigError, NotFoundError, ObjectError
+from larder.manifest.files import read_manifest
+from larder.manifest.schemas import OBJECTS
 from larder.pipeline.compacted import is_compact
 from larder.pipeline.complete import check_complete
 from larder.pipeline.job import source_of, storage_of
+from larder.pipeline.results import BatchReport, RunError
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.store import object_url
-from larder.store.base import Store
+from larder.store.base import ObjectInfo, Store
+from larder.store.permissions import is_remote, permission
 from larder.transfer.inventory import Inventory, take_inventory
+from larder.transfer.probe import probe_source, probe_storage, sample_of
 from larder.transfer.report_inventory import Reported, open_report
+from larder.transfer.unlisted import Unlisted
 from larder.units import format_bytes
+from larder.versions import layout
 from larder.versions.conditions import Conditions, read_conditions
 from larder.versions.documents import VersionDocument
 from larder.versions.identity import inputs_digest
@@ -87,21 +95,30 @@ class SourceState:
 
 
 def inspect_source(
-    settings: Settings, folder: Path, own: str | None = None, *, progress: Progress
+    settings: Settings,
+    folder: Path,
+    own: str | None = None,
+    plan_only: bool = False,
+    *,
+    progress: Progress,
 ) -> SourceState:
     """Read the tag, then list the source. Writes only into ``folder``.
 
     In this order: what the tag names afterwards, another run may have made from a newer listing.
+    Permissions are tried as soon as it is clear that there is something to do: at once if there is
+    no tag, else after the listing (`larder.transfer.probe`).
 
     Args:
         settings: The run.
         folder: A private directory, for the inventory.
         own: ID of a version that this run has made itself, a compaction that another run has
             superseded: what differs now is added to it instead of packing everything once more.
+        plan_only: Whether nothing may be written, so that only reading is tried.
         progress: Reports progress of stage ``inventory``.
 
     Raises:
         ConfigError: The source is empty, overlaps the storage, or has no such label file.
+        RunError: ``run.failed``: a directory has files that cannot be listed.
         StoreError: A store refuses access or cannot be reached.
         DamageError: These inputs were prepared before, but the version is incomplete; see
             `larder.pipeline.complete.check_complete`.
@@ -110,23 +127,29 @@ def inspect_source(
     storage = cluster.storage
     check_overlap(dataset.source, storage.url, storage_endpoint=storage.access.endpoint)
     root = storage_of(dataset, cluster)
-    tag = read_tag(root, TAG)
+    unlisted = Unlisted(dataset.source.include, dataset.source.exclude)
+    source = source_of(dataset, cluster, unlisted=unlisted)
+    with permission(root, "storage", "get"):
+        tag = read_tag(root, TAG)
+    listing = dataset.source.inventory is None
+    if tag is None and listing:
+        probe_source(source)
+    if tag is None and not plan_only:
+        probe_storage(root, layout.probe_prefix())
     previous, classes = _previous(root, tag)
-    source = source_of(dataset, cluster)
-    inventory = take_inventory(
-        source,
-        dataset.source.include,
-        dataset.source.exclude,
-        folder / "inventory.parquet",
-        progress,
-        _report(dataset, cluster),
-    )
-    label_files = _read_label_files(dataset, source)
+    with permission(source, "source", "list"):
+        inventory = _take(dataset, cluster, source, unlisted, folder, progress)
+    with permission(source, "source", "get"):
+        label_files = _read_label_files(dataset, source)
     inputs = _inputs(dataset, label_files, inventory.digest)
     latest = previous if tag and previous and previous.id == tag.version else None
     published = latest if latest and tag and tag.inputs == inputs else None
     if published and settings.compact and not is_compact(root, published, dataset):
         published = None
+    if published is None and (tag is not None or not listing):
+        probe_source(source, _samples(source, inventory))
+    if published is None and tag is not None and not plan_only:
+        probe_storage(root, layout.probe_prefix())
     if published is not None:
         check_complete(root, published)
     elif own is not None and (found := _own(root, own, classes)):
@@ -143,6 +166,53 @@ def inspect_source(
         published=published,
         conditions=None if published else read_conditions(root),
     )
+
+
+def _samples(source: Store, inventory: Inventory) -> list[ObjectInfo]:
+    """Objects to read a byte of, in a bucket."""
+    if not is_remote(source):
+        return []
+    columns = ["key", "size_bytes"]
+    batch = next(read_manifest(inventory.file.path, OBJECTS, columns=columns))
+    listed = (column.to_pylist() for column in batch.columns)
+    return sample_of(list(map(ObjectInfo, *listed, repeat(""), repeat(0))))
+
+
+def _take(
+    dataset: Dataset,
+    cluster: Cluster,
+    source: Store,
+    unlisted: Unlisted,
+    folder: Path,
+    progress: Progress,
+) -> Inventory:
+    """The inventory.
+
+    Raises:
+        RunError: ``run.failed``: paths cannot be listed, and are not to be skipped.
+    """
+    fails = dataset.on_bad_key == "fail"
+    try:
+        inventory = take_inventory(
+            source,
+            dataset.source.include,
+            dataset.source.exclude,
+            folder / "inventory.parquet",
+            progress,
+            _report(dataset, cluster),
+        )
+    except ConfigError:
+        if unlisted.count and fails:
+            raise _failed(unlisted) from None
+        raise
+    if unlisted.count and fails:
+        raise _failed(unlisted)
+    return replace(inventory, unlisted=unlisted.count, failures=unlisted.failures)
+
+
+def _failed(unlisted: Unlisted) -> RunError:
+    report = BatchReport(failures=unlisted.failures, failed=unlisted.count)
+    return RunError("inventory", report)
 
 
 def _report(dataset: Dataset, cluster: Cluster) -> Reported | None:

@@ -13,6 +13,7 @@ from larder.config.urls import StoreUrl, check_endpoint, check_region, check_url
 from larder.store.access import Access
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
 from larder.store.keys import check_path_key, object_url
+from larder.store.local_walk import OnUnlisted
 from larder.store.retry import RetryPolicy, RetryStore
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Buffer",
     "Features",
     "ObjectInfo",
+    "OnUnlisted",
     "Reader",
     "RetryPolicy",
     "RetryStore",
@@ -41,6 +43,7 @@ def open_store(
     profile: str | None = None,
     access: Access | None = None,
     retry: RetryPolicy | None = _DEFAULT_POLICY,
+    unlisted: OnUnlisted | None = None,
 ) -> Store:
     """Open the store at a URL. Sends no request before the first call of the store.
 
@@ -56,6 +59,8 @@ def open_store(
         access: All that and more at once; replaces the three.
         retry: When to repeat calls and when to give up, by default after the ``give_up_seconds`` of
             ``access``; None disables retries.
+        unlisted: Called for what the listing of a directory has to leave out: unreadable
+            directories, dangling links and names that are not UTF-8. By default, each is an error.
 
     Raises:
         ConfigError: ``config.unsupported_url``, ``config.secret``, ``config.path``,
@@ -76,7 +81,9 @@ def open_store(
     elif parts.scheme == "gs":
         store = _open_gcs(parts, access)
     else:
-        store = _open_local(parts.rest if parts.scheme else os.path.expanduser(parts.rest))
+        store = _open_local(
+            parts.rest if parts.scheme else os.path.expanduser(parts.rest), unlisted
+        )
     if retry is _DEFAULT_POLICY:
         retry = replace(_DEFAULT_POLICY, deadline_seconds=access.give_up_seconds)
     return RetryStore(store, retry) if retry else store
@@ -93,10 +100,10 @@ def local_path(store: Store, key: str) -> Path:
     return Path(parse_url(store.url).rest + key)
 
 
-def _open_local(path: str) -> Store:
+def _open_local(path: str, unlisted: OnUnlisted | None) -> Store:
     from larder.store.local import LocalStore
 
-    return LocalStore(path)
+    return LocalStore(path, unlisted=unlisted)
 
 
 def _open_memory(url: StoreUrl) -> Store:

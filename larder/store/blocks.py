@@ -12,13 +12,10 @@ from typing import Any
 
 from larder.errors import ConfigError
 
-__all__ = ["AWS_KINDS", "Loader", "aws_keys", "load", "register"]
+__all__ = ["Loader", "aws_keys", "load", "register"]
 
 Loader = Callable[[str], Mapping[str, Any]]
 """Returns the content of the block with a name; raises ConfigError if there is none."""
-
-AWS_KINDS = ("aws-credentials", "secret")
-"""The kinds that may contain keys of S3."""
 
 _NAMES = (
     ("aws_access_key_id", "access_key_id"),

@@ -24,7 +24,7 @@ from larder.store.s3_errors import Call
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["GcsAccess", "Request", "Response", "transport_errors"]
+__all__ = ["GcsAccess", "RepeatableBody", "Request", "Response", "transport_errors"]
 
 T = TypeVar("T")
 
@@ -186,19 +186,33 @@ class GcsAccess:
                 request.method,
                 url,
                 headers=headers,
-                data=_pieces(request.data, moved) if request.data else None,
+                data=RepeatableBody(request.data, moved) if request.data else None,
+                proxy=self.client.proxy,
                 allow_redirects=False,
                 # Whoever accepts a coding wants the bytes as they are stored.
                 auto_decompress="Accept-Encoding" not in headers,
             )
 
 
-async def _pieces(data: tuple[Buffer, ...], moved: Callable[[], None]) -> AsyncIterator[Buffer]:
-    for buffer in data:
-        with memoryview(buffer).cast("B") as view:
-            for start in range(0, len(view), _PIECE_BYTES):
-                moved()
-                yield view[start : start + _PIECE_BYTES]
+class RepeatableBody:
+    """A body in pieces. aiohttp iterates anew if the server has closed a kept connection.
+
+    Args:
+        data: The buffers.
+        moved: Called before each piece.
+    """
+
+    def __init__(self, data: tuple[Buffer, ...], moved: Callable[[], None]) -> None:
+        self._data = data
+        self._moved = moved
+
+    async def __aiter__(self) -> AsyncIterator[Buffer]:
+        """The pieces, from the beginning."""
+        for buffer in self._data:
+            with memoryview(buffer).cast("B") as view:
+                for start in range(0, len(view), _PIECE_BYTES):
+                    self._moved()
+                    yield view[start : start + _PIECE_BYTES]
 
 
 @contextmanager

@@ -17,6 +17,8 @@ import threading
 import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from larder.errors import LarderError, RetryableError, StoreError
 from larder.store.access import Access
@@ -50,6 +52,7 @@ class GcsClient:
         self._lock = threading.Lock()
         self._files: Any = None
         self._session: aiohttp.ClientSession | None = None
+        self._proxy: str | None = None
 
     def files(self, store_url: str) -> Any:
         """The file system of gcsfs, with credentials that are valid for some minutes.
@@ -119,8 +122,20 @@ class GcsClient:
             timeout=aiohttp.ClientTimeout(
                 total=None, sock_connect=min(_CONNECT_SECONDS, seconds), sock_read=seconds
             ),
-            trust_env=True,  # proxies
         )
+
+    @property
+    def proxy(self) -> str | None:
+        """The proxy of the environment for the server; aiohttp itself would look it up each time.
+
+        In the client's thread only.
+        """
+        if self._proxy is None:
+            server = urlsplit(self._files._location)
+            found = getproxies().get(server.scheme, "")
+            found = found if "://" in found or not found else f"http://{found}"
+            self._proxy = "" if found and proxy_bypass(server.netloc) else found
+        return self._proxy or None
 
     def close(self) -> None:
         """Close the connections."""

@@ -12,6 +12,7 @@
     403 for a key                                               ObjectError        object.unreadable
     403 for a store                                             StoreError         store.denied
     400 that asks who pays                                      StoreError         store.denied
+    400 about a digest, when writing                            RetryableError     store.unavailable
     400 about the name of the object                            ObjectError        object.bad_key
     412 when writing if absent                                  PreconditionError  object.exists
     412                                                         PreconditionError  object.changed
@@ -116,6 +117,9 @@ def _bad_request(answer: GcsAnswer, call: Call) -> LarderError | None:
         hint = "set requester_pays: true, and project: to the project that pays"
         text = "the bucket's requester pays, and no project was named"
         return StoreError("store.denied", text, where=call.store_url, hint=hint)
+    if call.writing and ("crc32c" in message or "md5" in message):
+        damaged = "the store has received other bytes than were sent"
+        return RetryableError("store.unavailable", damaged, where=call.where)
     if call.key and "object name" in message:
         return ObjectError("object.bad_key", _said(answer), where=call.where)
     return None

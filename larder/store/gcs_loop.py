@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
+
+from larder.store.interrupt import interrupted_by
 
 __all__ = ["LoopThread"]
 
@@ -24,13 +27,26 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for the result of a coroutine; if the wait is interrupted, it is cancelled."""
+        """Wait for the result of a coroutine; if the wait is interrupted, it is cancelled.
+
+        Raises:
+            FatalError: ``run.interrupted``: what this thread works under was stopped.
+        """
+        interrupt = interrupted_by()
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        request = _Request(future)
         try:
+            if interrupt:
+                interrupt.enter(request)
             return future.result()
         except BaseException:
             future.cancel()
+            if interrupt:
+                interrupt.check()
             raise
+        finally:
+            if interrupt:
+                interrupt.leave(request)
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run a coroutine, without waiting for it."""
@@ -49,3 +65,15 @@ class LoopThread:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+
+
+class _Request:
+    """What ends a request, as closing its socket would."""
+
+    def __init__(self, future: Future[Any]) -> None:
+        self._future = future
+
+    def shutdown(self, how: int, /) -> None:
+        """Cancel it."""
+        del how
+        self._future.cancel()

@@ -75,23 +75,26 @@ def info_of_headers(headers: Mapping[str, str], key: str) -> ObjectInfo | None:
     size, modified = _size(headers), headers.get("last-modified")
     if "crc32c" not in hashes or size is None or not modified:
         return None
-    checksum = f"crc32c:{_hex(hashes['crc32c'])}"
     metadata = {
         name.lower()[len(_META) :]: value
         for name, value in headers.items()
         if name.lower().startswith(_META)
     }
-    return ObjectInfo(
-        key,
-        size,
-        _hex(hashes["md5"]) if "md5" in hashes else checksum,
-        (parsedate_to_datetime(modified) - _EPOCH) // _MICROSECOND,
-        _storage_class(headers.get("x-goog-storage-class")),
-        checksum,
-        headers.get("x-goog-generation"),
-        headers.get("content-type"),
-        metadata or None,
-    )
+    try:
+        checksum = f"crc32c:{_hex(hashes['crc32c'])}"
+        return ObjectInfo(
+            key,
+            size,
+            _hex(hashes["md5"]) if "md5" in hashes else checksum,
+            (parsedate_to_datetime(modified) - _EPOCH) // _MICROSECOND,
+            _storage_class(headers.get("x-goog-storage-class")),
+            checksum,
+            headers.get("x-goog-generation"),
+            headers.get("content-type"),
+            metadata or None,
+        )
+    except (TypeError, ValueError):  # a date without a time zone; a date or a hash that is none
+        return None
 
 
 def resource_of(
@@ -106,8 +109,9 @@ def resource_of(
         md5: The same, in hex.
     """
     resource: dict[str, Any] = {"name": full_key, "contentType": _DEFAULT_TYPE}
-    if like is not None and _is_header(like.content_type or ""):
-        resource["contentType"] = like.content_type
+    kind = (like.content_type or "").strip() if like is not None else ""
+    if kind and kind.isascii() and kind.isprintable():  # it is also that of the content's part
+        resource["contentType"] = kind
     if like is not None and like.metadata:
         resource["metadata"] = dict(like.metadata)
     if crc32c is not None:
@@ -115,11 +119,6 @@ def resource_of(
     if md5 is not None:
         resource["md5Hash"] = base64.b64encode(bytes.fromhex(md5)).decode()
     return resource
-
-
-def _is_header(text: str) -> bool:
-    """Whether a string can be the value of a header: it is that of the content's part."""
-    return text.isascii() and text.isprintable() and text != ""
 
 
 def _hashes(headers: Any) -> list[tuple[str, str]]:

@@ -1,13 +1,14 @@
 """Server, credentials and project of a GCS bucket, from Google's standard chain.
 
-The credentials are those of the block that is named; else none, for a public bucket or a server
-without TLS (an emulator: a token must not be sent there); else the application default credentials:
-GOOGLE_APPLICATION_CREDENTIALS, then gcloud's, then those of the machine.
+There are none for a public bucket, and for a server without TLS: a token must not be sent there.
+Else they are the key of a service account in the block that is named, or the application default
+credentials: GOOGLE_APPLICATION_CREDENTIALS, then gcloud's, then those of the machine.
 https://cloud.google.com/docs/authentication/application-default-credentials
 """
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from dataclasses import dataclass
@@ -19,11 +20,14 @@ from larder.config.urls import GCS_ENDPOINT_VARIABLES, check_endpoint
 from larder.errors import ConfigError, StoreError
 from larder.packages import DISTRIBUTION
 from larder.store.access import Access
+from larder.store.blocks import load
 from larder.store.gcs_errors import GCS_CREDENTIALS_HINT
 
-__all__ = ["GcsSettings", "find_gcs_settings", "gcs_endpoint", "import_gcsfs"]
+__all__ = ["SCOPE", "GcsSettings", "find_gcs_settings", "gcs_endpoint", "import_gcsfs"]
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+"""What the tokens are for."""
+
 _EXPERIMENTS = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
 _importing = threading.Lock()
 
@@ -78,9 +82,10 @@ def find_gcs_settings(store_url: str, access: Access) -> GcsSettings:
         access: Server and account.
 
     Raises:
-        StoreError: ``store.denied``: no credentials were found, or the block is unusable.
-        ConfigError: ``config.missing_package``; ``config.invalid_value``: the environment has an
-            invalid endpoint, or a requester pays but there is no project.
+        StoreError: ``store.denied``: no credentials were found.
+        ConfigError: ``config.missing_package``; ``config.block``: the block cannot be used;
+            ``config.invalid_value``: the environment has an invalid endpoint, or a requester pays
+            but there is no project.
     """
     endpoint = gcs_endpoint(access)
     credentials, project = _credentials(store_url, access, endpoint)
@@ -119,6 +124,8 @@ def _credentials(store_url: str, access: Access, endpoint: str) -> tuple[Any, st
     """The credentials and their project; (None, "") to send none."""
     if access.anonymous or endpoint.startswith("http://"):
         return None, ""
+    if access.block:
+        return _of_block(access.block)
     import google.auth
     from google.auth.exceptions import GoogleAuthError
 
@@ -129,3 +136,30 @@ def _credentials(store_url: str, access: Access, endpoint: str) -> tuple[Any, st
         hint = f"{GCS_CREDENTIALS_HINT}; or set anonymous: true for a public bucket"
         raise StoreError("store.denied", message, where=store_url, hint=hint) from error
     return credentials, str(project or "")
+
+
+def _of_block(block: str) -> tuple[Any, str]:
+    """The credentials in a block: the key of a service account, or the path of a file with it.
+
+    Raises:
+        ConfigError: ``config.block``: see `larder.store.blocks.load`; or it has no such key.
+    """
+    from google.auth.exceptions import GoogleAuthError
+    from google.oauth2 import service_account
+
+    kind: Any = service_account.Credentials
+    content = load(block)
+    key = content.get("service_account_info") or content
+    path = content.get("service_account_file")
+    try:
+        if isinstance(key, str):
+            key = json.loads(key)
+        if path and key is content:
+            found = kind.from_service_account_file(os.path.expanduser(path), scopes=[SCOPE])
+        else:
+            found = kind.from_service_account_info(key, scopes=[SCOPE])
+    except (GoogleAuthError, OSError, ValueError, TypeError, AttributeError):
+        # The message of the error may contain parts of the key.
+        message = "the block has no valid key of a service account"
+        raise ConfigError("config.block", message, where=f"block {block}") from None
+    return found, str(content.get("project") or found.project_id or "")

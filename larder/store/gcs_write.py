@@ -16,7 +16,8 @@ import json
 import secrets
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import google_crc32c
@@ -25,6 +26,7 @@ from larder.errors import LarderError, NotFoundError, ObjectError, RetryableErro
 from larder.store.base import Buffer, ObjectInfo, Writer
 from larder.store.gcs_access import GcsAccess, Request, Response
 from larder.store.gcs_objects import FIELDS, info_of_resource, resource_of
+from larder.store.interrupt import Interrupt, interrupted_by
 from larder.store.s3_errors import Call
 
 __all__ = ["CHUNK_BYTES", "GcsWriter", "put_object"]
@@ -172,9 +174,8 @@ class GcsWriter(Writer):
         self._crc = google_crc32c.extend(self._crc, bytes(chunk))
         start = self._begun_bytes
         self._begun_bytes += len(chunk)
-        self._sending = self._pool.submit(
-            self._upload.deliver, chunk, start, last=last, again=self._again
-        )
+        deliver = partial(self._upload.deliver, chunk, start, last=last, again=self._again)
+        self._sending = self._pool.submit(_under, interrupted_by(), deliver)
 
     def _sent(self) -> Response | None:
         """Wait for what is being sent."""
@@ -320,6 +321,12 @@ class _Delivery:
         message = "the store has lost the upload"
         hint = "run again"
         return ObjectError("object.unreadable", message, where=self._call.where, hint=hint)
+
+
+def _under(interrupt: Interrupt | None, call: Callable[[], T]) -> T:
+    """Make a call in another thread that is stopped with this one."""
+    with interrupt.active() if interrupt else nullcontext():
+        return call()
 
 
 def _upload_path(access: GcsAccess) -> str:

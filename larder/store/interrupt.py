@@ -6,10 +6,11 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Protocol
 
 from larder.errors import FatalError
 
-__all__ = ["INTERRUPTED", "Interrupt", "interrupted_by"]
+__all__ = ["INTERRUPTED", "Endable", "Interrupt", "interrupted_by"]
 
 INTERRUPTED = "run.interrupted"
 """The code of the error that ends what was stopped."""
@@ -17,12 +18,19 @@ INTERRUPTED = "run.interrupted"
 _current = threading.local()
 
 
+class Endable(Protocol):
+    """What a request in progress uses: a socket, or something with this method of one."""
+
+    def shutdown(self, how: int, /) -> None:
+        """End the request."""
+
+
 class Interrupt:
     """Ends the requests of the threads that work under it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sockets: set[socket.socket] = set()
+        self._sockets: set[Endable] = set()
         self._stopped = threading.Event()
 
     @contextmanager
@@ -44,7 +52,7 @@ class Interrupt:
                 with suppress(OSError):  # closed by its server in the meantime
                     one.shutdown(socket.SHUT_RDWR)
 
-    def enter(self, one: socket.socket) -> None:
+    def enter(self, one: Endable) -> None:
         """A request is about to use a connection.
 
         Raises:
@@ -54,7 +62,7 @@ class Interrupt:
             self._sockets.add(one)
         self.check()
 
-    def leave(self, one: socket.socket) -> None:
+    def leave(self, one: Endable) -> None:
         """The connection is not used any more."""
         with self._lock:
             self._sockets.discard(one)

@@ -28,7 +28,7 @@ from larder.store.keys import check_path_key, object_url
 from larder.store.local_errors import local_error, local_errors
 from larder.store.local_files import describe, file_etag
 from larder.store.local_sync import unsynced
-from larder.store.local_walk import walk
+from larder.store.local_walk import OnUnlisted, walk
 from larder.store.local_write import LocalWriter
 
 __all__ = ["LocalReader", "LocalStore"]
@@ -68,18 +68,20 @@ class LocalStore(Store):
 
     Args:
         root: The directory; a relative path is resolved now.
+        unlisted: Called for what listings have to leave out, instead of raising an error.
 
     Raises:
         ConfigError: ``config.path``: the root, or one of its parents, exists and is not a
             directory.
     """
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, unlisted: OnUnlisted | None = None) -> None:
         path = os.path.abspath(root)
         _check_root(path)
         self._url = "file://" + path.rstrip("/") + "/"
         self._root = os.fsencode(path.rstrip("/") + "/")
         self._unsynced = unsynced(self._root)
+        self._unlisted = unlisted
 
     @property
     def url(self) -> str:
@@ -100,10 +102,12 @@ class LocalStore(Store):
         Raises:
             StoreError: ``store.missing``: the root does not exist; ``store.denied``.
             ObjectError: ``object.bad_key``: a file name that is not UTF-8;
-                ``object.unreadable``: an unreadable directory, or a dangling link.
+                ``object.unreadable``: an unreadable directory, or a dangling link. Not if
+                ``unlisted`` is told of them.
         """
         page = []
-        for key, found in walk(self._root, self._url, prefix.encode(), start_after.encode()):
+        bounds = prefix.encode(), start_after.encode()
+        for key, found in walk(self._root, self._url, *bounds, self._unlisted):
             page.append(describe(key, found))
             if len(page) == _PAGE_KEYS:
                 yield page

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from larder.errors import ObjectError, StoreError
 from larder.store.keys import TEMPORARY_PREFIX, object_url
 from larder.store.local_errors import local_error
 
-__all__ = ["walk"]
+__all__ = ["OnUnlisted", "walk"]
+
+OnUnlisted = Callable[[bytes, ObjectError], None]
+"""Called with the path of what cannot be listed, and why; directories end in a slash."""
 
 _TEMPORARY = TEMPORARY_PREFIX.encode()
 
@@ -24,6 +27,17 @@ class _Walk:
     store_url: str
     prefix: bytes
     start_after: bytes
+    unlisted: OnUnlisted | None
+
+    def skip(self, path: bytes, error: ObjectError) -> None:
+        """Leave out what cannot be listed.
+
+        Raises:
+            ObjectError: ``error``, if it must not be left out.
+        """
+        if self.unlisted is None:
+            raise error
+        self.unlisted(path, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +51,11 @@ class _Folder:
 
 
 def walk(
-    root: bytes, store_url: str, prefix: bytes, start_after: bytes
+    root: bytes,
+    store_url: str,
+    prefix: bytes,
+    start_after: bytes,
+    unlisted: OnUnlisted | None = None,
 ) -> Iterator[tuple[str, os.stat_result]]:
     """Yield keys and stats of the regular files, in order of the keys' bytes.
 
@@ -49,24 +67,29 @@ def walk(
         store_url: For messages.
         prefix: Only keys with this prefix.
         start_after: Only keys after this one.
+        unlisted: Called for what cannot be listed, in order, instead of raising ObjectError.
 
     Raises:
         StoreError: ``store.missing`` or ``store.denied``, for the root.
         ObjectError: See `larder.store.local.LocalStore.list`.
     """
-    search = _Walk(root, store_url, prefix, start_after)
+    search = _Walk(root, store_url, prefix, start_after, unlisted)
     stack = [_read(search, b"", frozenset())]
     while stack:
         entries = stack[-1].entries
         if not entries:
             stack.pop()
         elif entries[-1].endswith(b"/"):
-            stack.append(_read(search, entries.pop(), stack[-1].places))
+            path = entries.pop()
+            if unlisted is None or _decode(search, path) is not None:
+                stack.append(_read(search, path, stack[-1].places))
         else:
             path = entries.pop()
             found = _stat(search, path)
             if found is not None and stat.S_ISREG(found.st_mode):
-                yield _decode(search, path), found
+                key = _decode(search, path)
+                if key is not None:
+                    yield key, found
 
 
 def _read(search: _Walk, path: bytes, places: frozenset[tuple[int, int]]) -> _Folder:
@@ -83,7 +106,11 @@ def _read(search: _Walk, path: bytes, places: frozenset[tuple[int, int]]) -> _Fo
             return _Folder([], places)
         raise _no_root(search) from None
     except OSError as error:
-        raise local_error(error, search.store_url, _shown(path), writing=False) from error
+        reason = local_error(error, search.store_url, _shown(path), writing=False)
+        if not path or not isinstance(reason, ObjectError):
+            raise reason from error
+        search.skip(path, reason)
+        return _Folder([], places)
     wanted.sort(reverse=True)
     return _Folder(wanted, places | {here})
 
@@ -121,13 +148,18 @@ def _stat(search: _Walk, path: bytes) -> os.stat_result | None:
         if not os.path.islink(search.root + path):
             if isinstance(error, FileNotFoundError):
                 return None
-            raise local_error(error, search.store_url, _shown(path), writing=False) from error
-        raise ObjectError(
-            "object.unreadable",
-            "a dangling symbolic link",
-            where=object_url(search.store_url, _shown(path)),
-            hint="restore its target, or remove the link",
-        ) from error
+            reason = local_error(error, search.store_url, _shown(path), writing=False)
+            if not isinstance(reason, ObjectError):
+                raise reason from error
+        else:
+            reason = ObjectError(
+                "object.unreadable",
+                "a dangling symbolic link",
+                where=object_url(search.store_url, _shown(path)),
+                hint="restore its target, or remove the link",
+            )
+        search.skip(path, reason)
+        return None
 
 
 def _no_root(search: _Walk) -> StoreError:
@@ -137,16 +169,19 @@ def _no_root(search: _Walk) -> StoreError:
     )
 
 
-def _decode(search: _Walk, path: bytes) -> str:
+def _decode(search: _Walk, path: bytes) -> str | None:
+    """The key of a path; None if it has none, and is left out."""
     try:
         return path.decode()
     except UnicodeDecodeError:
-        raise ObjectError(
+        error = ObjectError(
             "object.bad_key",
             "the file name is not UTF-8",
             where=object_url(search.store_url, _shown(path)),
             hint="rename the file",
-        ) from None
+        )
+    search.skip(path, error)
+    return None
 
 
 def _shown(path: bytes) -> str:

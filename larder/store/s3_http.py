@@ -34,6 +34,8 @@ from larder.store.s3_sign import EMPTY_SHA256, UNSIGNED, encoded_path, encoded_q
 __all__ = ["SignedObjects", "crc32c_of", "format_crc32c"]
 
 _META = "x-amz-meta-"
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A token of RFC 9110: what the name of a header may be."""
 _MOST_WAIT_SECONDS = 60.0
 
 
@@ -260,7 +262,8 @@ class SignedObjects:
             if like.content_type:
                 headers["content-type"] = _header_text(like.content_type)
             for name, text in (like.metadata or {}).items():
-                headers[f"{_META}{name.lower()}"] = _header_text(text)
+                if _NAME.fullmatch(name):  # other stores have names that no header can have
+                    headers[f"{_META}{name.lower()}"] = _header_text(text)
         return headers
 
     def _encryption(self) -> dict[str, str]:

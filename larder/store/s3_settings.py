@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -46,7 +46,7 @@ class S3Settings:
 
     endpoint: str
     region: str
-    keys: tuple[str, str, str] | None
+    keys: tuple[str, str, str] | None = field(repr=False)
     session: Any = None
     chain: Chain | None = None
 

@@ -9,6 +9,7 @@ All listen on 127.0.0.1 and accept the same access keys.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,12 @@ __all__ = [
 
 _ACCESS_KEY = "LARDERTESTKEY1"
 _SECRET_KEY = "larder-test-secret-1"  # noqa: S105 - for servers that exist for one test
+_GUEST_KEY = "LARDERTESTKEY2"
+_GUEST_SECRET = "larder-test-secret-2"  # noqa: S105
 _REGION = "us-east-1"
+_ROLE = "larder-role"
+_TRUST = {"Principal": {"AWS": ["arn:aws:iam:::user/larder"]}, "Action": ["sts:AssumeRole"]}
+_MAY = {"Action": ["s3:*"], "Resource": "arn:aws:s3:::*"}
 _START_SECONDS = 180.0
 _STOP_SECONDS = 20.0
 _POLL_SECONDS = 0.02
@@ -57,6 +63,8 @@ class S3Server:
         access_key: Access key of its only user.
         secret_key: Secret key of that user.
         region: The region that requests are signed for.
+        role: ARN of a role that the user may assume, and that may do everything; empty if the
+            server has no roles.
     """
 
     name: str
@@ -64,6 +72,7 @@ class S3Server:
     access_key: str = _ACCESS_KEY
     secret_key: str = _SECRET_KEY
     region: str = _REGION
+    role: str = ""
 
     @property
     def port(self) -> int:
@@ -82,6 +91,15 @@ class S3Server:
             response_checksum_validation="when_required",
         )
         return session.client("s3", endpoint_url=self.endpoint, config=config)
+
+    @property
+    def as_guest(self) -> S3Server:
+        """The same server for a user who may do nothing but what bucket policies allow.
+
+        Only radosgw has that user: ``arn:aws:iam:::user/guest``.
+        """
+        assert self.name == "radosgw", f"{self.name} does not keep policies"
+        return replace(self, access_key=_GUEST_KEY, secret_key=_GUEST_SECRET)
 
     def create_bucket(self, name: str) -> None:
         """Create a bucket, unless it exists."""
@@ -174,7 +192,8 @@ def radosgw(memory_bytes: int = 4 << 30) -> Iterator[S3Server]:
         ceph = _Ceph(folder, memory_bytes)
         try:
             ceph.start()
-            yield S3Server("radosgw", f"http://127.0.0.1:{ceph.gateway_port}")
+            endpoint = f"http://127.0.0.1:{ceph.gateway_port}"
+            yield S3Server("radosgw", endpoint, role=f"arn:aws:iam:::role/{_ROLE}")
         finally:
             ceph.stop()
 
@@ -229,6 +248,8 @@ osd_data = {folder}/osd
 rgw_data = {folder}/rgw
 [client.rgw]
 rgw_frontends = beast endpoint=127.0.0.1:{self.gateway_port} tcp_nodelay=1
+rgw_sts_key = larder-test-role
+rgw_s3_auth_use_sts = true
 """
 
     def start(self) -> None:
@@ -251,6 +272,12 @@ rgw_frontends = beast endpoint=127.0.0.1:{self.gateway_port} tcp_nodelay=1
         self._run("ceph-osd", "-i", "0")
         keys = (f"--access-key={_ACCESS_KEY}", f"--secret-key={_SECRET_KEY}")
         self._run("radosgw-admin", "user", "create", "--uid=larder", "--display-name=larder", *keys)
+        keys = (f"--access-key={_GUEST_KEY}", f"--secret-key={_GUEST_SECRET}")
+        self._run("radosgw-admin", "user", "create", "--uid=guest", "--display-name=guest", *keys)
+        role = ("radosgw-admin", "role", "create", f"--role-name={_ROLE}")
+        self._run(*role, f"--assume-role-policy-doc={_policy(_TRUST)}")
+        may = ("radosgw-admin", "role-policy", "put", f"--role-name={_ROLE}", "--policy-name=all")
+        self._run(*may, f"--policy-doc={_policy(_MAY)}")
         self._run("radosgw", "-n", "client.rgw")
         _wait_for(lambda: _answers(self.gateway_port), "radosgw did not start", self._last_words)
 
@@ -294,6 +321,11 @@ rgw_frontends = beast endpoint=127.0.0.1:{self.gateway_port} tcp_nodelay=1
     def _last_words(self) -> str:
         log = self._folder / "client.rgw.log"
         return log.read_text(errors="replace")[-500:] if log.exists() else ""
+
+
+def _policy(statement: dict[str, Any]) -> str:
+    allowed = {"Effect": "Allow", **statement}
+    return json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
 
 
 @contextmanager

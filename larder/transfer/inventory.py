@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.errors import ConfigError
+from larder.errors import ConfigError, Failure
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.query import Rows
@@ -20,6 +21,7 @@ from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort_to_file
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Readable
+from larder.transfer.archived import ArchivedWriter
 from larder.transfer.report_inventory import Reported
 from larder.transfer.selection import KeyRule, without_own
 from larder.units import format_count
@@ -33,6 +35,8 @@ __all__ = [
     "object_batches",
     "take_inventory",
 ]
+
+Group = TypeVar("Group")
 
 BATCH_ROWS = 10_000
 
@@ -68,7 +72,13 @@ class Inventory:
         digest: sha256 hex over the ordered keys, sizes and etags, without times.
         not_included: Objects that match no glob of ``source.include``.
         excluded: Objects that match one, but also a glob of ``source.exclude``.
+        sizes: The number of included objects and their bytes, for every size up to a power of two.
+        classes: The same, for every storage class but the standard one.
+        archived: Manifest of those that cannot be read before they are restored; None if there are
+            none. See `larder.transfer.archived`.
         report: The report that they come from; None: the source was listed.
+        unlisted: Number of files and directories that could not be listed.
+        failures: The first of them.
     """
 
     file: ManifestFile
@@ -79,6 +89,11 @@ class Inventory:
     not_included: LeftOut
     excluded: LeftOut
     report: Reported | None = None
+    sizes: tuple[tuple[int, int], ...] = ()
+    classes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    archived: ManifestFile | None = None
+    unlisted: int = 0
+    failures: tuple[Failure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +108,9 @@ class Listed:
         excluded: Objects that match one, but also a glob of ``source.exclude``.
         report: The report that they come from; None: the source was listed.
         rows: The objects included, of schema OBJECTS and ordered by key.
+        sizes: As in `Inventory`, also the next two.
+        classes: See there.
+        archived: See there.
     """
 
     objects: int
@@ -102,6 +120,9 @@ class Listed:
     excluded: LeftOut
     report: Reported | None
     rows: SortedFile | None = None
+    sizes: tuple[tuple[int, int], ...] = ()
+    classes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    archived: ManifestFile | None = None
 
 
 def take_inventory(
@@ -134,7 +155,9 @@ def take_inventory(
     tally = _Tally(include, exclude, progress)
     progress.start("inventory")
     pages = report.pages(out.parent) if report else store.list()
-    file = write_manifest(out, OBJECTS, map(tally.digested, tally.batches(pages)))
+    with ArchivedWriter(out.with_name("archived.parquet")) as archived:
+        batches = tally.batches(pages, archived)
+        file = write_manifest(out, OBJECTS, map(tally.digested, batches))
     progress.finish("inventory")
     found = tally.found(store, report)
     return Inventory(
@@ -146,6 +169,9 @@ def take_inventory(
         not_included=found.not_included,
         excluded=found.excluded,
         report=report,
+        sizes=found.sizes,
+        classes=found.classes,
+        archived=archived.file,
     )
 
 
@@ -164,9 +190,10 @@ def list_source(
     tally = _Tally(include, exclude, progress)
     progress.start("inventory")
     pages = report.pages(out.parent) if report else store.list()
-    rows = sort_to_file(Rows(OBJECTS, tally.batches(pages)), ("key",), out)
+    with ArchivedWriter(out.with_name("archived.parquet")) as archived:
+        rows = sort_to_file(Rows(OBJECTS, tally.batches(pages, archived)), ("key",), out)
     progress.finish("inventory")
-    return replace(tally.found(store, report), rows=rows)
+    return replace(tally.found(store, report), rows=rows, archived=archived.file)
 
 
 class _Tally:
@@ -176,18 +203,44 @@ class _Tally:
         self.objects = self.bytes = self.listed = 0
         self.digest = RowDigest()
         self.not_included = self.excluded = LeftOut()
+        self.sizes: dict[int, tuple[int, int]] = {}
+        self.classes: dict[str, tuple[int, int]] = {}
+        self._classed: dict[str, ObjectInfo] = {}
         self._globs = (_named(include), _named(exclude))
         self._included = KeyRule(include)
         self._excluded = KeyRule(exclude)
         self._progress = progress
 
-    def batches(self, pages: Iterable[list[ObjectInfo]]) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, pages: Iterable[list[ObjectInfo]], archived: ArchivedWriter
+    ) -> Iterator[pa.RecordBatch]:
         """Batches of the included objects of a listing."""
-        for batch in object_batches(chain.from_iterable(without_own(pages))):
+        infos = chain.from_iterable(self._noticed(without_own(pages)))
+        for batch in object_batches(infos):
             self.listed += batch.num_rows
             found = self._taken(batch)
+            if self._classed:
+                self._count_classes(batch, found, archived)
             if found.num_rows:
                 yield self._count(found)
+
+    def _noticed(self, pages: Iterable[list[ObjectInfo]]) -> Iterator[list[ObjectInfo]]:
+        """The same pages; remembers the objects that are not of the standard class."""
+        for page in pages:
+            self._classed |= {info.key: info for info in page if info.storage_class}
+            yield page
+
+    def _count_classes(
+        self, batch: pa.RecordBatch, found: pa.RecordBatch, archived: ArchivedWriter
+    ) -> None:
+        """Count the classes of those that are included, and forget this batch."""
+        included = filter(None, map(self._classed.get, found.column("key").to_pylist()))
+        infos = list(included)
+        for info in infos:
+            _add(self.classes, info.storage_class, 1, info.size_bytes)
+        archived.add(infos)
+        for key in batch.column("key").to_pylist():
+            self._classed.pop(key, None)
 
     def _taken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         batch, self.not_included = _parted(
@@ -200,8 +253,15 @@ class _Tally:
         size_bytes = pc.sum(batch.column("size_bytes")).as_py()
         self.objects += batch.num_rows
         self.bytes += size_bytes
+        self._count_sizes(batch.column("size_bytes").to_numpy())
         self._progress.advance("inventory", objects=batch.num_rows, bytes=size_bytes)
         return batch
+
+    def _count_sizes(self, sizes: npt.NDArray[np.int64]) -> None:
+        bins = np.frexp(sizes - 1.0)[1]  # the exponent of the next power of two
+        for exponent in np.unique(bins).tolist():
+            found = sizes[bins == exponent]
+            _add(self.sizes, exponent, len(found), int(found.sum()))
 
     def digested(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Add a batch to the digest, and return it."""
@@ -217,7 +277,14 @@ class _Tally:
         if not self.objects:
             raise self._nothing(store)
         return Listed(
-            self.objects, self.bytes, self.listed, self.not_included, self.excluded, report
+            self.objects,
+            self.bytes,
+            self.listed,
+            self.not_included,
+            self.excluded,
+            report,
+            sizes=tuple(found for _, found in sorted(self.sizes.items())),
+            classes=dict(sorted(self.classes.items())),
         )
 
     def _nothing(self, store: Readable) -> ConfigError:
@@ -246,6 +313,11 @@ def _parted(
     unwanted = batch.column("key").filter(pa.array(~wanted))
     first = unwanted.slice(0, SHOWN_KEYS).to_pylist()
     return batch.filter(pa.array(wanted)), others.and_more(first, len(unwanted))
+
+
+def _add(found: dict[Group, tuple[int, int]], group: Group, count: int, size_bytes: int) -> None:
+    before = found.get(group, (0, 0))
+    found[group] = before[0] + count, before[1] + size_bytes
 
 
 def _named(globs: Sequence[str]) -> str:

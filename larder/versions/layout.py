@@ -37,12 +37,14 @@ __all__ = [
     "list_key",
     "listed_split",
     "manifest_key",
+    "measured_key",
     "merged_copies_key",
     "merged_copies_prefix",
     "mirror_prefix",
     "omitted_key",
     "partial_copies_prefix",
     "partial_shards_prefix",
+    "probe_prefix",
     "segment_key",
     "segment_prefix",
     "segments_prefix",
@@ -140,6 +142,16 @@ def cache_work_prefix(segment: str, cache: str) -> str:
 def conditions_key() -> str:
     """Key of the document that says which conditional writes the store keeps."""
     return "work/conditions.json"
+
+
+def measured_key() -> str:
+    """How fast an earlier run copied."""
+    return "work/measured.json"
+
+
+def probe_prefix() -> str:
+    """What the key of an object begins with that is written only to see whether it may be."""
+    return "work/probe-"
 
 
 def copies_prefix(batch: str | None = None) -> str:

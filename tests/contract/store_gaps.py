@@ -24,6 +24,7 @@ GAPS: dict[tuple[str, str], str] = {
     ("rclone", "replacing, eight at once"): "ignores If-Match and overwrites",
     ("file", "content type and metadata"): "a file has neither",
     ("gcs", "key a/../b"): "the emulator's own storage has paths: it closes the connection",
+    ("gcs", "odd metadata"): "sends it as headers, which it then cannot be",
     ("gcs", "pages of 1,000 keys"): "ignores maxResults: one page has everything",
     ("gcs", "put if absent"): "ignores ifGenerationMatch and overwrites",
     ("gcs", "put if absent, eight at once"): "ignores ifGenerationMatch and overwrites",

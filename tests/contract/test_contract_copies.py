@@ -22,12 +22,12 @@ LARGE_BYTES = 33_000_001
 """More than two upload parts or chunks of any store."""
 
 
-def put(store: Store, key: str, data: bytes) -> ObjectInfo:
-    return store.put(key, data, like=LIKE)
+def put(store: Store, key: str, data: bytes, like: ObjectInfo = LIKE) -> ObjectInfo:
+    return store.put(key, data, like=like)
 
 
-def stream(store: Store, key: str, data: bytes) -> ObjectInfo:
-    with store.writer(key, like=LIKE) as writer:
+def stream(store: Store, key: str, data: bytes, like: ObjectInfo = LIKE) -> ObjectInfo:
+    with store.writer(key, like=like) as writer:
         for start in range(0, len(data), 5_000_011):
             writer.write(data[start : start + 5_000_011])
         return writer.commit()
@@ -48,7 +48,7 @@ def crc32c(data: bytes) -> str:
 @pytest.mark.parametrize("size_bytes", [0, 5, LARGE_BYTES])
 @pytest.mark.parametrize("write", [put, stream])
 def test_content_type_and_metadata_are_kept(
-    place: Place, store: Store, write: Callable[[Store, str, bytes], ObjectInfo], size_bytes: int
+    place: Place, store: Store, write: Callable[..., ObjectInfo], size_bytes: int
 ) -> None:
     data = random.Random(size_bytes).randbytes(size_bytes)
     written = write(store, "typed", data)
@@ -64,6 +64,25 @@ def test_content_type_and_metadata_are_kept(
     assert again.size_bytes == 1
     with store.open("again") as copy:
         assert kept(copy.info) == kept(reader.info)
+
+
+ODD = {"my key": "1", "a:b": "2", "höhe": "3", "x\r\nhost": "4", "empty": "", "ü": "漢 é"}
+
+
+@pytest.mark.parametrize("write", [put, stream])
+def test_what_no_header_can_have_is_kept_or_left_out(
+    place: Place, store: Store, write: Callable[..., ObjectInfo]
+) -> None:
+    for content_type in ("text/plain; charset=utf-8", " spaced/type ", "no type", "ü/x", "a\r\nb"):
+        with place.promise("odd metadata"):
+            odd = ObjectInfo("o", 0, "", 0, content_type=content_type, metadata=ODD | METADATA)
+            assert write(store, "odd", b"1", odd).size_bytes == 1
+            with store.open("odd") as reader:
+                assert b"".join(reader) == b"1"
+            found = reader.info.metadata or {}
+            assert (ODD | METADATA).items() >= (found.items() - {("mtime", found.get("mtime"))})
+            if "file" not in place.kind:
+                assert METADATA.items() <= found.items()
 
 
 def test_without_another_there_is_no_metadata(store: Store) -> None:

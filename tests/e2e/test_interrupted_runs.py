@@ -21,7 +21,7 @@ from flows._server import TemporaryServer
 from larder.testing.commands import Workplace
 
 FEW = ("--dataset", "imagenet", "--set", "cluster.runner.workers=1", "--set", "shards.bytes=100 kB")
-FEW += ("--set", "cluster.runner.batch_bytes=200 kB")
+FEW += ("--set", "cluster.runner.batch_bytes=200 kB", "--set", "mirror=true")
 STOPPING = "stopping after the objects in progress"
 HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
 

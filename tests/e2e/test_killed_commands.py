@@ -21,6 +21,7 @@ from larder.testing.commands import Workplace
 
 MANY = ("--dataset", "imagenet", "--json", "--set", "shards.bytes=100 kB")
 MANY += ("--set", "cluster.runner.workers=1", "--set", "cluster.runner.batch_bytes=300 kB")
+MANY += ("--set", "mirror=true")
 ROOT = "larder/imagenet"
 
 pytestmark = pytest.mark.slow

@@ -23,8 +23,9 @@ LARDER = ("-m", "larder.cli.main", "prepare")
 FLOW = ("-m", "flows.prepare")
 IMAGENET = ("--dataset", "imagenet")
 SMALL = ("--set", "shards.bytes=400 kB", "--set", "cluster.runner.batch_bytes=800 kB")
+SMALL += ("--set", "mirror=true")
 FEW = (*IMAGENET, "--set", "cluster.runner.workers=1", "--set", "shards.bytes=100 kB")
-FEW += ("--set", "cluster.runner.batch_bytes=200 kB")
+FEW += ("--set", "cluster.runner.batch_bytes=200 kB", "--set", "mirror=true")
 LINE = "error[run.interrupted]: interrupted; run the same command again to continue"
 STOPPING = "stopping after the objects in progress"
 SECONDS = re.compile(r"\bin (\d+ min )?[\d.]+ s\b|(?<=  time     about )[\d.]+ s")
@@ -193,7 +194,7 @@ def test_a_flow_run_without_a_display_has_its_stages_too(reporting: Workplace) -
     script = """
 import json
 from flows.prepare_flow import prepare
-small = ["shards.bytes=400 kB", "cluster.runner.batch_bytes=800 kB"]
+small = ["shards.bytes=400 kB", "cluster.runner.batch_bytes=800 kB", "mirror=true"]
 print(json.dumps(prepare(dataset="imagenet", settings=small)))
 """
     done = reporting.run(python=("-c", script))

@@ -42,6 +42,7 @@ def deployed(
         configs = reporting.folder / "configs"
         text = (configs / "datasets/imagenet.yaml").read_text()
         text = text.replace("name: imagenet", f"name: {name}")
+        text = text.replace("mirror: auto", "mirror: true")
         assert "bytes: 150 MB" in text
         (configs / f"datasets/{name}.yaml").write_text(text.replace("150 MB", "100 kB"))
         cluster = configs / "clusters/local.yaml"
@@ -139,6 +140,7 @@ def test_a_command_whose_run_is_cancelled_stops_between_two_objects(
     reporting: Workplace, prefect_server: PrefectServer
 ) -> None:
     limits = ("--set", "cluster.runner.workers=2", "--set", "cluster.runner.batch_bytes=600 kB")
+    limits += ("--set", "mirror=true")
     running = reporting.start("--dataset", "imagenet", "--json", *limits, python=("-c", COMMAND))
     address = running.read_until("run: ")
     running.read_until("mirror: started")

@@ -18,6 +18,7 @@ from larder.pipeline.settings import load_settings
 from larder.testing.commands import Finished, Workplace
 
 SMALL = ("--set", "shards.bytes=200 kB", "--set", "cluster.runner.batch_bytes=600 kB")
+SMALL += ("--set", "mirror=true")
 SECRET = "anotherverysecretvalue987654321"
 NAMES = {
     "inventory": r"inventory of NAME",

@@ -21,6 +21,7 @@ HEAD = ["dataset", "version", "digest", "status", "location", "objects", "copied
 HEAD += ["segments", "shards", "cache"]
 IMPORTED = re.compile(r"import time:.*\| +(\S+)")
 SMALL = ("--set", "shards.bytes=400 kB", "--set", "cluster.runner.batch_bytes=800 kB")
+SMALL += ("--set", "mirror=true")
 PROGRESS = re.compile(rf"(run|{'|'.join(STAGES)}): [a-z\d]")
 SECRET = "verysecretvalue0123456789"
 

@@ -39,7 +39,7 @@ class Kill(Stop):
 folder, after, compact = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "compact"
 settings = run_settings(
     folder / "source", folder / "local", folder / "out",
-    labels={"from": "folder"}, shards={"bytes": 8_000}, validate="decode",
+    labels={"from": "folder"}, shards={"bytes": 8_000}, validate="decode", mirror=True,
     cache={"records": "decoded"},
     cluster={"runner": {"workers": 2, "batch_bytes": 12_000}},
 )

@@ -137,7 +137,9 @@ class Field(Lab):
 def field(folder: Path, objects: Mapping[str, bytes], **fields: Any) -> Iterator[Field]:
     """Between two buckets in memory, whose etags are md5: 32 hex digits."""
     name = uuid.uuid4().hex
-    lab = Field(f"memory://{name}-source", f"s3://memory-{name}", folder / name, fields)
+    lab = Field(
+        f"memory://{name}-source", f"s3://memory-{name}", folder / name, {"mirror": True, **fields}
+    )
     lab.add(objects)
     try:
         yield lab

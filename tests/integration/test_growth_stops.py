@@ -33,6 +33,7 @@ FIELDS: dict[str, Any] = {
     "shards": {"bytes": 10_000},
     "cache": {"records": "encoded"},
     "cluster": {"runner": {"workers": 2, "batch_bytes": 12_000}, "copy": {"concurrency": 3}},
+    "mirror": True,
 }
 OTHER_LIMITS = {"runner": {"workers": 1, "batch_bytes": 25_000}, "copy": {"concurrency": 1}}
 OBJECTS = blobs(32, 700)

@@ -100,6 +100,7 @@ LABELS = BASE["labels"]
 CASES: list[tuple[dict[str, Any], set[str]]] = [
     ({}, set()),
     ({"mirror": False}, set()),
+    ({"mirror": True}, set()),
     ({"description": "other"}, set()),
     ({"growth": {"mode": "rebuild", "removals": "omit"}}, set()),
     ({"experiment": {"delivery": "bucket"}}, set()),

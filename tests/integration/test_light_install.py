@@ -117,6 +117,21 @@ except ConfigError as error:
     assert (done.stdout, done.stderr) == (f"config.missing_package {command}\n", "")
 
 
+def test_google_cloud_storage_names_the_extra_that_it_needs(light: Path, tmp_path: Path) -> None:
+    script = """
+import larder
+from larder.errors import ConfigError
+try:
+    larder.open("gs://bucket/larder/d")
+except ConfigError as error:
+    print(error.code, error)
+"""
+    done = run(light, tmp_path, "python", "-c", script)
+    missing = "Google Cloud Storage needs gcsfs, which is not installed"
+    hint = "pip install 'larder-data[gcs]'"
+    assert (done.stdout, done.stderr) == (f"config.missing_package {missing}; {hint}\n", "")
+
+
 def test_a_directory_is_prepared_outside_a_checkout(full: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()

@@ -29,7 +29,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "splits by globs": {"splits": GLOBS},
     "splits by hash": {"splits": HASH},
     "a split without samples": {"splits": {"train": "**", "validation": "nothing/**"}},
-    "straight from the source": {"mirror": False},
+    "mirrored": {"mirror": True},
     "shuffled": {"shards": {"bytes": 8_000, "shuffle_seed": 7}, "splits": GLOBS},
     "one shard": {"shards": {}},
     "a shard for each sample": {"shards": {"bytes": 1}},
@@ -83,7 +83,7 @@ def test_what_is_published_is_what_was_in_the_source(tmp_path: Path, variant: st
     assert document["status"] == "built"
     assert document["digest"] == published.version.digest
     assert document["objects"] == {"count": 15, "bytes": sum(map(len, objects.values()))}
-    assert document["copied"]["count"] == (15 if lab.settings().dataset.mirror else 0)
+    assert document["copied"]["count"] == (15 if variant == "mirrored" else 0)
     assert document["shards"]["samples"] == 12
     assert document["shards"]["count"] == len(published.shards)
     assert document["failures"] == []

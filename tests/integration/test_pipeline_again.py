@@ -187,9 +187,9 @@ def test_a_touched_image_that_was_left_out_is_looked_at_again(tmp_path: Path) ->
 @pytest.mark.parametrize("kind", ["directory", "memory"])
 def test_one_changed_object_is_the_only_one_copied(tmp_path: Path, kind: str) -> None:
     if kind == "directory":
-        lab = directory_lab(tmp_path)
+        lab = directory_lab(tmp_path, mirror=True)
     else:
-        lab = memory_lab("changed", tmp_path)
+        lab = memory_lab("changed", tmp_path, mirror=True)
         write(str(lab.source), images())
     with between():
         first = lab.prepare()
@@ -210,7 +210,7 @@ def test_one_changed_object_is_the_only_one_copied(tmp_path: Path, kind: str) ->
 
 
 def test_an_old_version_stays_open_while_the_source_moves_on(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path)
+    lab = directory_lab(tmp_path, mirror=True)
     first = lab.prepare()
     url = f"{lab.storage}/larder/d"
     with larder.open(url).cache("train") as held:
@@ -293,7 +293,7 @@ def test_mirrored_objects_are_not_copied_again_for_another_shape(tmp_path: Path)
 
 
 def test_a_copy_that_was_tampered_with_is_made_again(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path)
+    lab = directory_lab(tmp_path, mirror=True)
     lab.prepare()
     mirrored = Path(str(lab.storage), "larder/d/mirror/a/00.png")
     mirrored.write_bytes(png(1))
@@ -315,7 +315,8 @@ def forget_versions(lab: Lab) -> None:
 
 def test_a_fixed_image_costs_one_copy(tmp_path: Path) -> None:
     """A run that failed has copied what it could; the next one continues from there."""
-    lab = directory_lab(tmp_path, images() | {"b/02.png": b"no image"})
+    objects = images() | {"b/02.png": b"no image"}
+    lab = directory_lab(tmp_path, objects, mirror=True)
     with pytest.raises(RunError):
         lab.prepare()
     write(lab.source, {"b/02.png": png(102)})

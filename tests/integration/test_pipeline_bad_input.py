@@ -168,7 +168,7 @@ def faulty(faults: Callable[[FaultyStore], None], url: str) -> Callable[[Store],
 
 
 def test_objects_that_may_not_be_read_are_all_listed(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path)
+    lab = directory_lab(tmp_path, mirror=True)
 
     def faults(store: FaultyStore) -> None:
         for key in ("a/00.png", "c/02.png"):
@@ -227,7 +227,7 @@ def test_a_directory_that_may_not_be_listed(nobody: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["local", "local/larder/d/segments", "local/larder/d/mirror/a"])
 def test_a_local_side_that_may_not_be_written(nobody: Path, name: str) -> None:
-    lab = directory_lab(nobody)
+    lab = directory_lab(nobody, mirror=True)
     (nobody / name).mkdir(parents=True)
     (nobody / name).chmod(0o555)
     error = refused(lab)
@@ -421,7 +421,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("filled", sorted({*range(0, 250, 25), *range(84, 124, 4)}))
 def test_a_disk_that_is_really_full(tmp_path: Path, small_disk: Path, filled: int) -> None:
-    lab = directory_lab(tmp_path)
+    lab = directory_lab(tmp_path, mirror=True)
     lab = Lab(lab.source, str(small_disk / "local"), lab.output, lab.fields)
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(filled * 1024))
@@ -557,7 +557,8 @@ def test_bad_keys_are_refused_by_name(tmp_path: Path) -> None:
 def test_a_key_that_a_file_cannot_have(tmp_path: Path) -> None:
     long = "k" * 996 + ".txt"
     write("memory://long", {long: b"1", "a/b.txt": b"2", "a/b.txt/c.txt": b"3"})
-    lab = directory_lab_of("memory://long", tmp_path, labels=None, cache=None, on_bad_key="skip")
+    fields = {"labels": None, "cache": None, "on_bad_key": "skip", "mirror": True}
+    lab = directory_lab_of("memory://long", tmp_path, **fields)
     error = refused(lab)
     assert status(error) == ("config.bad_key", 2)
     assert isinstance(error, RefusedError)
@@ -579,7 +580,7 @@ def test_a_key_that_the_bucket_cannot_have(tmp_path: Path) -> None:
     longest = 1_024 - len("deep/larder/d/mirror/")
     fits, long = (f"{'k' * (longest - 4 + more)}.txt" for more in (0, 1))
     source, storage = "memory://prefixed", "s3://memory-prefixed-local/deep"
-    fields = {"labels": None, "cache": None}
+    fields = {"labels": None, "cache": None, "mirror": True}
     with between():
         write(source, {fits: b"1", long: b"2"})
         with pytest.raises(RefusedError) as caught:
@@ -793,3 +794,54 @@ def test_invalid_settings(settings: list[str], code: str, tmp_path: Path) -> Non
     assert status(caught.value) == (code, 2)
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value).replace("config.secret", "")
+
+
+def test_paths_that_cannot_be_listed_are_failures_unless_they_are_excluded(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    source = Path(str(lab.source))
+    (source / "b/link.png").symlink_to("nowhere")
+    Path(os.fsdecode(os.fsencode(source) + b"/b/caf\xe9.png")).write_bytes(b"")
+    assert failures(lab) == {
+        "b/caf\\xe9.png": "object.bad_key",
+        "b/link.png": "object.unreadable",
+    }
+    named = {"url": str(source), "exclude": ["b/link.png", "**/caf*"]}
+    built = replace(lab, source=named).prepare()
+    assert (built["status"], built["skipped"]) == ("built", 0)
+    assert failures(lab), "also where nothing else has changed"
+
+    fresh = replace(lab, storage=str(tmp_path / "fresh"))
+    skipped = fresh.prepare(on_bad_key="skip")
+    assert skipped["skipped"] == 2
+    assert {failure["key"] for failure in skipped["failures"]} == {
+        "b/caf\\xe9.png",
+        "b/link.png",
+    }
+    assert skipped["digest"] == built["digest"]
+    assert fresh.prepare(on_bad_key="skip")["status"] == "reused"
+
+
+@pytest.mark.parametrize("mode", ["fail", "skip"])
+def test_nothing_but_paths_that_cannot_be_listed(mode: str, tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, {})
+    source = Path(str(lab.source))
+    source.mkdir(parents=True, exist_ok=True)
+    (source / "link.png").symlink_to("nowhere")
+    error = refused(lab, on_bad_key=mode)
+    assert error.code == ("run.failed" if mode == "fail" else "config.empty_source")
+
+
+def test_a_directory_that_may_not_be_listed_can_be_excluded_or_skipped(nobody: Path) -> None:
+    lab = directory_lab(nobody)
+    (nobody / "source/b").chmod(0)
+    try:
+        assert failures(lab) == {"b/": "object.unreadable"}
+        named = {"url": str(lab.source), "exclude": ["b/**"]}
+        built = replace(lab, source=named).prepare()
+        assert built["skipped"] == 0
+        fresh = replace(lab, storage=str(nobody / "fresh"))
+        skipped = fresh.prepare(on_bad_key="skip")
+        assert [failure["key"] for failure in skipped["failures"]] == ["b/"]
+        assert skipped["digest"] == built["digest"]
+    finally:
+        (nobody / "source/b").chmod(0o755)

@@ -13,7 +13,10 @@ from larder.errors import DamageError
 from larder.testing.runs import between
 from larder.testing.stops import Stop, Stopped, StoppingStore
 
-FIELDS: dict[str, Any] = {"cluster": {"runner": {"workers": 1, "batch_bytes": 12_000}}}
+FIELDS: dict[str, Any] = {
+    "cluster": {"runner": {"workers": 1, "batch_bytes": 12_000}},
+    "mirror": True,
+}
 DOCUMENTS = re.compile(r"(?:segments|versions)/[\w/]+\.json")
 CHANGED = images() | {"a/00.png": png(91)}
 

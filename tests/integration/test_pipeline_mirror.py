@@ -29,6 +29,7 @@ OBJECTS = {f"{name}/{number:02}.png": png(number) for name in "ab" for number in
 ONE_BATCH: dict[str, Any] = {
     "cluster": {"runner": {"workers": 1}, "copy": {"concurrency": 2}},
     "cache": None,
+    "mirror": True,
 }
 
 

@@ -31,6 +31,7 @@ OBJECTS = images("abc", 20)
 FIELDS: dict[str, Any] = {
     "splits": {"train": ["a/**", "b/**"], "validation": "c/**"},
     "cache": None,
+    "mirror": True,
     "cluster": {"runner": {"workers": 1}, "copy": {"concurrency": 2}},
 }
 QUIET = NullProgress()
@@ -116,9 +117,9 @@ def test_a_batch_of_copies_copies_only_the_rest(lab: Lab) -> None:
 def test_a_retried_batch_of_shards_makes_only_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = directory_lab(tmp_path / "1", OBJECTS, mirror=False, **FIELDS).prepare()
+    expected = directory_lab(tmp_path / "1", OBJECTS, **{**FIELDS, "mirror": False}).prepare()
     monkeypatch.setattr(due, "RECEIPT_BYTES", 16_000)
-    lab = directory_lab(tmp_path / "2", OBJECTS, mirror=False, **FIELDS)
+    lab = directory_lab(tmp_path / "2", OBJECTS, **{**FIELDS, "mirror": False})
     job = begun(lab)
     (batch,), _ = shard_batches(job, QUIET)
     keys = [layout.shard_key(job.segment, shard.split, shard.name) for shard in batch.shards]

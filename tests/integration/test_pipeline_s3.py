@@ -70,7 +70,7 @@ def fill(where: dict[str, str], objects: dict[str, bytes]) -> None:
 def lab(server: S3Server, tmp_path: Path) -> BucketLab:
     source = place(server, "source")
     fill(source, images())
-    return BucketLab(source, place(server, "local"), tmp_path / "out", FIELDS)
+    return BucketLab(source, place(server, "local"), tmp_path / "out", {**FIELDS, "mirror": True})
 
 
 def test_from_bucket_to_bucket(lab: BucketLab, tmp_path: Path) -> None:
@@ -141,8 +141,9 @@ def test_from_a_bucket_to_a_directory_and_back(server: S3Server, tmp_path: Path)
     source = place(server, "source")
     marker = {} if server.name == "rclone" else {"a/": b""}  # its keys are paths of files
     fill(source, images() | marker)
-    down = Lab(source, str(tmp_path / "local"), tmp_path / "out", FIELDS)
-    up = BucketLab(directory_lab(tmp_path).source, place(server, "local"), tmp_path / "o", FIELDS)
+    fields = {**FIELDS, "mirror": True}
+    down = Lab(source, str(tmp_path / "local"), tmp_path / "out", fields)
+    up = BucketLab(directory_lab(tmp_path).source, place(server, "local"), tmp_path / "o", fields)
     one, two = down.prepare(), up.prepare()
     assert one["digest"] == two["digest"]
     assert one["copied"]["count"] == two["copied"]["count"] == 15

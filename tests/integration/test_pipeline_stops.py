@@ -29,6 +29,7 @@ FIELDS: dict[str, Any] = {
     "validate": "decode",
     "cache": {"records": "decoded"},
     "on_bad_sample": "skip",
+    "mirror": True,
     "cluster": {"runner": {"workers": 2, "batch_bytes": 12_000}, "copy": {"concurrency": 3}},
 }
 OTHER_LIMITS = {"runner": {"workers": 1, "batch_bytes": 17_000}, "copy": {"concurrency": 1}}
@@ -287,7 +288,7 @@ class Meddler(RecordingStore):
 
 
 def test_no_shard_is_made_from_objects_that_were_not_copied(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path)
+    lab = directory_lab(tmp_path, mirror=True)
     with between(Meddler), pytest.raises(RunError) as caught:
         lab.prepare()
     (failure,) = caught.value.report.failures
@@ -302,6 +303,6 @@ def test_no_shard_is_made_from_objects_that_were_not_copied(tmp_path: Path) -> N
 def test_a_sample_too_large_to_be_held_is_read_from_the_mirror(tmp_path: Path) -> None:
     """It is streamed: that its mirrored copy has an etag of its own must not matter."""
     large = random.Random(1).randbytes(300_000)
-    lab = directory_lab(tmp_path, images() | {"a/00.bin": large})
+    lab = directory_lab(tmp_path, images() | {"a/00.bin": large}, mirror=True)
     lab.prepare(cluster={"copy": {"memory_bytes": 1024**2}})
     assert lab.only().samples["train"][0].parts["bin"] == large

@@ -7,6 +7,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
@@ -15,8 +16,13 @@ import pytest
 from pipeline_lab import Lab, images, opened, png
 
 from larder.errors import LarderError
+from larder.limits import ByteBudget
+from larder.progress import NullProgress
 from larder.store import Store
 from larder.testing.servers import S3Server
+from larder.transfer.copy import Copy
+from larder.transfer.engines.limits import CopyLimits
+from larder.transfer.engines.native import copy_batch
 
 FIELDS = {"labels": {"from": "folder"}, "shards": {"bytes": 4_000}}
 SCHEMA = "Bucket, Key, Size, LastModifiedDate, ETag"
@@ -109,3 +115,36 @@ def test_a_report_needs_no_listing_of_the_source(rclone_server: S3Server, tmp_pa
     built = lab.prepare()
     samples = lab.check()[built["version"]].samples
     assert {name: len(found) for name, found in samples.items()} == {"train": 12}
+
+
+@pytest.mark.parametrize("target_url", ["s3://reported/", "memory://without-etags"])
+def test_objects_without_etags_are_copied_as_they_are_now(
+    target_url: str, moto_server: S3Server
+) -> None:
+    """Small and in parts, through this machine and by the server; the size must be that listed."""
+    moto_server.create_bucket("reported")
+    own = uuid.uuid4().hex
+    bodies = {"small": b"x" * 1000, "large": bytes(range(256)) * (12 << 12)}
+    with opened("s3://reported/", **reach(moto_server)) as source:
+        infos = [
+            replace(source.put(f"{own}/{name}", data), etag="") for name, data in bodies.items()
+        ]
+        wrong = replace(infos[1], size_bytes=infos[1].size_bytes - 1)
+        with opened(target_url, **reach(moto_server)) as target:
+            limits = CopyLimits(
+                4, ByteBudget(64 << 20), part_bytes=5 << 20, server_copy_bytes=8 << 20
+            )
+            copied: list[Copy] = []
+            for objects, failed in ((infos, []), ([wrong], [f"{own}/large"])):
+                failures = copy_batch(
+                    source,
+                    target,
+                    objects,
+                    prefix=f"copy {failed}/",
+                    limits=limits,
+                    progress=NullProgress(),
+                    copied=copied.append,
+                )
+                assert [failure.key for failure in failures] == failed
+            assert sorted(row.etag for row in copied) == ["", ""]
+            assert {name: target.get(f"copy []/{own}/{name}") for name in bodies} == bodies

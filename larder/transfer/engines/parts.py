@@ -102,10 +102,12 @@ class LargeObject:
         try:
             self._ready()
             self._listed = self._source.head(self.info.key)
-            if self._listed.etag != self.info.etag and self.info.etag:
+            # A report may list it without an etag: then it is as it is now, with the same size.
+            same = self._listed.etag == self.info.etag if self.info.etag else True
+            if not same or self._listed.size_bytes != self.info.size_bytes:
                 where = object_url(self._source.url, self.info.key)
                 raise changed(where, self.info.size_bytes, self._listed.size_bytes)
-            self._md5 = known_md5(self._source, self.info.etag)
+            self._md5 = known_md5(self._source, self._listed.etag)
             self._upload = self._continued() or self._target.begin_upload(
                 self._key, like=self._listed, md5=self._md5
             )
@@ -170,7 +172,7 @@ class LargeObject:
             place = self._source.features.place
             assert place is not None, "the server can copy"
             origin = f"{place.bucket}/{place.prefix}{self.info.key}"
-            part = upload.send_copy(number, origin, self.info, offset, length)
+            part = upload.send_copy(number, origin, self._listed, offset, length)
         else:
             part = self._send_bytes(upload, number, offset, length)
         with self._lock:
@@ -190,7 +192,7 @@ class LargeObject:
         with self._limits.budget.holding(length):
             self._limits.admit(length, self._ready)
             with self._source.open(
-                self.info.key, offset=offset, length=length, if_match=self.info.etag or None
+                self.info.key, offset=offset, length=length, if_match=self._listed.etag
             ) as reader:
                 pieces = [one if isinstance(one, bytes) else bytes(one) for one in reader]
             crc32c = 0
@@ -252,7 +254,7 @@ class LargeObject:
 
     def _source_crc32c(self) -> str:
         crc32c = 0
-        with self._source.open(self.info.key, if_match=self.info.etag or None) as reader:
+        with self._source.open(self.info.key, if_match=self._listed.etag) as reader:
             for buffer in reader:
                 self._ready()
                 crc32c = google_crc32c.extend(crc32c, bytes(buffer))

@@ -96,7 +96,7 @@ class ServerSide:
             RetryableError: The server kept failing.
             LarderError: See `larder.transfer.copy.copy_object`.
         """
-        if not self._possible:
+        if not self._possible or not info.etag:  # nothing to make sure of what is copied
             return self._stream(info)
         try:
             copy = self._target.copy_from(self._source, info, self._prefix + info.key)

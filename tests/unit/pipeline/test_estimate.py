@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from larder.config.models import Cluster, Dataset
-from larder.pipeline.estimate import estimate_seconds
+from larder.pipeline.estimate import BUCKETS, estimate_seconds
+from larder.pipeline.measured import Measured
 from larder.pipeline.results import Totals
 
 GB = 10**9
@@ -49,6 +50,29 @@ def seconds(
 )
 def test_more_takes_longer(more: dict[str, Any]) -> None:
     assert seconds(**more) > seconds()
+
+
+def test_the_pace_of_copies_is_given_or_measured() -> None:
+    def copying(copy: dict[str, Any], measured: Measured | None = None) -> float:
+        return estimate_seconds(
+            Dataset.model_validate({"name": "d", "source": {"url": "s3://bucket/x"}}),
+            Cluster.model_validate({"name": "c", "storage": {"url": "s3://other"}, "copy": copy}),
+            objects=Totals(),
+            images=Totals(),
+            copied=Totals(1_000, 10 * GB),
+            shards=Totals(),
+            measured=measured,
+        )
+
+    rough = copying({})
+    assert rough == pytest.approx(10 * GB / BUCKETS.bytes + 1)
+    assert copying({"bytes_per_second": GB}) == pytest.approx(10 + 1)
+    before = Measured(1_000, 10 * GB, 10.0, "a", "b")
+    assert copying({}, before) == pytest.approx(10.0)
+    assert copying({}, Measured(10_000, 100 * GB, 10.0, "a", "b")) == pytest.approx(1.0)
+    assert copying({"bytes_per_second": GB}, before) == pytest.approx(11)
+    assert copying({"max_bytes_per_second": 10**8}, before) == pytest.approx(100)
+    assert copying({"max_bytes_per_second": 10 * GB}, before) == pytest.approx(10)
 
 
 def test_a_cache_of_arrays_takes_longest_and_only_images_are_decoded() -> None:

@@ -45,6 +45,28 @@ def test_a_server_named_by_the_environment_is_known(name: str) -> None:
     assert caught.value.code == "config.overlap"
 
 
+@pytest.mark.parametrize("value", ["http://127.0.0.1:9000", "127.0.0.1:9000"])
+def test_an_emulator_of_gcs_is_known(value: str) -> None:
+    settings = ["source.url=gs://bucket/x", "cluster.storage.url=s3://bucket/x"]
+    environ = {"STORAGE_EMULATOR_HOST": value}
+    asked = load_settings("files", config_dir=CONFIGS, settings=settings, environ=environ)
+    assert asked.dataset.source.access.endpoint == "http://127.0.0.1:9000"
+    assert asked.cluster.storage.access.endpoint is None
+
+
+def test_the_url_of_a_report_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = ["source.url=s3://bucket/x", "source.inventory.url=list.csv"]
+    asked = load_settings("files", config_dir=CONFIGS, settings=settings, environ={})
+    report = asked.dataset.source.inventory
+    assert report is not None
+    assert report.url == str(tmp_path / "list.csv")
+    wrong = [*settings, "source.inventory.url=~no-such-user/x"]
+    with pytest.raises(ConfigError) as caught:
+        load_settings("files", config_dir=CONFIGS, settings=wrong, environ={})
+    assert (caught.value.code, caught.value.where) == ("config.path", "source.inventory.url")
+
+
 def test_directories_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     asked = load_settings("digits", config_dir=CONFIGS)

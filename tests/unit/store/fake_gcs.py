@@ -16,7 +16,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -278,7 +278,8 @@ def fake_gcs() -> Iterator[FakeGcs]:
             if say.status != 204:
                 self.send_header("Content-Length", str(len(say.body)))
             self.end_headers()
-            self.wfile.write(say.body if say.cut is None else say.body[: say.cut])
+            with suppress(ConnectionError):  # a client that was stopped
+                self.wfile.write(say.body if say.cut is None else say.body[: say.cut])
             self.close_connection = say.cut is not None
 
         do_GET = do_PUT = do_POST = do_DELETE = answer  # noqa: N815

@@ -12,7 +12,7 @@ from typing import Any
 
 import google_crc32c
 import pytest
-from fake_gcs import Ask, FakeGcs, Say, crc32c, fake_gcs
+from fake_gcs import MODIFIED, Ask, FakeGcs, Say, crc32c, fake_gcs
 
 from larder.errors import (
     ConfigError,
@@ -180,6 +180,30 @@ def test_a_condition_is_checked_without_hashes_in_the_headers(gcs: FakeGcs) -> N
     assert error_of(lambda: store.get("k", if_match="0" * 32)).code == "object.changed"
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"x-goog-hash": "crc32c=***"},
+        {"x-goog-hash": "md5=CY9rzUYh03PK3k6DJie09g=="},
+        {"Last-Modified": "yesterday"},
+        {"Last-Modified": "Sat, 21 Nov 2026 06:41:29"},
+    ],
+)
+def test_headers_that_say_too_little_are_asked_about(gcs: FakeGcs, odd: dict[str, str]) -> None:
+    gcs.add("p/k", b"0123456789")
+    store = opened(gcs)
+    headers = {
+        "x-goog-hash": f"crc32c={crc32c(b'0123456789')}",
+        "Last-Modified": MODIFIED,
+        "Content-Range": "bytes 3-4/10",
+    }
+    say = Say(206, b"34", headers | odd)
+    gcs.fault = lambda ask: say if ask.query.get("alt") == "media" else None
+    with store.open("k", offset=3, length=2) as reader:
+        assert b"".join(reader) == b"34"
+    assert reader.info == store.head("k")
+
+
 def test_a_connection_that_breaks_is_no_end_of_the_object(gcs: FakeGcs) -> None:
     gcs.add("p/k", DATA)
     media = Say(200, DATA, {"x-goog-stored-content-length": str(len(DATA))}, cut=1_000_000)
@@ -258,7 +282,34 @@ def test_the_server_verifies_what_it_receives(gcs: FakeGcs) -> None:
     assert (info.etag, info.checksum) == (md5, f"crc32c:{google_crc32c.value(b'abc'):08x}")
     sent = gcs.asked[-1].body
     assert b'"crc32c": "' + crc32c(b"abc").encode() in sent
-    assert error_of(lambda: store.put("k", b"abc", md5="0" * 32)).code == "store.refused"
+    error = error_of(lambda: store.put("k", b"abc", md5="0" * 32))
+    assert isinstance(error, RetryableError)
+    assert "other bytes" in error.message
+    assert gcs.contents["bucket", "p/k"] == b"abc"
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store, like: store.put("k", b"1", like=like),
+        lambda store, like: stream(store, DATA, like=like),
+    ],
+)
+def test_type_and_metadata_are_sent_as_they_are(
+    gcs: FakeGcs, write: Callable[[Store, ObjectInfo], ObjectInfo]
+) -> None:
+    metadata = {"a b": "1", "höhe": "漢\n", "x": ""}
+    kinds: dict[str | None, str] = {
+        "image/png": "image/png",
+        " a/b ": "a/b",
+        "": "application/octet-stream",
+    }
+    for kind in ("é/x", "a\r\nX-Header: b", None):
+        kinds[kind] = "application/octet-stream"
+    for kind, sent in kinds.items():
+        like = ObjectInfo("o", 0, "", 0, content_type=kind, metadata=metadata)
+        assert write(opened(gcs), like).content_type == sent
+        assert gcs.objects["bucket", "p/k"]["metadata"] == metadata
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, len(DATA)])

@@ -346,3 +346,27 @@ def test_a_file_system_that_refuses_locks_can_be_written(
     assert caught.value.code == "object.exists"
     assert store.head("tags/latest") == second
     assert [path.name for path in root.rglob("*draft*")] == []
+
+
+def test_what_cannot_be_listed_can_be_left_out(root: Path) -> None:
+    store = LocalStore(root)
+    for key in ("a/1", "b/x/2", "b/y/3", "c"):
+        store.put(key, b"1")
+    (root / "b/dangling").symlink_to("nowhere")
+    raw = os.fsencode(root)
+    Path(os.fsdecode(raw + b"/a/caf\xe9")).write_bytes(b"")
+    Path(os.fsdecode(raw + b"/b/\xff")).mkdir()
+    Path(os.fsdecode(raw + b"/b/\xff/4")).write_bytes(b"")
+    found: list[tuple[bytes, str]] = []
+    tolerant = LocalStore(root, unlisted=lambda path, error: found.append((path, error.code)))
+    assert keys(tolerant) == ["a/1", "b/x/2", "b/y/3", "c"]
+    assert found == [
+        (b"a/caf\xe9", "object.bad_key"),
+        (b"b/dangling", "object.unreadable"),
+        (b"b/\xff/", "object.bad_key"),
+    ]
+    found.clear()
+    assert keys(tolerant, "b/") == ["b/x/2", "b/y/3"]
+    assert [path for path, _ in found] == [b"b/dangling", b"b/\xff/"]
+    with pytest.raises(StoreError, match="does not exist"):
+        keys(LocalStore(root / "missing", unlisted=lambda path, error: None))

@@ -57,6 +57,7 @@ GLOBS = {"splits": {"a": "x/**", "b": "**"}}
     [
         {"description": "other"},
         {"mirror": False},
+        {"mirror": True},
         {"source": {"url": "s3://bucket/x", "region": "eu-west-1", "profile": "p"}},
         {"source": {"url": "s3://bucket/x", "endpoint": "http://127.0.0.1:9000"}},
         {"source": {"url": "/s", "include": ["a/**"], "exclude": ["b/**"]}},

@@ -1,0 +1,87 @@
+"""How fast earlier runs copied to this storage, for the next plan's estimate of the time.
+
+One small document below the dataset's root, *work/measured.json*, written when a run has copied
+enough to tell. It is a hint: if it is missing or unreadable, a plan uses its rough estimate.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+from larder.config.models import Cluster, Dataset
+from larder.errors import LarderError
+from larder.pipeline.job import Job, open_root
+from larder.pipeline.results import Totals
+from larder.store import object_url
+from larder.store.base import Store
+from larder.transfer.site import Site
+from larder.versions import layout
+from larder.versions.documents import seal, unseal
+from larder.versions.publish import read_optional
+
+__all__ = ["ENOUGH", "Measured", "read_measured", "write_measured"]
+
+ENOUGH = Totals(1_000, 64_000_000)
+"""A copy of fewer objects and fewer bytes says little about the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A copy that was made.
+
+    Attributes:
+        objects: Number of objects.
+        bytes: Their total size.
+        seconds: How long it took.
+        source: The source's name in plans, and the storage's: another pair has another pace.
+        storage: See there.
+    """
+
+    objects: int
+    bytes: int
+    seconds: float
+    source: str
+    storage: str
+
+
+def read_measured(root: Store, dataset: Dataset, cluster: Cluster) -> Measured | None:
+    """What an earlier run measured between these places; None if nothing is known.
+
+    Args:
+        root: The dataset's root.
+        dataset: As configured.
+        cluster: As configured.
+    """
+    key = layout.measured_key()
+    with suppress(LarderError, TypeError):
+        data = read_optional(root, key)
+        if data is None:
+            return None
+        plain = unseal(data, object_url(root.url, key))
+        found = Measured(**{name: plain[name] for name in Measured.__slots__ if name in plain})
+        numbers = (found.objects, found.bytes, found.seconds)
+        valid = all(isinstance(each, (int, float)) and each > 0 for each in numbers)
+        if valid and (found.source, found.storage) == _places(dataset, cluster):
+            return found
+    return None
+
+
+def write_measured(job: Job, copied: Totals, seconds: float) -> None:
+    """Write down how fast a run has copied, if it was enough; a store's refusal does not matter.
+
+    Args:
+        job: The run.
+        copied: What it has copied.
+        seconds: How long that took.
+    """
+    enough = copied.count >= ENOUGH.count or copied.bytes >= ENOUGH.bytes
+    if enough and copied.bytes and seconds > 0:
+        places = _places(job.dataset, job.cluster)
+        measured = Measured(copied.count, copied.bytes, seconds, *places)
+        with suppress(LarderError):
+            open_root(job).put(layout.measured_key(), seal(asdict(measured)))
+
+
+def _places(dataset: Dataset, cluster: Cluster) -> tuple[str, str]:
+    return Site.of(dataset.source).name, Site.of(cluster.storage).name

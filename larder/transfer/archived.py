@@ -1,0 +1,169 @@
+"""Objects in storage classes that cannot be read at once, found in the listing.
+
+=======================================  ========================================
+storage class                            reading it
+=======================================  ========================================
+S3 GLACIER, DEEP_ARCHIVE                 refused until the object is restored
+S3 INTELLIGENT_TIERING                   refused if it has sunk to an archive tier,
+                                         which a listing does not tell
+S3 GLACIER_IR, STANDARD_IA, ONEZONE_IA;  works, and is charged by the GB
+GCS NEARLINE, COLDLINE, ARCHIVE
+any other                                works
+=======================================  ========================================
+
+A listing does not say either whether an archived object has been restored for some days: reading a
+byte of it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.errors import Failure, ObjectError
+from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
+from larder.manifest.merge import aligned
+from larder.manifest.query import Rows
+from larder.manifest.sort import sort
+from larder.store.base import ObjectInfo, Readable
+from larder.transfer.storable import Unfit
+
+__all__ = [
+    "ARCHIVED",
+    "KEYS",
+    "ArchivedWriter",
+    "Reading",
+    "archived_among",
+    "is_restored",
+    "reading_of",
+]
+
+Reading = Literal["refused", "perhaps", "charged", "free"]
+
+_READING: dict[str, Reading] = {
+    "GLACIER": "refused",
+    "DEEP_ARCHIVE": "refused",
+    "INTELLIGENT_TIERING": "perhaps",
+    "GLACIER_IR": "charged",
+    "STANDARD_IA": "charged",
+    "ONEZONE_IA": "charged",
+    "NEARLINE": "charged",
+    "COLDLINE": "charged",
+    "ARCHIVE": "charged",
+}
+
+ARCHIVED = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("storage_class", pa.string(), nullable=False),
+    ]
+)
+"""Archived objects, ordered by key."""
+
+KEYS = pa.schema([ARCHIVED.field("key")])
+
+_MOST_SHOWN = 1_000
+_SAMPLES = 8
+
+
+def reading_of(storage_class: str) -> Reading:
+    """What it takes to read an object of a storage class; see the table above."""
+    return _READING.get(storage_class, "free")
+
+
+class ArchivedWriter:
+    """Writes the archived ones of listed objects to a manifest of schema `ARCHIVED`, if any.
+
+    Args:
+        path: The file, which exists only if there are any.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: ManifestWriter | None = None
+
+    def __enter__(self) -> Self:
+        """Return the writer itself."""
+        return self
+
+    def add(self, objects: Iterable[ObjectInfo]) -> None:
+        """Append those of the next objects, in order, that are archived."""
+        found = [
+            (info.key, info.storage_class)
+            for info in objects
+            if info.storage_class and reading_of(info.storage_class) == "refused"
+        ]
+        if found and self._writer is None:
+            self._writer = ManifestWriter(self._path, ARCHIVED).__enter__()
+        if found and self._writer is not None:
+            self._writer.append(found)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Finish the file."""
+        if self._writer is not None:
+            self._writer.__exit__(kind, error, traceback)
+
+    @property
+    def file(self) -> ManifestFile | None:
+        """The finished file; None if no object is archived."""
+        return self._writer.file if self._writer else None
+
+
+def archived_among(keys: Iterable[pa.RecordBatch], archived: ManifestFile, work_dir: Path) -> Unfit:
+    """The archived ones of some objects: the first 1,000 by name, and their number.
+
+    Memory: that of `larder.manifest.sort.sort`.
+
+    Args:
+        keys: Batches of schema `KEYS`, in any order.
+        archived: Manifest of schema `ARCHIVED`.
+        work_dir: Directory for temporary files.
+    """
+    failures: list[Failure] = []
+    count = 0
+    with closing(sort(Rows(KEYS, keys), ("key",), work_dir=work_dir)) as asked:
+        pairs = aligned(
+            Rows(KEYS, asked), Rows(ARCHIVED, read_manifest(archived.path, ARCHIVED)), ("key",)
+        )
+        for wanted, there in pairs:
+            found = there.filter(pc.is_in(there.column("key"), value_set=wanted.column("key")))
+            count += found.num_rows
+            failures += _failures(found.slice(0, max(0, _MOST_SHOWN - len(failures))))
+    return Unfit(tuple(failures), count)
+
+
+def _failures(rows: pa.RecordBatch) -> Iterator[Failure]:
+    for key, name in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+        yield Failure(key, "object.unreadable", f"archived in {name}; restore it first")
+
+
+def is_restored(source: Readable, keys: Sequence[str]) -> bool:
+    """Whether archived objects can be read all the same, judging by eight of them.
+
+    Args:
+        source: The store.
+        keys: Their keys.
+
+    Raises:
+        StoreError: The store refuses access as a whole.
+        RetryableError: It kept failing.
+    """
+    step = max(1, len(keys) // _SAMPLES)
+    for key in keys[::step][:_SAMPLES]:
+        try:
+            source.get(key, length=1)
+        except ObjectError as error:
+            if error.code == "object.unreadable":
+                return False
+    return True

@@ -1,0 +1,105 @@
+"""Where bytes are, for prices and for the choice of a mirror: provider, server and region. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from larder.config.urls import parse_url
+
+if TYPE_CHECKING:
+    from larder.config.models import Location  # imports pydantic
+
+__all__ = ["Distance", "Site", "distance"]
+
+Distance = Literal["beside", "away", "unknown"]
+
+_OF_HOST = {
+    "amazonaws.com": "aws",
+    "amazonaws.com.cn": "aws",
+    "api.aws": "aws",
+    "googleapis.com": "gcp",
+}
+"""Endpoints of the providers themselves, such as that of a VPC, by the end of the host's name."""
+
+_OF_SCHEME = {"s3": "aws", "gs": "gcp", "memory": "memory"}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place where objects are.
+
+    Attributes:
+        provider: ``aws``, ``gcp``, ``server`` (any other server), ``file`` or ``memory``.
+        region: In lower case; None if it is not given.
+        server: Host and port of a server that is none of these providers'; else empty.
+        bucket: The bucket; empty for a directory.
+        anonymous: Whether requests are not signed, so that nobody is billed for them but the owner.
+    """
+
+    provider: str
+    region: str | None = None
+    server: str = ""
+    bucket: str = ""
+    anonymous: bool = False
+
+    @staticmethod
+    def of(location: Location) -> Site:
+        """The place of a location."""
+        url = parse_url(location.url)
+        if url.is_directory:
+            return Site("file")
+        access = location.access
+        region = access.region.lower() if access.region else None
+        provider, server = _OF_SCHEME[url.scheme], ""
+        if access.endpoint:
+            provider, server = _of_endpoint(access.endpoint)
+        return Site(provider, region, server, url.bucket, access.anonymous)
+
+    @property
+    def priced(self) -> bool:
+        """Whether its provider has a price list here."""
+        return self.provider in ("aws", "gcp")
+
+    @property
+    def name(self) -> str:
+        """For people: a region, a server, or this machine."""
+        if self.provider in ("file", "memory"):
+            return "this machine"
+        if self.server:
+            return f"{self.server} ({self.region})" if self.region else self.server
+        provider = {"aws": "AWS", "gcp": "Google Cloud"}[self.provider]
+        return f"{provider} {self.region}" if self.region else f"{provider} (region not given)"
+
+
+def _of_endpoint(endpoint: str) -> tuple[str, str]:
+    host = (urlsplit(endpoint).hostname or "").lower()
+    for end, provider in _OF_HOST.items():
+        if host == end or host.endswith(f".{end}"):
+            return provider, ""
+    return "server", urlsplit(endpoint).netloc.lower()
+
+
+def distance(one: Site, other: Site) -> Distance:
+    """How far two places are from each other.
+
+    =====================================================  =======
+    two places                                             answer
+    =====================================================  =======
+    two directories, or two in memory                      beside
+    different providers, or different servers              away
+    the same bucket                                        beside
+    different regions                                      away
+    the same region                                        beside
+    a server other than AWS and Google, a region missing   beside
+    AWS or Google, a region missing                        unknown
+    =====================================================  =======
+    """
+    if (one.provider, one.server) != (other.provider, other.server):
+        return "away"
+    if one.provider in ("file", "memory") or one.bucket == other.bucket:
+        return "beside"
+    if one.region and other.region:
+        return "beside" if one.region == other.region else "away"
+    return "unknown" if one.priced else "beside"

@@ -1,0 +1,347 @@
+"""Permissions: complete runs need no others, and a missing one is named in the first seconds."""
+
+from __future__ import annotations
+
+import copy
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import Lab, images, png, write
+
+import larder
+from larder.errors import NotFoundError, ObjectError, StoreError
+from larder.store import Store, open_store
+from larder.store.base import Features, ObjectInfo, Place
+from larder.store.delegate import DelegatingStore
+from larder.store.memory import MemoryStore
+from larder.store.permissions import ACTIONS, ROLES, permission
+from larder.store.retry import RetryPolicy
+from larder.testing.faults import Fail, FaultyStore
+from larder.testing.recording import RecordingStore
+from larder.testing.runs import between
+from larder.testing.servers import S3Server
+from larder.transfer.probe import probe_source, probe_storage, sample_of
+
+POLICIES = Path(__file__).parents[2] / "deployments" / "policies"
+HASTY = RetryPolicy(attempts=2, sleep=lambda seconds: None)
+FIELDS: dict[str, Any] = {
+    "labels": {"from": "folder"},
+    "shards": {"bytes": 8_000},
+    "cache": {"records": "encoded"},
+    "mirror": True,
+}
+
+
+def statements(role: str, bucket: str, prefix: str) -> list[dict[str, Any]]:
+    """A shipped policy, for a bucket and the guest."""
+    text = (POLICIES / f"aws-{role}.json").read_text(encoding="utf-8")
+    for name in ("SOURCE", "STORAGE"):
+        text = text.replace(f"{name}-BUCKET", bucket).replace(f"{name}-PREFIX/", prefix)
+    found: list[dict[str, Any]] = json.loads(text)["Statement"]
+    for statement in found:
+        statement["Principal"] = {"AWS": ["arn:aws:iam:::user/guest"]}
+    return found
+
+
+def allow(server: S3Server, bucket: str, policy: list[dict[str, Any]], without: str = "") -> None:
+    """Let the guest do what a policy allows, but one action.
+
+    That is denied, because whoever writes an object may read it by its access control list.
+    """
+    of_it = (each for each in policy if without in each["Action"])
+    policy = [*policy, *({**each, "Effect": "Deny", "Action": [without]} for each in of_it)]
+    policy = copy.deepcopy(policy)
+    for number, statement in enumerate(policy):
+        statement["Sid"] = f"S{number}"
+    client = server.client()
+    document = {"Version": "2012-10-17", "Statement": policy}
+    client.put_bucket_policy(Bucket=bucket, Policy=json.dumps(document))
+    client.close()
+
+
+@pytest.fixture
+def guest(radosgw_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """radosgw, for a user with no permissions."""
+    found = radosgw_server.as_guest
+    for name, value in found.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    return found
+
+
+@pytest.fixture
+def lab(radosgw_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """A source and a storage in two buckets of radosgw."""
+    for name, value in radosgw_server.environment.items():
+        monkeypatch.setenv(name, value)
+    names = [f"{side}-{uuid.uuid4().hex[:12]}" for side in ("source", "storage")]
+    for name in names:
+        radosgw_server.create_bucket(name)
+    where = {"endpoint": radosgw_server.endpoint, "region": radosgw_server.region}
+    write(f"s3://{names[0]}/in", images(), **where)
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    return Lab(
+        {"url": f"s3://{names[0]}/in", **where},
+        {"url": f"s3://{names[1]}/out", **where},
+        tmp_path / "out",
+        FIELDS,
+    )
+
+
+def buckets(lab: Lab) -> tuple[str, str]:
+    settings = lab.settings()
+    urls = (settings.dataset.source.url, settings.cluster.storage.url)
+    first, second = (url.split("/")[2] for url in urls)
+    return first, second
+
+
+@pytest.mark.radosgw
+def test_the_shipped_policies_are_enough_for_a_run(
+    lab: Lab, radosgw_server: S3Server, guest: S3Server, tmp_path: Path
+) -> None:
+    source, storage = buckets(lab)
+    allow(radosgw_server, source, statements("source-reader", source, "in/"))
+    allow(radosgw_server, storage, statements("storage-writer", storage, "out/"))
+    document = lab.prepare()
+    assert (document["status"], document["shards"]["samples"]) == ("built", 12)
+    assert lab.prepare()["status"] == "reused"
+    allow(radosgw_server, storage, statements("trainer", storage, "out/larder/"))
+    data = larder.open(
+        f"s3://{storage}/out/larder/d",
+        endpoint=guest.endpoint,
+        region=guest.region,
+        cache_dir=tmp_path / "cache",
+    )
+    with data.cache("train", verify=True) as cache:
+        assert len(cache) == 12
+
+
+@pytest.mark.radosgw
+@pytest.mark.parametrize(
+    ("side", "action"),
+    [
+        ("source", "s3:ListBucket"),
+        ("source", "s3:GetObject"),
+        ("storage", "s3:ListBucket"),
+        ("storage", "s3:GetObject"),
+        ("storage", "s3:PutObject"),
+        ("storage", "s3:DeleteObject"),
+    ],
+)
+def test_a_missing_permission_is_named_before_anything_is_copied(
+    lab: Lab, radosgw_server: S3Server, guest: S3Server, side: str, action: str
+) -> None:
+    source, storage = buckets(lab)
+    missing = {side: action}
+    reader = statements("source-reader", source, "in/")
+    allow(radosgw_server, source, reader, missing.get("source", ""))
+    writer = statements("storage-writer", storage, "out/")
+    allow(radosgw_server, storage, writer, missing.get("storage", ""))
+    with between(retry=HASTY), pytest.raises(StoreError) as caught:
+        lab.prepare()
+    error = caught.value
+    assert error.code == "store.denied"
+    assert action in error.hint
+    role = {"source": "source-reader", "storage": "storage-writer"}[side]
+    assert f"deployments/policies/aws-{role}.json" in error.hint
+    assert f"the {side} refuses access" in error.message
+    client = radosgw_server.client()
+    found = client.list_objects_v2(Bucket=storage).get("Contents", [])
+    client.close()
+    probes = [each["Key"] for each in found if "/work/probe-" in each["Key"]]
+    assert len(found) == len(probes) == (action == "s3:DeleteObject")
+
+
+@pytest.mark.radosgw
+def test_a_plan_needs_no_permission_to_write(
+    lab: Lab, radosgw_server: S3Server, guest: S3Server
+) -> None:
+    source, storage = buckets(lab)
+    allow(radosgw_server, source, statements("source-reader", source, "in/"))
+    allow(radosgw_server, storage, statements("trainer", storage, "out/"))
+    assert lab.plan()["shards"]["samples"] == 12
+
+
+def test_complete_runs_call_no_other_methods(tmp_path: Path) -> None:
+    recorders: list[RecordingStore] = []
+
+    def recorded(store: Store) -> Store:
+        recorders.append(RecordingStore(store))
+        return recorders[-1]
+
+    write("memory://roles-source", images())
+    lab = Lab("memory://roles-source", "s3://memory-roles", tmp_path / "out", FIELDS)
+    with between(recorded):
+        lab.prepare()
+        write("memory://roles-source", {"d/00.png": png(50)})
+        lab.prepare()
+        lab.prepare(shards={"bytes": 9_000})
+    calls: dict[str, set[str]] = {"source": set(), "storage": set()}
+    for store in recorders:
+        side = "source" if "source" in store.url else "storage"
+        calls[side] |= {call.method for call in store.calls}
+    assert calls["source"] <= set(ROLES["source-reader"])
+    assert {"list", "put", "commit"} <= calls["storage"]
+    assert calls["storage"] - {"write", "sync"} <= set(ROLES["storage-writer"])
+
+
+# Which requests are made, and when
+
+
+def counted(server: S3Server, lab: Lab, run: Callable[[], Any]) -> list[tuple[str, str, str]]:
+    """The calls of both stores during a run: side, method and key."""
+    recorders: list[RecordingStore] = []
+
+    def recorded(store: Store) -> Store:
+        recorders.append(RecordingStore(store))
+        return recorders[-1]
+
+    with between(recorded):
+        run()
+    return [
+        ("source" if "/source-" in store.url else "storage", call.method, call.key)
+        for store in recorders
+        for call in store.calls
+    ]
+
+
+@pytest.mark.radosgw
+def test_a_run_with_nothing_to_do_tries_nothing(lab: Lab, radosgw_server: S3Server) -> None:
+    first = counted(radosgw_server, lab, lab.prepare)
+    probes = [call for call in first if "work/probe-" in call[2]]
+    assert [method for _, method, _ in probes] == ["put", "get", "list", "delete"]
+    assert first.index(probes[0]) < next(
+        place for place, (_, method, key) in enumerate(first) if key.startswith("segments/")
+    )
+    again = counted(radosgw_server, lab, lab.prepare)
+    assert [call for call in again if call[0] == "source"] == [("source", "list", "")]
+    assert not [call for call in again if "probe" in call[2]]
+    assert {method for _, method, _ in again} <= {"list", "get", "open", "head"}
+    planned = counted(radosgw_server, lab, lambda: lab.plan(shards={"bytes": 9_000}))
+    assert not [call for call in planned if call[1] in ("put", "delete", "commit")]
+    assert ("source", "get", "a/00.json") in planned
+
+
+# The probes themselves
+
+
+class InMemory(DelegatingStore):
+    """A store in memory that says it is a bucket.
+
+    Args:
+        inner: The store.
+        provider: Of the bucket.
+    """
+
+    def __init__(self, inner: Store, provider: str) -> None:
+        super().__init__(inner)
+        self._provider = provider
+
+    @property
+    def features(self) -> Features:
+        return replace(self.inner.features, place=Place(self._provider, "", "bucket", ""))
+
+
+REFUSED = Fail(ObjectError("object.unreadable", "the store answers 403 AccessDenied", where="x"))
+
+
+def bucket(
+    name: str, *refused: str, keys: Mapping[str, Fail] | None = None, provider: str = "s3"
+) -> Store:
+    """A bucket that refuses some methods, and to read some of three objects."""
+    store = FaultyStore(MemoryStore(name, ""))
+    for key in keys or ():
+        store.put(key, b"x")
+    for method in refused:
+        store.add(method, REFUSED, times=None)
+    for key, effect in (keys or {}).items():
+        store.add("get", effect, key=key, times=None)
+    return InMemory(store, provider)
+
+
+@pytest.mark.parametrize(
+    ("provider", "method", "needed"),
+    [
+        ("s3", "put", "grant s3:PutObject, as in deployments/policies/aws-storage-writer.json"),
+        ("s3", "get", "grant s3:GetObject and s3:ListBucket"),
+        ("s3", "list", "grant s3:ListBucket"),
+        ("s3", "delete", "grant s3:DeleteObject"),
+        ("gs", "put", "grant storage.objects.create and storage.objects.delete, as in"),
+        ("gs", "get", "grant storage.objects.get and storage.objects.list"),
+        ("gs", "list", "storage.objects.list, as in deployments/policies/gcp-storage-writer.json"),
+        ("gs", "delete", "grant storage.objects.delete"),
+    ],
+)
+def test_the_storage_probe_names_what_is_refused(provider: str, method: str, needed: str) -> None:
+    store = bucket(f"probe-{provider}-{method}", method, provider=provider)
+    with pytest.raises(StoreError) as caught:
+        probe_storage(store, "work/probe-")
+    assert caught.value.code == "store.denied"
+    assert needed in caught.value.hint
+
+
+def test_the_storage_probe_leaves_nothing_behind() -> None:
+    store = bucket("probe-clean")
+    probe_storage(store, "work/probe-")
+    assert list(store.list()) == []
+    broken = bucket("probe-broken", "get")
+    with pytest.raises(StoreError):
+        probe_storage(broken, "work/probe-")
+    assert list(broken.list()) == []
+
+
+def test_directories_are_not_probed(tmp_path: Path) -> None:
+    probe_storage(open_store(str(tmp_path / "none")), "work/probe-")
+    probe_source(open_store(str(tmp_path / "none")))
+    assert not (tmp_path / "none").exists()
+
+
+def test_one_unreadable_object_does_not_refuse_a_source() -> None:
+    others = dict.fromkeys("bc", Fail(StoreError("store.full", "not asked")))
+    with pytest.raises(StoreError, match="not asked"):
+        probe_source(bucket("probe-next", keys={"a": REFUSED, **others}))
+    with pytest.raises(StoreError) as caught:
+        probe_source(bucket("probe-all", keys=dict.fromkeys("abc", REFUSED)))
+    assert "s3:GetObject" in caught.value.hint
+
+
+def test_an_object_that_vanished_is_no_missing_permission() -> None:
+    gone = Fail(NotFoundError("object.missing", "no such object"))
+    probe_source(bucket("probe-vanished", keys={"a": gone}))
+
+
+def test_objects_to_try_have_content_and_are_not_archived() -> None:
+    infos = [
+        ObjectInfo("a", 0, "", 0),
+        ObjectInfo("b", 1, "", 0, storage_class="GLACIER"),
+        ObjectInfo("c", 1, "", 0),
+        ObjectInfo("d", 1, "", 0),
+    ]
+    assert [info.key for info in sample_of(infos)] == ["c", "d"]
+    assert [info.key for info in sample_of(infos[:2])] == ["b"]
+    assert sample_of(infos[:1]) == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StoreError("store.denied", "the credentials are refused", hint="check the profile"),
+        ObjectError("object.unreadable", "the store answers 403: archived", hint="restore it"),
+        StoreError("store.region", "the bucket is in eu-west-1"),
+        ObjectError("object.unreadable", "the store answers 400 BadRequest"),
+    ],
+)
+def test_other_errors_stay_as_they_are(error: StoreError | ObjectError) -> None:
+    with pytest.raises(type(error)) as caught, permission(bucket("other"), "source", "get"):
+        raise error
+    assert caught.value is error
+
+
+def test_every_method_of_the_probes_is_in_the_table() -> None:
+    for methods in ACTIONS.values():
+        assert {"put", "get", "list", "delete"} <= methods.keys()

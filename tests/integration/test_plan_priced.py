@@ -1,0 +1,305 @@
+"""What a plan says about the mirror, the requests, the cost and archived objects; and the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import Lab, directory_lab, images, opened, png, write
+from test_plan import text
+
+from larder.errors import ConfigError, ObjectError
+from larder.pipeline import measured
+from larder.pipeline.results import RefusedError, RunError, Totals
+from larder.store import Reader, Store
+from larder.store.base import ObjectInfo
+from larder.store.delegate import DelegatingStore
+from larder.testing.recording import RecordingStore
+from larder.testing.runs import between
+
+IMAGES = images()
+BYTES = sum(map(len, IMAGES.values()))
+EAST, WEST = {"region": "us-east-1"}, {"region": "us-west-2"}
+
+
+class Large(DelegatingStore):
+    """Lists objects of 100 GB: only the listing says how large they are, and no plan reads them."""
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
+        for page in self.inner.list(prefix, start_after=start_after):
+            yield [replace(info, size_bytes=10**11) for info in page]
+
+
+def lab_of(
+    folder: Path, name: str, source: dict[str, Any], storage: dict[str, Any], **fields: Any
+) -> Lab:
+    """Between two buckets in memory that claim to be anywhere."""
+    write(f"memory://{name}-source", IMAGES)
+    defaults = {"labels": {"from": "folder"}, "shards": {"bytes": 8_000}}
+    return Lab(
+        {"url": f"s3://memory-{name}-source", **source},
+        {"url": f"s3://memory-{name}-local", **storage},
+        folder / "out",
+        {**defaults, **fields},
+    )
+
+
+def test_a_directory_beside_the_storage_is_not_copied(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    plan = lab.plan()
+    assert plan["mirror"]["wanted"] is False
+    assert "mirror none, because the source is beside the storage" in text(plan)
+    assert plan["requests"] == {"get": 0, "put": 0, "copy": 0, "list": 0}
+    assert plan["cost"]["total_usd"] == 0
+    assert "cost 0.00 USD, estimated from list prices" in text(plan)
+    document = lab.prepare()
+    assert document["copied"] == {"count": 0, "bytes": 0}
+    assert not Path(str(lab.storage), "larder/d/mirror").exists()
+
+
+def test_another_region_is_mirrored_and_priced(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, "priced", EAST, WEST)
+    with between():
+        plan = lab.plan()
+        assert plan["mirror"]["wanted"] is True
+        assert plan["mirror"]["server_side"] is True
+        assert plan["copied"] == {"count": len(IMAGES), "bytes": BYTES}
+        said = text(plan)
+        assert "15 objects, " in said
+        assert "because the source is at AWS us-east-1 and the storage at AWS us-west-2" in said
+        shards = plan["shards"]["count"]
+        assert plan["requests"] == {"get": 15, "put": shards, "copy": 15, "list": 1}
+        (egress,) = plan["cost"]["egress"]
+        assert egress["usd_per_gb"] == 0.02
+        assert egress["bytes"] == BYTES
+        assert "egress from AWS us-east-1 to AWS us-west-2: 0.00 USD for" in said
+        assert plan["cost"]["requests_usd"] == round((15 + shards + 1) * 5e-6 + 15 * 4e-7, 4)
+        assert plan["mirror"]["month_usd"] == 0.0  # of a few kB, rounded
+        document = lab.prepare()
+        assert document["copied"]["count"] == 15
+
+
+def test_a_terabyte_would_cost_what_the_list_says(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, "large", EAST, {"region": "eu-central-1"})
+    with between(lambda store: Large(store) if "source" in store.url else store):
+        plan = lab.plan()
+    size_bytes = 15 * 10**11
+    assert plan["cost"]["egress_usd"] == 0.02 * size_bytes / 1e9 == 30
+    assert plan["mirror"]["month_usd"] == pytest.approx(0.0245 * size_bytes / 1e9, abs=1e-4)
+    assert plan["requests"]["copy"] == 15 * (20 + 2), "in parts of 5 GB"
+    said = text(plan)
+    assert "keeping it costs 36.75 USD a month" in said
+    assert "egress from AWS us-east-1 to AWS eu-central-1: 30.00 USD for 1.5 TB" in said
+
+
+def test_what_is_not_mirrored_by_itself(tmp_path: Path) -> None:
+    with between():
+        for fields in ({"on_bad_sample": "skip"}, {"validate": "none"}):
+            plan = lab_of(tmp_path, "once", EAST, WEST, **fields).plan()
+            assert not plan["mirror"]["wanted"]
+            assert "every object is read only once" in text(plan)
+            assert plan["requests"]["get"] == 15
+            assert plan["cost"]["egress"][0]["bytes"] == BYTES
+        plan = lab_of(tmp_path, "nowhere", {}, WEST).plan()
+        assert not plan["mirror"]["wanted"]
+        assert plan["cost"]["total_usd"] is None
+        assert "cost unknown: there is no list price for egress from AWS (region not" in text(plan)
+        plan = lab_of(tmp_path, "near", WEST, WEST).plan()
+        assert not plan["mirror"]["wanted"]
+        assert plan["cost"]["egress"] == []
+
+
+def test_what_is_known_of_a_cost_is_shown_and_counts(tmp_path: Path) -> None:
+    """Egress is in the list, requests to that region are not."""
+    lab = lab_of(tmp_path, "partly", EAST, {"region": "ap-east-1"})
+    with between(lambda store: Large(store) if "source" in store.url else store):
+        plan = lab.plan()
+        with pytest.raises(ConfigError) as caught:
+            lab.plan(cluster={"copy": {"max_cost_usd": 20}})
+    assert (plan["cost"]["total_usd"], plan["cost"]["known_usd"]) == (None, 30)
+    said = text(plan)
+    assert "cost at least 30.00 USD: there is no list price for requests to AWS ap-east-1" in said
+    assert "what keeping it costs is not known" in said
+    assert "at least 30.00 USD for 1.5 TB; the limit is 20.00 USD" in str(caught.value)
+
+
+def test_a_limit_needs_a_known_price(tmp_path: Path) -> None:
+    limited = {"cluster": {"copy": {"max_cost_usd": 1000}}}
+    with between():
+        lab_of(tmp_path, "known", EAST, WEST).plan(**limited)
+        with pytest.raises(ConfigError) as caught:
+            lab_of(tmp_path, "limit", {"region": "moon-base-1"}, WEST).plan(**limited)
+    assert caught.value.code == "config.cost_limit"
+    assert "no list price for egress from AWS moon-base-1 to AWS us-west-2" in str(caught.value)
+    assert "max_cost_usd: null" in caught.value.hint
+
+
+def test_servers_of_ones_own_are_not_priced(tmp_path: Path) -> None:
+    servers = ({"endpoint": f"http://127.0.0.1:{port}"} for port in (9000, 9001))
+    lab = lab_of(tmp_path, "own", *servers)
+    with between():
+        plan = lab.plan(cluster={"copy": {"max_cost_usd": 0}})
+    assert plan["cost"]["total_usd"] == 0
+    assert plan["cost"]["not_priced"] == ["127.0.0.1:9000", "127.0.0.1:9001"]
+    assert "127.0.0.1:9001 is not priced" in text(plan)
+    assert plan["mirror"]["wanted"], "they are different servers"
+    assert not plan["mirror"]["server_side"]
+    assert plan["requests"]["put"] == 15 + plan["shards"]["count"]
+    assert plan["requests"]["get"] == 15 + 15
+
+
+def test_a_plan_copies_as_fast_as_an_earlier_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured, "ENOUGH", Totals(15, 10**12))
+    lab = lab_of(tmp_path, "pace", EAST, WEST)
+    with between():
+        assert lab.plan()["copy_basis"] == "estimated"
+        lab.prepare()
+        write("memory://pace-source", {"d/00.png": png(50)})
+        plan = lab.plan()
+        assert plan["copy_basis"] == "measured"
+        assert "copying as fast as an earlier run" in text(plan)
+        given = {"cluster": {"copy": {"bytes_per_second": 1000}}}
+        assert lab.plan(**given)["copy_basis"] == "given"
+        assert lab.plan(**given)["seconds"] > plan["copied"]["bytes"] / 1000
+        other = lab_of(tmp_path, "pace", {"region": "eu-west-1"}, WEST)
+        assert other.plan()["copy_basis"] == "estimated", "it was another source"
+        lab.prepare()
+        with opened("memory://pace-local") as storage:
+            key = "larder/d/work/measured.json"
+            assert b'"objects":15' in bytes(storage.get(key)), "one object says little"
+            storage.put(key, b"damaged")
+        write("memory://pace-source", {"d/01.png": png(51)})
+        assert lab.plan()["copy_basis"] == "estimated"
+        assert lab.prepare()["status"] == "built"
+
+
+def test_a_bad_image_has_everything_read_again_unless_there_is_a_mirror(tmp_path: Path) -> None:
+    """Why `mirror: auto` has one for a source that is elsewhere."""
+    recorders: list[RecordingStore] = []
+
+    def recorded(store: Store) -> Store:
+        recorders.append(RecordingStore(store))
+        return recorders[-1]
+
+    read = {}
+    for name, mirror in (("with", "auto"), ("without", False)):
+        lab = lab_of(tmp_path, f"again-{name}", EAST, WEST, mirror=mirror, validate="decode")
+        source = f"memory://again-{name}-source"
+        write(source, {"a/03.png": b"no image"})
+        with between(), pytest.raises(RunError):
+            lab.prepare()
+        write(source, {"a/03.png": png(3)})
+        recorders.clear()
+        with between(recorded):
+            assert lab.prepare()["shards"]["samples"] == 12
+        calls = (call for store in recorders for call in store.calls if "source" in store.url)
+        read[name] = len(
+            {call.key for call in calls if call.method in ("open", "get", "copy_from")}
+        )
+    assert read == {"with": 1, "without": 15}
+
+
+class Glacier(DelegatingStore):
+    """A bucket in which some objects are archived.
+
+    Args:
+        inner: The bucket.
+        keys: The archived objects.
+        name: Their storage class.
+        restored: Whether they can be read for the time being.
+    """
+
+    def __init__(
+        self, inner: Store, keys: set[str], name: str = "GLACIER", *, restored: bool = False
+    ) -> None:
+        super().__init__(inner)
+        self._keys, self._name, self._restored = keys, name, restored
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
+        for page in self.inner.list(prefix, start_after=start_after):
+            yield [
+                replace(info, storage_class=self._name if info.key in self._keys else "")
+                for info in page
+            ]
+
+    def open(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> Reader:
+        if key in self._keys and not self._restored:
+            raise ObjectError("object.unreadable", "the object is archived", where=key)
+        return self.inner.open(key, offset=offset, length=length, if_match=if_match)
+
+    def get(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> bytes:
+        with self.open(key, offset=offset, length=length, if_match=if_match) as reader:
+            return b"".join(reader)
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_archived_objects_are_planned_and_refused_before_anything_is_written(
+    tmp_path: Path, mirror: bool
+) -> None:
+    name = f"archive-{mirror}".lower()
+    lab = lab_of(tmp_path, name, EAST, WEST, mirror=mirror)
+    archived = {"a/01.png", "c/02.png"}
+
+    def wrap(store: Store) -> Store:
+        return Glacier(store, archived) if "source" in store.url else store
+
+    with between(wrap):
+        plan = lab.plan()
+        size_bytes = sum(len(IMAGES[key]) for key in archived)
+        (found,) = plan["archived"]["classes"]
+        assert found == {"name": "GLACIER", "count": 2, "bytes": size_bytes, "reading": "refused"}
+        assert plan["archived"]["to_restore"] == 2
+        assert "in GLACIER, which cannot be read before they are restored" in text(plan)
+        assert "a run needs 2 objects of them restored first" in text(plan)
+        with pytest.raises(RefusedError) as caught:
+            lab.prepare()
+        with opened(f"memory://{name}-local") as storage:
+            assert list(storage.list()) == []
+    failures = {failure.key: failure.code for failure in caught.value.report.failures}
+    assert failures == dict.fromkeys(archived, "object.unreadable")
+    assert "restore them" in caught.value.hint
+    with between(lambda s: Glacier(s, archived, restored=True) if "source" in s.url else s):
+        assert lab.prepare()["shards"]["samples"] == 12, "a listing does not say that"
+
+
+def test_objects_archived_after_they_were_packed_do_not_matter(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, "sunk", EAST, WEST, mirror=False)
+
+    def wrap(store: Store) -> Store:
+        return Glacier(store, set(IMAGES)) if "source" in store.url else store
+
+    with between():
+        lab.prepare()
+        write("memory://sunk-source", {"d/00.png": png(50)})
+    with between(wrap):
+        plan = lab.plan()
+        assert plan["archived"]["to_restore"] == 0
+        assert plan["archived"]["classes"][0]["count"] == 15
+        assert lab.prepare()["shards"]["samples"] == 13
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("GLACIER_IR", "for which reading is charged"),
+        ("INTELLIGENT_TIERING", "some of which may be in an archive tier"),
+        ("COLDLINE", "for which reading is charged"),
+    ],
+)
+def test_other_storage_classes_are_shown(tmp_path: Path, name: str, said: str) -> None:
+    lab = lab_of(tmp_path, f"class-{name.lower().replace('_', '-')}", EAST, WEST)
+    with between(
+        lambda s: Glacier(s, {"a/01.png"}, name, restored=True) if "source" in s.url else s
+    ):
+        plan = lab.plan()
+        assert f"1 object, {len(IMAGES['a/01.png'])} B in {name}, {said}" in text(plan)
+        assert lab.prepare()["status"] == "built"

@@ -1,0 +1,367 @@
+"""The process's GCS clients: shared, closed, made anew after a fork, and none without gcsfs."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from fake_gcs import Ask, FakeGcs, Say, fake_gcs
+
+from larder.errors import ConfigError, FatalError, LarderError, RetryableError, StoreError
+from larder.store import Access, Store, open_store
+from larder.store.blocks import register
+from larder.store.gcs_access import RepeatableBody
+from larder.store.gcs_clients import GcsClient, shared_client
+from larder.store.gcs_loop import LoopThread
+from larder.store.gcs_settings import SCOPE, find_gcs_settings
+from larder.store.interrupt import Interrupt
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def gcs() -> Iterator[FakeGcs]:
+    with fake_gcs() as server:
+        yield server
+
+
+def opened(gcs: FakeGcs, **access: Any) -> Store:
+    return open_store("gs://bucket/p", access=Access(endpoint=gcs.endpoint, **access), retry=None)
+
+
+def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_stores_of_one_account_share_a_client(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = Access(endpoint=gcs.endpoint)
+    assert shared_client(access) is shared_client(access)
+    assert shared_client(access) is not shared_client(Access(endpoint=gcs.endpoint, project="p"))
+    before = shared_client(access)
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "other")
+    assert shared_client(access) is not before
+
+
+def test_readers_never_wait_for_the_writers_that_wait_for_them(gcs: FakeGcs) -> None:
+    client = shared_client(Access(endpoint=gcs.endpoint))
+    client.files("gs://bucket/")
+    session = client.thread.run(client.session())
+    assert session.connector is not None
+    assert session.connector.limit == session.connector.limit_per_host == 0, "no limit"
+
+
+def test_the_clients_that_nobody_uses_are_closed(gcs: FakeGcs) -> None:
+    thread = LoopThread()
+    client = GcsClient(Access(endpoint=gcs.endpoint), thread)
+    client.files("gs://bucket/")
+    session = thread.run(client.session())
+    del client
+    gc.collect()
+    thread.run(_nothing())
+    thread.run(_nothing())
+    assert session.closed
+    thread.close()
+
+
+async def _nothing() -> None:
+    pass
+
+
+ENDING = """
+import sys, threading
+from larder.store import open_store
+store = open_store("gs://bucket/p", endpoint=sys.argv[1], retry=None)
+store.put("k", b"1")
+assert store.get("k") == b"1"
+reader = store.open("k")
+writer = store.writer("w")
+writer.write(bytes(20 << 20))
+threading.Thread(target=store.get, args=("k",)).start()
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [("", 0), ("sys.exit(3)", 3), ("raise KeyboardInterrupt", -2), ("1/0", 1)],
+)
+def test_a_process_ends_as_it_means_to(gcs: FakeGcs, end: str, status: int) -> None:
+    done = python(ENDING.format(end=end), gcs.endpoint)
+    assert done.returncode == status, done.stderr
+    for noise in ("Unclosed", "ResourceWarning", "never awaited", "destroyed", "asyncio"):
+        assert noise not in done.stderr
+    assert (done.stderr == "") == (status in (0, 3))
+
+
+def test_a_forked_child_has_clients_of_its_own(gcs: FakeGcs) -> None:
+    code = """
+import os, sys
+from larder.store import open_store
+store = open_store("gs://bucket/p", endpoint=sys.argv[1], retry=None)
+store.put("k", b"parent")
+child = os.fork()
+if not child:
+    store.put("c", store.get("k") + b" and child")
+    sys.exit(7)
+assert store.get("k") == b"parent"
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = python(code, gcs.endpoint)
+    assert (done.returncode, done.stderr) == (7, "")
+    assert gcs.contents["bucket", "p/c"] == b"parent and child"
+
+
+def test_without_gcsfs_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs.core", None)
+    with pytest.raises(ConfigError) as caught:
+        open_store("gs://bucket")
+    assert caught.value.code == "config.missing_package"
+    assert caught.value.hint == "pip install 'larder-data[gcs]'"
+
+
+def test_gcsfs_does_not_import_what_needs_grpc_requests() -> None:
+    code = "import sys; from larder.store.gcs_settings import import_gcsfs; import_gcsfs()"
+    code += "\nimport os; sys.exit('gcsfs.extended_gcsfs' in sys.modules"
+    code += " or 'GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT' in os.environ)"
+    assert python(code).returncode == 0
+
+
+def test_gcsfs_still_has_what_is_used_of_it() -> None:
+    from larder.store.gcs_settings import import_gcsfs
+
+    core = import_gcsfs()
+    files = core.GCSFileSystem(
+        token="anon", endpoint_url="http://h:1", requester_pays="team", skip_instance_cache=True
+    )
+    assert files._location == "http://h:1"
+    assert files._get_params({"a": "1", "b": None}) == {"a": "1", "userProject": "team"}
+    assert "User-Agent" in files._get_headers({"X": "y"})
+    assert files._use_client_cert in (True, False)
+    assert callable(core._client_cert_ssl_context)
+    files.credentials.maybe_refresh()
+
+
+def test_a_server_that_does_not_answer_is_given_up(gcs: FakeGcs) -> None:
+    silence = threading.Event()
+    gcs.fault = lambda _: silence.wait(30) and None
+    store = opened(gcs, give_up_seconds=0.2)
+    try:
+        for call in (lambda: store.head("k"), lambda: store.put("k", b"1"), lambda: store.get("k")):
+            with pytest.raises(RetryableError, match="no answer in time"):
+                call()
+    finally:
+        silence.set()
+
+
+def test_a_body_can_be_sent_again_on_a_new_connection() -> None:
+    pieces = (b"head", bytearray(1_000_000), memoryview(b"tail"))
+    body = RepeatableBody(pieces, lambda: None)
+
+    async def read() -> bytes:
+        return b"".join([bytes(piece) async for piece in body])
+
+    assert asyncio.run(read()) == asyncio.run(read()) == b"".join(pieces)
+
+
+def test_a_connection_that_the_server_closed_is_made_again(gcs: FakeGcs) -> None:
+    first: list[Ask] = []
+
+    def close(ask: Ask) -> Say | None:
+        if first or not ask.body or ask.method != "PUT":
+            return None
+        first.append(ask)
+        (upload,) = gcs.uploads.values()
+        upload["data"] += ask.body
+        return Say(308, headers={"Range": f"bytes=0-{len(ask.body) - 1}"}, cut=0)
+
+    gcs.fault = close
+    with opened(gcs).writer("k") as writer:
+        writer.write(bytes(33 << 20))
+        writer.write(b"end")
+        assert writer.commit().size_bytes == (33 << 20) + 3
+
+
+def test_requests_go_through_the_proxy_of_the_environment(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", gcs.endpoint.removeprefix("http://"))
+    monkeypatch.setenv("no_proxy", "")
+    store = open_store("gs://bucket/p", endpoint="http://storage.example", retry=None)
+    gcs.fault = lambda ask: Say.json(gcs.add("p/k", b"1"))
+    assert store.head("k").size_bytes == 1
+    monkeypatch.setenv("no_proxy", "storage.example")
+    assert shared_client(Access(endpoint="http://storage.example")) is not None
+
+
+def test_nobody_listens() -> None:
+    store = open_store("gs://bucket", endpoint="http://127.0.0.1:9", retry=None)
+    with pytest.raises(RetryableError, match=r"connection refused|cannot connect"):
+        store.get("k")
+
+
+def test_a_request_in_progress_ends_with_the_run(gcs: FakeGcs) -> None:
+    asked, silence = threading.Event(), threading.Event()
+
+    def fault(_: Ask) -> Say | None:
+        asked.set()
+        silence.wait(60)
+        return None
+
+    gcs.fault = fault
+    interrupt = Interrupt()
+    found: list[LarderError] = []
+
+    def work() -> None:
+        with interrupt.active():
+            try:
+                opened(gcs).get("k")
+            except LarderError as error:
+                found.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert asked.wait(60)
+    interrupt.stop()
+    thread.join()
+    silence.set()
+    assert [(type(each), each.code) for each in found] == [(FatalError, "run.interrupted")]
+
+
+class Refused:
+    """Credentials that cannot be renewed."""
+
+    valid, expiry = False, None
+
+    def __init__(self, *, retryable: bool) -> None:
+        self.retryable = retryable
+
+    def refresh(self, request: object) -> None:
+        from google.auth.exceptions import RefreshError
+
+        raise RefreshError("secret text", retryable=self.retryable)
+
+
+@pytest.mark.parametrize(("retryable", "kind"), [(True, RetryableError), (False, StoreError)])
+def test_credentials_that_cannot_be_renewed(
+    gcs: FakeGcs, retryable: bool, kind: type[LarderError]
+) -> None:
+    store = opened(gcs, project=f"renewed-{retryable}")
+    client = shared_client(Access(endpoint=gcs.endpoint, project=f"renewed-{retryable}"))
+    client.files("gs://bucket/").credentials.credentials = Refused(retryable=retryable)
+    with pytest.raises(kind) as caught:
+        store.get("k")
+    assert "secret" not in str(caught.value)
+
+
+class Token:
+    """Credentials that are valid."""
+
+    valid, expiry = True, None
+
+    def apply(self, headers: dict[str, str]) -> None:
+        headers["authorization"] = "Bearer secret-token"
+
+
+def test_a_token_is_sent_with_every_request(gcs: FakeGcs) -> None:
+    access = Access(endpoint=gcs.endpoint, project="with-token")
+    shared_client(access).files("gs://bucket/").credentials.credentials = Token()
+    store = open_store("gs://bucket/p", access=access, retry=None)
+    store.put("k", b"1")
+    with store.writer("large") as writer:
+        writer.write(bytes(17 << 20))
+        writer.commit()
+    store.get("k")
+    store.delete("k")
+    assert {ask.headers.get("authorization") for ask in gcs.asked} == {"Bearer secret-token"}
+    gcs.fault = lambda _: Say.error(401, "Invalid Credentials for Bearer secret-token", "authError")
+    with pytest.raises(StoreError) as caught:
+        store.get("k")
+    assert caught.value.code == "store.denied"
+    assert "secret" not in str(caught.value)
+
+
+def test_the_credentials_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "user.json"
+    user = {"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "r"}
+    path.write_text(json.dumps(user | {"quota_project_id": "from-file"}))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    found = find_gcs_settings("gs://bucket/", Access(project="team"))
+    assert (found.endpoint, found.project) == ("", "team")
+    assert found.credentials.quota_project_id == "team"
+    for access in (Access(anonymous=True), Access(endpoint="http://127.0.0.1:1")):
+        assert find_gcs_settings("gs://bucket/", access).credentials is None
+
+
+@pytest.fixture(scope="module")
+def key() -> dict[str, str]:
+    """The key of a service account that does not exist."""
+    pem = rsa.generate_private_key(65537, 2048).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+    return {
+        "type": "service_account",
+        "project_id": "of-key",
+        "private_key_id": "1",
+        "private_key": pem.decode(),
+        "client_email": "robot@of-key.iam.gserviceaccount.com",
+        "client_id": "2",
+        "token_uri": "https://127.0.0.1:9/token",
+    }
+
+
+def test_the_key_in_a_block(key: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "key.json"
+    path.write_text(json.dumps(key))
+    contents: dict[str, dict[str, Any]] = {
+        "info": {"service_account_info": key, "project": None, "service_account_file": None},
+        "text": {"service_account_info": json.dumps(key), "project": "of-block"},
+        "file": {"service_account_file": str(path), "service_account_info": None},
+        "whole": key,
+    }
+    register("gcp-credentials", contents.__getitem__)
+    for name in contents:
+        found = find_gcs_settings("gs://bucket/", Access(block=f"gcp-credentials/{name}"))
+        assert found.credentials.service_account_email == key["client_email"]
+        assert found.credentials.scopes == [SCOPE]
+        assert found.project == ("of-block" if name == "text" else "of-key")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"service_account_info": "secret"},
+        {"service_account_info": ["secret"]},
+        {"service_account_info": {"private_key": "secret", "client_email": "a", "token_uri": "b"}},
+        {"service_account_file": "/none/secret.json"},
+        {"service_account_file": 3},
+    ],
+)
+def test_a_block_without_a_key(content: dict[str, Any]) -> None:
+    register("gcp-credentials", {"x": content}.__getitem__)
+    store = open_store("gs://bucket", access=Access(block="gcp-credentials/x"), retry=None)
+    with pytest.raises(ConfigError) as caught:
+        store.get("k")
+    assert caught.value.code == "config.block"
+    assert "secret" not in f"{caught.value} {caught.value.__cause__}"

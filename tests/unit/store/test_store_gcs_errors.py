@@ -1,0 +1,120 @@
+"""What the answers of GCS mean: the table in `larder.store.gcs_errors`."""
+
+from __future__ import annotations
+
+import json
+
+import aiohttp
+import pytest
+
+from larder.errors import (
+    LarderError,
+    NotFoundError,
+    ObjectError,
+    PreconditionError,
+    RetryableError,
+    StoreError,
+)
+from larder.store.gcs_errors import GcsAnswer, gcs_error, no_answer
+from larder.store.s3_errors import Call
+
+STORE = "gs://bucket/p/"
+READ, WRITE, ALL = Call(STORE, "k"), Call(STORE, "k", writing=True), Call(STORE)
+ABSENT = Call(STORE, "k", writing=True, if_absent=True)
+NO_BUCKET = "The specified bucket does not exist."
+DENIED = "robot@p.iam.gserviceaccount.com does not have storage.objects.get access to the object."
+BILLING = "The billing account for the owning project is disabled in state absent"
+PAYS = "Bucket is a requester pays bucket but no user project provided."
+
+
+def body(message: str, reason: str = "") -> bytes:
+    errors = [{"message": message, "reason": reason}] if reason else []
+    return json.dumps({"error": {"message": message, "errors": errors}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "call", "kind", "code"),
+    [
+        (404, body(NO_BUCKET, "notFound"), READ, StoreError, "store.missing"),
+        (404, NO_BUCKET.encode(), READ, StoreError, "store.missing"),
+        (404, b"", ALL, StoreError, "store.missing"),
+        (404, b"", WRITE, StoreError, "store.missing"),
+        (404, body("No such object: bucket/p/k"), READ, NotFoundError, "object.missing"),
+        (404, b"", READ, NotFoundError, "object.missing"),
+        (401, body("Invalid Credentials", "authError"), READ, StoreError, "store.denied"),
+        (403, body(DENIED, "forbidden"), READ, ObjectError, "object.unreadable"),
+        (403, body(DENIED, "forbidden"), ALL, StoreError, "store.denied"),
+        (403, body("slow", "rateLimitExceeded"), READ, RetryableError, "store.unavailable"),
+        (403, body("slow", "userRateLimitExceeded"), WRITE, RetryableError, "store.unavailable"),
+        (403, body(BILLING, "accountDisabled"), READ, StoreError, "store.denied"),
+        (403, body(BILLING), WRITE, StoreError, "store.denied"),
+        (400, body(PAYS, "required"), READ, StoreError, "store.denied"),
+        (400, body("Invalid object name."), WRITE, ObjectError, "object.bad_key"),
+        (400, body("Provided MD5 hash does not match"), WRITE, RetryableError, "store.unavailable"),
+        (400, body("Invalid argument."), WRITE, StoreError, "store.refused"),
+        (400, body("Invalid argument."), READ, ObjectError, "object.unreadable"),
+        (412, body("conditionNotMet"), ABSENT, PreconditionError, "object.exists"),
+        (412, body("conditionNotMet"), WRITE, PreconditionError, "object.changed"),
+        (416, b"", READ, ObjectError, "object.truncated"),
+        *((busy, b"", WRITE, RetryableError, "store.unavailable") for busy in (408, 429, 500, 502)),
+        *((busy, b"<html>", ALL, RetryableError, "store.unavailable") for busy in (503, 504, 520)),
+        (501, b"", WRITE, StoreError, "store.refused"),
+        (507, b"", WRITE, StoreError, "store.full"),
+        (308, b"", ALL, StoreError, "store.refused"),
+    ],
+)
+def test_every_line_of_the_table(
+    status: int, said: bytes, call: Call, kind: type[LarderError], code: str
+) -> None:
+    error = gcs_error(GcsAnswer.of(status, said), call)
+    assert (type(error), error.code) == (kind, code)
+    assert "<" not in str(error)
+    assert STORE in error.where
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"[]", b'{"error": "text"}', b'{"error": {"errors": [3]}}', b'{"error": null}', b"\xff\xfe"],
+)
+def test_any_body_is_understood_somehow(said: bytes) -> None:
+    assert isinstance(gcs_error(GcsAnswer.of(503, said), READ), RetryableError)
+
+
+def test_the_missing_permission_is_named_and_no_token() -> None:
+    said = body(f"{DENIED} Bearer ya29.a0Af-secret upload_id=ABC-secret", "forbidden")
+    text = str(gcs_error(GcsAnswer.of(403, said), ALL))
+    assert "storage.objects.get" in text
+    assert "secret" not in text
+    xml = b"<?xml?><Error><Code>AccessDenied</Code><Message>Access denied.</Message></Error>"
+    assert "Access denied." in str(gcs_error(GcsAnswer.of(403, xml), ALL))
+
+
+@pytest.mark.parametrize(("wait", "seconds"), [("7", 7), ("9999", 60), ("", 0), ("soon", 0)])
+def test_it_waits_as_long_as_it_is_told(wait: str, seconds: float) -> None:
+    for status, reason in ((429, ""), (503, ""), (403, "rateLimitExceeded")):
+        error = gcs_error(GcsAnswer.of(status, body("slow", reason), wait), READ)
+        assert isinstance(error, RetryableError)
+        assert error.after_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        (TimeoutError(), "no answer in time"),
+        (aiohttp.ServerTimeoutError("secret"), "no answer in time"),
+        (ConnectionRefusedError(111, "secret"), "connection refused"),
+        (aiohttp.ServerDisconnectedError(), "the connection broke"),
+        (aiohttp.ClientPayloadError("secret"), "the connection broke"),
+    ],
+)
+def test_no_answer_is_worth_another_try(cause: Exception, said: str) -> None:
+    error = no_answer(cause, READ)
+    assert isinstance(error, RetryableError)
+    assert error.message == said
+
+
+def test_a_certificate_is_not() -> None:
+    import ssl
+
+    error = no_answer(ssl.SSLCertVerificationError("certificate verify failed"), READ)
+    assert (type(error), error.code) == (StoreError, "store.refused")

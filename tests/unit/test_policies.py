@@ -1,0 +1,79 @@
+"""Tests of deployments/policies: exactly the permissions that the calls of each role need."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from larder.store.base import Store
+from larder.store.permissions import ACTIONS, ROLES
+
+POLICIES = Path(__file__).parents[2] / "deployments" / "policies"
+NAMES = [*ROLES, "prune"]
+OF_BUCKET = {"s3:ListBucket", "s3:ListBucketMultipartUploads"}
+
+
+def read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((POLICIES / name).read_text(encoding="utf-8"))
+    return found
+
+
+def needed(provider: str, role: str) -> set[str]:
+    return {action for method in ROLES[role] for action in ACTIONS[provider][method]}
+
+
+def test_there_is_a_policy_for_each_role_and_no_other() -> None:
+    expected = {f"{cloud}-{name}.json" for cloud in ("aws", "gcp") for name in NAMES}
+    assert {path.name for path in POLICIES.glob("*.json")} == expected
+    text = (POLICIES / "README.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in text for name in expected)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_aws_policies_allow_exactly_what_is_needed(role: str) -> None:
+    document = read(f"aws-{role}.json")
+    assert document["Version"] == "2012-10-17"
+    bucket, objects = document["Statement"]
+    assert bucket["Effect"] == objects["Effect"] == "Allow"
+    assert {*bucket["Action"], *objects["Action"]} == needed("s3", role)
+    assert set(bucket["Action"]) <= OF_BUCKET
+    assert not OF_BUCKET & set(objects["Action"])
+    assert objects["Resource"].startswith(bucket["Resource"] + "/")
+    (prefix,) = bucket["Condition"]["StringLikeIfExists"]["s3:prefix"]
+    assert objects["Resource"].endswith(prefix)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_gcp_roles_include_exactly_what_is_needed(role: str) -> None:
+    document = read(f"gcp-{role}.json")
+    assert set(document["includedPermissions"]) == needed("gs", role)
+    assert document["title"]
+    assert document["stage"] == "GA"
+
+
+@pytest.mark.parametrize("cloud", ["aws", "gcp"])
+def test_who_prunes_may_not_do_more_than_who_writes_but_list_uploads(cloud: str) -> None:
+    document = read(f"{cloud}-prune.json")
+    if cloud == "gcp":
+        assert set(document["includedPermissions"]) == needed("gs", "storage-writer")
+        return
+    allowed = {action for each in document["Statement"] for action in each["Action"]}
+    more = allowed - needed("s3", "storage-writer")
+    assert more == {"s3:ListBucketMultipartUploads"}
+    assert "s3:DeleteObject" in allowed
+
+
+@pytest.mark.parametrize("provider", ACTIONS)
+def test_the_table_has_every_method_of_a_store(provider: str) -> None:
+    """A new one needs a row, and perhaps a permission in the policies."""
+    methods = {
+        name
+        for base in Store.__mro__
+        if base.__module__ == Store.__module__
+        for name, value in vars(base).items()
+        if callable(value) and not name.startswith("_")
+    }
+    assert methods - {"sync"} <= ACTIONS[provider].keys()

@@ -1,0 +1,56 @@
+"""Which of the paths that cannot be listed are wanted."""
+
+import pytest
+
+from larder.errors import ObjectError
+from larder.transfer.unlisted import SHOWN_FAILURES, Unlisted
+
+
+def shown(paths: list[bytes], include: list[str], exclude: list[str]) -> list[str]:
+    unlisted = Unlisted(include, exclude)
+    for path in paths:
+        unlisted(path, ObjectError("object.unreadable", "no", where="file:///x"))
+    assert unlisted.count == len(unlisted.failures)
+    return [failure.key for failure in unlisted.failures]
+
+
+@pytest.mark.parametrize(
+    ("path", "include", "exclude", "wanted"),
+    [
+        (b"a/b.jpg", ["**"], [], True),
+        (b"a/b.jpg", ["**/*.jpg"], [], True),
+        (b"a/b.jpg", ["**/*.png"], [], False),
+        (b"a/b.jpg", ["**"], ["**/*.jpg"], False),
+        (b"a/b\xff.jpg", ["**"], ["**/*.jpg"], False),
+        (b"a/", ["**"], [], True),
+        (b"a/", ["**/*.jpg"], ["**/*.png"], True),
+        (b"a/", ["a/**"], [], True),
+        (b"a/", ["ab/**"], [], False),
+        (b"a/", ["b/**", "c"], [], False),
+        (b"a/b/", ["a/**"], [], True),
+        (b"a/b/", ["a/b/c/*.jpg"], [], True),
+        (b"a/", ["**"], ["a/**"], False),
+        (b"a/", ["**"], ["a/*"], True),
+        (b"a/", ["**"], ["**/[!a]*"], True),
+        (b"x/lost+found/", ["**"], ["**/lost+found/**"], False),
+        (b"lost+found/", ["**"], ["lost+found/**"], False),
+        (b"caf\xe9/", ["**"], ["caf*/**"], False),
+    ],
+)
+def test_what_is_excluded_is_not_reported(
+    path: bytes, include: list[str], exclude: list[str], wanted: bool
+) -> None:
+    assert len(shown([path], include, exclude)) == wanted
+
+
+def test_a_repeated_listing_reports_nothing_twice() -> None:
+    paths = [b"a", b"b/", b"b\xff", b"c"]
+    assert shown([*paths[:3], *paths[1:]], ["**"], []) == ["a", "b/", "b\\xff", "c"]
+
+
+def test_only_the_first_are_kept() -> None:
+    unlisted = Unlisted(["**"], [])
+    for number in range(SHOWN_FAILURES + 5):
+        unlisted(b"%09d" % number, ObjectError("object.unreadable", "no", where="x"))
+    assert unlisted.count == SHOWN_FAILURES + 5
+    assert len(unlisted.failures) == SHOWN_FAILURES
