@@ -25,6 +25,7 @@ delete                 s3:DeleteObject                   storage.objects.delete
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
@@ -82,6 +83,9 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
 
 _ROLES = {"source": "source-reader", "storage": "storage-writer"}
 
+_ACTION = re.compile(r"\b(?:s3|kms):[A-Z]\w+|\b(?:storage|cloudkms)\.\w+\.\w+")
+"""A permission in the message of a store: AWS and Google Cloud often name the missing one."""
+
 _CLOUDS = {"s3": "aws", "gs": "gcp"}
 
 
@@ -106,7 +110,7 @@ def permission(store: Readable, side: str, *methods: str) -> Iterator[None]:
     Args:
         store: The store that is called.
         side: ``source`` or ``storage``: what the store is to the run.
-        methods: The methods that are called.
+        methods: The methods that are called; what they need is named unless the store says more.
 
     Raises:
         StoreError: ``store.denied``: refused, with the permissions to grant.
@@ -120,8 +124,11 @@ def permission(store: Readable, side: str, *methods: str) -> Iterator[None]:
             raise
         place = store.features.place
         assert place is not None, "it has permissions"
-        policy = f"{POLICIES}/{_CLOUDS[place.provider]}-{_ROLES[side]}.json"
-        hint = f"grant {' and '.join(needed)}, as in {policy}"
+        told = tuple(dict.fromkeys(_ACTION.findall(error.message)))
+        policy = f"{_CLOUDS[place.provider]}-{_ROLES[side]}.json"
+        if any("kms" in action for action in told):
+            policy = "README.md"
+        hint = f"grant {' and '.join(told or needed)}, as in {POLICIES}/{policy}"
         message = f"the {side} refuses access: {error.message}"
         raise StoreError("store.denied", message, where=error.where, hint=hint) from error
 

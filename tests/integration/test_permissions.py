@@ -328,6 +328,39 @@ def test_objects_to_try_have_content_and_are_not_archived() -> None:
 
 
 @pytest.mark.parametrize(
+    ("provider", "message", "hint"),
+    [
+        (
+            "s3",
+            "the store answers 403 AccessDenied: User: arn:aws:iam::1:user/x is not authorized to"
+            " perform: kms:GenerateDataKey on resource: arn:aws:kms:us-east-1:1:key/2",
+            "grant kms:GenerateDataKey, as in deployments/policies/README.md",
+        ),
+        (
+            "s3",
+            "the store answers 403 AccessDenied: User: arn:aws:iam::1:user/x is not authorized to"
+            ' perform: s3:PutObject on resource: "arn:aws:s3:::b/k" with an explicit deny',
+            "grant s3:PutObject, as in deployments/policies/aws-storage-writer.json",
+        ),
+        (
+            "gs",
+            "the store answers 403 forbidden: x@y.iam.gserviceaccount.com does not have"
+            " storage.objects.create access to the Google Cloud Storage object",
+            "grant storage.objects.create, as in deployments/policies/gcp-storage-writer.json",
+        ),
+    ],
+)
+def test_what_the_store_says_is_missing_is_named(provider: str, message: str, hint: str) -> None:
+    store = bucket("told", provider=provider)
+    with (
+        pytest.raises(StoreError) as caught,
+        permission(store, "storage", "put"),
+    ):
+        raise ObjectError("object.unreadable", message, where="x")
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
     "error",
     [
         StoreError("store.denied", "the credentials are refused", hint="check the profile"),
