@@ -17,6 +17,8 @@ writer, begin_upload   s3:PutObject,                     the same
                        s3:AbortMultipartUpload; to
                        continue, s3:ListMultipart
                        UploadParts
+abort_uploads          s3:ListBucketMultipartUploads,    none
+                       s3:AbortMultipartUpload
 copy_from              s3:PutObject, and s3:GetObject    the same, and storage.objects.get of
                        of the source                     the source
 delete                 s3:DeleteObject                   storage.objects.delete
@@ -49,6 +51,7 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             "s3:AbortMultipartUpload",
             "s3:ListMultipartUploadParts",
         ),
+        "abort_uploads": ("s3:ListBucketMultipartUploads", "s3:AbortMultipartUpload"),
         "commit": ("s3:PutObject",),
         "abort": ("s3:AbortMultipartUpload",),
         "copy_from": ("s3:PutObject", "s3:AbortMultipartUpload"),
@@ -63,6 +66,7 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "upload": ("storage.objects.create", "storage.objects.delete"),
         "writer": ("storage.objects.create", "storage.objects.delete"),
         "begin_upload": ("storage.objects.create", "storage.objects.delete"),
+        "abort_uploads": (),
         "commit": ("storage.objects.create", "storage.objects.delete"),
         "abort": (),
         "copy_from": ("storage.objects.create", "storage.objects.delete"),
