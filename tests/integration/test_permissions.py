@@ -158,6 +158,32 @@ def test_a_missing_permission_is_named_before_anything_is_copied(
 
 
 @pytest.mark.radosgw
+@pytest.mark.parametrize("without", ["", "s3:ListBucketMultipartUploads"])
+def test_the_shipped_policy_is_enough_for_large_objects(
+    lab: Lab, radosgw_server: S3Server, guest: S3Server, without: str
+) -> None:
+    _, storage = buckets(lab)
+    allow(radosgw_server, storage, statements("storage-writer", storage, "out/"), without)
+    where = {"endpoint": guest.endpoint, "region": guest.region}
+    store = open_store(f"s3://{storage}/out", retry=HASTY, **where)
+    data = bytes(12 * 1024**2)
+    with store.writer("large") as writer:
+        writer.write(data)
+        writer.commit()
+    with store.writer("given up") as writer:
+        writer.write(data)
+    assert [info.key for page in store.list() for info in page] == ["large"]
+    if without:
+        with pytest.raises((StoreError, ObjectError), match="403"):
+            store.abort_uploads("", older_seconds=0, keep=())
+    else:
+        assert store.abort_uploads("", older_seconds=0, keep=()) == 0
+    store.delete("large")
+    with pytest.raises((StoreError, ObjectError), match="403"):
+        open_store(f"s3://{storage}/elsewhere", retry=HASTY, **where).put("a", b"x")
+
+
+@pytest.mark.radosgw
 def test_a_plan_needs_no_permission_to_write(
     lab: Lab, radosgw_server: S3Server, guest: S3Server
 ) -> None:
