@@ -15,7 +15,6 @@ from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.archived import archived_to_read
 from larder.pipeline.copied import mirrored, read_receipts
-from larder.pipeline.engine_choice import chosen_engine
 from larder.pipeline.estimate import copy_basis, estimate_seconds
 from larder.pipeline.growth import (
     Growth,
@@ -28,6 +27,7 @@ from larder.pipeline.growth import (
 from larder.pipeline.job import ManifestRef, UsedSegment, source_of, storage_of
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.measured import Measured, read_measured
+from larder.pipeline.mirror import mirror_route
 from larder.pipeline.mirrored_source import mirror_choice, mirrors
 from larder.pipeline.planned_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.priced import Priced, Work, price
@@ -157,7 +157,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         new=new,
         mirror=mirror,
         copies=copies,
-        engine=_engine(found, root, copies) if copies and copies.count else None,
+        engine=mirror_route(dataset, cluster, copies).choice if copies and copies.count else None,
         caches=caches_to_build(dataset, root, growth.kept, new),
         unfit=unfit,
         archived=_archived(found, growth.selected, new, mirror, folder),
@@ -285,18 +285,6 @@ def _own_keys(dataset: Dataset, segment: str, *, mirror: bool) -> Iterator[tuple
         yield "a receipt", f"{layout.partial_copies_prefix(batch)}{_SHA256}.parquet"
     name = f"{'0' * 12}-{'0' * 9}-{'0' * 6}-{'0' * 6}-{_SHA256[:16]}.parquet"
     yield "a receipt", f"{layout.partial_shards_prefix(segment)}{name}"
-
-
-def _engine(found: SourceState, root: Store, copies: Totals) -> Choice:
-    dataset, cluster = found.dataset, found.cluster
-    return chosen_engine(
-        dataset.source,
-        cluster.storage,
-        cluster.copy_,
-        copies,
-        source=source_of(dataset, cluster),
-        storage=root,
-    )
 
 
 def _priced(

@@ -37,9 +37,12 @@ def priced(
     **copy: Any,
 ) -> Priced:
     read = Totals(found.objects, found.bytes)
+    dataset = Dataset.model_validate({"name": "d", "source": source})
+    cluster = Cluster.model_validate({"name": "c", "storage": storage, "copy": copy})
     return price(
-        Dataset.model_validate({"name": "d", "source": source}),
-        Cluster.model_validate({"name": "c", "storage": storage, "copy": copy}),
+        dataset.source,
+        cluster.storage,
+        cluster.copy_,
         Work(found, copied, read, shards, Totals() if copied is None else read),
     )
 
