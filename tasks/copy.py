@@ -8,16 +8,17 @@ from typing import Any
 from prefect import task
 
 from larder.pipeline import copying, copying_batch, copying_end
+from larder.pipeline.ahead import SentAhead
 from larder.pipeline.copying_job import CopyJob
 from larder.pipeline.copying_plan import CopyPlan
 from larder.pipeline.copying_record import CopyDocument
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import CopyBatch
 from larder.pipeline.results import BatchReport, RunError
-from tasks._options import RETRIED, cancelled_when_stopped
+from tasks._options import LOCAL, RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["batch_name", "checked_copy", "copy_objects", "end_copy"]
+__all__ = ["batch_name", "checked_copy", "copy_objects", "end_copy", "send_ahead"]
 
 
 def batch_name(parameters: dict[str, Any]) -> str:
@@ -52,6 +53,13 @@ def copy_objects(job: CopyJob, batch: CopyBatch, concurrent_batches: int) -> Bat
     )
     RunError.unless_clean("mirror", report)
     return report
+
+
+@task(name="send ahead", task_run_name="skyplane", **LOCAL)
+@cancelled_when_stopped
+def send_ahead(job: CopyJob) -> SentAhead:
+    """Let an engine that copies everything at once go before the batches."""
+    return copying_batch.send_ahead(job, progress=current_progress())
 
 
 @task(name="record", task_run_name="record of the copy", **RETRIED)

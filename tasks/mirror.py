@@ -7,12 +7,13 @@ from typing import Any
 from prefect import task
 
 from larder.pipeline import mirror
+from larder.pipeline.ahead import SentAhead
 from larder.pipeline.job import CopyBatch, Job
-from larder.pipeline.results import BatchReport, RunError
-from tasks._options import RETRIED, cancelled_when_stopped
+from larder.pipeline.results import BatchReport, RunError, Totals
+from tasks._options import LOCAL, RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["batch_name", "mirror_batch"]
+__all__ = ["batch_name", "mirror_batch", "send_mirror_ahead"]
 
 
 def batch_name(parameters: dict[str, Any]) -> str:
@@ -24,6 +25,13 @@ def batch_name(parameters: dict[str, Any]) -> str:
     batch: CopyBatch = parameters["batch"]
     first, last = batch.first_row + 1, batch.first_row + batch.rows
     return f"mirror sample {first:,}" if first == last else f"mirror samples {first:,} to {last:,}"
+
+
+@task(name="send ahead", task_run_name="skyplane", **LOCAL)
+@cancelled_when_stopped
+def send_mirror_ahead(job: Job, copies: Totals) -> SentAhead:
+    """Let an engine that copies everything at once go before the batches."""
+    return mirror.send_mirror_ahead(job, copies, progress=current_progress())
 
 
 # Prefect's protocol for such a function has a class method that functions do not have.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from larder.errors import Failure
@@ -12,7 +12,13 @@ from larder.pipeline.cache import cache_split, cache_splits, check_fields
 from larder.pipeline.index import Index, index_shards
 from larder.pipeline.job import Job, UsedSegment
 from larder.pipeline.measured import write_measured
-from larder.pipeline.mirror import listed_failures, mirror_batch, mirror_batches
+from larder.pipeline.mirror import (
+    listed_failures,
+    mirror_batch,
+    mirror_batches,
+    mirror_route,
+    send_mirror_ahead,
+)
 from larder.pipeline.publish import publish, publish_existing
 from larder.pipeline.results import BatchReport, RunError, Totals, merge_reports
 from larder.pipeline.shard import shard_batch, shard_batches
@@ -113,6 +119,10 @@ def _nothing_left(index: Index | None) -> RunError:
 def _mirror(job: Job, runner: Runner) -> BatchReport:
     batches = mirror_batches(job)
     began_seconds = time.monotonic()
+    copies = sum((Totals(batch.objects, batch.bytes) for batch in batches), Totals())
+    if copies.count and mirror_route(job.dataset, job.cluster, copies).choice.engine != "native":
+        ahead = runner.run(send_mirror_ahead, job, copies)
+        job = replace(job, adopt=ahead.adopt)
     try:
         report = _all("mirror", mirror_batch, job, batches, runner)
     except RunError as error:

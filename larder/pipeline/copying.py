@@ -9,11 +9,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from larder.pipeline.ahead import SentAhead
 from larder.pipeline.build import Runner
-from larder.pipeline.copying_batch import copy_objects
+from larder.pipeline.copying_batch import copy_objects, send_ahead
 from larder.pipeline.copying_end import end_copy
 from larder.pipeline.copying_estimate import check_copy
 from larder.pipeline.copying_job import begin_copy, copy_batches
@@ -100,13 +102,16 @@ def execute_copy(plan: CopyPlan, runner: Runner) -> dict[str, Any]:
         LarderError: Any other failure.
     """
     job = begin_copy(plan) if plan.copies.count else None
-    report = BatchReport()
+    report, ahead = BatchReport(), SentAhead()
     if job:
         runner.progress.start("mirror", objects=plan.copies.count, bytes=plan.copies.bytes)
+        if job.route.choice.engine != "native":
+            ahead = runner.run(send_ahead, job)
+            job = replace(job, adopt=ahead.adopt)
         report = merge_reports(runner.map(copy_objects, job, copy_batches(job)))
         if not report.failed:
             runner.progress.finish("mirror")
     record: CopyDocument = runner.run(end_copy, plan, job, report)
     if report.failed:
         raise RunError("mirror", report, failed_hint(plan, record))
-    return copied_document(plan, report, record, runner.times)
+    return copied_document(plan, report, record, runner.times, ahead)

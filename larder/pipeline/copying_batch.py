@@ -7,6 +7,7 @@ from functools import partial
 from itertools import repeat
 
 from larder.manifest.schemas import OBJECTS
+from larder.pipeline.ahead import SentAhead
 from larder.pipeline.carry import copied_before
 from larder.pipeline.copied import batch_name
 from larder.pipeline.copies import CopyReceipts
@@ -17,9 +18,10 @@ from larder.pipeline.job import CopyBatch, scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import BatchReport
 from larder.progress import Progress
+from larder.samples.columns import column_texts
 from larder.store.base import ObjectInfo, Store
 
-__all__ = ["copy_objects"]
+__all__ = ["copy_objects", "send_ahead"]
 
 _COLUMNS = ("key", "size_bytes", "etag")
 
@@ -70,10 +72,18 @@ def copy_objects(
                 list_key=partial(work_key, f"failed-{name}"),
                 folder=folder,
                 config=job.settings.limits,
+                adopt=job.adopt,
                 concurrent_batches=concurrent_batches,
                 progress=progress,
             )
     return report
+
+
+def send_ahead(job: CopyJob, *, progress: Progress) -> SentAhead:
+    """Let an engine that copies everything at once go before the batches; see `ahead`."""
+    rows = read_ref(job.settings.open_root(), job.due, OBJECTS, columns=["key"])
+    keys = (key for batch in rows for key in column_texts(batch.column("key")))
+    return job.route.send(keys, progress)
 
 
 def _objects(job: CopyJob, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo]:

@@ -43,7 +43,7 @@ def check_copy(plan: CopyPlan) -> None:
 
     Raises:
         RefusedError: ``config.bad_key``: keys that the storage cannot hold. It lists them.
-        ConfigError: ``config.cost_limit``.
+        ConfigError: ``config.cost_limit``, or the chosen engine cannot make the copy.
     """
     if plan.unfit.count:
         failures, count = plan.unfit.failures, plan.unfit.count
@@ -53,3 +53,4 @@ def check_copy(plan: CopyPlan) -> None:
         raise RefusedError("config.bad_key", f"{message}: {failures[0].message}", hint, report)
     limit = plan.settings.limits.max_cost_usd
     check_cost(copy_cost(plan), limit, plan.copies.bytes, "copy")
+    plan.route.check()

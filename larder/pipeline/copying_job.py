@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from larder.manifest.schemas import OBJECTS
+from larder.pipeline.ahead import Route
 from larder.pipeline.copy_place import CopyPlace
 from larder.pipeline.copying_plan import CopyPlan
 from larder.pipeline.copying_record import copy_place, work_key
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import CopyBatch, ManifestRef, put_named
 from larder.pipeline.manifests import read_ref
+from larder.pipeline.results import Totals
 
 __all__ = ["CopyJob", "begin_copy", "copy_batches", "cut_batches"]
 
@@ -30,11 +32,22 @@ class CopyJob:
         settings: The copy.
         place: Where the copies and their receipts are, below the storage.
         due: Manifest of schema OBJECTS: the objects to copy.
+        copies: Their number and size.
+        adopt: Whether another engine may have copied some of them already.
     """
 
     settings: CopySettings
     place: CopyPlace
     due: ManifestRef
+    copies: Totals
+    adopt: bool = False
+
+    @property
+    def route(self) -> Route:
+        """From where to where."""
+        settings = self.settings
+        url = settings.open_root().url + self.place.objects
+        return Route(settings.source, settings.storage, url, settings.limits, self.copies)
 
 
 def begin_copy(plan: CopyPlan) -> CopyJob:
@@ -45,7 +58,7 @@ def begin_copy(plan: CopyPlan) -> CopyJob:
     """
     root, file = plan.known.root, plan.due
     due = put_named(root, work_key("due", file.sha256), file)
-    return CopyJob(plan.settings, copy_place(plan.known.origin), due)
+    return CopyJob(plan.settings, copy_place(plan.known.origin), due, plan.copies)
 
 
 def copy_batches(job: CopyJob) -> list[CopyBatch]:

@@ -19,6 +19,7 @@ from larder.manifest.merge import aligned
 from larder.manifest.query import Rows
 from larder.manifest.schemas import FAILURES, OBJECTS
 from larder.manifest.sort import SortedFile, sort, sort_to_file
+from larder.pipeline.ahead import Route
 from larder.pipeline.copying_compare import Known, compared, known_copies, record_rows
 from larder.pipeline.copying_record import CopyDocument
 from larder.pipeline.copying_settings import CopySettings
@@ -93,6 +94,13 @@ class CopyPlan:
     def record(self) -> CopyDocument | None:
         """What the last copy from this source has left; None if there is nothing."""
         return self.known.record
+
+    @property
+    def route(self) -> Route:
+        """From where to where."""
+        settings = self.settings
+        url = self.known.root.url
+        return Route(settings.source, settings.storage, url, settings.limits, self.copies)
 
     @property
     def current(self) -> bool:

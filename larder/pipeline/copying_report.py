@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from larder.errors import printable
+from larder.pipeline.ahead import SentAhead
 from larder.pipeline.copying_estimate import copy_cost, copy_seconds
 from larder.pipeline.copying_plan import CopyPlan, Gone
 from larder.pipeline.copying_record import CopyDocument
@@ -32,6 +33,7 @@ def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
         **_document(plan, "planned", plan.copies),
         "excluded": _excluded(plan),
         "cost": cost_document(copy_cost(plan)),
+        "engine": asdict(plan.route.choice),
         "seconds": round(copy_seconds(plan.settings, plan.copies), 1),
     }
 
@@ -42,10 +44,17 @@ def current_document(plan: CopyPlan, times: TimedProgress) -> dict[str, Any]:
 
 
 def copied_document(
-    plan: CopyPlan, report: BatchReport, record: CopyDocument, times: TimedProgress
+    plan: CopyPlan,
+    report: BatchReport,
+    record: CopyDocument,
+    times: TimedProgress,
+    ahead: SentAhead,
 ) -> dict[str, Any]:
     """The JSON document of a copy that did something, if only to write down what is there."""
-    return _ended(plan, "copied", report.done, record, times)
+    document = _ended(plan, "copied", report.done, record, times)
+    if ahead.message:
+        document["warnings"].append({"code": "skyplane", "message": ahead.message})
+    return document
 
 
 def _ended(
@@ -130,6 +139,7 @@ def copy_lines(document: Mapping[str, Any]) -> list[str]:
         ("gone", _gone_line(document)),
         ("others", _others_line(document)),
         ("checks", _checks(document)),
+        ("engine", _engine(document)),
         *(("" if place else "cost", line) for place, line in enumerate(cost)),
         ("time", f"about {format_seconds(document['seconds'])}" if _planned(document) else ""),
     ]
@@ -179,6 +189,11 @@ def _gone_line(document: Mapping[str, Any]) -> str:
 def _others_line(document: Mapping[str, Any]) -> str:
     others = document["others"]
     return f"{format_count(others, 'object')} at the storage from elsewhere" if others else ""
+
+
+def _engine(document: Mapping[str, Any]) -> str:
+    engine = document.get("engine")
+    return f"{engine['engine']}: {engine['reason']}" if engine else ""
 
 
 def _checks(document: Mapping[str, Any]) -> str:

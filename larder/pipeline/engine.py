@@ -45,6 +45,7 @@ def copied_report(
     list_key: Callable[[str], str],
     folder: Path,
     config: CopyConfig,
+    adopt: bool,
     concurrent_batches: int,
     progress: Progress,
 ) -> BatchReport:
@@ -60,6 +61,7 @@ def copied_report(
         list_key: Key of the list of failures, given its sha256.
         folder: A private directory for temporary files.
         config: How objects are copied.
+        adopt: Whether another engine may have copied some of them already.
         concurrent_batches: Number of concurrent batches, which share the limits.
         progress: Reports progress of stage ``mirror``.
 
@@ -69,7 +71,7 @@ def copied_report(
         LarderError: Any error of ``progress``.
     """
     noted = _Noted(config.max_failure_rate)
-    limits = CopyLimits.of(config, concurrent_batches=concurrent_batches)
+    limits = CopyLimits.of(config, concurrent_batches=concurrent_batches, adopt=adopt)
     stopped = ""
     try:
         copy_batch(

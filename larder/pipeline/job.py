@@ -152,6 +152,7 @@ class Job:
             samples that earlier versions left out.
         formats: Format of the shards of each segment of the previous version, by ID.
         weaker: Of these segments, those whose images were checked more weakly than they are now.
+        adopt: Whether another engine may have copied some objects to the mirror already.
     """
 
     dataset: Dataset
@@ -169,6 +170,7 @@ class Job:
     files: tuple[FileFacts, ...] = ()
     formats: Mapping[str, str] = field(default_factory=dict)
     weaker: tuple[str, ...] = ()
+    adopt: bool = False
 
     @property
     def segment(self) -> str:

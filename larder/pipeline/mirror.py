@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from itertools import repeat
 
@@ -11,27 +12,39 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.manifest.schemas import SAMPLE_ORDER
+from larder.config.models import Cluster, Dataset
+from larder.manifest.query import Rows
+from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
+from larder.manifest.sort import sort
+from larder.pipeline.ahead import Route, SentAhead
 from larder.pipeline.carry import copied_before
 from larder.pipeline.copied import batch_name
 from larder.pipeline.copies import CopyReceipts
 from larder.pipeline.engine import copied_report
 from larder.pipeline.failure_lists import gather_failures
-from larder.pipeline.job import CopyBatch, Job, open_root, open_source, scratch
+from larder.pipeline.job import CopyBatch, Job, open_root, open_source, root_url, scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.merging import merge_receipts
 from larder.pipeline.mirrored_source import mirrors
-from larder.pipeline.results import BatchReport, RunError
+from larder.pipeline.results import BatchReport, RunError, Totals
 from larder.progress import Progress
+from larder.samples.columns import column_texts
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
 from larder.transfer.engines.uploads import UploadRecords
 from larder.versions import layout
 
-__all__ = ["listed_failures", "mirror_batch", "mirror_batches"]
+__all__ = [
+    "listed_failures",
+    "mirror_batch",
+    "mirror_batches",
+    "mirror_route",
+    "send_mirror_ahead",
+]
 
 _COLUMNS = ("parts", *FROM_PREVIOUS)
+_KEYS = pa.schema([OBJECTS.field("key")])
 
 BATCH_OBJECTS = 50_000
 """Maximum number of objects in a batch, so that its receipt stays small even for small objects."""
@@ -52,6 +65,35 @@ def mirror_batches(job: Job) -> list[CopyBatch]:
     if cut:
         UploadRecords(root, layout.uploads_prefix()).abort_orphans(layout.mirror_prefix())
     return cut
+
+
+def mirror_route(dataset: Dataset, cluster: Cluster, copies: Totals) -> Route:
+    """From where to where the objects of a mirror are copied."""
+    url = root_url(dataset, cluster) + layout.mirror_prefix()
+    return Route(dataset.source, cluster.storage, url, cluster.copy_, copies)
+
+
+def send_mirror_ahead(job: Job, copies: Totals, *, progress: Progress) -> SentAhead:
+    """Let an engine that copies everything at once go before the batches.
+
+    Args:
+        job: The run.
+        copies: The objects to copy, and their bytes.
+        progress: Reports progress.
+    """
+    root = open_root(job)
+    with scratch() as folder:
+        batches = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=_COLUMNS)
+        keys = Rows(_KEYS, map(_keys_to_copy, batches))
+        ordered = sort(keys, ("key",), work_dir=folder)
+        with closing(ordered) as found:
+            texts = (key for batch in found for key in column_texts(batch.column("key")))
+            return mirror_route(job.dataset, job.cluster, copies).send(texts, progress)
+
+
+def _keys_to_copy(batch: pa.RecordBatch) -> pa.RecordBatch:
+    keys = batch.column("parts").flatten().field("key").filter(pa.array(_to_copy(batch)))
+    return pa.record_batch([keys], schema=_KEYS)
 
 
 def _uncopied(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, int]]:
@@ -137,6 +179,7 @@ def mirror_batch(
                 list_key=partial(layout.failures_key, name),
                 folder=folder,
                 config=limits,
+                adopt=job.adopt,
                 concurrent_batches=concurrent_batches,
                 progress=progress,
             )

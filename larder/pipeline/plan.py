@@ -27,6 +27,7 @@ from larder.pipeline.growth import (
 from larder.pipeline.job import ManifestRef, UsedSegment, source_of, storage_of
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.measured import Measured, read_measured
+from larder.pipeline.mirror import mirror_route
 from larder.pipeline.mirrored_source import mirror_choice, mirrors
 from larder.pipeline.planned_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.priced import Priced, Work, price
@@ -40,6 +41,7 @@ from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.transfer.choice import MirrorChoice
 from larder.transfer.difference import with_copies
+from larder.transfer.engines.choice import Choice
 from larder.transfer.inventory import Inventory
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.versions import layout
@@ -63,6 +65,7 @@ class Plan:
         new: The segment to build; None if the version adds none.
         mirror: Whether the source's objects are copied to the storage first, and why.
         copies: What has to be copied to the mirror; None if nothing is mirrored.
+        engine: What copies it, and why; None if nothing has to be copied.
         caches: Files of caches to build, and the bytes of the shards that they are made from.
         unfit: Keys that would be mirrored but that the storage cannot hold.
         archived: Objects to read that are archived, and have to be restored first.
@@ -82,6 +85,7 @@ class Plan:
     new: PlannedSegment | None
     mirror: MirrorChoice
     copies: Totals | None
+    engine: Choice | None
     caches: Totals
     unfit: Unfit
     archived: Unfit
@@ -153,6 +157,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         new=new,
         mirror=mirror,
         copies=copies,
+        engine=mirror_route(dataset, cluster, copies).choice if copies and copies.count else None,
         caches=caches_to_build(dataset, root, growth.kept, new),
         unfit=unfit,
         archived=_archived(found, growth.selected, new, mirror, folder),

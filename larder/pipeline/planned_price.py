@@ -41,6 +41,7 @@ def priced_document(plan: Plan) -> dict[str, Any]:
             "server_side": priced.server_side and bool(plan.copies),
             "month_usd": _rounded(priced.month_usd),
         },
+        "engine": asdict(plan.engine) if plan.engine else None,
         "archived": _archived(plan),
         "requests": asdict(priced.requests),
         "cost": cost_document(priced.cost),
@@ -91,16 +92,20 @@ def _rounded(usd: float | None) -> float | None:
 
 
 def mirror_lines(document: Mapping[str, Any]) -> list[str]:
-    """The mirror, for people: whether, why, and what it costs a month."""
-    mirror = document["mirror"]
+    """The mirror, for people: whether, why, by what, and what it costs a month."""
+    mirror, engine = document["mirror"], document["engine"]
     if not mirror["wanted"]:
         return [f"none, because {mirror['reason']}"]
     how = ", by the provider's servers" if mirror["server_side"] else ""
-    line = f"{_amount(document['copied'])} to copy{how}, because {mirror['reason']}"
+    lines = [f"{_amount(document['copied'])} to copy{how}, because {mirror['reason']}"]
+    if engine:
+        lines.append(f"with the {engine['engine']} engine: {engine['reason']}")
     usd = mirror["month_usd"]
     if usd is None:
-        return [line, "what keeping it costs is not known"]
-    return [line, f"keeping it costs {usd:,.2f} USD a month"] if usd else [line]
+        lines.append("what keeping it costs is not known")
+    elif usd:
+        lines.append(f"keeping it costs {usd:,.2f} USD a month")
+    return lines
 
 
 def _amount(copied: Mapping[str, int]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from larder.errors import ConfigError, Failure
 from larder.pipeline.emit import check_configs
 from larder.pipeline.job import source_of
+from larder.pipeline.mirror import mirror_route
 from larder.pipeline.plan import Plan, make_plan
 from larder.pipeline.results import BatchReport, RefusedError
 from larder.pipeline.source import SourceState
@@ -61,6 +62,9 @@ def check_plan(plan: Plan) -> None:
         hint = "check source.url, source.include and source.exclude"
         raise ConfigError("config.empty_source", message, where=dataset.source.url, hint=hint)
     _check_cost(plan)
+    state, copies = plan.source_state, plan.copies
+    if copies:
+        mirror_route(state.dataset, state.cluster, copies).check()
 
 
 def _check_cost(plan: Plan) -> None:

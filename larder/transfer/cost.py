@@ -34,6 +34,7 @@ __all__ = [
     "Move",
     "Requests",
     "egress_cost",
+    "egress_usd_per_gb",
     "request_cost",
     "storage_usd_per_month",
     "total",
@@ -173,6 +174,11 @@ def egress_cost(
         price = listed.egress(source.provider, source.region, target.provider, target.region)
     move = Move(source.name, target.name, size_bytes, price.usd if price else None)
     return Cost((move,), unknown=() if price else (f"egress from {source.name} to {target.name}",))
+
+
+def egress_usd_per_gb(source: Site, target: Site) -> float | None:
+    """The price of a GB (10^9 bytes) that goes from one place to another; None if not known."""
+    return egress_cost(source, target, GB).total_usd
 
 
 def request_cost(site: Site, requests: Requests, *, prices: Prices | None = None) -> Cost:

@@ -50,7 +50,7 @@ def lab_of(
 def test_a_directory_beside_the_storage_is_not_copied(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path)
     plan = lab.plan()
-    assert plan["mirror"]["wanted"] is False
+    assert (plan["mirror"]["wanted"], plan["engine"]) == (False, None)
     assert "mirror none, because the source is beside the storage" in text(plan)
     assert plan["requests"] == {"get": 0, "put": 0, "copy": 0, "list": 0}
     assert plan["cost"]["total_usd"] == 0
@@ -69,6 +69,8 @@ def test_another_region_is_mirrored_and_priced(tmp_path: Path) -> None:
         assert plan["copied"] == {"count": len(IMAGES), "bytes": BYTES}
         said = text(plan)
         assert "15 objects, " in said
+        assert plan["engine"]["engine"] == "native"
+        assert f"with the native engine: {plan['engine']['reason']}" in said
         assert "because the source is at AWS us-east-1 and the storage at AWS us-west-2" in said
         shards = plan["shards"]["count"]
         assert plan["requests"] == {"get": 15, "put": shards, "copy": 15, "list": 1}

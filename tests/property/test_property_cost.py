@@ -10,6 +10,7 @@ from larder.transfer.cost import (
     Cost,
     Requests,
     egress_cost,
+    egress_usd_per_gb,
     request_cost,
     storage_usd_per_month,
     total,
@@ -64,6 +65,8 @@ def test_bytes_that_cross_from_a_provider_are_never_free(
         assert cost.total_usd == 0
     else:
         assert cost.total_usd is None or cost.total_usd > 0
+        per_gb = egress_usd_per_gb(source, target)
+        assert per_gb is None or per_gb * size / 1e9 == pytest.approx(cost.total_usd)
         assert cost.egress_usd is None or cost.egress_usd == cost.total_usd
 
 

@@ -37,7 +37,9 @@ def leave(
 
 def row(key: str, run: int) -> Copy:
     there = ObjectInfo(key, 1, f"source {run}", 1_000 + run)
-    return Copy.of(there, ObjectInfo(key, 1, f"copy {run}", 1_000 + run), run, "crc32c")
+    return Copy.of(
+        there, ObjectInfo(key, 1, f"copy {run}", 1_000 + run), f"crc32c:{run:08x}", "crc32c"
+    )
 
 
 def known(root: RecordingStore) -> dict[str, set[str]]:

@@ -24,7 +24,7 @@ def inventory(*sizes: tuple[int, int]) -> Inventory:
     """Objects by size class: their number and their bytes."""
     count, size_bytes = (sum(each[place] for each in sizes) for place in (0, 1))
     file = ManifestFile(Path("none"), "", 0, count)
-    return Inventory(file, count, size_bytes, count, "", LeftOut(), LeftOut(), tuple(sizes))
+    return Inventory(file, count, size_bytes, count, "", LeftOut(), LeftOut(), sizes=sizes)
 
 
 def priced(
@@ -37,9 +37,12 @@ def priced(
     **copy: Any,
 ) -> Priced:
     read = Totals(found.objects, found.bytes)
+    dataset = Dataset.model_validate({"name": "d", "source": source})
+    cluster = Cluster.model_validate({"name": "c", "storage": storage, "copy": copy})
     return price(
-        Dataset.model_validate({"name": "d", "source": source}),
-        Cluster.model_validate({"name": "c", "storage": storage, "copy": copy}),
+        dataset.source,
+        cluster.storage,
+        cluster.copy_,
         Work(found, copied, read, shards, Totals() if copied is None else read),
     )
 
