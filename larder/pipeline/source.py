@@ -137,7 +137,7 @@ def inspect_source(
     if tag is None and not plan_only:
         probe_storage(root, layout.probe_prefix())
     previous, classes = _previous(root, tag)
-    with permission(source, "source", "list"):
+    with permission(source, "source", "list" if listing else "get"):
         inventory = _take(dataset, cluster, source, unlisted, folder, progress)
     with permission(source, "source", "get"):
         label_files = _read_label_files(dataset, source)

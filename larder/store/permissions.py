@@ -17,6 +17,8 @@ writer, begin_upload   s3:PutObject,                     the same
                        s3:AbortMultipartUpload; to
                        continue, s3:ListMultipart
                        UploadParts
+abort_uploads          s3:ListBucketMultipartUploads,    none
+                       s3:AbortMultipartUpload
 copy_from              s3:PutObject, and s3:GetObject    the same, and storage.objects.get of
                        of the source                     the source
 delete                 s3:DeleteObject                   storage.objects.delete
@@ -25,6 +27,7 @@ delete                 s3:DeleteObject                   storage.objects.delete
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
@@ -48,6 +51,7 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             "s3:AbortMultipartUpload",
             "s3:ListMultipartUploadParts",
         ),
+        "abort_uploads": ("s3:ListBucketMultipartUploads", "s3:AbortMultipartUpload"),
         "commit": ("s3:PutObject",),
         "abort": ("s3:AbortMultipartUpload",),
         "copy_from": ("s3:PutObject", "s3:AbortMultipartUpload"),
@@ -62,6 +66,7 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "upload": ("storage.objects.create", "storage.objects.delete"),
         "writer": ("storage.objects.create", "storage.objects.delete"),
         "begin_upload": ("storage.objects.create", "storage.objects.delete"),
+        "abort_uploads": (),
         "commit": ("storage.objects.create", "storage.objects.delete"),
         "abort": (),
         "copy_from": ("storage.objects.create", "storage.objects.delete"),
@@ -81,6 +86,9 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
 """By role, the methods that it calls."""
 
 _ROLES = {"source": "source-reader", "storage": "storage-writer"}
+
+_ACTION = re.compile(r"\b(?:s3|kms):[A-Z]\w+|\b(?:storage|cloudkms)\.\w+\.\w+")
+"""A permission in the message of a store: AWS and Google Cloud often name the missing one."""
 
 _CLOUDS = {"s3": "aws", "gs": "gcp"}
 
@@ -106,7 +114,7 @@ def permission(store: Readable, side: str, *methods: str) -> Iterator[None]:
     Args:
         store: The store that is called.
         side: ``source`` or ``storage``: what the store is to the run.
-        methods: The methods that are called.
+        methods: The methods that are called; what they need is named unless the store says more.
 
     Raises:
         StoreError: ``store.denied``: refused, with the permissions to grant.
@@ -120,8 +128,11 @@ def permission(store: Readable, side: str, *methods: str) -> Iterator[None]:
             raise
         place = store.features.place
         assert place is not None, "it has permissions"
-        policy = f"{POLICIES}/{_CLOUDS[place.provider]}-{_ROLES[side]}.json"
-        hint = f"grant {' and '.join(needed)}, as in {policy}"
+        told = tuple(dict.fromkeys(_ACTION.findall(error.message)))
+        policy = f"{_CLOUDS[place.provider]}-{_ROLES[side]}.json"
+        if any("kms" in action for action in told):
+            policy = "README.md"
+        hint = f"grant {' and '.join(told or needed)}, as in {POLICIES}/{policy}"
         message = f"the {side} refuses access: {error.message}"
         raise StoreError("store.denied", message, where=error.where, hint=hint) from error
 

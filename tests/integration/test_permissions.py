@@ -158,6 +158,32 @@ def test_a_missing_permission_is_named_before_anything_is_copied(
 
 
 @pytest.mark.radosgw
+@pytest.mark.parametrize("without", ["", "s3:ListBucketMultipartUploads"])
+def test_the_shipped_policy_is_enough_for_large_objects(
+    lab: Lab, radosgw_server: S3Server, guest: S3Server, without: str
+) -> None:
+    _, storage = buckets(lab)
+    allow(radosgw_server, storage, statements("storage-writer", storage, "out/"), without)
+    where = {"endpoint": guest.endpoint, "region": guest.region}
+    store = open_store(f"s3://{storage}/out", retry=HASTY, **where)
+    data = bytes(12 * 1024**2)
+    with store.writer("large") as writer:
+        writer.write(data)
+        writer.commit()
+    with store.writer("given up") as writer:
+        writer.write(data)
+    assert [info.key for page in store.list() for info in page] == ["large"]
+    if without:
+        with pytest.raises((StoreError, ObjectError), match="403"):
+            store.abort_uploads("", older_seconds=0, keep=())
+    else:
+        assert store.abort_uploads("", older_seconds=0, keep=()) == 0
+    store.delete("large")
+    with pytest.raises((StoreError, ObjectError), match="403"):
+        open_store(f"s3://{storage}/elsewhere", retry=HASTY, **where).put("a", b"x")
+
+
+@pytest.mark.radosgw
 def test_a_plan_needs_no_permission_to_write(
     lab: Lab, radosgw_server: S3Server, guest: S3Server
 ) -> None:
@@ -325,6 +351,39 @@ def test_objects_to_try_have_content_and_are_not_archived() -> None:
     assert [info.key for info in sample_of(infos)] == ["c", "d"]
     assert [info.key for info in sample_of(infos[:2])] == ["b"]
     assert sample_of(infos[:1]) == []
+
+
+@pytest.mark.parametrize(
+    ("provider", "message", "hint"),
+    [
+        (
+            "s3",
+            "the store answers 403 AccessDenied: User: arn:aws:iam::1:user/x is not authorized to"
+            " perform: kms:GenerateDataKey on resource: arn:aws:kms:us-east-1:1:key/2",
+            "grant kms:GenerateDataKey, as in deployments/policies/README.md",
+        ),
+        (
+            "s3",
+            "the store answers 403 AccessDenied: User: arn:aws:iam::1:user/x is not authorized to"
+            ' perform: s3:PutObject on resource: "arn:aws:s3:::b/k" with an explicit deny',
+            "grant s3:PutObject, as in deployments/policies/aws-storage-writer.json",
+        ),
+        (
+            "gs",
+            "the store answers 403 forbidden: x@y.iam.gserviceaccount.com does not have"
+            " storage.objects.create access to the Google Cloud Storage object",
+            "grant storage.objects.create, as in deployments/policies/gcp-storage-writer.json",
+        ),
+    ],
+)
+def test_what_the_store_says_is_missing_is_named(provider: str, message: str, hint: str) -> None:
+    store = bucket("told", provider=provider)
+    with (
+        pytest.raises(StoreError) as caught,
+        permission(store, "storage", "put"),
+    ):
+        raise ObjectError("object.unreadable", message, where="x")
+    assert caught.value.hint == hint
 
 
 @pytest.mark.parametrize(
