@@ -13,6 +13,7 @@ STAGES: dict[str, str] = {
     "compare": "object",
     "plan": "object",
     "prefect": "",
+    "skyplane": "chunk",
     "mirror": "object",
     "prune": "object",
     "shard": "sample",

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from larder.errors import FatalError, NotFoundError, StoreError
+from larder.errors import ConfigError, FatalError, NotFoundError, StoreError
 from larder.manifest.merge import whole_keys
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
@@ -24,12 +24,14 @@ from larder.pipeline.copying_record import CopyDocument, Origin, copy_place, rea
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
+from larder.pipeline.results import BatchReport, RunError
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
 from larder.transfer.inventory import Listed, list_source, object_batches
 from larder.transfer.outstanding import Outstanding, outstanding
 from larder.transfer.report_inventory import open_report
 from larder.transfer.selection import KeyRule, without_own
+from larder.transfer.unlisted import Unlisted
 
 __all__ = ["Comparison", "Known", "compared", "known_copies", "record_rows"]
 
@@ -44,6 +46,7 @@ class Known:
         origin: The source, as the record names it.
         record: What the last copy from this source has left; None if there is nothing.
         displaced: URL of another source that the storage has a record of; empty if it has none.
+        unlisted: What the source's listing has left out, once it has ended.
     """
 
     source: Store
@@ -51,6 +54,7 @@ class Known:
     origin: Origin
     record: CopyDocument | None
     displaced: str
+    unlisted: Unlisted
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +79,13 @@ def known_copies(settings: CopySettings) -> Known:
         DamageError: The record is damaged.
         StoreError: The storage refuses access or cannot be reached.
     """
-    source, root = settings.open_source(), settings.open_root()
+    unlisted = Unlisted(settings.source.include, settings.source.exclude)
+    source, root = settings.open_source(unlisted=unlisted), settings.open_root()
     origin = Origin.of(settings.source, source)
     record = read_record(root)
     if record is not None and record.source != origin:
-        return Known(source, root, origin, None, record.source.url)
-    return Known(source, root, origin, record, "")
+        return Known(source, root, origin, None, record.source.url, unlisted)
+    return Known(source, root, origin, record, "", unlisted)
 
 
 @contextmanager
@@ -98,20 +103,13 @@ def compared(
     Raises:
         ConfigError: ``config.empty_source``: the source is empty; ``config.inventory``: the report
             of its objects cannot be used.
+        RunError: ``run.failed``: the source has paths that cannot be listed.
         StoreError: A listing is refused or fails; a partial listing is never used.
         DamageError: A receipt, or the manifest of the record, is damaged.
     """
     source, root = known.source, known.root
     with _listing(root, folder / "there.arrow") as listing:
-        report = settings.source.inventory
-        objects = list_source(
-            source,
-            settings.source.include,
-            settings.source.exclude,
-            folder / "objects.arrow",
-            progress,
-            open_report(report, settings.source.url, settings.open_source) if report else None,
-        )
+        objects = _objects(settings, known, folder, progress)
         receipts = find_receipts(root, copy_place(known.origin))
         refs = tuple(chain.from_iterable(receipts.of_order.values()))
         left = (*refs, *chain.from_iterable(receipts.redundant.values()))
@@ -131,6 +129,36 @@ def compared(
         )
         yield Comparison(objects, left, _counted(pieces, progress))
     progress.finish("compare")
+
+
+def _objects(settings: CopySettings, known: Known, folder: Path, progress: Progress) -> Listed:
+    """The objects at the source.
+
+    Raises:
+        RunError: ``run.failed``: some paths cannot be listed.
+    """
+    report = settings.source.inventory
+    try:
+        objects = list_source(
+            known.source,
+            settings.source.include,
+            settings.source.exclude,
+            folder / "objects.arrow",
+            progress,
+            open_report(report, settings.source.url, settings.open_source) if report else None,
+        )
+    except ConfigError:
+        if known.unlisted.count:
+            raise _not_listed(known.unlisted) from None
+        raise
+    if known.unlisted.count:
+        raise _not_listed(known.unlisted)
+    return objects
+
+
+def _not_listed(unlisted: Unlisted) -> RunError:
+    report = BatchReport(failures=unlisted.failures, failed=unlisted.count)
+    return RunError("inventory", report, "nothing was changed; fix or exclude them, then run again")
 
 
 def record_rows(known: Known) -> Iterator[pa.RecordBatch]:

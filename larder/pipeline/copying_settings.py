@@ -14,6 +14,7 @@ from larder.config.models import AnyLocation, AnySource, Copy, Runner
 from larder.errors import ConfigError
 from larder.pipeline.job import open_location
 from larder.pipeline.settings import located
+from larder.store import OnUnlisted
 from larder.store.base import Store
 
 __all__ = ["CopySettings", "load_copy_settings"]
@@ -37,9 +38,10 @@ class CopySettings:
     runner: Runner
     retry_failed: bool = False
 
-    def open_source(self, url: str | None = None) -> Store:
+    def open_source(self, url: str | None = None, *, unlisted: OnUnlisted | None = None) -> Store:
         """The source, or a URL with its credentials."""
-        return open_location(self.source, url, give_up_seconds=self.limits.give_up_seconds)
+        give_up_seconds = self.limits.give_up_seconds
+        return open_location(self.source, url, give_up_seconds=give_up_seconds, unlisted=unlisted)
 
     def open_root(self) -> Store:
         """The storage."""

@@ -20,10 +20,12 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote
 
+from larder.errors import ConfigError
 from larder.testing.servers import free_port, served_folder, server_process
 
 __all__ = ["GcsEmulator", "gcs_emulator"]
@@ -72,8 +74,13 @@ def gcs_emulator() -> Iterator[GcsEmulator]:
     """Serve GCS from memory.
 
     Raises:
+        ConfigError: ``config.missing_package``.
         FatalError: ``run.timeout``: it did not start; with its last output.
     """
+    if find_spec("gcp_storage_emulator") is None:
+        hint = "pip install gcp-storage-emulator"
+        message = "gcp-storage-emulator is not installed"
+        raise ConfigError("config.missing_package", message, hint=hint)
     with served_folder("larder-gcs-") as own:
         port = free_port()
         command = [sys.executable, "-m", "larder.testing.gcs_emulator", str(port)]

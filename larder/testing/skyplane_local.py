@@ -3,7 +3,7 @@
 Runs in Skyplane's own environment, like `larder.transfer.engines.skyplane_runner`, which it calls:
 client, planner, dispatch and gateways are Skyplane's own. Only what would start and end machines is
 replaced. For every machine, it also starts an instance of the local EC2 (moto's, which
-``AWS_ENDPOINT_URL`` names), with Skyplane's tags, so that a sweep finds something to end.
+``AWS_ENDPOINT_URL`` names), with Skyplane's tags and a key pair, so that there is something to end.
 
 ``LARDER_SKYPLANE_LOCAL`` names a folder. Each gateway writes its process ID there, into the file
 ``sink.pid`` or ``source.pid``. The addresses are on the loopback interface: all of 127.0.0.0/8 are,
@@ -187,6 +187,8 @@ class LocalProvisioner:
             ec2.terminate_instances(InstanceIds=[server.instance])
 
     def _instance(self, region: str) -> str:
+        # As Skyplane does when it sets up a region.
+        self.aws.key_manager.ensure_key_exists(region, f"{self.aws.key_prefix}-{region}")
         ec2 = self.aws.auth.get_boto3_client("ec2", region)
         tags = {"skyplane": "true", "skyplaneclientid": self._client_id}
         made = ec2.run_instances(

@@ -41,6 +41,7 @@ class FailureRate:
         self._max_rate = max_rate
         self._lock = threading.Lock()
         self._ended = self._failed = self._in_a_row = 0
+        self._reason = ""
 
     def succeeded(self) -> None:
         """An object was copied."""
@@ -55,14 +56,21 @@ class FailureRate:
             self._failed += 1
             if failure.code == _UNAVAILABLE_CODE:
                 self._in_a_row += 1
+            self._reason = self._reason or self._decide()
 
     @property
     def reason(self) -> str:
-        """Why to stop, as a clause; empty as long as there is no reason."""
+        """Why to stop, as a clause; empty as long as there is no reason.
+
+        It stays, whatever the objects in progress come to.
+        """
         with self._lock:
-            if self._in_a_row >= UNAVAILABLE:
-                return f"a store kept failing for {self._in_a_row:,} objects in a row"
-            if self._failed >= MIN_FAILURES and self._failed > self._max_rate * self._ended:
-                share = f"{self._failed:,} of {self._ended:,} objects failed"
-                return f"{share}, more than copy.max_failure_rate ({self._max_rate:g})"
+            return self._reason
+
+    def _decide(self) -> str:
+        if self._in_a_row >= UNAVAILABLE:
+            return f"a store kept failing for {self._in_a_row:,} objects in a row"
+        if self._failed >= MIN_FAILURES and self._failed > self._max_rate * self._ended:
+            share = f"{self._failed:,} of {self._ended:,} objects failed"
+            return f"{share}, more than copy.max_failure_rate ({self._max_rate:g})"
         return ""

@@ -14,7 +14,14 @@ from larder.testing.gcs_emulator import GcsEmulator
 
 IMAGES = 30
 LARDER = ("-m", "larder.cli.main")
-SMALL = ("--set", "shards.bytes=400 kB", "--set", "cluster.runner.batch_bytes=800 kB")
+SMALL = (
+    "--set",
+    "mirror=true",
+    "--set",
+    "shards.bytes=400 kB",
+    "--set",
+    "cluster.runner.batch_bytes=800 kB",
+)
 
 
 @pytest.fixture

@@ -147,6 +147,10 @@ class Lab:
         groups = [group for answer in answers for group in answer["Reservations"]]
         return {each["State"]["Name"] for group in groups for each in group["Instances"]}
 
+    def key_pairs(self) -> list[str]:
+        answers = [ec2.describe_key_pairs() for ec2 in self.ec2]
+        return [pair["KeyName"] for answer in answers for pair in answer["KeyPairs"]]
+
     def close(self) -> None:
         for client in (self.client, *self.ec2):
             client.close()
@@ -237,6 +241,7 @@ def test_what_skyplane_copies_is_adopted_and_the_rest_copied(lab: Lab, tmp_path:
     assert 0 < report.vm_hours < 1
     assert 0 < report.usd < 10
     assert lab.instances() == {"terminated"}
+    assert lab.key_pairs() == []
     assert left_behind(tmp_path) == []
     assert list_uploads(lab.target_access, prefix=lab.name + "/") == []
     arrived = {"large.bin", "small.bin", "typed.json", "folder/with space+and%41.txt"}
@@ -265,6 +270,7 @@ def test_a_gateway_killed_in_mid_transfer_is_a_failure_that_the_native_engine_re
     assert report.log is not None
     assert report.log.is_file()
     assert lab.instances() == {"terminated"}
+    assert lab.key_pairs() == []
     assert len(left_behind(tmp_path)) == 1  # only the log
     pending = list_uploads(lab.target_access, prefix=lab.name + "/")
     assert [upload.key for upload in pending] == [f"{lab.name}/large.bin"]
@@ -274,6 +280,7 @@ def test_a_gateway_killed_in_mid_transfer_is_a_failure_that_the_native_engine_re
     assert lab.target.get("large.bin") == pattern(LARGE_BYTES)
 
 
+@pytest.mark.exhaustive
 def test_a_gateway_that_stops_answering_in_mid_transfer_is_given_up(
     lab: Lab, tmp_path: Path
 ) -> None:
@@ -284,6 +291,7 @@ def test_a_gateway_that_stops_answering_in_mid_transfer_is_given_up(
     assert report.status == "failed"
     assert "no progress for stall_seconds while it was transferring" in report.message
     assert lab.instances() == {"terminated"}
+    assert lab.key_pairs() == []
 
 
 def test_an_interruption_in_mid_transfer_ends_everything_and_then_its_machines(
@@ -299,9 +307,11 @@ def test_an_interruption_in_mid_transfer_ends_everything_and_then_its_machines(
     gateway = int((tmp_path / "sink.pid").read_text())
     assert not is_running(gateway)
     wait_until(lambda: lab.instances() == {"terminated"})
+    wait_until(lambda: lab.key_pairs() == [])
     wait_until(lambda: left_behind(tmp_path) == [])
 
 
+@pytest.mark.exhaustive
 def test_a_runner_whose_caller_is_gone_ends_its_machines_by_itself(
     lab: Lab, python: Path, tmp_path: Path
 ) -> None:
@@ -333,6 +343,7 @@ def test_a_runner_whose_caller_is_gone_ends_its_machines_by_itself(
     assert [event.fields for event in events if event.name == "error"] == [{"message": "stopped"}]
     assert names[-1] == "deprovisioned"
     assert lab.instances() == {"terminated"}
+    assert lab.key_pairs() == []
     assert not is_running(int((tmp_path / "sink.pid").read_text()))
 
 
@@ -364,3 +375,4 @@ def test_objects_that_vanish_before_the_transfer_are_a_failure_and_not_a_hang(la
     assert report.status == "failed"
     assert "No objects were found" in report.message
     assert lab.instances() == {"terminated"}
+    assert lab.key_pairs() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -208,6 +209,24 @@ def test_keys_that_the_storage_cannot_hold_are_refused_before_anything_is_copied
         assert failed == {"a/b", "c//d", "../e", "x" * 300}
         assert not (tmp_path / "down").exists()
         assert down.copy(exclude=["a/*", "c/**", "../*", "xx*"])["copied"]["count"] == 2
+
+
+def test_paths_that_cannot_be_listed_are_all_named_unless_they_are_excluded(
+    tmp_path: Path,
+) -> None:
+    with directories(tmp_path, {"a/1": b"1", "b/2": b"2"}) as lab:
+        (tmp_path / "source/a/link").symlink_to("nowhere")
+        (tmp_path / os.fsdecode(b"source/b/caf\xe9")).write_bytes(b"")
+        for plan_only in (True, False):
+            with pytest.raises(RunError) as caught:
+                lab.copy(plan_only=plan_only)
+            failed = {failure.key: failure.code for failure in caught.value.report.failures}
+            assert failed == {"a/link": "object.unreadable", "b/caf\\xe9": "object.bad_key"}
+        assert not (tmp_path / "storage").exists()
+        done = lab.copy(include=["a/*"], exclude=["a/link"])
+        assert done["copied"]["count"] == 1
+        assert lab.copy(exclude=["**/link", "b/caf*"])["copied"]["count"] == 1
+        assert lab.there() == {"a/1": b"1", "b/2": b"2"}
 
 
 def test_own_files_are_no_part_of_a_source(tmp_path: Path) -> None:

@@ -57,6 +57,18 @@ def refused(lab: CopyLab, max_delete: int | None = None, **options: object) -> C
     return caught.value
 
 
+def test_a_listing_that_leaves_something_out_is_not_pruned_by(tmp_path: Path) -> None:
+    with directories(tmp_path, SOURCE) as lab:
+        lab.copy()
+        lab.remove(*GONE)
+        (tmp_path / "source/a/link").symlink_to("nowhere")
+        before = lab.there(), lab.own()
+        with pytest.raises(RunError) as caught:
+            pruned(lab)
+        assert [failure.key for failure in caught.value.report.failures] == ["a/link"]
+        assert (lab.there(), lab.own()) == before
+
+
 def test_what_is_gone_from_the_source_is_deleted_and_listed(lab: CopyLab) -> None:
     lab.copy()
     lab.remove(*GONE)

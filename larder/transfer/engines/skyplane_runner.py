@@ -4,7 +4,7 @@
 ends, because then whoever started it is gone. It writes one JSON object a line to stdout:
 
 - ``started``; ``planned`` with the machines it will start; ``provisioning``; ``transferring``;
-- ``progress`` with the number of chunks handed out and the bytes written so far; ``finalizing``;
+- ``progress`` with the chunks handed out, and the chunks and bytes written so far; ``finalizing``;
 - ``error`` with a message, or ``done``;
 - ``deprovisioned``, once none of its machines runs any more.
 
@@ -41,6 +41,8 @@ DEPROVISION_SECONDS = 240.0
 PROGRESS_SECONDS = 0.5
 _LONGEST_MESSAGE = 2000
 _HOME = "larder-skyplane-"
+_AWAITED = ("prefetch", "_run_multipart_chunk_thread")
+"""Functions of Skyplane whose threads list, and begin uploads; Python names threads by them."""
 _RULE = re.compile(r"(?:allow-default|skyplane)-[0-9a-f]{8}")
 
 
@@ -88,6 +90,7 @@ class Runner:
         self._phase = "starting"
         self._moved = time.monotonic()
         self._chunks = 0
+        self._written = 0
         self._bytes = 0
         self._reported = 0.0
 
@@ -257,14 +260,15 @@ class Runner:
         if tracker.failure is not None:
             raise tracker.failure
 
-    def moved(self, *, chunks: int = 0, done_bytes: int = 0) -> None:
-        """Something was handed out or written; reported twice a second at most."""
+    def moved(self, *, chunks: int = 0, written: int = 0, done_bytes: int = 0) -> None:
+        """Chunks were handed out, or written with so many bytes; or there is other progress."""
         self._moved = now = time.monotonic()
         self._chunks += chunks
+        self._written += written
         self._bytes += done_bytes
-        if now > self._reported + PROGRESS_SECONDS or done_bytes:
+        if now > self._reported + PROGRESS_SECONDS or written:
             self._reported = now
-            self._emit("progress", chunks=self._chunks, bytes=self._bytes)
+            self._emit("progress", chunks=self._chunks, written=self._written, bytes=self._bytes)
 
     def handed_out(self) -> None:
         """A gateway has every chunk."""
@@ -280,8 +284,12 @@ class Runner:
         self._emit(phase)
 
     def _lose(self, caught: threading.ExceptHookArgs) -> None:
-        """Keep the error of a thread that only Skyplane knows."""
-        self._lost.append(caught.exc_value or StoppedError("a thread ended with an error"))
+        """Keep the error of a thread that Skyplane waits for although it has ended."""
+        name = caught.thread.name if caught.thread else ""
+        if any(f"({awaited})" in name for awaited in _AWAITED):
+            self._lost.append(caught.exc_value or StoppedError("a thread ended with an error"))
+        else:
+            threading.__excepthook__(caught)
 
     def _keep_alive(self, plane: Any) -> None:
         """Machines switch themselves off 15 minutes after the last command.
@@ -295,7 +303,7 @@ class Runner:
 
     def _deprovisioned(self) -> bool:
         """End all machines; false if that failed or took too long."""
-        if self._client is None or self._phase == "starting":
+        if self._client is None:
             return True
         ended: list[bool] = []
 
@@ -361,7 +369,8 @@ class _Hook:
         """Chunks are at the target; often none."""
         del region_tag
         if chunks:
-            self._runner.moved(done_bytes=sum(chunk.chunk_length_bytes for chunk in chunks))
+            done_bytes = sum(chunk.chunk_length_bytes for chunk in chunks)
+            self._runner.moved(written=len(chunks), done_bytes=done_bytes)
 
     def on_transfer_end(self, transfer_stats: object = None) -> None:
         """All chunks are at the target; called without the argument that its class declares."""

@@ -104,6 +104,7 @@ class _Seen:
     """What the runner has said."""
 
     phase: str = ""
+    chunks: int = 0
     bytes: int = 0
     moved: float = 0.0
     machines: list[tuple[str, str]] = field(default_factory=list)
@@ -111,11 +112,6 @@ class _Seen:
     ended: float | None = None
     error: str = ""
     done: bool = False
-
-    @property
-    def sweep_needed(self) -> bool:
-        """Whether machines may run that the runner has not ended."""
-        return self.began is not None and self.ended is None
 
 
 class Supervisor:
@@ -171,7 +167,7 @@ class Supervisor:
         self._note_the_rest(process)
         if not (seen.done or seen.error or problem):
             problem = f"it ended with status {status}, without a word"
-        left = self._swept() if seen.sweep_needed else ""
+        left = self._swept() if self._sweep_needed else ""
         seconds = time.monotonic() - began
         running = (seen.ended or time.monotonic()) - seen.began if seen.began else 0.0
         hours, usd = spent_usd(
@@ -185,6 +181,7 @@ class Supervisor:
             shutil.rmtree(self._home, ignore_errors=True)
         else:
             log = self._kept_log()
+            message += f"; its output is in {log}"
         done = "done" if seen.done and not problem else "failed"
         return SkyplaneReport(done, message, seen.bytes, seconds, hours, usd, log)
 
@@ -207,7 +204,8 @@ class Supervisor:
         while not process.ended:
             event = process.event(_POLL_SECONDS)
             now = time.monotonic()
-            self._progress.advance(STAGE, bytes=self._noted(event, now))
+            chunks, new_bytes = self._noted(event, now)
+            self._progress.advance(STAGE, objects=chunks, bytes=new_bytes)
             if now > end:
                 return f"it was killed after {format_seconds(limits.timeout_seconds)}"
             if now > seen.moved + limits.stall_seconds + limits.grace_seconds:
@@ -221,13 +219,13 @@ class Supervisor:
         while not process.ended and time.monotonic() < end:
             self._noted(process.event(_POLL_SECONDS), time.monotonic())
 
-    def _noted(self, event: Event | None, now: float) -> int:
-        """Note an event; returns how many more bytes are at the target."""
-        before = self._seen.bytes
+    def _noted(self, event: Event | None, now: float) -> tuple[int, int]:
+        """Note an event; returns how many more chunks and bytes are at the target."""
+        chunks, total_bytes = self._seen.chunks, self._seen.bytes
         if event is not None:
             with contextlib.suppress(KeyError, TypeError, ValueError):  # not one of ours
                 self._note(event, now)
-        return self._seen.bytes - before
+        return self._seen.chunks - chunks, self._seen.bytes - total_bytes
 
     def _note(self, event: Event, now: float) -> None:
         seen, fields = self._seen, event.fields
@@ -241,6 +239,7 @@ class Supervisor:
             case "transferring":
                 self._say("Skyplane's machines are ready; the transfer begins")
             case "progress":
+                seen.chunks = max(int(fields["written"]), seen.chunks)
                 seen.bytes = max(int(fields["bytes"]), seen.bytes)
             case "error":
                 seen.error = without_secrets(str(fields.get("message", "")))
@@ -250,6 +249,13 @@ class Supervisor:
                 seen.ended = now
         seen.phase = event.name
         seen.moved = now
+
+    @property
+    def _sweep_needed(self) -> bool:
+        """Whether machines may run that the runner has not ended, or its keys may be valid."""
+        keys = self._home / ".skyplane" / "keys"
+        unended = self._seen.began is not None and self._seen.ended is None
+        return unended or any(path.is_file() for path in keys.rglob("*"))
 
     def _sweep_request(self, *, remove_home: bool) -> dict[str, Any]:
         return {
@@ -262,7 +268,7 @@ class Supervisor:
 
     def _swept(self) -> str:
         """End what a killed runner left; returns what may still run, if that failed."""
-        self._say("Skyplane did not confirm that its machines ended; ending them")
+        self._say("ending what Skyplane has left")
         process = self._start(self._sweep_request(remove_home=False))
         end = time.monotonic() + _SWEEP_SECONDS
         swept, said = False, "it took too long"
@@ -290,7 +296,7 @@ class Supervisor:
         )
 
     def _sweep_in_background(self) -> None:
-        if not self._seen.sweep_needed:
+        if not self._sweep_needed:
             shutil.rmtree(self._home, ignore_errors=True)
             return
         self._say("stopped; Skyplane's machines are ended in the background")

@@ -24,7 +24,7 @@ def inventory(*sizes: tuple[int, int]) -> Inventory:
     """Objects by size class: their number and their bytes."""
     count, size_bytes = (sum(each[place] for each in sizes) for place in (0, 1))
     file = ManifestFile(Path("none"), "", 0, count)
-    return Inventory(file, count, size_bytes, count, "", LeftOut(), LeftOut(), tuple(sizes))
+    return Inventory(file, count, size_bytes, count, "", LeftOut(), LeftOut(), sizes=sizes)
 
 
 def priced(

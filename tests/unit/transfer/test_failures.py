@@ -42,9 +42,17 @@ def test_a_store_that_keeps_failing_stops_it_sooner() -> None:
     assert not rate(1000, UNAVAILABLE - 1, DOWN).reason
     found = rate(1000, UNAVAILABLE, DOWN)
     assert found.reason == f"a store kept failing for {UNAVAILABLE} objects in a row"
-    found.succeeded()
-    assert not found.reason
     assert UNAVAILABLE < MIN_FAILURES
+
+
+def test_a_success_ends_the_row_but_takes_no_decision_back() -> None:
+    found = rate(0, UNAVAILABLE - 1, DOWN)
+    found.succeeded()
+    found.failed(DOWN)
+    assert not found.reason
+    found = rate(0, UNAVAILABLE, DOWN)
+    found.succeeded()
+    assert found.reason
 
 
 def test_other_failures_do_not_interrupt_the_row() -> None:
@@ -57,4 +65,4 @@ def test_other_failures_do_not_interrupt_the_row() -> None:
 
 def test_the_reason_says_what_the_limit_is() -> None:
     reason = rate(100, 150, GONE, 0.25).reason
-    assert reason == "150 of 250 objects failed, more than copy.max_failure_rate (0.25)"
+    assert reason == "100 of 200 objects failed, more than copy.max_failure_rate (0.25)"

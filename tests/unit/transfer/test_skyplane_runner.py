@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +39,10 @@ def test_of_many_objects_only_the_wanted_are_taken(tmp_path: Path) -> None:
     listed = sorted({*keys, "0", "aa", "b", "zz", "ê", "～", "\U0001f601"} - {"A"}, key=str.encode)
     lab = Lab(keys=str(path))
     assert lab.taken("p/", *[(key, 1) for key in listed]) == keys[1:]
-    assert lab.events[0] == ("progress", {"chunks": 0, "bytes": 0})  # listing is progress
+    assert lab.events[0] == (
+        "progress",
+        {"chunks": 0, "written": 0, "bytes": 0},
+    )  # listing is progress
 
 
 def test_no_wanted_key_takes_nothing(tmp_path: Path) -> None:
@@ -67,3 +71,23 @@ def test_machines_start_only_where_the_price_is_for(found: str, expected: str, f
     else:
         with pytest.raises(StoppedError, match="the bucket is in"):
             lab.runner._check_regions(topology)
+
+
+@pytest.mark.parametrize(("name", "noticed"), [("prefetch", True), ("paramiko_loop", False)])
+def test_only_errors_of_threads_that_skyplane_waits_for_end_the_transfer(
+    name: str, noticed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab()
+    logged: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", lab.runner._lose)
+    monkeypatch.setattr(threading, "__excepthook__", logged.append)
+
+    def fail() -> None:
+        raise ValueError("lost")
+
+    fail.__name__ = name
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+    assert [str(error) for error in lab.runner._lost] == (["lost"] if noticed else [])
+    assert len(logged) == (not noticed)

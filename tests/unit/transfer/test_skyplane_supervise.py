@@ -58,7 +58,7 @@ BEGUN = """
 say("planned", machines=MACHINES)
 say("provisioning")
 say("transferring")
-say("progress", chunks=3, bytes=1000)
+say("progress", chunks=3, written=3, bytes=1000)
 """
 
 
@@ -166,7 +166,8 @@ def test_a_transfer_is_reported_with_its_bytes_and_costs(lab: Lab) -> None:
     assert report.message.startswith("Skyplane wrote 1.0 kB in ")
     assert report.vm_hours == pytest.approx(2 / 60)  # two machines for the least that is charged
     assert report.usd == pytest.approx((2.60 + 1.40) / 60 + 0.09 * 1000 / 1e9)
-    assert times.stages()["skyplane"]["bytes"] == 1000
+    shown = times.stages()["skyplane"]
+    assert (shown["objects"], shown["bytes"]) == (3, 1000)
     assert lab.said[0] == (
         "Skyplane starts m5.8xlarge in aws:us-east-1, n2-standard-16 in gcp:us-central1-a"
     )
@@ -227,7 +228,7 @@ def test_a_runner_that_hangs_is_killed_and_its_machines_ended(lab: Lab) -> None:
 def test_a_runner_that_is_too_slow_is_killed(lab: Lab) -> None:
     body = """
     while True:
-        say("progress", chunks=1, bytes=1)
+        say("progress", chunks=1, written=1, bytes=1)
         time.sleep(0.01)
     """
     report = lab.run(BEGUN + textwrap.dedent(body), timeout_seconds=0.2, grace_seconds=0.2)
@@ -241,6 +242,18 @@ def test_a_runner_that_hangs_before_it_starts_machines_needs_no_second_process(l
     report = lab.run("hang()", stall_seconds=0.1, grace_seconds=0.2)
     assert (report.status, report.vm_hours, report.usd) == ("failed", 0, 0)
     assert not lab.swept()
+
+
+def test_keys_that_a_runner_made_are_removed_by_the_second_process(lab: Lab) -> None:
+    body = """
+    folder = Path.home() / ".skyplane/keys/gcp/project"
+    folder.mkdir(parents=True)
+    (folder / "service_account_key.json").write_text("{}")
+    """
+    report = lab.run(textwrap.dedent(body) + "os._exit(1)")  # before any machine
+    assert report.status == "failed"
+    assert report.vm_hours == 0
+    assert lab.asked("sweep")["regions"] == []
 
 
 def test_a_runner_that_crashes_is_reported_with_its_status_and_log(lab: Lab) -> None:
@@ -257,7 +270,7 @@ def test_a_runner_that_crashes_is_reported_with_its_status_and_log(lab: Lab) -> 
 def test_an_error_of_the_runner_is_reported(lab: Lab) -> None:
     report = lab.run(BEGUN + 'say("error", message="X: no quota"); say("deprovisioned")')
     assert report.status == "failed"
-    assert report.message.endswith(": X: no quota")
+    assert report.message.endswith(f": X: no quota; its output is in {report.log}")
     assert not lab.swept()
 
 
@@ -278,7 +291,7 @@ def test_a_runner_that_ignores_sigterm_and_its_children_are_killed(lab: Lab) -> 
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if child := os.fork():
         (here / "child").write_text(str(child))
-        say("progress", chunks=1, bytes=2000)
+        say("progress", chunks=1, written=1, bytes=2000)
     hang()
     """
 
@@ -334,7 +347,8 @@ def test_no_secret_of_the_runner_is_shown(lab: Lab, monkeypatch: pytest.MonkeyPa
         "-----BEGIN PRIVATE KEY-----\\nMIIE")
     """
     report = lab.run(textwrap.dedent(body))
-    assert report.message.endswith(": denied *** *** *** https://***host/?***&x=1 \\x1b[31m ***")
+    said = ": denied *** *** *** https://***host/?***&x=1 \\x1b[31m ***; its output is in "
+    assert said in report.message
     assert not any("AKIA" in line for line in lab.said)
 
 

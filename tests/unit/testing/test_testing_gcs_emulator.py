@@ -1,0 +1,31 @@
+"""The emulator of the tests: threads, buckets, and the error if it is not installed."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from larder.errors import ConfigError
+from larder.store import open_store
+from larder.testing.gcs_emulator import GcsEmulator, gcs_emulator
+
+
+def test_an_object_can_be_written_while_another_is_read(gcs_server: GcsEmulator) -> None:
+    gcs_server.create_bucket("threads")
+    gcs_server.create_bucket("threads")
+    store = open_store("gs://threads/p", endpoint=gcs_server.endpoint, retry=None)
+    store.put("large", bytes(20_000_000))  # more than buffers hold
+    with store.open("large") as reader:
+        pieces = iter(reader)
+        first = next(pieces)
+        store.put("other", b"1")
+        assert len(first) + sum(map(len, pieces)) == 20_000_000
+    assert gcs_server.resource("threads", "p/other")["size"] == "1"
+
+
+def test_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcp_storage_emulator", None)
+    with pytest.raises(ConfigError) as caught, gcs_emulator():
+        pass
+    assert caught.value.hint == "pip install gcp-storage-emulator"
