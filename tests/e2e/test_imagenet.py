@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 IMAGES, VALIDATION, CLASSES = 3000, 300, 20
 ASKED = ("--dataset", "imagenet", "--cluster", "aws-us-west-2", "--json")
 ASKED += ("--set", "shards.bytes=10 MB", "--set", "cluster.runner.batch_bytes=40 MB")
+ASKED += ("--set", "mirror=true")
 
 
 @pytest.fixture(scope="module")
