@@ -104,11 +104,14 @@ class Lab:
         """Stop them."""
         self._stack.close()
 
+    def count(self, full: int) -> int:
+        """How many objects there are instead of so many."""
+        return max(1, round(full * self.scale))
+
     def objects(self, name: str, count: int, size_bytes: int) -> Place:
         """A bucket of the first server with so many objects."""
         folder = self.folder / "one" / name
-        count = max(1, round(count * self.scale))
-        for number in range(count):
+        for number in range(self.count(count)):
             path = folder / f"{number % 40:03}" / f"{number:06}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(os.urandom(size_bytes) if size_bytes else b"")
@@ -223,7 +226,7 @@ def _cases(lab: Lab, options: argparse.Namespace) -> Iterator[Case]:
     if "small" in options.only:
         small = lab.objects("small", SMALL, SMALL_BYTES)
         files = lab.directory(small)
-        name = f"{SMALL:,} x {SMALL_BYTES // 1000} kB"
+        name = f"{lab.count(SMALL):,} x {SMALL_BYTES // 1000} kB"
         yield Case(f"{name}, two servers", lab.copying(small, "two"), 0.75, 0.65, two)
         yield Case(f"{name}, one server", lab.copying(small, "one"), 1.0, None, ("s5cmd",))
         yield Case(f"{name}, to a directory", lab.copying(small, "directory"), 0.75, 0.65, two)
@@ -231,7 +234,7 @@ def _cases(lab: Lab, options: argparse.Namespace) -> Iterator[Case]:
     if "large" in options.only:
         large = lab.objects("large", LARGE, LARGE_BYTES)
         files = lab.directory(large)
-        name = f"{LARGE} x {LARGE_BYTES // 1_000_000} MB"
+        name = f"{lab.count(LARGE)} x {LARGE_BYTES // 1_000_000} MB"
         yield Case(f"{name}, two servers", lab.copying(large, "two"), 1.0)
         yield Case(f"{name}, one server", lab.copying(large, "one"), 1.0)
         yield Case(f"{name}, to a directory", lab.copying(large, "directory"), 1.0)
@@ -240,7 +243,7 @@ def _cases(lab: Lab, options: argparse.Namespace) -> Iterator[Case]:
     if "latency" in options.only:
         small = lab.objects("small", SMALL, SMALL_BYTES)
         milliseconds = round(options.latency_seconds * 1000)
-        name = f"{SMALL:,} x {SMALL_BYTES // 1000} kB, {milliseconds} ms away"
+        name = f"{lab.count(SMALL):,} x {SMALL_BYTES // 1000} kB, {milliseconds} ms away"
         with lab.far_away(options.latency_seconds):
             far = replace(small, server=lab.one)
             yield Case(f"{name}, two servers", lab.copying(far, "two"), 1.0, None, ("s5cmd",))
@@ -250,7 +253,7 @@ def _cases(lab: Lab, options: argparse.Namespace) -> Iterator[Case]:
         def run(name: str) -> Took | None:
             return list_with(name, lab.programs, listed)
 
-        yield Case(f"list {LISTED:,} keys", run, 1.0, None, ("s5cmd",))
+        yield Case(f"list {lab.count(LISTED):,} keys", run, 1.0, None, ("s5cmd",))
 
 
 def _measured(case: Case, options: argparse.Namespace) -> dict[str, list[Took | None]]:
@@ -307,7 +310,7 @@ def _rerun(lab: Lab, options: argparse.Namespace) -> list[Figure]:
         told = f"{again.wall:.2f} s, CPU {again.cpu:.2f} s"
         say(f"  again {told}; listings {walls['listings'][-1]:.2f} s")
     ours, listings = (median(walls[name]) for name in ("ours", "listings"))
-    name = f"another copy of {LISTED:,} objects: {WALL}"
+    name = f"another copy of {lab.count(LISTED):,} objects: {WALL}"
     return [Figure(name, round(ours, 3), {"listings": round(listings, 3)}, 1.2)]
 
 

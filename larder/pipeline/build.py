@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from larder.errors import Failure
 from larder.pipeline.cache import cache_split, cache_splits, check_fields
@@ -21,38 +21,11 @@ from larder.pipeline.mirror import (
 )
 from larder.pipeline.publish import publish, publish_existing
 from larder.pipeline.results import BatchReport, RunError, Totals, merge_reports
+from larder.pipeline.runner import Runner
 from larder.pipeline.shard import shard_batch, shard_batches
-from larder.progress import Progress, TimedProgress
 from larder.versions.documents import CacheFile, VersionDocument
 
-__all__ = ["Built", "Runner", "build"]
-
-
-class Runner(Protocol):
-    """Runs steps: inline, or as the tasks of an orchestrator.
-
-    A step is a function of `larder.pipeline` that takes small values, and ``progress`` by name. A
-    step over batches takes the job, a batch, and ``concurrent_batches``, the number of concurrent
-    batches.
-    """
-
-    @property
-    def progress(self) -> Progress:
-        """Receives the progress of the stages."""
-
-    @property
-    def times(self) -> TimedProgress:
-        """The times of the stages so far."""
-
-    def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of one step."""
-
-    def map(self, step: Callable[..., Any], job: Any, batches: Sequence[Any]) -> list[Any]:
-        """The results of a step for each batch, in order; runs several at once.
-
-        If too much fails in a batch (`larder.pipeline.results.stops_others`), no further one is
-        started, and the results of those are None.
-        """
+__all__ = ["Built", "build"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from larder.pipeline.ahead import SentAhead
-from larder.pipeline.build import Runner
 from larder.pipeline.copying_batch import copy_objects, send_ahead
 from larder.pipeline.copying_end import end_copy
 from larder.pipeline.copying_estimate import check_copy
@@ -30,6 +29,7 @@ from larder.pipeline.copying_report import (
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import scratch
 from larder.pipeline.results import BatchReport, RunError, merge_reports
+from larder.pipeline.runner import Runner
 from larder.progress import Progress
 
 __all__ = ["ExecuteCopy", "checked_copy", "copy", "execute_copy"]

@@ -15,13 +15,14 @@ from typing import Any
 
 from larder.errors import SupersededError, printable
 from larder.pipeline.begin import begin
-from larder.pipeline.build import Runner, build
+from larder.pipeline.build import build
 from larder.pipeline.emit import emit_configs, pending_configs
 from larder.pipeline.job import Job, scratch
 from larder.pipeline.plan import Plan
 from larder.pipeline.planned import plan_document
 from larder.pipeline.refusals import check_archived, checked_plan
 from larder.pipeline.report import built_document, reused_document
+from larder.pipeline.runner import Runner
 from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState, inspect_source
 from larder.versions.documents import VersionDocument

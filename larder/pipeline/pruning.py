@@ -19,12 +19,12 @@ from larder.manifest.files import read_manifest
 from larder.manifest.merge import aligned
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.build import Runner
 from larder.pipeline.copying_end import record_files, remove_files, write_copies
 from larder.pipeline.copying_record import pruned_key, read_record
 from larder.pipeline.job import put_named, scratch
 from larder.pipeline.pruning_plan import PrunePlan, PruneSettings, plan_prune
 from larder.pipeline.results import SHOWN_FAILURES, BatchReport, RunError, Totals
+from larder.pipeline.runner import Runner
 from larder.progress import Progress, TimedProgress
 from larder.samples.columns import column_texts
 from larder.store import object_url

@@ -1,13 +1,9 @@
 """Writes GCS objects: small ones in one request, others as a resumable upload.
 
 In one request, the CRC32C of the content is sent with it, and the server refuses anything else. A
-resumable upload is sent in order, in chunks of 16 MiB. If a chunk fails, the server is asked how
-much it has, and gets the rest: so the chunk is kept in memory until it is acknowledged. The object
-is visible when the last chunk has been received; its CRC32C is then compared with that of the
-bytes sent, and an object that differs is deleted. An upload that was neither finished nor cancelled
-(because the process was killed) disappears after a week, and costs nothing.
-
-https://cloud.google.com/storage/docs/resumable-uploads
+resumable upload (`larder.store.gcs_upload`) is sent in chunks of 16 MiB. The object is visible when
+the last of them has been received; its CRC32C is then compared with that of the bytes sent, and an
+object that differs is deleted.
 """
 
 from __future__ import annotations
@@ -22,10 +18,11 @@ from typing import Any, TypeVar
 
 import google_crc32c
 
-from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError, StoreError
+from larder.errors import LarderError, NotFoundError, ObjectError
 from larder.store.base import Buffer, ObjectInfo, Writer
 from larder.store.gcs_access import GcsAccess, Request, Response
-from larder.store.gcs_objects import FIELDS, info_of_resource, resource_of
+from larder.store.gcs_objects import info_of_resource, resource_of
+from larder.store.gcs_upload import ResumableUpload, upload_path, upload_query
 from larder.store.interrupt import Interrupt, interrupted_by
 from larder.store.s3_errors import Call
 
@@ -35,9 +32,6 @@ CHUNK_BYTES = 16 << 20
 """Size of the chunks of a resumable upload, a multiple of 256 KiB."""
 
 T = TypeVar("T")
-
-_INCOMPLETE = 308
-_CANCELLED = 499
 
 
 def put_object(
@@ -71,8 +65,8 @@ def put_object(
     response = access.send(
         Request(
             "POST",
-            _upload_path(access),
-            {**_query(access, "multipart"), "ifGenerationMatch": generation},
+            upload_path(access),
+            {**upload_query(access, "multipart"), "ifGenerationMatch": generation},
             {"Content-Type": f"multipart/related; boundary={boundary}"},
             (head.encode(), data, f"\r\n--{boundary}--\r\n".encode()),
         ),
@@ -110,7 +104,7 @@ class GcsWriter(Writer):
         self._buffer = bytearray()
         self._crc = 0
         self._begun_bytes = 0
-        self._upload: _Upload | None = None
+        self._upload: ResumableUpload | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._sending: Future[Response | None] | None = None
         self._done = False
@@ -166,7 +160,7 @@ class GcsWriter(Writer):
         """Start to send the buffer, after what is being sent."""
         if self._upload is None or self._pool is None:
             self._upload = self._again(
-                lambda: _Upload(self._access, self._full_key, self._call, self._like)
+                lambda: ResumableUpload(self._access, self._full_key, self._call, self._like)
             )
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="larder-chunk")
         self._sent()
@@ -189,152 +183,10 @@ class GcsWriter(Writer):
             self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-class _Upload:
-    """A resumable upload that the server has begun. Its URL is a secret: whoever has it may write.
-
-    Args:
-        access: Sends the requests.
-        full_key: The object's key in the bucket.
-        call: For messages.
-        like: Another object whose content type and metadata the object gets.
-    """
-
-    def __init__(
-        self, access: GcsAccess, full_key: str, call: Call, like: ObjectInfo | None
-    ) -> None:
-        self._access, self._call = access, call
-        resource = resource_of(full_key, like)
-        response = access.send(
-            Request(
-                "POST",
-                _upload_path(access),
-                _query(access, "resumable"),
-                {
-                    "Content-Type": "application/json; charset=UTF-8",
-                    "X-Upload-Content-Type": resource["contentType"],
-                },
-                (json.dumps(resource).encode(),),
-            ),
-            call,
-        )
-        self._url = response.headers.get("Location", "")
-        if not self._url.startswith("http"):
-            message = "the store begins an upload without an address"
-            raise StoreError("store.refused", message, where=call.where)
-
-    def deliver(
-        self,
-        chunk: Buffer,
-        start: int,
-        *,
-        last: bool,
-        again: Callable[[Callable[[], Any]], Any],
-    ) -> Response | None:
-        """Send a chunk until the server has all of it; the object if it was the last.
-
-        Args:
-            chunk: Its bytes.
-            start: Where it begins in the object.
-            last: Whether the object ends with it.
-            again: Repeats a call.
-        """
-        delivery = _Delivery(self._access, self._url, self._call, chunk, start, last)
-        while True:
-            response: Response = again(delivery.attempt)
-            if response.status != _INCOMPLETE:
-                return response
-            if delivery.received == delivery.end and not last:
-                return None
-
-    def cancel(self) -> None:
-        """Tell the server to forget it."""
-        request = Request("DELETE", self._url, accept=(_CANCELLED, 404, 410))
-        self._access.send(request, self._call)
-
-
-class _Delivery:
-    """One chunk, and how much of it the server has."""
-
-    def __init__(
-        self, access: GcsAccess, url: str, call: Call, chunk: Buffer, start: int, last: bool
-    ) -> None:
-        self.end = start + len(chunk)
-        self.received = start
-        self._access, self._url, self._call = access, url, call
-        self._chunk, self._start = chunk, start
-        self._total = str(self.end) if last else "*"
-        self._certain = True
-
-    def attempt(self) -> Response:
-        """Send what is missing; after a failure, ask first what that is.
-
-        Raises:
-            RetryableError: Of this request; or the upload has to begin again, which is for others.
-            LarderError: See `larder.store.gcs_errors`.
-        """
-        if not self._certain:
-            response = self._put(f"bytes */{self._total}", ())
-            self._take(response)
-            self._certain = True
-            if response.status != _INCOMPLETE or self.received == self.end:
-                return response
-        self._certain = False
-        rest = memoryview(self._chunk)[self.received - self._start :]
-        before = self.received
-        spread = f"{self.received}-{self.end - 1}" if rest else "*"
-        response = self._put(f"bytes {spread}/{self._total}", (rest,) if rest else ())
-        self._take(response)
-        if response.status == _INCOMPLETE and self.received == before:
-            raise self._failed("the store took none of the bytes")
-        self._certain = True
-        return response
-
-    def _put(self, spread: str, data: tuple[Buffer, ...]) -> Response:
-        request = Request(
-            "PUT",
-            self._url,
-            {"fields": FIELDS},
-            {"Content-Range": spread},
-            data,
-            accept=(_INCOMPLETE, 404, 410),
-        )
-        response = self._access.send(request, self._call)
-        if response.status in (404, 410):
-            raise self._lost()
-        return response
-
-    def _take(self, response: Response) -> None:
-        """Note how much the server says that it has."""
-        if response.status != _INCOMPLETE:
-            return
-        said = response.headers.get("Range", "").rpartition("-")[2]
-        received = int(said) + 1 if said.isdecimal() else 0
-        if not self._start <= received <= self.end:
-            raise self._lost()
-        self.received = received
-
-    def _failed(self, message: str) -> RetryableError:
-        return RetryableError("store.unavailable", message, where=self._call.where)
-
-    def _lost(self) -> LarderError:
-        # Nothing that is still in memory can mend it: whoever has the object sends it again.
-        message = "the store has lost the upload"
-        hint = "run again"
-        return ObjectError("object.unreadable", message, where=self._call.where, hint=hint)
-
-
 def _under(interrupt: Interrupt | None, call: Callable[[], T]) -> T:
     """Make a call in another thread that is stopped with this one."""
     with interrupt.active() if interrupt else nullcontext():
         return call()
-
-
-def _upload_path(access: GcsAccess) -> str:
-    return "/upload" + access.object_path("")
-
-
-def _query(access: GcsAccess, kind: str) -> dict[str, str | None]:
-    return {"uploadType": kind, "fields": FIELDS, "kmsKeyName": access.access.kms_key}
 
 
 def _verified(

@@ -181,6 +181,7 @@ class Supervisor:
             shutil.rmtree(self._home, ignore_errors=True)
         else:
             log = self._kept_log()
+            message += f"; its output is in {log}"
         done = "done" if seen.done and not problem else "failed"
         return SkyplaneReport(done, message, seen.bytes, seconds, hours, usd, log)
 

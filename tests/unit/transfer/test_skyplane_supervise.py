@@ -270,7 +270,7 @@ def test_a_runner_that_crashes_is_reported_with_its_status_and_log(lab: Lab) -> 
 def test_an_error_of_the_runner_is_reported(lab: Lab) -> None:
     report = lab.run(BEGUN + 'say("error", message="X: no quota"); say("deprovisioned")')
     assert report.status == "failed"
-    assert report.message.endswith(": X: no quota")
+    assert report.message.endswith(f": X: no quota; its output is in {report.log}")
     assert not lab.swept()
 
 
@@ -347,7 +347,8 @@ def test_no_secret_of_the_runner_is_shown(lab: Lab, monkeypatch: pytest.MonkeyPa
         "-----BEGIN PRIVATE KEY-----\\nMIIE")
     """
     report = lab.run(textwrap.dedent(body))
-    assert report.message.endswith(": denied *** *** *** https://***host/?***&x=1 \\x1b[31m ***")
+    said = ": denied *** *** *** https://***host/?***&x=1 \\x1b[31m ***; its output is in "
+    assert said in report.message
     assert not any("AKIA" in line for line in lab.said)
 
 
