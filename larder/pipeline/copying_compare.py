@@ -1,4 +1,4 @@
-"""Lists a source and a storage, at the same time, and compares them. Writes local files only."""
+"""Lists a source and a storage, buckets at the same time, and compares them. Writes local files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -185,7 +186,10 @@ class _Rule:
 
 @contextmanager
 def _listing(root: Store, path: Path) -> Iterator[Callable[[], SortedFile]]:
-    """List the storage in another thread until the result is requested, or the block ends."""
+    """List the storage in another thread until the result is requested, or the block ends.
+
+    A directory is listed when the result is requested.
+    """
     stop = threading.Event()
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -194,8 +198,12 @@ def _listing(root: Store, path: Path) -> Iterator[Callable[[], SortedFile]]:
                 raise FatalError("run.interrupted", "the listing is not needed any more")
             yield batch
 
+    rows = Rows(OBJECTS, batches())
+    if root.features.local_path:  # nothing to wait for: two threads would only take turns
+        yield partial(sort_to_file, rows, ("key",), path)
+        return
     with ThreadPoolExecutor(1, thread_name_prefix="listing") as pool:
-        listed = pool.submit(sort_to_file, Rows(OBJECTS, batches()), ("key",), path)
+        listed = pool.submit(sort_to_file, rows, ("key",), path)
         try:
             yield listed.result
         finally:
