@@ -298,7 +298,7 @@ class TestStores:
         done = denied()
         assert "refusing" in refused(done, 3, "store.denied")
         assert SECRET not in done.err
-        assert "cannot connect" in refused(nobody(), 3, "store.unavailable")
+        assert "connection refused" in refused(nobody(), 3, "store.unavailable")
         assert not place.storage.exists()
 
 
