@@ -293,8 +293,8 @@ class SignedObjects:
             LarderError: See `larder.store.s3_errors`.
         """
         sent = dict(headers or {})
-        if body and method == "PUT":
-            sent.setdefault("x-amz-checksum-crc32c", _base64(crc32c_of(body)))
+        if body and method == "PUT" and "x-amz-checksum-crc32c" not in sent:
+            sent["x-amz-checksum-crc32c"] = _base64(crc32c_of(body))
         if md5 is not None:
             sent["content-md5"] = base64.b64encode(bytes.fromhex(md5)).decode()
             sha256 = UNSIGNED

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import google_crc32c
 
 from larder.errors import NotFoundError, ObjectError
-from larder.limits import STREAM_BYTES
+from larder.limits import WRITER_BYTES
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Reader, Store
 from larder.store.etags import ContentCheck, changed, is_md5
@@ -32,6 +32,9 @@ __all__ = ["WHOLE_BYTES", "Copy", "copy_object", "format_crc32c", "known_md5", "
 
 WHOLE_BYTES = 8 * 1024**2
 """Up to this size, an object is held in memory as a whole."""
+
+_PIECES_BYTES = 4 * 1024**2
+"""Memory of an object that is read in pieces of a mebibyte and written to a file."""
 
 
 class Copy(NamedTuple):
@@ -114,7 +117,7 @@ def copy_object(
         with limits.budget.holding(2 * info.size_bytes):
             limits.admit(info.size_bytes, ready)
             return _copy_whole(source, info, target, key, limits)
-    with limits.budget.holding(STREAM_BYTES):
+    with limits.budget.holding(_PIECES_BYTES if target.features.local_path else WRITER_BYTES):
         return _copy_stream(source, info, target, key, limits, ready)
 
 

@@ -13,8 +13,8 @@ from larder.transfer.failures import FailureRate
 
 __all__ = ["CopyLimits"]
 
-_ENOUGH_BYTES = 160 << 20
-"""Ten upload parts at once use any link that one machine has; more memory helps no further."""
+_ENOUGH_BYTES = 96 << 20
+"""Six upload parts at once, each on its way in and out, keep a link busy; more helps no further."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ with the CRC32C of the bytes that were read. With ``verify: size``, it is compar
 from __future__ import annotations
 
 import hashlib
+import mmap
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,7 +25,7 @@ import google_crc32c
 from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError
 from larder.manifest.crc import combined_crc32c
 from larder.store import object_url
-from larder.store.base import ObjectInfo, Store, Upload, UploadedPart
+from larder.store.base import ObjectInfo, Reader, Store, Upload, UploadedPart
 from larder.store.etags import changed
 from larder.store.interrupt import INTERRUPTED
 from larder.transfer.copy import Copy, copy_object, format_crc32c, known_md5
@@ -194,13 +195,13 @@ class LargeObject:
             with self._source.open(
                 self.info.key, offset=offset, length=length, if_match=self._listed.etag
             ) as reader:
-                pieces = [one if isinstance(one, bytes) else bytes(one) for one in reader]
-            crc32c = 0
-            for piece in pieces:
-                crc32c = google_crc32c.extend(crc32c, piece)
+                part, crc32c = _received(reader, length)
+            if len(part) != length:
+                where = object_url(self._source.url, self.info.key)
+                raise changed(where, self.info.size_bytes, offset + len(part))
             if self._order:
-                self._order.add(number, pieces)
-            return upload.send(number, pieces, crc32c)
+                self._order.add(number, part)
+            return upload.send(number, [part], crc32c)
 
     def _commit(self, upload: Upload) -> Copy:
         parts = [self._parts[number] for number in self.numbers]
@@ -290,23 +291,38 @@ class LargeObject:
             self._records.remove(self._key)
 
 
+def _received(reader: Reader, length: int) -> tuple[memoryview, int]:
+    """The bytes of a part, and their CRC32C.
+
+    They are kept outside of the heap: what threads allocate and free there in pieces of this size
+    is not given back to the system, and a copy would take twice the memory that it is allowed.
+    """
+    buffer = memoryview(mmap.mmap(-1, max(1, length)))
+    filled = crc32c = 0
+    for piece in reader:
+        data = piece if isinstance(piece, bytes) else bytes(piece)
+        crc32c = google_crc32c.extend(crc32c, data)
+        buffer[filled : filled + len(data)] = data
+        filled += len(data)
+    return buffer[:filled], crc32c
+
+
 class _OrderedMd5:
     """The MD5 of parts that arrive in any order."""
 
     def __init__(self, count: int) -> None:
         self._lock = threading.Lock()
         self._md5 = hashlib.md5(usedforsecurity=False)
-        self._waiting: dict[int, list[bytes]] = {}
+        self._waiting: dict[int, memoryview] = {}
         self._next = 1
         self._count = count
 
-    def add(self, number: int, pieces: list[bytes]) -> None:
+    def add(self, number: int, part: memoryview) -> None:
         """Add a part; it is held until those before it have come."""
         with self._lock:
-            self._waiting[number] = pieces
+            self._waiting[number] = part
             while self._next in self._waiting:
-                for piece in self._waiting.pop(self._next):
-                    self._md5.update(piece)
+                self._md5.update(self._waiting.pop(self._next))
                 self._next += 1
 
     def hexdigest(self) -> str | None:

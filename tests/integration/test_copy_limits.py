@@ -1,0 +1,227 @@
+"""What a copy may take: a stop that no server delays, bandwidth, memory, and what goes ahead."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from copy_lab import buckets
+
+from larder.errors import FatalError
+from larder.limits import ByteBudget
+from larder.pipeline import ahead
+from larder.progress import CancellableProgress, NullProgress, Progress
+from larder.store import Access, open_store
+from larder.store.base import ObjectInfo
+from larder.testing.servers import S3Server, rclone_s3
+from larder.transfer.bandwidth import Bandwidth
+from larder.transfer.copy import Copy
+from larder.transfer.engines.choice import Choice
+from larder.transfer.engines.limits import CopyLimits
+from larder.transfer.engines.native import copy_batch
+from larder.transfer.engines.skyplane import SkyplanePlace
+from larder.transfer.engines.skyplane_supervise import SkyplaneReport
+
+MIB = 1 << 20
+LIMITS = CopyLimits(4, ByteBudget(64 * MIB))
+SIZE_BYTES = 200 * 10**9
+
+
+@contextmanager
+def stalled(reached: threading.Event) -> Iterator[str]:
+    """A server that sends the beginning of an answer, and then nothing for ever."""
+    over = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.send_header("ETag", '"etag-9"')
+            self.send_header("Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT")
+            self.send_header("Content-Length", str(SIZE_BYTES))
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.send_response(206)
+            self.send_header("ETag", '"etag-9"')
+            self.send_header("Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT")
+            self.send_header("Content-Range", f"bytes 0-1/{SIZE_BYTES}")
+            self.send_header("Content-Length", str(16 * MIB))
+            self.end_headers()
+            self.wfile.write(b"x" * 1000)
+            self.wfile.flush()
+            reached.set()
+            over.wait()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        over.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize("to", ["bucket", "directory"])
+def test_a_stop_waits_for_no_server(
+    rclone_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    """Within an object of 200 GB, of which the next byte never comes."""
+    for name, text in rclone_server.environment.items():
+        monkeypatch.setenv(name, text)
+    rclone_server.create_bucket("limits")
+    target = open_store(str(tmp_path) if to == "directory" else f"s3://limits/{uuid.uuid4().hex}")
+    reached, stop = threading.Event(), threading.Event()
+
+    class Stopping(NullProgress):
+        def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
+            if reached.is_set():
+                stop.set()
+
+    with stalled(reached) as endpoint:
+        access = Access(endpoint=endpoint, give_up_seconds=86_400)
+        source = open_store("s3://source/in", access=access)
+        with pytest.raises(FatalError) as caught:
+            copy_batch(
+                source,
+                target,
+                [ObjectInfo("k", SIZE_BYTES, "etag-9", 0)],
+                prefix="",
+                limits=LIMITS,
+                progress=CancellableProgress(Stopping(), stop),
+                copied=lambda row: pytest.fail(f"{row.key} was copied"),
+            )
+    assert caught.value.code == "run.interrupted"
+    assert [info for page in target.list() for info in page] == []
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._lock = threading.Lock()
+
+    def now(self) -> float:
+        with self._lock:
+            return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        with self._lock:
+            self.seconds += seconds
+
+
+@pytest.mark.parametrize("size_bytes", [1000, 20 * MIB])
+def test_the_bandwidth_is_limited(rclone_server: S3Server, tmp_path: Path, size_bytes: int) -> None:
+    source = open_store(str(tmp_path))
+    for number in range(3):
+        source.put(str(number), bytes(size_bytes))
+    rclone_server.create_bucket("limits")
+    target = open_store(f"s3://limits/{uuid.uuid4().hex}", endpoint=rclone_server.endpoint)
+    clock = Clock()
+    limit = Bandwidth(size_bytes / 2, clock=clock.now, sleep=clock.sleep)
+    copied: list[Copy] = []
+    copy_batch(
+        source,
+        target,
+        [info for page in source.list() for info in page],
+        prefix="",
+        limits=replace(LIMITS, bandwidth=limit),
+        progress=NullProgress(),
+        copied=copied.append,
+    )
+    assert len(copied) == 3
+    assert clock.seconds >= 3 * 2 - 0.2, "three objects, each of which takes two seconds"
+
+
+COPY = r"""
+import re, sys
+from pathlib import Path
+from larder.cli.copy import main
+assert main([*sys.argv[1:], "--quiet"]) == 0
+print(1024 * int(re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())[1]))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells the peak there")
+def test_the_peak_of_a_copy_between_two_buckets(tmp_path: Path) -> None:
+    """The interpreter and its packages take a third of it, and a half of a gigabyte is copied."""
+    with rclone_s3(tmp_path / "one") as one, rclone_s3(tmp_path / "two") as two:
+        for number in range(4):
+            path = tmp_path / "one/source" / f"{number}.bin"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(os.urandom(128 * MIB))
+        for number in range(500):
+            (tmp_path / "one/source" / f"s{number}").write_bytes(os.urandom(110_000))
+        two.create_bucket("target")
+        ends = [f"source.endpoint={one.endpoint}", f"storage.endpoint={two.endpoint}"]
+        flags = [word for end in ends for word in ("--set", end)]
+        environment = {**os.environ, **one.environment}
+        environment.pop("AWS_ENDPOINT_URL")
+        done = subprocess.run(
+            [sys.executable, "-c", COPY, "s3://source", "s3://target", *flags],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        there = open_store("s3://target", endpoint=two.endpoint)
+        copied = sum(info.size_bytes for page in there.list() for info in page)
+        assert copied > 4 * 128 * MIB + 500 * 110_000
+    assert int(done.stdout) < 300_000_000
+
+
+@pytest.mark.parametrize("status", ["done", "failed"])
+def test_what_goes_ahead_is_not_trusted(monkeypatch: pytest.MonkeyPatch, status: str) -> None:
+    """Skyplane itself needs clouds, or the test of its own: here something else is in its place."""
+    objects = {f"a/{number}": bytes([number]) * 1000 * number for number in range(1, 9)}
+    asked: list[str] = []
+
+    def chosen(*_: Any, **__: Any) -> Choice:
+        return Choice("skyplane", "a test")
+
+    def run(
+        source: SkyplanePlace,
+        target: SkyplanePlace,
+        *,
+        keys: Iterable[str],
+        progress: Progress,
+        **_: Any,
+    ) -> SkyplaneReport:
+        asked.extend(keys)
+        store: Any = target.store
+        first, second, third, *_ = objects
+        with source.store.open(first) as reader:
+            store.put(first, b"".join(reader), like=reader.info)
+        store.put(second, bytes(len(objects[second])))
+        store.put(third, b"")
+        return SkyplaneReport(status, "it broke", 1, 1.0, 0.0, 0.0)
+
+    monkeypatch.setattr(ahead, "choose_engine", chosen)
+    monkeypatch.setattr(ahead, "check_skyplane", lambda *_, **__: None)
+    monkeypatch.setattr(ahead, "run_skyplane", run)
+    with buckets(objects) as lab:
+        document = lab.copy()
+        assert asked == sorted(objects)
+        assert document["copied"]["count"] == len(objects)
+        assert lab.there() == objects
+    messages = [warning["message"] for warning in document["warnings"]]
+    expected = ["it broke; the native engine copies what is missing"]
+    assert messages == (expected if status == "failed" else [])
