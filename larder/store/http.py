@@ -84,6 +84,7 @@ class Http:
         self.path = parts.path.rstrip("/")
         """What precedes every path on the server."""
         self._absolute = f"{parts.scheme}://{parts.netloc}" if self._via_proxy else ""
+        self._for_proxy = _authorization(self._server.proxy) if self._via_proxy else []
 
     @property
     def _via_proxy(self) -> bool:
@@ -105,7 +106,7 @@ class Http:
             BrokenError: There is no answer.
         """
         size_bytes = sum(map(len, body))
-        lines = [f"{method} {self._absolute}{target} HTTP/1.1"]
+        lines = [f"{method} {self._absolute}{target} HTTP/1.1", *self._for_proxy]
         lines += [f"{name}: {text}" for name, text in headers.items()]
         if body or method in ("PUT", "POST"):
             lines.append(f"Content-Length: {size_bytes}")
@@ -286,19 +287,20 @@ class Answer:
 class _Connection:
     """One connection.
 
-    The socket blocks, with timeouts of the kernel: with Python's own, every read and write would be
-    preceded by a poll, and MSG_WAITALL would not wait.
+    A socket without TLS blocks, with timeouts of the kernel: with Python's own, every read and
+    write would be preceded by a poll, and MSG_WAITALL would not wait.
     """
 
     def __init__(self, server: _Server, connect_seconds: float, silence_seconds: float) -> None:
         try:
             self._socket = _connected(server, connect_seconds)
-            self._socket.settimeout(None)
-            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            tls = isinstance(self._socket, ssl.SSLSocket)
+            self._socket.settimeout(silence_seconds if tls else None)
+            for option in () if tls else (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
                 self._socket.setsockopt(socket.SOL_SOCKET, option, _timeval(silence_seconds))
         except (OSError, ssl.SSLError) as error:
             raise BrokenError(_cause(error)) from error
-        self._flags = 0 if isinstance(self._socket, ssl.SSLSocket) else socket.MSG_WAITALL
+        self._flags = 0 if tls else socket.MSG_WAITALL
         self._interrupt: Interrupt | None = None
 
     def begin(self, interrupt: Interrupt | None) -> None:
@@ -422,7 +424,7 @@ def _connected(server: _Server, connect_seconds: float) -> socket.socket:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if proxy and server.tls:
-            _tunnel(plain, server, proxy)
+            _tunnel(plain, server)
         if server.tls:
             return _tls().wrap_socket(plain, server_hostname=server.host)
     except BaseException:
@@ -431,13 +433,11 @@ def _connected(server: _Server, connect_seconds: float) -> socket.socket:
     return plain
 
 
-def _tunnel(plain: socket.socket, server: _Server, proxy: SplitResult) -> None:
+def _tunnel(plain: socket.socket, server: _Server) -> None:
     """Ask a proxy for a connection to the server: RFC 9110, section 9.3.6."""
     target = f"{server.host}:{server.port}"
     lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
-    if proxy.username:
-        pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-        lines.append(f"Proxy-Authorization: Basic {base64.b64encode(pair.encode()).decode()}")
+    lines += _authorization(server.proxy)
     plain.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
     data = b""
     while b"\r\n\r\n" not in data and len(data) < _HEAD_BYTES:
@@ -447,6 +447,15 @@ def _tunnel(plain: socket.socket, server: _Server, proxy: SplitResult) -> None:
         data += more
     if data.split(b" ")[1:2] != [b"200"]:
         raise ConnectionError("the proxy refuses the connection")
+
+
+def _authorization(proxy: str | None) -> list[str]:
+    """The header for a proxy whose URL has a user."""
+    parts = urlsplit(proxy or "")
+    if not parts.username:
+        return []
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return [f"Proxy-Authorization: Basic {base64.b64encode(pair.encode()).decode()}"]
 
 
 def _proxy(server: SplitResult) -> str | None:

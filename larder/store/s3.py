@@ -26,6 +26,7 @@ from larder.store.access import DEFAULT_ACCESS, Access
 from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Store
 from larder.store.etag_trust import etag_trust
 from larder.store.keys import check_key, folder_prefix
+from larder.store.retry import RetryPolicy
 from larder.store.s3_access import S3Access, is_plain
 from larder.store.s3_chain import without_boto3
 from larder.store.s3_clients import lost_obstore
@@ -263,7 +264,8 @@ class S3Store(Store):
 
     def _writer(self, key: str, parts_in_flight: int, like: ObjectInfo | None = None) -> S3Writer:
         _, full, call = self._find(key, writing=True)
-        return S3Writer(self._signed, full, call, _PART_BYTES, parts_in_flight, like)
+        policy = RetryPolicy(deadline_seconds=self._access.access.give_up_seconds)
+        return S3Writer(self._signed, full, call, _PART_BYTES, parts_in_flight, like, policy)
 
     def _begin(
         self,

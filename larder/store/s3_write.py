@@ -57,6 +57,7 @@ class S3Writer(Writer):
         part_bytes: Size of the first upload parts.
         parts_in_flight: Number of upload parts sent at once.
         like: Has the content type and metadata of the new object.
+        policy: How requests are repeated.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class S3Writer(Writer):
         part_bytes: int,
         parts_in_flight: int,
         like: ObjectInfo | None = None,
+        policy: RetryPolicy = _POLICY,
     ) -> None:
         self._objects = objects
         self._full_key = full_key
@@ -74,6 +76,7 @@ class S3Writer(Writer):
         self._first_bytes = part_bytes
         self._in_flight = parts_in_flight
         self._like = like
+        self._policy = policy
         self._buffer = bytearray()
         self._size_bytes = 0
         self._upload = ""
@@ -120,7 +123,8 @@ class S3Writer(Writer):
         """Start sending the buffer as an upload part."""
         if self._pool is None:
             self._upload = repeated(
-                lambda: self._objects.begin_upload(self._full_key, self._call, self._like), _POLICY
+                lambda: self._objects.begin_upload(self._full_key, self._call, self._like),
+                self._policy,
             )
             self._pool = ThreadPoolExecutor(self._in_flight, thread_name_prefix="larder-part")
         while len(self._sending) >= self._in_flight:
@@ -145,7 +149,7 @@ class S3Writer(Writer):
             )
             return etag
 
-        return repeated(send, _POLICY)
+        return repeated(send, self._policy)
 
     def _put(self) -> str:
         def put() -> str:
@@ -154,7 +158,7 @@ class S3Writer(Writer):
             )
             return etag
 
-        return repeated(put, _POLICY)
+        return repeated(put, self._policy)
 
     def _complete(self) -> str:
         if self._buffer:
@@ -165,7 +169,7 @@ class S3Writer(Writer):
             lambda: (
                 completed(self._objects, self._full_key, self._call, self._upload, self._etags).etag
             ),
-            _POLICY,
+            self._policy,
         )
 
     def _close(self) -> None:

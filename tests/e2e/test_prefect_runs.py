@@ -67,7 +67,7 @@ def test_a_run_and_the_same_again(
     assert run["parameters"] == {
         "dataset": name,
         "cluster": "local",
-        "settings": [SMALL[1], SMALL[3]],
+        "settings": [SMALL[1], SMALL[3], SMALL[5]],
         "config_dir": "configs",
         "output": str(reporting.folder / "out/local" / name),
     }
@@ -351,7 +351,7 @@ def test_the_log_of_a_run_has_its_stages_and_the_terminal_has_them_once(
     name = named()
     bad = min(own_source(reporting).glob("train/*/*.JPEG"))
     bad.write_bytes(b"no image")
-    done = reporting.run("--dataset", name, "--set", "on_bad_sample=skip")
+    done = reporting.run("--dataset", name, "--set", "on_bad_sample=skip", *SMALL[4:])
     assert done.status == 0, done.err
     (run,) = prefect_server.flow_runs(f"prepare {name} for local")
     shown = done.err.splitlines()
@@ -422,7 +422,7 @@ def test_the_terminals_log_level_does_not_change_the_runs_page(
     reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str]
 ) -> None:
     name = named()
-    done = reporting.run("--dataset", name, "--quiet", PREFECT_LOGGING_LEVEL="ERROR")
+    done = reporting.run("--dataset", name, "--quiet", *SMALL[4:], PREFECT_LOGGING_LEVEL="ERROR")
     assert done.status == 0
     assert all(line.startswith("warning[few_shards]: ") for line in done.err.splitlines())
     (run,) = prefect_server.flow_runs(f"prepare {name} for local")

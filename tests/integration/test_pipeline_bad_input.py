@@ -172,7 +172,8 @@ def test_objects_that_may_not_be_read_are_all_listed(tmp_path: Path) -> None:
 
     def faults(store: FaultyStore) -> None:
         for key in ("a/00.png", "c/02.png"):
-            store.add("get", Fail(unreadable_at(store, key)), key=key, times=None)
+            for method in ("get", "open"):
+                store.add(method, Fail(unreadable_at(store, key)), key=key, times=None)
 
     for mirror in (True, False):
         with between(faulty(faults, f"file://{lab.source}")):

@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,9 @@ class SkyplanePlace:
 
 def skyplane_available(python: Path | None = None) -> bool:
     """Whether there is an environment for Skyplane; starts nothing."""
-    return (python or default_python()).expanduser().is_file()
+    with suppress(OSError):  # such as a directory that this user may not look into
+        return (python or default_python()).expanduser().is_file()
+    return False
 
 
 def check_skyplane(

@@ -1,0 +1,285 @@
+"""The HTTP client: what servers and proxies between may do."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from larder.store.http import Answer, BrokenError, Http
+
+Serve = Callable[[socket.socket], None]
+
+
+@contextmanager
+def served(serve: Serve, context: ssl.SSLContext | None = None) -> Iterator[int]:
+    """A server of which each connection is handled by a function, in a thread."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    threads: list[threading.Thread] = []
+    closing = threading.Event()
+
+    def handle(one: socket.socket) -> None:
+        with one, suppress(OSError):  # the client may close the connection
+            if context is None:
+                serve(one)
+                return
+            with context.wrap_socket(one, server_side=True) as wrapped:
+                serve(wrapped)
+
+    def accept() -> None:
+        while True:
+            try:
+                one, _ = listening.accept()
+            except OSError:
+                return
+            if closing.is_set():
+                one.close()
+                return
+            threads.append(threading.Thread(target=handle, args=(one,)))
+            threads[-1].start()
+
+    accepting = threading.Thread(target=accept)
+    accepting.start()
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        closing.set()
+        with socket.create_connection(listening.getsockname()):
+            pass
+        accepting.join()
+        listening.close()
+        for thread in threads:
+            thread.join()
+
+
+def request_of(one: socket.socket) -> bytes:
+    data = b""
+    while b"\r\n\r\n" not in data and (more := one.recv(65536)):
+        data += more
+    return data
+
+
+def saying(*answers: bytes, close: bool = False) -> Serve:
+    """Says one answer to each request on a connection."""
+
+    def serve(one: socket.socket) -> None:
+        for answer in answers:
+            if not request_of(one):
+                return
+            one.sendall(answer)
+        if not close:
+            request_of(one)
+
+    return serve
+
+
+def client(port: int, scheme: str = "http", seconds: float = 30.0) -> Http:
+    return Http(f"{scheme}://127.0.0.1:{port}", connect_seconds=30.0, silence_seconds=seconds)
+
+
+def get(http: Http) -> Answer:
+    return http.request("GET", "/k", {"host": http.host})
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n"
+BODIES = {
+    "a length": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+    "chunks": CHUNKED + b"2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\n\r\n",
+    "trailers": CHUNKED + b"5\r\nhello\r\n0\r\nA: b\r\n\r\n",
+    "interim": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+}
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_a_connection_is_used_again_after_a_body_of(kind: str) -> None:
+    with served(saying(BODIES[kind], BODIES[kind], BODIES[kind])) as port:
+        http = client(port)
+        for _ in range(3):
+            with get(http) as answer:
+                assert (answer.status, answer.read()) == (200, b"hello")
+        http.close()
+
+
+def test_a_body_that_ends_with_the_connection() -> None:
+    answering = saying(b"HTTP/1.0 200 OK\r\n\r\nhello", close=True)
+    with served(answering) as port, get(client(port)) as answer:
+        assert answer.read() == b"hello"
+
+
+def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
+    with served(saying(BODIES["a length"], close=True)) as port:
+        http = client(port)
+        for _ in range(3):
+            with get(http) as answer:
+                assert answer.read() == b"hello"
+
+
+BROKEN = {
+    "connection closed": b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello",
+    "the answer is not HTTP": b"SSH-2.0-OpenSSH\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("cause", BROKEN)
+def test_an_answer_that_is_not_whole(cause: str) -> None:
+    with (
+        served(saying(BROKEN[cause], close=True)) as port,
+        pytest.raises(BrokenError) as caught,
+        get(client(port)) as answer,
+    ):
+        answer.read()
+    assert str(caught.value) == cause
+
+
+def test_chunks_that_are_none() -> None:
+    answer_ = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\nhello\r\n"
+    with (
+        served(saying(answer_, close=True)) as port,
+        pytest.raises(BrokenError, match="not HTTP"),
+        get(client(port)) as answer,
+    ):
+        answer.read()
+
+
+def test_an_error_that_comes_before_the_body_was_sent() -> None:
+    def serve(one: socket.socket) -> None:
+        one.recv(1)
+        one.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
+        one.shutdown(socket.SHUT_WR)
+        while one.recv(1 << 16):
+            pass
+
+    with served(serve) as port:
+        http = client(port)
+        with http.request("PUT", "/k", {"host": http.host}, [bytes(8 << 20)]) as answer:
+            assert (answer.status, answer.read()) == (403, b"no")
+        http.close()
+
+
+@contextmanager
+def waiting(scheme: str, trusted: ssl.SSLContext | None) -> Iterator[int]:
+    """A server that never answers."""
+    over = threading.Event()
+
+    def serve(one: socket.socket) -> None:
+        request_of(one)
+        over.wait(60)
+
+    with served(serve, trusted if scheme == "https" else None) as port:
+        try:
+            yield port
+        finally:
+            over.set()
+
+
+@pytest.fixture
+def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """A server's certificate for 127.0.0.1, which clients trust."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    address = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(address, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    (tmp_path / "certificate").write_bytes(certificate.public_bytes(pem))
+    plain = serialization.NoEncryption()
+    (tmp_path / "key").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "certificate", tmp_path / "key")
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "certificate"))
+    return context
+
+
+def at_localhost(port: int, seconds: float = 30.0) -> Http:
+    return Http(f"https://localhost:{port}", connect_seconds=30.0, silence_seconds=seconds)
+
+
+def test_tls(trusted: ssl.SSLContext) -> None:
+    with served(saying(*[BODIES["chunks"]] * 2), trusted) as port:
+        http = at_localhost(port)
+        for _ in range(2):
+            with http.request("PUT", "/k", {"host": http.host}, [b"1" * 100]) as answer:
+                assert answer.read() == b"hello"
+        http.close()
+
+
+def test_a_certificate_that_is_not_trusted(
+    trusted: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_CA_BUNDLE")
+    with (
+        served(saying(BODIES["a length"]), trusted) as port,
+        pytest.raises(BrokenError, match="the certificate is not trusted"),
+    ):
+        get(at_localhost(port))
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_server_that_is_silent(trusted: ssl.SSLContext, scheme: str) -> None:
+    with waiting(scheme, trusted) as port:
+        http = at_localhost(port, 0.2) if scheme == "https" else client(port, seconds=0.2)
+        with pytest.raises(BrokenError, match="no answer in time"):
+            get(http)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_with_a_user(
+    trusted: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    asked: list[bytes] = []
+    with served(saying(BODIES["a length"]), trusted if scheme == "https" else None) as there:
+
+        def proxy(one: socket.socket) -> None:
+            asked.append(request_of(one))
+            if scheme == "http":
+                one.sendall(BODIES["a length"])
+                request_of(one)
+                return
+            one.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            with socket.create_connection(("127.0.0.1", there)) as server:
+                back = threading.Thread(target=pump, args=(server, one))
+                back.start()
+                pump(one, server)
+                back.join()
+
+        with served(proxy) as port:
+            monkeypatch.setenv(f"{scheme}_proxy", f"http://user:p%40ss@127.0.0.1:{port}")
+            monkeypatch.setenv("no_proxy", "")
+            http = at_localhost(there) if scheme == "https" else client(there)
+            with get(http) as answer:
+                assert answer.read() == b"hello"
+            http.close()
+    (head,) = asked
+    assert b"Proxy-Authorization: Basic dXNlcjpwQHNz\r\n" in head
+    first = b"CONNECT localhost:" if scheme == "https" else b"GET http://127.0.0.1:"
+    assert head.startswith(first)
+
+
+def pump(one: socket.socket, other: socket.socket) -> None:
+    try:
+        while data := one.recv(65536):
+            other.sendall(data)
+        other.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass  # either side has closed
