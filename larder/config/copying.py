@@ -59,7 +59,10 @@ class Copy(Model):
         "digest", description="how copies are checked: by a digest of their content, or their size"
     )
     concurrency: Whole = Field(
-        64, ge=1, le=1024, description="maximum number of objects in progress, 1 to 1024"
+        256,
+        ge=1,
+        le=1024,
+        description="maximum number of requests in progress, 1 to 1024; fewer where that is faster",
     )
     memory_bytes: Annotated[Annotated[Bytes, Field(ge=MIB)] | None, OrNull] = Field(
         None,
