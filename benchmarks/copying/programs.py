@@ -233,4 +233,5 @@ def _environment(source: Place, target: Place) -> Mapping[str, str]:
     assert server is not None, "a bucket at one end"
     found = dict(server.environment)
     found.pop("AWS_ENDPOINT_URL")
+    found["PYTHONDONTWRITEBYTECODE"] = ""  # as on users' machines
     return found

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from larder.pipeline.copying_plan import CopyPlan
 from larder.pipeline.copying_settings import CopySettings
+from larder.pipeline.cost_limit import check_cost
 from larder.pipeline.estimate import BUCKETS, DIRECTORIES
 from larder.pipeline.priced import Work, price
-from larder.pipeline.refusals import check_cost
 from larder.pipeline.results import BatchReport, RefusedError, Totals
 from larder.transfer.cost import Cost
 from larder.transfer.inventory import LeftOut, Listed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from larder.errors import ConfigError, Failure
+from larder.pipeline.cost_limit import check_cost
 from larder.pipeline.emit import check_configs
 from larder.pipeline.job import source_of
 from larder.pipeline.mirror import mirror_route
@@ -14,10 +15,9 @@ from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.contents import Found
 from larder.transfer.archived import is_restored
-from larder.transfer.cost import Cost
-from larder.units import format_bytes, format_count
+from larder.units import format_count
 
-__all__ = ["check_archived", "check_cost", "check_plan", "checked_plan"]
+__all__ = ["check_archived", "check_plan", "checked_plan"]
 
 
 def checked_plan(found: SourceState, folder: Path, *, progress: Progress) -> Plan:
@@ -70,36 +70,6 @@ def check_plan(plan: Plan) -> None:
 def _check_cost(plan: Plan) -> None:
     limit = plan.source_state.cluster.copy_.max_cost_usd
     check_cost(plan.priced.cost, limit, _read_bytes(plan), "cluster.copy")
-
-
-def check_cost(cost: Cost, limit: float | None, size_bytes: int, where: str) -> None:
-    """Refuse what costs more than a limit, or cannot be priced although there is one.
-
-    Args:
-        cost: The estimate.
-        limit: In US dollars; None for no limit.
-        size_bytes: How much is read.
-        where: Names the section with the limit in the error.
-
-    Raises:
-        ConfigError: ``config.cost_limit``.
-    """
-    if limit is None:
-        return
-    size = format_bytes(size_bytes)
-    usd = cost.total_usd
-    if usd is None and cost.known_usd <= limit:
-        message = f"the cost of {size} is not known: no list price for {cost.unknown[0]}"
-        hint = "give both locations their region, or set copy.max_cost_usd: null"
-        raise ConfigError("config.cost_limit", message, where=where, hint=hint)
-    if usd is None or usd > limit:
-        least = "" if usd is not None else " at least"
-        message = (
-            f"an estimated{least} {cost.known_usd:,.2f} USD for {size}; the limit is {limit:,.2f}"
-            " USD"
-        )
-        hint = "raise max_cost_usd, or select less with source.include"
-        raise ConfigError("config.cost_limit", message, where=where, hint=hint)
 
 
 def check_archived(plan: Plan) -> None:
