@@ -1,16 +1,15 @@
 """The clients for a bucket.
 
-Two clients share the work. obstore (Rust) moves the bytes. boto3 does what obstore cannot do: keys
-that obstore alters (see `is_plain`), multipart uploads with growing parts, and credentials that are
-not in the environment. If it is not installed, as in a training container, obstore itself finds the
-credentials of a role or an instance (`larder.store.s3_chain`).
+Larder signs and sends requests itself (`larder.store.s3_http`); boto3 finds the credentials that
+are not in the environment. If it is not installed, as in a training container, obstore (Rust) finds
+those of a role or an instance (`larder.store.s3_chain`), and moves the bytes.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from larder.store.access import Access
@@ -18,17 +17,15 @@ from larder.store.http import Http
 from larder.store.s3_chain import without_boto3
 from larder.store.s3_clients import S3Clients, shared_clients
 from larder.store.s3_role import credential_errors
-from larder.store.s3_settings import S3Settings, find_settings, import_boto3
+from larder.store.s3_settings import S3Settings, find_settings
 from larder.store.s3_sign import Keys
 
 if TYPE_CHECKING:
-    from obstore.store import S3Credential, S3Store
+    from obstore.store import S3Store
 
 __all__ = ["S3Access", "is_plain"]
 
 _CONNECT_SECONDS = 10
-_CREDENTIALS_FOR = timedelta(minutes=5)
-_MOST_CONNECTIONS = 256  # over all stores of the process; kept open between uses
 
 
 def is_plain(full_key: str) -> bool:
@@ -82,11 +79,6 @@ class S3Access:
         return self._once(f"obstore {self.bucket}", self._make_obstore)  # type: ignore[no-any-return]
 
     @property
-    def boto(self) -> Any:
-        """boto3's client. Does not retry; `RetryStore` does."""
-        return self._once("boto", self._make_boto)
-
-    @property
     def keys(self) -> Keys | None:
         """The current credentials, for signing; None for anonymous requests."""
         settings = self.settings
@@ -125,44 +117,6 @@ class S3Access:
     def _find_settings(self) -> S3Settings:
         return find_settings(self.store_url, self.access)
 
-    def _session(self) -> Any:
-        """boto3's session, with the keys of the environment if they are used."""
-        settings = self.settings
-        if settings.session is not None:
-            return settings.session
-        boto3 = import_boto3("listing, streamed uploads, unusual keys and forked processes")
-        assert settings.keys is not None
-        key, secret, token = settings.keys
-        return self._once(
-            "session",
-            lambda: boto3.Session(
-                aws_access_key_id=key,
-                aws_secret_access_key=secret,
-                aws_session_token=token or None,
-                region_name=settings.region,
-            ),
-        )
-
-    def _make_boto(self) -> Any:
-        session = self._session()
-        from botocore.config import Config
-
-        config = Config(
-            connect_timeout=_CONNECT_SECONDS,
-            read_timeout=self.access.silence_seconds,
-            retries={"total_max_attempts": 1, "mode": "standard"},
-            max_pool_connections=_MOST_CONNECTIONS,
-            # A signed payload is protected in transit as by a checksum, on every server; older
-            # servers do not support S3's newer checksums.
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-            s3={"addressing_style": "path", "payload_signing_enabled": True},
-        )
-        settings = self.settings
-        return session.client(
-            "s3", endpoint_url=settings.endpoint, region_name=settings.region, config=config
-        )
-
     def _make_http(self) -> Http:
         silence_seconds = self.access.silence_seconds
         return Http(
@@ -183,15 +137,8 @@ class S3Access:
             "disable_bulk_delete": True,
             "skip_signature": False,
         }
-        provider = None
-        if settings.keys:
-            config["access_key_id"], config["secret_access_key"], token = settings.keys
-            if token:
-                config["session_token"] = token
-        elif settings.chain:
-            config.update(settings.chain.options)
-        else:
-            provider = _Provider(settings.session.get_credentials())
+        assert settings.chain is not None, "otherwise requests are signed here"
+        config.update(settings.chain.options)
         return S3Store(
             self.bucket,
             config=config,  # type: ignore[arg-type]
@@ -205,22 +152,4 @@ class S3Access:
                 "timeout": timedelta(days=7),
             },
             retry_config={"max_retries": 0},
-            credential_provider=provider,
         )
-
-
-class _Provider:
-    """Gives obstore the credentials that botocore refreshes."""
-
-    def __init__(self, credentials: Any) -> None:
-        self._credentials = credentials
-
-    def __call__(self) -> S3Credential:
-        """The current credentials, in obstore's form."""
-        frozen = self._credentials.get_frozen_credentials()
-        return {
-            "access_key_id": frozen.access_key,
-            "secret_access_key": frozen.secret_key,
-            "token": frozen.token,
-            "expires_at": datetime.now(UTC) + _CREDENTIALS_FOR,
-        }
