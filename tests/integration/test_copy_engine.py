@@ -16,6 +16,7 @@ from larder.limits import ByteBudget
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import Store, open_store
 from larder.store.base import ObjectInfo
+from larder.testing.gcs_emulator import GcsEmulator
 from larder.testing.recording import RecordingStore
 from larder.testing.servers import S3Server
 from larder.transfer.copy import Copy, format_crc32c
@@ -27,7 +28,7 @@ from larder.transfer.engines.uploads import UploadRecords
 MIB = 1 << 20
 LIMITS = CopyLimits(8, ByteBudget(64 * MIB), part_bytes=5 * MIB)
 SERVERS = ["rclone", pytest.param("radosgw", marks=pytest.mark.radosgw), "moto"]
-KINDS = [*SERVERS, "file"]
+KINDS = [*SERVERS, "file", "gcs"]
 
 
 def content(seed: int, size_bytes: int) -> bytes:
@@ -46,9 +47,10 @@ CONTENTS = {
 def bucket(request: pytest.FixtureRequest, kind: str, tmp_path: Path, name: str) -> Store:
     if kind == "file":
         return open_store(f"{tmp_path}/{name}")
-    server: S3Server = request.getfixturevalue(f"{kind}_server")
+    server: S3Server | GcsEmulator = request.getfixturevalue(f"{kind}_server")
     server.create_bucket("engine")
-    return open_store(f"s3://engine/{uuid.uuid4().hex}/{name}", endpoint=server.endpoint)
+    scheme = "gs" if kind == "gcs" else "s3"
+    return open_store(f"{scheme}://engine/{uuid.uuid4().hex}/{name}", endpoint=server.endpoint)
 
 
 def fill(store: Store) -> list[ObjectInfo]:
@@ -117,6 +119,17 @@ def test_the_server_copies_parts(
     check(target, copied, kept=True)
     streamed = [call for call in target.calls if call.method == "begin_upload"]
     assert len(streamed) == (2 if kind == "rclone" else 1)
+
+
+def test_google_copies_objects_of_any_size_at_once(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    source = bucket(request, "gcs", tmp_path, "source")
+    target = RecordingStore(bucket(request, "gcs", tmp_path, "target"))
+    infos = fill(source)
+    copied = run(source, target, infos, replace(LIMITS, server_copy_bytes=1))
+    check(target, copied, kept=True)
+    assert target.count("copy_from") == len(infos)
 
 
 @pytest.mark.parametrize("kind", SERVERS)

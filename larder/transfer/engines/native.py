@@ -176,7 +176,7 @@ class _Batch:
                 yield partial(self._attempt, info, partial(self._adopt, info))
             elif not self.server_side.possible:
                 yield from self._streamed(info)
-            elif info.size_bytes > self._limits.server_copy_bytes:
+            elif self.server_side.in_parts(info):
                 yield from self._in_parts(info, by_server=True)
             else:
                 yield partial(self._attempt, info, partial(self.server_side.copy, info))

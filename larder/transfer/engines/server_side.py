@@ -88,6 +88,12 @@ class ServerSide:
         """Whether the server may copy."""
         return self._possible
 
+    def in_parts(self, info: ObjectInfo) -> bool:
+        """Whether the server has to copy an object in parts: S3, above a size."""
+        place = self._target.features.place
+        large = info.size_bytes > self._limits.server_copy_bytes
+        return large and place is not None and place.provider == "s3"
+
     def copy(self, info: ObjectInfo) -> None:
         """Have the server copy an object; copy it through this machine if it does not.
 
