@@ -119,8 +119,7 @@ class S3Store(Store):
         except ObjectError as error:
             # The answer to a HEAD request has no body, which would say if the key or secret is
             # wrong.
-            with suppress(ObjectError):
-                self.open(key, length=1).close()
+            self.open(key, length=1).close()
             raise error
 
     def open(

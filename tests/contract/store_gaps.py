@@ -42,6 +42,7 @@ GAPS: dict[tuple[str, str], str] = {
     ("rclone", "etag of a large stream"): "answers with another than it has",
     ("moto", "key with a newline"): "404 to the PUT",
     ("moto", "wrong secret"): "checks no signatures",
+    ("radosgw", "wrong secret"): "with STS, AccessDenied to a request for an object",
 }
 
 RACES: dict[tuple[str, str], str] = {
