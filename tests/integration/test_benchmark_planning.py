@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_small_run_prints_one_document(tmp_path: Path) -> None:
     flags = ["--files-scale", "0.004", "--runs", "1", "--directory", str(tmp_path), "--json"]
     command = [sys.executable, "-m", "benchmarks.planning", *flags]
