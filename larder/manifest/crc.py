@@ -10,11 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-__all__ = ["combined_crc32c"]
+__all__ = ["combined_crc32c", "format_crc32c"]
 
 _POLYNOMIAL = 0x82F63B78  # reflected
 _ONE = 1 << 31
 _BYTE = 1 << 23  # x**8
+
+
+def format_crc32c(value: int) -> str:
+    """``crc32c:`` and eight hex digits."""
+    return f"crc32c:{value:08x}"
 
 
 def combined_crc32c(parts: Iterable[tuple[int, int]]) -> int:

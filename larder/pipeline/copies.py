@@ -15,7 +15,10 @@ from larder.pipeline.results import Totals
 from larder.store.base import Store
 from larder.transfer.copy import Copy
 
-__all__ = ["CopyReceipts"]
+__all__ = ["BATCH_OBJECTS", "CopyReceipts"]
+
+BATCH_OBJECTS = 50_000
+"""Maximum number of objects in a batch, so that its receipt stays small even for small objects."""
 
 
 class CopyReceipts(BatchReceipts[Copy]):

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.ahead import Route
+from larder.pipeline.copies import BATCH_OBJECTS
 from larder.pipeline.copy_place import CopyPlace
 from larder.pipeline.copying_plan import CopyPlan
 from larder.pipeline.copying_record import copy_place, work_key
@@ -19,9 +20,6 @@ from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import Totals
 
 __all__ = ["CopyJob", "begin_copy", "copy_batches", "cut_batches"]
-
-BATCH_OBJECTS = 50_000
-"""Maximum number of objects in a batch, so that its receipt stays small even for small objects."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from larder.manifest.sort import sort
 from larder.pipeline.ahead import Route, SentAhead
 from larder.pipeline.carry import copied_before
 from larder.pipeline.copied import batch_name
-from larder.pipeline.copies import CopyReceipts
+from larder.pipeline.copies import BATCH_OBJECTS, CopyReceipts
 from larder.pipeline.engine import copied_report
 from larder.pipeline.failure_lists import gather_failures
 from larder.pipeline.job import CopyBatch, Job, open_root, open_source, root_url, scratch
@@ -45,9 +45,6 @@ __all__ = [
 
 _COLUMNS = ("parts", *FROM_PREVIOUS)
 _KEYS = pa.schema([OBJECTS.field("key")])
-
-BATCH_OBJECTS = 50_000
-"""Maximum number of objects in a batch, so that its receipt stays small even for small objects."""
 
 
 def mirror_batches(job: Job) -> list[CopyBatch]:

@@ -24,6 +24,7 @@ from html import escape, unescape
 import google_crc32c
 
 from larder.errors import LarderError, RetryableError, StoreError
+from larder.manifest.crc import format_crc32c
 from larder.store.base import Buffer, ObjectInfo
 from larder.store.http import Answer, BrokenError
 from larder.store.s3_access import S3Access
@@ -31,17 +32,12 @@ from larder.store.s3_errors import Call, answer_of_body, s3_error
 from larder.store.s3_read import S3Body, Span, storage_class
 from larder.store.s3_sign import EMPTY_SHA256, UNSIGNED, encoded_path, encoded_query, signed
 
-__all__ = ["SignedObjects", "crc32c_of", "format_crc32c"]
+__all__ = ["SignedObjects", "crc32c_of"]
 
 _META = "x-amz-meta-"
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A token of RFC 9110: what the name of a header may be."""
 _MOST_WAIT_SECONDS = 60.0
-
-
-def format_crc32c(value: int) -> str:
-    """``crc32c:`` and eight hex digits."""
-    return f"crc32c:{value:08x}"
 
 
 def crc32c_of(pieces: Sequence[Buffer]) -> int:

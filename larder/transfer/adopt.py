@@ -10,9 +10,10 @@ import hashlib
 import google_crc32c
 
 from larder.errors import NotFoundError, PreconditionError
+from larder.manifest.crc import format_crc32c
 from larder.store.base import ObjectInfo, Readable
 from larder.store.etags import is_md5
-from larder.transfer.copy import Copy, format_crc32c
+from larder.transfer.copy import Copy
 
 __all__ = ["adopt"]
 

@@ -23,12 +23,13 @@ import google_crc32c
 
 from larder.errors import NotFoundError, ObjectError
 from larder.limits import WRITER_BYTES
+from larder.manifest.crc import format_crc32c
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Reader, Store
 from larder.store.etags import ContentCheck, changed, is_md5
 from larder.transfer.engines.limits import CopyLimits
 
-__all__ = ["WHOLE_BYTES", "Copy", "copy_object", "format_crc32c", "known_md5", "read_back"]
+__all__ = ["WHOLE_BYTES", "Copy", "copy_object", "known_md5", "read_back"]
 
 WHOLE_BYTES = 8 * 1024**2
 """Up to this size, an object is held in memory as a whole."""
@@ -71,11 +72,6 @@ class Copy(NamedTuple):
             copy.etag,
             check,
         )
-
-
-def format_crc32c(value: int) -> str:
-    """``crc32c:`` and eight hex digits."""
-    return f"crc32c:{value:08x}"
 
 
 def known_md5(store: Readable, etag: str) -> str | None:

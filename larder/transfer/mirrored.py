@@ -9,10 +9,10 @@ import google_crc32c
 import pyarrow as pa
 
 from larder.errors import NotFoundError, ObjectError, PreconditionError
+from larder.manifest.crc import format_crc32c
 from larder.store import object_url
 from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader
 from larder.store.delegate import DelegatingReader
-from larder.transfer.copy import format_crc32c
 
 __all__ = ["Copies", "Mirror", "copies_by_key"]
 

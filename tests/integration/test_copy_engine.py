@@ -13,13 +13,14 @@ import pytest
 
 from larder.errors import FatalError
 from larder.limits import ByteBudget
+from larder.manifest.crc import format_crc32c
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import Store, open_store
 from larder.store.base import ObjectInfo
 from larder.testing.gcs_emulator import GcsEmulator
 from larder.testing.recording import RecordingStore
 from larder.testing.servers import S3Server
-from larder.transfer.copy import Copy, format_crc32c
+from larder.transfer.copy import Copy
 from larder.transfer.engines import parts, uploads
 from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.engines.native import copy_batch

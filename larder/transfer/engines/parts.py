@@ -23,12 +23,12 @@ from contextlib import suppress
 import google_crc32c
 
 from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError
-from larder.manifest.crc import combined_crc32c
+from larder.manifest.crc import combined_crc32c, format_crc32c
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Reader, Store, Upload, UploadedPart
 from larder.store.etags import changed
 from larder.store.interrupt import INTERRUPTED
-from larder.transfer.copy import Copy, copy_object, format_crc32c, known_md5
+from larder.transfer.copy import Copy, copy_object, known_md5
 from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.engines.uploads import RESUME_BYTES, UploadRecords
 

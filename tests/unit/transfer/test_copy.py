@@ -12,13 +12,14 @@ import pytest
 
 from larder.errors import FatalError, ObjectError
 from larder.limits import ByteBudget
+from larder.manifest.crc import format_crc32c
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store
 from larder.store.base import Buffer, ObjectInfo, Reader, Store
 from larder.testing.encrypted import EncryptedStore
 from larder.testing.faults import FaultyStore, FlipBit
 from larder.testing.recording import RecordingStore
-from larder.transfer.copy import WHOLE_BYTES, Copy, copy_object, format_crc32c
+from larder.transfer.copy import WHOLE_BYTES, Copy, copy_object
 from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.engines.native import copy_batch
 
