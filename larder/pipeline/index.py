@@ -73,7 +73,7 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
         index = Index(
             segment=UsedSegment(
                 use=SegmentUse(job.segment),
-                format=job.dataset.shards.format,
+                format=job.shape.use,
                 splits=_splits(planned, facts),
                 listed=facts,
                 files=tuple(_put(root, job.segment, role, file) for role, file in files.items()),

@@ -153,7 +153,7 @@ def shard_batch(
                 source,
                 partial(_writer, root, job.segment, plan.split),
                 reads,
-                shard_format(job.dataset.shards.format),
+                shard_format(*job.shape.use),
                 old_shards=old_shards,
                 validate=job.dataset.validate_,
                 on_bad_sample=job.dataset.on_bad_sample,
