@@ -176,7 +176,7 @@ def test_segments_of_several_formats_and_new_samples_are_interleaved(
     order = order_samples(source, CONTENTS)
     index_rows: list[pa.RecordBatch] = []
     for place, name in enumerate(NAMES):
-        some = order.take(pa.array(range(place, len(CONTENTS), 3)))
+        some = order.take(pa.array(range(place, len(CONTENTS), len(NAMES) + 1)))
         index_rows += index(pack(some, source, store, name, segment=name, shard_bytes=2_000), name)
     again = with_packed(order, index_rows)
     nulls = again.column("packed").null_count

@@ -1,0 +1,168 @@
+"""Records of tf.train.Example, against Google's protobuf."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from larder.config.formats import Feature, FormatOptions
+from larder.shards.example import (
+    bytes_head,
+    bytes_sizes,
+    example_head,
+    example_sizes,
+    float_entry,
+    int64_entry,
+    varint,
+)
+from larder.shards.model import Part, Sample
+from larder.shards.skeleton import Skeletons
+from larder.shards.tfrecord import dali_index, masked, record_header
+
+pytest.importorskip("google.protobuf")
+from example_proto import parsed, serialized
+
+names = st.text(min_size=0, max_size=200) | st.sampled_from(["image/encoded", "ü" * 70])
+int64s = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 127, 128, 2**14, 2**63 - 1, -1])
+floats = st.floats(width=32)
+lengths = st.sampled_from([0, 1, 127, 128, 129, 16_383, 16_384, 70_000]) | st.integers(0, 500)
+contents = lengths.map(bytes)
+
+
+def entry(name: str, kind: str, values: list[Any]) -> bytes:
+    if kind == "bytes":
+        (value,) = values
+        return bytes_head(name, len(value)) + value
+    return int64_entry(name, values) if kind == "int64" else float_entry(name, values)
+
+
+features = st.dictionaries(
+    names,
+    st.one_of(
+        st.tuples(st.just("bytes"), st.lists(contents, min_size=1, max_size=1)),
+        st.tuples(st.just("int64"), st.lists(int64s, max_size=70)),
+        st.tuples(st.just("float"), st.lists(floats, max_size=70)),
+    ),
+    max_size=5,
+).filter(
+    lambda found: (
+        not any(one != other and other.startswith(one) for one in found for other in found)
+    )
+)
+
+
+@given(features)
+@example({})
+@example({"a": ("int64", []), "b": ("float", []), "c": ("bytes", [b""])})
+def test_examples_are_those_of_protobuf(found: dict[str, tuple[str, list[Any]]]) -> None:
+    """No name begins another: Python's protobuf sorts ``ab`` before ``a``, C++'s ``a`` first."""
+    in_order = sorted(found.items(), key=lambda item: item[0].encode())
+    entries = b"".join(entry(name, *rest) for name, rest in in_order)
+    assert example_head(len(entries)) + entries == serialized(found)
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 2**40)), min_size=1, max_size=5))
+def test_sizes_are_those_of_the_entries(pairs: list[tuple[int, int]]) -> None:
+    found = bytes_sizes(*(np.array(column, np.int64) for column in zip(*pairs, strict=True)))
+    heads = [len(bytes_head("x" * name, size)) for name, size in pairs]
+    assert found.tolist() == [head + size for head, (_, size) in zip(heads, pairs, strict=True)]
+    totals = np.array([size for _, size in pairs], np.int64)
+    expected = [len(example_head(size)) + size for _, size in pairs]
+    assert example_sizes(totals).tolist() == expected
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_varints(value: int) -> None:
+    data = varint(value)
+    assert sum((byte & 127) << 7 * place for place, byte in enumerate(data)) == value
+    assert [byte >> 7 for byte in data] == [1] * (len(data) - 1) + [0]
+    assert len(varint(-value - 1)) == 10
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_masks_are_undone_as_readers_do_it(crc32c: int) -> None:
+    (found,) = struct.unpack("<I", masked(crc32c))
+    rotated = found - 0xA282EAD8 & 0xFFFFFFFF
+    assert rotated >> 17 | rotated << 15 & 0xFFFFFFFF == crc32c
+
+
+def test_the_frame_of_a_record_and_its_place_in_an_index() -> None:
+    length = struct.pack("<Q", 3)
+    assert record_header(3) == length + masked(google_crc32c.value(length))
+    assert dali_index([(0, 19), (19, 1_000_000)]) == b"0 19\n19 1000000\n"
+
+
+PARTS = {"jpg": b"\xff\xd8", "n": b" 1\n-7\t+3 ", "f": b"0.5 1e3\n", "txt": b"text"}
+
+
+def sample(parts: dict[str, bytes], label: int | None = 3) -> Sample:
+    made = (Part(ext, f"a/b.{ext}", len(data), "") for ext, data in sorted(parts.items()))
+    return Sample("train", "a/b", label, tuple(made))
+
+
+def features_of(
+    options: FormatOptions, parts: dict[str, bytes], label: int | None = 3
+) -> dict[str, tuple[str, list[Any]]]:
+    bodies = [data for _, data in sorted(parts.items())]
+    planned = sample(parts, label)
+    skeleton = Skeletons(options).of(planned, [len(data) for data in bodies], bodies)
+    pieces = [each if isinstance(each, bytes) else bodies[each] for each in skeleton.pieces]
+    data = b"".join(pieces)
+    assert len(data) == skeleton.size_bytes
+    for body, offset in zip(bodies, skeleton.offsets, strict=True):
+        assert data[offset : offset + len(body)] == body
+    found = parsed(data)
+    assert data == serialized(found)
+    return found
+
+
+def test_the_features_of_a_sample() -> None:
+    assert features_of(FormatOptions(), PARTS) == {
+        "image/class/label": ("int64", [3]),
+        "image/encoded": ("bytes", [b"\xff\xd8"]),
+        "image/filename": ("bytes", [b"a/b"]),
+        "f": ("bytes", [b"0.5 1e3\n"]),
+        "n": ("bytes", [b" 1\n-7\t+3 "]),
+        "txt": ("bytes", [b"text"]),
+    }
+    assert features_of(FormatOptions(), {"seg.png": b"1"}, None) == {
+        "image/filename": ("bytes", [b"a/b"]),
+        "seg.png": ("bytes", [b"1"]),
+    }
+
+
+def test_configured_features() -> None:
+    options = FormatOptions(
+        {
+            "numbers": Feature("part", "int64", "n"),
+            "again": Feature("part", "float", "n"),
+            "f": Feature("part", "float", "txt"),
+            "same": Feature("part", "bytes", "f"),
+            "decimals": Feature("part", "float", "f"),
+            "label": Feature("label", "float"),
+            "digits": Feature("label", "bytes"),
+            "class": Feature("class", "bytes"),
+            "missing": Feature("part", "int64", "missing"),
+            "picture": Feature("image", "bytes"),
+        },
+        ("cat", "dog", "cow", "ü"),
+    )
+    assert features_of(options, {**PARTS, "txt": b""}) == {
+        "numbers": ("int64", [1, -7, 3]),
+        "again": ("float", [1, -7, 3]),
+        "n/text": ("bytes", [PARTS["n"]]),
+        "f": ("float", []),
+        "txt/text": ("bytes", [b""]),
+        "same": ("bytes", [PARTS["f"]]),
+        "decimals": ("float", [0.5, 1000]),
+        "label": ("float", [3]),
+        "digits": ("bytes", [b"3"]),
+        "class": ("bytes", ["ü".encode()]),
+        "picture": ("bytes", [b"\xff\xd8"]),
+    }
