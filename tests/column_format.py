@@ -43,6 +43,7 @@ class Columns:
     sizes_known = False
     empty_bytes = 0
     counted = True
+    indexes = ()
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         return content_sizes(batch)

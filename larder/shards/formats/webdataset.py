@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from larder.errors import Failure, ObjectError
 from larder.shards import tar
 from larder.shards.fetch import Body
+from larder.shards.indexes.dali_tar import DaliTarIndex
 from larder.shards.members import members, streamed_members
 from larder.shards.model import Sample
 from larder.shards.output import HashedOutput
@@ -35,6 +36,7 @@ class WebDataset:
     sizes_known = True
     empty_bytes = len(tar.END)
     counted = False
+    indexes = (DaliTarIndex(),)
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Bytes of the samples' members: headers, data and padding, including labels."""
