@@ -62,7 +62,7 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
     progress.start("index")
     root = open_root(job)
     with scratch() as folder:
-        format_ = shard_format(job.dataset.shards.format)
+        format_ = shard_format(*job.shape.use)
         planned = _planned(root, job)
         standing = [entry for entry in planned if entry.shard.samples]
         shards = [entry.shard for entry in standing]
@@ -79,7 +79,7 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
         index = Index(
             segment=UsedSegment(
                 use=SegmentUse(job.segment),
-                format=job.dataset.shards.format,
+                format=job.shape.use,
                 splits=_splits(planned, facts),
                 listed=facts,
                 files=tuple(_put(root, job.segment, role, file) for role, file in files.items()),

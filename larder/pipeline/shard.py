@@ -124,7 +124,7 @@ def shard_batch(
     """
     limits = job.cluster.copy_
     allowed = max(1, limits.concurrency // concurrent_batches)
-    format_ = shard_format(job.dataset.shards.format)
+    format_ = shard_format(*job.shape.use)
     name = f"{batch.first_row:012d}-{batch.rows}"
     failures: list[Failure] = []
     root = open_root(job)

@@ -24,6 +24,7 @@ from larder.cache.fields import KEY, LABEL, Kind, field_name
 from larder.cache.file import open_file
 from larder.cache.layout import CacheFileFacts
 from larder.cache.record import Array
+from larder.config.formats import FormatUse
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import INDEXES, SAMPLES, SHARDS, SKIPPED
 from larder.samples.grouping import LABEL_EXT
@@ -158,7 +159,7 @@ def _index(path: Path, document: SegmentDocument) -> dict[str, list[IndexedSampl
 
 def _shards(path: Path, document: SegmentDocument) -> dict[str, list[ShardContent]]:
     """By split, its shards, with the files of their format, under the names that they may have."""
-    format_ = shard_format(document.shape.format)
+    format_ = shard_format(*document.shape.use)
     rows = [row for batch in read_manifest(path, SHARDS) for row in batch.to_pylist()]
     assert {row["segment"] for row in rows} <= {document.id}
     found: dict[str, list[ShardContent]] = {split: [] for split in document.splits}
@@ -200,14 +201,14 @@ def _contents(
             same_bytes(root, layout.shard_key(document.id, split, name), size_bytes, sha256)
         key, own = layout.shard_key(document.id, split, shard.name), indexed[shard.name]
         assert len(own) == shard.samples, f"{key}: the index has {len(own)} samples"
-        yield from _read_shard(root, key, document.shape.format, own)
+        yield from _read_shard(root, key, document.shape.use, own)
         if document.shape.format == "webdataset":
             _check_archive(key, bytes(root.get(key)), own)
 
 
 def _check_reader_indexes(root: Store, document: SegmentDocument, files: dict[str, Path]) -> None:
     """Every shard has the index files of its format, with what its rows say, and no others."""
-    kinds = shard_format(document.shape.format).indexes
+    kinds = shard_format(*document.shape.use).indexes
     noted = list(read_manifest(files["indexes"], INDEXES)) if "indexes" in files else []
     rows = [row for batch in noted for row in batch.to_pylist()]
     samples = pa.Table.from_batches(read_manifest(files["samples"], SAMPLES), schema=SAMPLES)
@@ -233,9 +234,9 @@ def _check_reader_indexes(root: Store, document: SegmentDocument, files: dict[st
 
 
 def _read_shard(
-    root: Store, key: str, format_name: str, samples: Sequence[IndexedSample]
+    root: Store, key: str, use: FormatUse, samples: Sequence[IndexedSample]
 ) -> Iterator[SampleContent]:
-    with shard_format(format_name).open(root, key) as reader:
+    with shard_format(*use).open(root, key) as reader:
         for sample in samples:
             content = SampleContent(sample.key, reader.read(sample))
             assert content.label == sample.label, f"{key}: {sample.key} has another label"
