@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from larder.config.access import GIVE_UP_SECONDS
+from larder.config.formats import FormatUse
 from larder.config.models import Cluster, Dataset, Location
 from larder.config.urls import parse_url
 from larder.errors import StoreError
@@ -97,7 +98,7 @@ class UsedSegment:
     """
 
     use: SegmentUse
-    format: str
+    format: FormatUse
     splits: Mapping[str, SegmentSplit]
     listed: Mapping[str, SplitFacts]
     files: tuple[FileFacts, ...]
@@ -171,7 +172,7 @@ class Job:
     skipped: int
     inventory: ManifestRef
     files: tuple[FileFacts, ...] = ()
-    formats: Mapping[str, str] = field(default_factory=dict)
+    formats: Mapping[str, FormatUse] = field(default_factory=dict)
     weaker: tuple[str, ...] = ()
     adopt: bool = False
 
@@ -179,6 +180,11 @@ class Job:
     def segment(self) -> str:
         """ID of the segment to build."""
         return self._new.id
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the shards of the segment to build."""
+        return self._new.shape
 
     @property
     def sample_order(self) -> ManifestRef:

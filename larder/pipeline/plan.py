@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.config.formats import FormatUse
 from larder.config.models import Dataset
 from larder.errors import ConfigError
 from larder.experiments.delivery import Advice
@@ -97,7 +98,7 @@ class Plan:
     seconds: float
     copy_basis: str
     delivery: Advice
-    formats: Mapping[str, str]
+    formats: Mapping[str, FormatUse]
     weaker: tuple[str, ...]
 
     @property
@@ -169,7 +170,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         seconds=_seconds(found, sample_order, growth.selected, copies, new, measured),
         copy_basis=copy_basis(cluster.copy_, measured),
         delivery=_delivery(found, growth, new),
-        formats={segment.id: segment.document.shape.format for segment in previous.segments}
+        formats={segment.id: segment.document.shape.use for segment in previous.segments}
         if previous
         else {},
         weaker=weaker_segments(previous, dataset),
@@ -285,7 +286,7 @@ def _archived(
 def _own_keys(dataset: Dataset, segment: str, *, mirror: bool) -> Iterator[tuple[str, str]]:
     """The longest keys that a run writes outside the mirror: a description, and the key."""
     longest = max(dataset.split_names, key=len)
-    format_ = shard_format(dataset.shards.format)
+    format_ = shard_format(dataset.shards.format, dataset.shards.options)
     for name in format_.file_names(format_.shard_name(f"{dataset.name}-{longest}", 0, 1)):
         yield "a shard", layout.shard_key(segment, longest, name)
     if dataset.cache:

@@ -31,6 +31,7 @@ from larder.pipeline.job import (
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.mirrored_source import mirrors
 from larder.pipeline.pack import planned_shards
+from larder.pipeline.reader_indexes import put_indexes
 from larder.pipeline.receipts import ShardReceipts
 from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Totals
 from larder.pipeline.standing import standing_shards
@@ -130,6 +131,7 @@ def shard_batch(
     """
     limits = job.cluster.copy_
     allowed = max(1, limits.concurrency // concurrent_batches)
+    format_ = shard_format(*job.shape.use)
     name = f"{batch.first_row:012d}-{batch.rows}"
     failures: list[Failure] = []
     root = open_root(job)
@@ -160,7 +162,7 @@ def shard_batch(
                 source,
                 partial(_writer, root, job.segment, plan.split),
                 reads,
-                shard_format(job.dataset.shards.format),
+                format_,
                 old_shards=old_shards,
                 validate=job.dataset.validate_,
                 on_bad_sample=job.dataset.on_bad_sample,
@@ -168,7 +170,8 @@ def shard_batch(
             )
             failures += result.failures
             if not result.failures:
-                receipts.add(result)
+                place = (job.segment, plan.split, plan.name)
+                receipts.add(result, put_indexes(root, *place, format_, result.samples))
     shown = tuple(failures[:SHOWN_FAILURES])
     return BatchReport(done=receipts.done, failures=shown, failed=len(failures))
 

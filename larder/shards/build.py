@@ -108,7 +108,7 @@ class _Building:
         on_bad_sample: OnBadSample,
         progress: Progress,
     ) -> None:
-        self.shard = shard_format.writer(outputs)
+        self.shard = shard_format.writer(outputs, plan)
         self.samples = 0
         self.omitted: list[Failure] = []
         self.failures: list[Failure] = []
@@ -171,17 +171,20 @@ class _Building:
         if fetched.failures:
             self._note(fetched.failures)
         elif not self.failures:
-            self.shard.append(sample, fetched.bodies)
-            self.samples += 1
+            self._appended(self.shard.append(sample, fetched.bodies))
 
     def _add_streamed(self, sample: Sample, source: Readable, validate: Validation) -> None:
         failures = check_streamed(source, sample, validate, skip=self._skip)
         if failures:
             self._note(failures)
         elif not self.failures:
-            if failure := self.shard.append_streamed(sample, source):
-                self.failures.append(failure)
+            self._appended(self.shard.append_streamed(sample, source))
+
+    def _appended(self, failure: Failure | None) -> None:
+        if failure is None:
             self.samples += 1
+        else:
+            self._note([failure])
 
     def _note(self, failures: list[Failure]) -> None:
         if self._skip and all(failure.code == UNDECODABLE for failure in failures):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import groupby
 from typing import NamedTuple
 
+from larder.config.formats import FormatUse
 from larder.errors import DamageError, ObjectError
 from larder.samples.indexed import IndexedSample, check_part
 from larder.shards.fetch import Body, Fetched, failure_of, sample_bytes
@@ -88,7 +89,7 @@ class OldShards(Closing):
 
     Args:
         store: The store of the shards.
-        formats: By segment, the name of its shards' format.
+        formats: By segment, the format of its shards.
         shard_key: The key of a shard's first file, by segment, split and name.
         weaker: Segments whose images were checked more weakly than they are now.
     """
@@ -96,7 +97,7 @@ class OldShards(Closing):
     def __init__(
         self,
         store: Readable,
-        formats: Mapping[str, str],
+        formats: Mapping[str, FormatUse],
         shard_key: Callable[[str, str, str], str],
         *,
         weaker: Collection[str] = (),
@@ -160,7 +161,7 @@ class OldShards(Closing):
         key = self._shard_key(segment, split, shard)
         with old_shard_errors(object_url(self._store.url, key)):
             if not all(map(_is_range, samples)):
-                shard_format_ = shard_format(self._formats[segment])
+                shard_format_ = shard_format(*self._formats[segment])
                 return self._open.read(key, lambda: shard_format_.open(self._store, key), samples)
             return [parts for span in _spans(samples) for parts in self._read_span(key, span)]
 

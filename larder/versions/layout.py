@@ -10,7 +10,8 @@
     segments/SEG/              immutable once segment.json is there
       segment.json             the last write
       shards/SPLIT/NAME        shards and nothing else
-      index/                   manifests of samples and shards
+      index/                   manifests of samples, shards and readers' indexes
+      index/KIND/SPLIT/NAME    what readers other than Larder's need to find samples in a shard
       caches/CACHE/            one LMDB file per split; cache.json is the last write
       work/                    receipts of finished batches, from which the next run continues
     versions/ID/
@@ -47,6 +48,7 @@ __all__ = [
     "partial_copies_prefix",
     "partial_shards_prefix",
     "probe_prefix",
+    "reader_index_key",
     "segment_key",
     "segment_prefix",
     "segments_prefix",
@@ -104,6 +106,11 @@ def index_prefix(segment: str) -> str:
 def index_key(segment: str, role: str, sha256: str) -> str:
     """Key of an index of the segment; its bytes may differ, so its name contains its digest."""
     return f"{index_prefix(segment)}{role}-{sha256[:16]}.parquet"
+
+
+def reader_index_key(segment: str, kind: str, split: str, name: str) -> str:
+    """Key of the index of one shard for another reader; its bytes follow from the shard's."""
+    return f"{index_prefix(segment)}{kind}/{split}/{name}"
 
 
 def cache_prefix(segment: str, cache: str) -> str:
