@@ -1,4 +1,4 @@
-"""The framing of TFRecord files, and the index that DALI reads of one.
+"""The framing of TFRecord files.
 
 A record is its length (u64), the masked CRC-32C of these eight bytes, the data, and the masked
 CRC-32C of the data; all numbers are little-endian. Format: "TFRecord and tf.train.Example" in
@@ -8,12 +8,11 @@ TensorFlow's documentation; ``tensorflow/core/lib/hash/crc32c.h`` for the mask.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from functools import lru_cache
 
 import google_crc32c
 
-__all__ = ["FOOTER_BYTES", "FRAME_BYTES", "HEADER_BYTES", "dali_index", "masked", "record_header"]
+__all__ = ["FOOTER_BYTES", "FRAME_BYTES", "HEADER_BYTES", "masked", "record_header"]
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
@@ -36,12 +35,3 @@ def masked(crc32c: int) -> bytes:
     """A checksum as TFRecord files contain it."""
     rotated = crc32c >> 15 | crc32c << 17 & 0xFFFF_FFFF
     return _CHECKSUM.pack(rotated + 0xA282_EAD8 & 0xFFFF_FFFF)
-
-
-def dali_index(records: Iterable[tuple[int, int]]) -> bytes:
-    """The index of a file as DALI's ``tfrecord2idx`` writes it.
-
-    Args:
-        records: Offset and length of each record, including what is beside its data.
-    """
-    return b"".join(b"%d %d\n" % record for record in records)

@@ -23,7 +23,7 @@ from larder.shards.example import (
 )
 from larder.shards.model import Part, Sample
 from larder.shards.skeleton import Skeletons
-from larder.shards.tfrecord import dali_index, masked, record_header
+from larder.shards.tfrecord import masked, record_header
 
 pytest.importorskip("google.protobuf")
 from example_proto import parsed, serialized
@@ -92,10 +92,9 @@ def test_masks_are_undone_as_readers_do_it(crc32c: int) -> None:
     assert rotated >> 17 | rotated << 15 & 0xFFFFFFFF == crc32c
 
 
-def test_the_frame_of_a_record_and_its_place_in_an_index() -> None:
+def test_the_header_of_a_record() -> None:
     length = struct.pack("<Q", 3)
     assert record_header(3) == length + masked(google_crc32c.value(length))
-    assert dali_index([(0, 19), (19, 1_000_000)]) == b"0 19\n19 1000000\n"
 
 
 PARTS = {"jpg": b"\xff\xd8", "n": b" 1\n-7\t+3 ", "f": b"0.5 1e3\n", "txt": b"text"}

@@ -18,6 +18,7 @@ from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.shards.features import MOST_TEXT_BYTES
 from larder.shards.fetch import Body, stream
+from larder.shards.indexes.dali_tfrecord import DaliTFRecordIndex
 from larder.shards.members import label_body, label_place
 from larder.shards.model import Part, Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
@@ -47,6 +48,7 @@ class TFRecord:
     version = 1
     empty_bytes = 0
     counted = True
+    indexes = (DaliTFRecordIndex(),)
 
     def __init__(self, options: FormatOptions) -> None:
         self._skeletons = Skeletons(options)
