@@ -23,6 +23,7 @@ def _imported(module: str, name: str) -> Callable[[FormatOptions], ShardFormat]:
 FORMATS: dict[str, Callable[[FormatOptions], ShardFormat]] = {
     "webdataset": _imported("webdataset", "WebDataset"),
     "tfrecord": _imported("tfrecord", "TFRecord"),
+    "recordio": _imported("recordio", "RecordIO"),
 }
 """Every format under its name in ``shards.format``: makes a `ShardFormat` from its options."""
 
