@@ -245,6 +245,12 @@ class Selection(Model):
         None, description="report that lists the objects; null: the source is listed"
     )
 
+    archives: Literal["keep", "expand"] = Field(
+        "keep",
+        description="expand: the members of tar archives are objects, also those of archives in "
+        "archives; keep: an archive is an object like any other",
+    )
+
     @model_validator(mode="after")
     def _near(self) -> Self:
         if self.inventory is not None:

@@ -6,12 +6,22 @@ import re
 
 from larder.samples.tar_members import TarMember
 
-__all__ = ["is_archive", "is_compressed_archive", "member_name", "member_problem"]
+__all__ = [
+    "ARCHIVE",
+    "COMPRESSED_ARCHIVE",
+    "is_archive",
+    "is_compressed_archive",
+    "member_name",
+    "member_problem",
+]
 
-_ARCHIVE = re.compile(r"[^/]\.tar$", re.IGNORECASE)
-_COMPRESSED = re.compile(
-    r"[^/]\.(?:tar\.(?:gz|bz2|xz|zst|lz4|lzma|z|br)|tgz|tbz2?|txz|tzst|taz|tlz)$", re.IGNORECASE
-)
+ARCHIVE = r"[^/]\.tar$"
+"""What the keys of archives end in, in upper or lower case."""
+
+COMPRESSED_ARCHIVE = r"[^/]\.(?:tar\.(?:gz|bz2|xz|zst|lz4|lzma|z|br)|tgz|tbz2?|txz|tzst|taz|tlz)$"
+
+_ARCHIVE = re.compile(ARCHIVE, re.IGNORECASE)
+_COMPRESSED = re.compile(COMPRESSED_ARCHIVE, re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 

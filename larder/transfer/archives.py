@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import Executor
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,11 +17,13 @@ from threading import Lock
 import pyarrow as pa
 
 from larder.limits import map_ahead
+from larder.progress import Progress
 from larder.samples.tar_members import damaged_archive, tar_members
 from larder.samples.tar_names import is_archive, member_name, member_problem
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.transfer.containers import (
+    STAGE,
     ContainerWriter,
     container_name,
     container_writer,
@@ -60,6 +61,7 @@ def index_archive(
     put: Store | None,
     path: Path,
     executor: Executor,
+    progress: Progress,
 ) -> bool:
     """Write the index of an archive into a local file: the one in the storage, or a new one.
 
@@ -70,6 +72,7 @@ def index_archive(
         put: The same, if a new index is kept there; None for a plan.
         path: The file to write, with rows of `larder.transfer.containers.INDEX`.
         executor: Reads headers; the caller must not be one of its threads.
+        progress: Advances `larder.transfer.containers.STAGE`.
 
     Returns:
         Whether the archive was read.
@@ -82,7 +85,7 @@ def index_archive(
     if fetch_index(own, name, path):
         return False
     with container_writer(put, name, path) as writer:
-        _Indexing(source, archive, writer, executor).run()
+        _Indexing(source, archive, writer, executor, progress).run()
     return True
 
 
@@ -90,24 +93,36 @@ class _Indexing:
     """Reads an archive, level by level."""
 
     def __init__(
-        self, source: Readable, archive: ObjectInfo, writer: ContainerWriter, executor: Executor
+        self,
+        source: Readable,
+        archive: ObjectInfo,
+        writer: ContainerWriter,
+        executor: Executor,
+        progress: Progress,
     ) -> None:
         self._source = source
         self._archive = archive
         self._url = object_url(source.url, archive.key)
         self._writer = writer
         self._executor = executor
+        self._progress = progress
         self._lock = Lock()
+        self._ended = False
 
     def run(self) -> None:
         """Read all levels."""
+        try:
+            self._run()
+        finally:
+            with self._lock:
+                self._ended = True
+
+    def _run(self) -> None:
         levels = [_Level("", 0, self._archive.size_bytes)]
         for _ in range(_DEEPEST):
             found: list[_Level] = []
-            reading = map_ahead(self._executor, self._read, levels, window=_IN_PROGRESS)
-            with closing(reading):
-                for inner in reading:
-                    found += inner
+            for inner in map_ahead(self._executor, self._read, levels, window=_IN_PROGRESS):
+                found += inner
             levels = found
             if not levels:
                 return
@@ -140,7 +155,10 @@ class _Indexing:
 
     def _add(self, rows: list[_Row]) -> None:
         names, offsets, sizes, problems = zip(*rows, strict=True)
+        self._progress.advance(STAGE, objects=len(rows))
         with self._lock:
+            if self._ended:  # another thread has failed, and there is no index to write
+                return
             self._writer.add_ranges(
                 pa.array(names, pa.string()),
                 pa.array(offsets, pa.int64()),

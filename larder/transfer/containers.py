@@ -11,7 +11,7 @@ into the storage. The index is written last: where there is one, the container i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from larder.store.base import Readable, Store, Writer
 
 __all__ = [
     "INDEX",
+    "STAGE",
     "ContainerWriter",
     "container_name",
     "container_writer",
@@ -54,6 +55,9 @@ INDEX = pa.schema(
 which. ``checksum``, if known, is ``crc32c:`` and eight hex digits. ``problem``, if there is one, is
 a clause that says why no object can have this name.
 """
+
+STAGE = "expand"
+"""The stage in which indexes are made: its progress counts the objects in new ones."""
 
 _VERSION = 1
 """Version of the indexes, and of the containers of Larder's own."""
@@ -174,19 +178,19 @@ def container_writer(store: Store | None, name: str, path: Path) -> Iterator[Con
 
 
 def objects_in(
-    path: Path, end: str, modified_us: int, *, prefix: str = ""
+    batches: Iterable[pa.RecordBatch], end: str, modified_us: int, *, prefix: str = ""
 ) -> Iterator[pa.RecordBatch]:
     """The objects that an index lists, as rows of schema OBJECTS in its order.
 
     Rows with a problem are left out.
 
     Args:
-        path: The index.
+        batches: Rows of `INDEX`, as from `larder.manifest.files.read_manifest`.
         end: The end of their etags, from `larder.manifest.extents`.
         modified_us: When the container was modified, microseconds since 1970 UTC.
         prefix: What precedes the names in the keys.
     """
-    for batch in read_manifest(path, INDEX):
+    for batch in batches:
         rows = batch.filter(batch.column("problem").is_null())
         count = rows.num_rows
         columns = {
