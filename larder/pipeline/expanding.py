@@ -20,7 +20,6 @@ from larder.pipeline.results import SHOWN_FAILURES, BatchReport, RunError
 from larder.progress import Progress
 from larder.store.base import Readable, Store
 from larder.transfer.archive_expansion import archive_expansion, archives_to_list
-from larder.transfer.containers import STAGE
 from larder.transfer.expanded import Expanded, Expansion, Failures, expand
 from larder.transfer.inventory import Inventory
 from larder.versions import layout
@@ -106,4 +105,4 @@ def _checked(found: Expanded, dataset: Dataset, inventory: Inventory) -> Invento
 
 def _failed(failures: Failures, hint: str) -> RunError:
     report = BatchReport(failures=tuple(failures.shown), failed=failures.count)
-    return RunError(STAGE, report, hint)
+    return RunError("expand", report, hint)

@@ -62,7 +62,7 @@ def archive_expansion(
         source: The source.
         own: The store of the indexes.
         put: The same, if new indexes are kept there; None for a plan.
-        progress: Advances `larder.transfer.containers.STAGE`.
+        progress: Advances stage ``expand``.
     """
 
     def indexed(info: ObjectInfo, path: Path, executor: Executor) -> Container:

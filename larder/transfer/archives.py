@@ -23,7 +23,6 @@ from larder.samples.tar_names import is_archive, member_name, member_problem
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.transfer.containers import (
-    STAGE,
     ContainerWriter,
     container_name,
     container_writer,
@@ -72,7 +71,7 @@ def index_archive(
         put: The same, if a new index is kept there; None for a plan.
         path: The file to write, with rows of `larder.transfer.containers.INDEX`.
         executor: Reads headers; the caller must not be one of its threads.
-        progress: Advances `larder.transfer.containers.STAGE`.
+        progress: Advances stage ``expand``.
 
     Returns:
         Whether the archive was read.
@@ -155,7 +154,7 @@ class _Indexing:
 
     def _add(self, rows: list[_Row]) -> None:
         names, offsets, sizes, problems = zip(*rows, strict=True)
-        self._progress.advance(STAGE, objects=len(rows))
+        self._progress.advance("expand", objects=len(rows))
         with self._lock:
             if self._ended:  # another thread has failed, and there is no index to write
                 return

@@ -32,7 +32,6 @@ from larder.store.base import Readable, Store, Writer
 
 __all__ = [
     "INDEX",
-    "STAGE",
     "ContainerWriter",
     "container_name",
     "container_writer",
@@ -55,9 +54,6 @@ INDEX = pa.schema(
 which. ``checksum``, if known, is ``crc32c:`` and eight hex digits. ``problem``, if there is one, is
 a clause that says why no object can have this name.
 """
-
-STAGE = "expand"
-"""The stage in which indexes are made: its progress counts the objects in new ones."""
 
 _VERSION = 1
 """Version of the indexes, and of the containers of Larder's own."""

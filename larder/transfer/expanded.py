@@ -29,7 +29,7 @@ from larder.manifest.sort import sort
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.store.base import ObjectInfo, Readable
-from larder.transfer.containers import INDEX, STAGE, objects_in
+from larder.transfer.containers import INDEX, objects_in
 from larder.transfer.inventory import Inventory, LeftOut, parted, with_contents
 from larder.transfer.selection import KeyRule
 
@@ -133,13 +133,13 @@ def expand(
         exclude: Globs of what to leave out.
         folder: A private directory.
         concurrency: Number of containers that are read at the same time, and of the requests.
-        progress: Reports progress of `larder.transfer.containers.STAGE`.
+        progress: Reports progress of stage ``expand``.
 
     Raises:
         ConfigError: ``config.empty_source``: nothing is left.
         StoreError: A store refuses access; ``store.full``: no space is left.
     """
-    progress.start(STAGE)
+    progress.start("expand")
     with ExitStack() as stack:
         names = ("expand", "expand-read")
         pools = [
@@ -158,7 +158,7 @@ def expand(
         except LarderError:
             if not expanding.damaged.count and not expanding.bad.count:
                 raise
-    progress.finish(STAGE)
+    progress.finish("expand")
     if found is not None:
         not_included = expanding.not_included, expanding.excluded
         found = replace(found, not_included=not_included[0], excluded=not_included[1])
