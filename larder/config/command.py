@@ -35,9 +35,9 @@ class Places(Model):
 
     @model_validator(mode="after")
     def _whole_objects(self) -> Self:
-        if self.source.archives != "keep":
-            hint = "leave source.archives out"
-            raise RefusedError("source.archives: objects are copied as they are", hint=hint)
+        if self.source.expands:
+            hint = "leave source.archives and source.rows out"
+            raise RefusedError("objects are copied as they are", hint=hint)
         return self
 
 

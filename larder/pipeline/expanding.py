@@ -22,6 +22,7 @@ from larder.store.base import Readable, Store
 from larder.transfer.archive_expansion import archive_expansion, archives_to_list
 from larder.transfer.expanded import Expanded, Expansion, Failures, expand
 from larder.transfer.inventory import Inventory
+from larder.transfer.row_expansion import row_expansion
 from larder.versions import layout
 
 __all__ = ["containers_to_list", "expand_inventory"]
@@ -64,10 +65,10 @@ def expand_inventory(
             unless ``on_bad_key`` is ``skip``.
         StoreError: A store refuses access; ``store.full``: no space is left.
     """
+    if not dataset.source.expands:
+        return inventory
     own = storage_of(dataset, cluster, layout.derived_prefix())
     expansions = _expansions(dataset, source, own, None if plan_only else own, progress)
-    if not expansions:
-        return inventory
     local = source.features.local_path
     found = expand(
         source,
@@ -88,12 +89,14 @@ def _expansions(
     found = []
     if dataset.source.archives == "expand":
         found.append(archive_expansion(source, own, put, progress))
+    if dataset.source.rows is not None:
+        found.append(row_expansion(dataset.source.rows, source, own, put, progress))
     return found
 
 
 def _checked(found: Expanded, dataset: Dataset, inventory: Inventory) -> Inventory:
     if found.damaged.count:
-        hint = "nothing was published; replace or exclude them, or set source.archives: keep"
+        hint = "nothing was published; replace or exclude them"
         raise _failed(found.damaged, hint)
     if found.bad.count and dataset.on_bad_key == "fail":
         raise _failed(found.bad, "rename or exclude them, or set on_bad_key: skip")

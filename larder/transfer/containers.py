@@ -73,13 +73,14 @@ def _index_key(name: str) -> str:
     return f"{name}.parquet"
 
 
-def fetch_index(store: Readable, name: str, path: Path) -> bool:
+def fetch_index(store: Readable, name: str, path: Path, *, own: bool = False) -> bool:
     """Copy an index into a local file, if there is one that is whole.
 
     Args:
         store: The store of the indexes.
         name: From `container_name`.
         path: The file to write.
+        own: Whether there has to be a container of Larder's own with it.
 
     Raises:
         StoreError: The store refuses access; ``store.full``: no space is left.
@@ -88,11 +89,18 @@ def fetch_index(store: Readable, name: str, path: Path) -> bool:
         with store.open(_index_key(name)) as reader, disk_errors(path), path.open("wb") as file:
             for buffer in reader:
                 file.write(buffer)
-        for _ in read_manifest(path, INDEX):
-            pass
+        end = max((_end(batch) for batch in read_manifest(path, INDEX)), default=0)
+        if own and end and store.head(name).size_bytes < end:
+            return False
     except (NotFoundError, DamageError):
         return False
     return True
+
+
+def _end(batch: pa.RecordBatch) -> int:
+    """Where the last derived object of a batch ends."""
+    ends = pc.add(batch.column("offset"), batch.column("size_bytes"))
+    return int(pc.max(ends).as_py() or 0)
 
 
 class ContainerWriter:
@@ -108,20 +116,29 @@ class ContainerWriter:
         self._open = open_container
         self._writer: Writer | None = None
 
-    def add(self, names: pa.Array, contents: pa.Array, *, separator: bytes = b"\n") -> None:
+    def add(
+        self,
+        names: pa.Array,
+        contents: pa.Array,
+        *,
+        problems: pa.Array | None = None,
+        separator: bytes = b"\n",
+    ) -> None:
         """Append derived objects to the container.
 
         Args:
             names: Their names, strings.
             contents: What they contain, strings or binary values without nulls.
+            problems: As in `INDEX`.
             separator: Follows each of them in the container, and belongs to none.
         """
-        values = contents.cast(pa.binary()).to_numpy(zero_copy_only=False).tolist()
+        values = contents.cast(pa.large_binary()).to_numpy(zero_copy_only=False).tolist()
         sizes = np.fromiter(map(len, values), np.int64, len(values))
         offsets = self.bytes + np.cumsum(sizes + len(separator)) - sizes - len(separator)
         checksums = [format_crc32c(google_crc32c.value(value)) for value in values]
         self._write(separator.join([*values, b""]))
-        self.add_ranges(names, pa.array(offsets), pa.array(sizes), pa.array(checksums, pa.string()))
+        found = pa.array(checksums, pa.string())
+        self.add_ranges(names, pa.array(offsets), pa.array(sizes), found, problems)
 
     def add_ranges(
         self,

@@ -149,7 +149,7 @@ def expand(
         expanding = _Expanding(expansions, KeyRule(include), KeyRule(exclude), folder, *pools)
         placed = Rows(_PLACED, expanding.rows(inventory))
         ordered = stack.enter_context(
-            closing(sort(placed, ("key", "place"), ties="etag", work_dir=folder))
+            closing(sort(placed, ("key", "place"), ties=("etag",), work_dir=folder))
         )
         rows = expanding.unique(ordered)
         found: Inventory | None = None
