@@ -27,6 +27,7 @@ from larder.transfer.containers import (
     container_name,
     container_writer,
     fetch_index,
+    identity,
 )
 
 __all__ = ["index_archive"]
@@ -80,7 +81,7 @@ def index_archive(
         ObjectError: ``object.format``: it is damaged; any other error of reading it.
         StoreError: A store refuses access.
     """
-    name = container_name("tar", archive.key, archive.size_bytes, archive.etag)
+    name = container_name("tar", *identity(archive))
     if fetch_index(own, name, path):
         return False
     with container_writer(put, name, path) as writer:

@@ -28,7 +28,7 @@ from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.extents import extent_etags
 from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.schemas import OBJECTS
-from larder.store.base import Readable, Store, Writer
+from larder.store.base import ObjectInfo, Readable, Store, Writer
 
 __all__ = [
     "INDEX",
@@ -36,6 +36,7 @@ __all__ = [
     "container_name",
     "container_writer",
     "fetch_index",
+    "identity",
     "objects_in",
 ]
 
@@ -67,6 +68,16 @@ def container_name(suffix: str, *made_from: Any) -> str:
         made_from: All that it is made from, as JSON values.
     """
     return f"{sha256_hex(canonical_json([_VERSION, *made_from]))[:32]}.{suffix}"
+
+
+def identity(container: ObjectInfo) -> list[Any]:
+    """What tells a container from others, and from itself after a change.
+
+    Args:
+        container: As it was listed; without an etag, its time counts.
+    """
+    state = container.etag or container.modified_us
+    return [container.key, container.size_bytes, state]
 
 
 def _index_key(name: str) -> str:

@@ -19,6 +19,7 @@ from larder.transfer.containers import (
     container_name,
     container_writer,
     fetch_index,
+    identity,
 )
 from larder.transfer.expanded import Container, Expansion
 from larder.transfer.line_rows import index_lines
@@ -80,7 +81,7 @@ class _Table:
         self._format = _format(rows, info.key)
         self._delimiter = rows.delimiter or ("\t" if info.key.lower().endswith(".tsv") else ",")
         self.rewritten = self._format in ("csv", "parquet")
-        made_from = [info.key, info.size_bytes, info.etag, self._format, rows.key]
+        made_from = [*identity(info), self._format, rows.key]
         if self._format == "csv":
             made_from.append(self._delimiter)
         if self._format == "parquet":

@@ -224,6 +224,6 @@ def test_compressed_archives_are_refused(tmp_path: Path) -> None:
 
 def test_members_cannot_be_mirrored(tmp_path: Path) -> None:
     lab = archive_lab(tmp_path, {"x.tar": imagenet()})
-    with pytest.raises(ValueError, match="members of archives are not mirrored"):
+    with pytest.raises(ValueError, match="members of archives and rows are not mirrored"):
         lab.plan(mirror=True)
     assert lab.plan()["mirror"]["wanted"] is False
