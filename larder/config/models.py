@@ -302,6 +302,9 @@ class Dataset(Model):
         if of_labels and not self.labels:
             message = f"shards.features: feature {of_labels[0]!r} needs labels"
             raise RefusedError(message, hint="set labels, or leave the feature out")
+        if self.mirror is True and self.source.expands:
+            hint = "leave mirror out: shards are made from the source"
+            raise RefusedError("mirror: members of archives and rows are not mirrored", hint=hint)
         if self.cache and self.cache.records == "decoded" and self.validate_ != "decode":
             hint = "set validate: decode, or cache.records: encoded"
             raise RefusedError("cache.records: decoded needs images that can be decoded", hint=hint)
