@@ -13,7 +13,6 @@ from typing import NamedTuple
 from larder.config.formats import Feature, FormatOptions
 from larder.errors import ConfigError, ObjectError
 from larder.samples.images import Role, role
-from larder.units import format_bytes
 
 __all__ = [
     "DEFAULT_FEATURES",
@@ -155,8 +154,8 @@ def numbers(data: bytes, kind: str, where: str) -> list[int] | list[float]:
         ObjectError: ``sample.undecodable``.
     """
     if len(data) > MOST_TEXT_BYTES:
-        size, most = format_bytes(len(data)), format_bytes(MOST_TEXT_BYTES)
-        raise _undecodable(f"a text of {size} is too long for a list of {kind} ({most})", where)
+        message = f"a text of more than {MOST_TEXT_BYTES:,} bytes is too long for a list of {kind}"
+        raise _undecodable(message, where)
     words = data.split()
     return _int64s(words, where) if kind == "int64" else _floats(words, where)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,15 +62,44 @@ def python() -> str:
     return sys.executable
 
 
-def read(python: str, paths: list[str]) -> list[dict[str, Any]]:
+def run(python: str, code: str, paths: list[str]) -> list[Any]:
     done = subprocess.run(
-        [python, "-c", READ, *paths],
+        [python, "-c", code, *paths],
         check=True,
         stdout=subprocess.PIPE,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
     )
-    found: list[dict[str, Any]] = json.loads(done.stdout)
+    found: list[Any] = json.loads(done.stdout)
     return found
+
+
+GUIDE = Path(__file__).parents[2] / "docs/how-to/tfrecord-and-recordio.md"
+
+DOCUMENTED = """
+import json, sys
+
+class data:
+    shards = staticmethod(lambda split: sys.argv[1:])
+{code}
+print(json.dumps([
+    [int(each["image/class/label"]), each["image/filename"].numpy().decode(),
+     each["image/encoded"].numpy().hex()]
+    for each in dataset
+]))
+"""
+
+
+def test_the_code_of_the_guide_reads_the_default_features(python: str, tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(import tensorflow.*?)```", GUIDE.read_text(), re.DOTALL)
+    lab = directory_lab(tmp_path, shards={"format": "tfrecord", "bytes": 2_000})
+    lab.prepare()
+    paths = larder.open(f"{lab.storage}/larder/d@latest").shards("train")
+    found = run(python, DOCUMENTED.format(code=code), list(paths))
+    pictures = {key: data for key, data in images().items() if key.endswith(".png")}
+    assert sorted(found) == sorted(
+        ["abc".index(key[0]), key.removesuffix(".png"), data.hex()]
+        for key, data in pictures.items()
+    )
 
 
 def test_tensorflow_reads_what_was_written(python: str, tmp_path: Path) -> None:
@@ -86,7 +116,7 @@ def test_tensorflow_reads_what_was_written(python: str, tmp_path: Path) -> None:
     lab = directory_lab(tmp_path, {**objects}, shards=shards)
     lab.prepare()
     paths = larder.open(f"{lab.storage}/larder/d@latest").shards("train")
-    found = read(python, list(paths))
+    found = run(python, READ, list(paths))
     assert found == [
         {
             "image": data.hex(),

@@ -204,9 +204,9 @@ class ImageRecordReader(PartReader):
         self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
     ) -> dict[str, bytes]:
         """Read parts of a sample."""
+        if parts is not None and all(part.offset is not None for part in parts):
+            return super().read(sample, parts)
         wanted = sample.parts if parts is None else parts
-        if all(part.offset is not None for part in wanted):
-            return super().read(sample, wanted)
         header, data = self._read_record(sample)
         found = {}
         for part in wanted:

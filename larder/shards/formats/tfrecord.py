@@ -25,7 +25,7 @@ from larder.shards.output import HashedOutput
 from larder.shards.ranges import PartReader
 from larder.shards.rows import IndexRows, PartRow
 from larder.shards.sizes import Sizes
-from larder.shards.skeleton import Skeleton, Skeletons
+from larder.shards.skeleton import Skeletons
 from larder.shards.tfrecord import (
     FOOTER_BYTES,
     FRAME_BYTES,
@@ -99,35 +99,28 @@ class RecordWriter:
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
         """Append a sample whose parts were read."""
-        contents = [body.data for body in bodies]
-        sizes = [len(data) for data in contents]
+        contents, checksums = zip(*bodies, strict=True)
+        sizes = [*map(len, contents)]
         try:
-            skeleton = self._skeletons.of(sample, sizes, contents)
+            found, offsets, size_bytes = self._skeletons.of(sample, sizes, contents)
         except ObjectError as error:
             return Failure.of(error.where, error)
-        pieces = [
-            piece if isinstance(piece, bytes) else contents[piece] for piece in skeleton.pieces
-        ]
+        pieces = [piece if isinstance(piece, bytes) else contents[piece] for piece in found]
         crc32c = reduce(google_crc32c.extend, pieces, 0)
-        pieces = [record_header(skeleton.size_bytes), *pieces, masked(crc32c)]
         start = self._output.bytes
-        self._output.append(pieces, skeleton.size_bytes + FRAME_BYTES)
-        self._add_rows(sample, start, skeleton, sizes, [body.crc32c for body in bodies])
+        length = size_bytes + FRAME_BYTES
+        self._output.append([record_header(size_bytes), *pieces, masked(crc32c)], length)
+        self._add_rows(sample, start, length, offsets, sizes, checksums)
         return None
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
         """Read and append a sample, one buffer at a time; only what becomes numbers is kept."""
         parts = sample.parts
-        texts = [b""] * len(parts)
-        where = sample.key
+        sizes = [part.size_bytes for part in parts]
         try:
-            for number in self._skeletons.number_parts(sample):
-                where = parts[number].key
-                texts[number] = _text(source, parts[number])
-            sizes = [part.size_bytes for part in parts]
-            skeleton = self._skeletons.of(sample, sizes, texts)
+            skeleton = self._skeletons.of(sample, sizes, self._texts(sample, source))
         except ObjectError as error:
-            return Failure.of(error.where or where, error)
+            return Failure.of(error.where, error)
         start = self._output.bytes
         self._put(record_header(skeleton.size_bytes))
         checksums = [0] * len(parts)
@@ -147,8 +140,35 @@ class RecordWriter:
                 return Failure.of(parts[piece].key, error)
             checksums[piece] = own
         self._put(masked(crc32c))
-        self._add_rows(sample, start, skeleton, sizes, checksums)
+        length = self._output.bytes - start
+        self._add_rows(sample, start, length, skeleton.offsets, sizes, checksums)
         return None
+
+    def check(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
+        """Whether its parts are the numbers that they have to be."""
+        return self._check(sample, [body.data for body in bodies])
+
+    def check_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+        """Read the parts that become numbers, and check them."""
+        try:
+            return self._check(sample, self._texts(sample, source))
+        except ObjectError as error:
+            return Failure.of(error.where, error)
+
+    def _check(self, sample: Sample, texts: Sequence[bytes]) -> Failure | None:
+        try:
+            self._skeletons.of(sample, [part.size_bytes for part in sample.parts], texts)
+        except ObjectError as error:
+            return Failure.of(error.where, error)
+        return None
+
+    def _texts(self, sample: Sample, source: Readable) -> list[bytes]:
+        """The contents of the parts that become numbers."""
+        wanted = self._skeletons.number_parts(sample)
+        return [
+            _text(source, part) if number in wanted else b""
+            for number, part in enumerate(sample.parts)
+        ]
 
     def finish(self) -> pa.RecordBatch:
         """Return the rows; a file of records has no end."""
@@ -161,40 +181,42 @@ class RecordWriter:
         self,
         sample: Sample,
         start: int,
-        skeleton: Skeleton,
+        length: int,
+        offsets: Sequence[int],
         sizes: Sequence[int],
         checksums: Sequence[int],
     ) -> None:
         first = start + HEADER_BYTES
+        places = zip(sample.parts, offsets, sizes, checksums, strict=True)
         rows: list[PartRow] = [
             (ext, key, etag, first + offset, size_bytes, crc32c)
-            for (ext, key, _, etag), offset, size_bytes, crc32c in zip(
-                sample.parts, skeleton.offsets, sizes, checksums, strict=True
-            )
+            for (ext, key, _, etag), offset, size_bytes, crc32c in places
         ]
-        if sample.label is not None:
-            data, crc32c = label_body(sample.label)
-            row = (LABEL_EXT, None, None, None, len(data), crc32c)
-            rows.insert(label_place(sample), row)
-        length = skeleton.size_bytes + FRAME_BYTES
-        self._rows.add((sample.key, start, length, sample.label), rows)
+        label = sample.label
+        if label is not None:
+            data, crc32c = label_body(label)
+            rows.insert(label_place(sample), (LABEL_EXT, None, None, None, len(data), crc32c))
+        self._rows.add((sample.key, start, length, label), rows)
 
 
 def _text(source: Readable, part: Part) -> bytes:
     """A part that becomes numbers, or the beginning of one that is too long for that."""
     data = b""
-    for buffer in stream(source, part):
-        data += buffer
-        if len(data) > MOST_TEXT_BYTES:
-            break
+    try:
+        for buffer in stream(source, part):
+            data += buffer
+            if len(data) > MOST_TEXT_BYTES:
+                break
+    except ObjectError as error:  # whatever the store says where it is
+        raise ObjectError(error.code, error.message, where=part.key, hint=error.hint) from error
     return data
 
 
 class RecordReader(PartReader):
     """Reads samples from a file of records; see `larder.samples.indexed.SampleReader`.
 
-    A sample that is read with its label is compared with both checksums of its record. The label
-    itself is that of the index: the record has to contain it.
+    A sample that is read with all its parts, or with its label, is compared with both checksums of
+    its record. The label itself is that of the index: the record has to contain it.
 
     Args:
         store: The store of the shard.
@@ -209,11 +231,11 @@ class RecordReader(PartReader):
     def read(
         self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
     ) -> dict[str, bytes]:
-        """Read parts of a sample, which have to be in the order of their extensions."""
-        wanted = sample.parts if parts is None else parts
-        if all(part.offset is not None for part in wanted):
-            return super().read(sample, wanted)
+        """Read parts of a sample."""
+        if parts is not None and all(part.offset is not None for part in parts):
+            return super().read(sample, parts)
         found = self._read_record(sample)
+        wanted = sample.parts if parts is None else parts
         return {part.ext: found[part.ext] for part in wanted}
 
     def _read_record(self, sample: IndexedSample) -> dict[str, bytes]:
