@@ -42,6 +42,7 @@ class Packed:
         file: Local manifest of schema SHARD_PLAN.
         splits: Number and bytes of the shards of each split of the dataset.
         oversized: Number of shards with a single sample larger than ``shards.bytes``.
+        stretched: Whether any shard with several samples is longer than it should be.
         targets: By split, the size of its shards if ``shards.count_min`` makes them smaller than
             ``shards.bytes``.
     """
@@ -49,6 +50,7 @@ class Packed:
     file: ManifestFile
     splits: Mapping[str, Totals]
     oversized: int
+    stretched: bool
     targets: Mapping[str, int]
 
 
@@ -78,7 +80,7 @@ def pack(
     format_ = shard_format(shards.format, options or shards.options)
     rows = read_manifest(sample_order.path, SAMPLE_ORDER, rows=samples)
     sizes = split_sizes(rows, format_.sample_sizes)
-    if targets is None and shards.count_min is not None:
+    if targets is None and shards.count_min is not None:  # never with samples_per_shard
         targets = {}
         totals = RunningTotals(sizes, folder / "totals")
         for split, ends in totals.of_split.items():
@@ -88,21 +90,29 @@ def pack(
         sizes = totals.sizes()
     targets = targets or {}
     counts = {split: Totals() for split in dataset.split_names}
-    oversized = 0
+    oversized, stretched = 0, False
 
     def batches() -> Iterator[pa.RecordBatch]:
-        nonlocal oversized
+        nonlocal oversized, stretched
         plans = plan_shards(
-            sizes, shards.bytes, dataset.name, format_, targets=targets, first_shards=first_shards
+            sizes,
+            shards.bytes,
+            dataset.name,
+            format_,
+            targets=targets,
+            first_shards=first_shards,
+            samples_per_shard=shards.samples_per_shard,
         )
         for plan in plans:
-            oversized += plan.bytes > shards.bytes
+            if shards.samples_per_shard is None:
+                oversized += plan.rows == 1 and plan.bytes > shards.bytes
+                stretched |= plan.rows > 1 and plan.bytes > targets.get(plan.split, shards.bytes)
             counts[plan.split] += Totals(1, plan.bytes)
             row = [plan.split, plan.index, plan.name, plan.first_row, plan.rows, plan.bytes]
             yield pa.record_batch([[value] for value in row], schema=SHARD_PLAN)
 
     file = write_manifest(folder / "shards.parquet", SHARD_PLAN, batches())
-    return Packed(file, counts, oversized, targets)
+    return Packed(file, counts, oversized, stretched, targets)
 
 
 def planned_shards(path: Path) -> Iterator[ShardPlan]:

@@ -92,6 +92,8 @@ def plan_segment(
         split_bytes=packed.targets,
         shuffle_seed=shards.shuffle_seed,
         options=options,
+        samples_per_shard=shards.samples_per_shard,
+        packing=2 if packed.stretched else 1,
     )
     filled = (split for split, totals in packed.splits.items() if totals.count)
     firsts = {split: (first_shards or {}).get(split, 0) for split in filled}

@@ -95,6 +95,9 @@ class Shape:
         split_bytes: By split, the size of its shards where ``shards.count_min`` made it smaller.
         shuffle_seed: ``shards.shuffle_seed``.
         options: What the format is made from. Left out of the document where they are the default.
+        samples_per_shard: ``shards.samples_per_shard``.
+        packing: 2 if a shard of several samples is longer than it should be, which in the first
+            version of packing none was; else 1.
     """
 
     format: str
@@ -103,6 +106,8 @@ class Shape:
     split_bytes: Mapping[str, int]
     shuffle_seed: int | None
     options: FormatOptions = field(default=DEFAULTS, metadata=SPARSE)
+    samples_per_shard: int | None = field(default=None, metadata=SPARSE)
+    packing: int = field(default=1, metadata=SPARSE)
 
     @property
     def use(self) -> FormatUse:
