@@ -104,7 +104,7 @@ DIFFERENT: list[dict[str, Any]] = [
     {"shards": {"count_min": 1}},
     {"shards": {"samples_per_shard": 256}},
     {"shards": {"count_min": 3}},
-    {"shards": {"samples_per_shard": 256}},
+    {"shards": {"samples_per_shard": 257}},
     {"shards": {"format": "columns"}},
     {"splits": {"train": "a/**"}},
     {"splits": {"test": "**"}},
