@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,12 +14,13 @@ from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.results import Totals
 from larder.shards.formats import shard_format
+from larder.shards.formats.base import SurveyingFormat
 from larder.shards.model import ShardPlan
 from larder.shards.packing import plan_shards
 from larder.shards.sizes import split_sizes
 from larder.shards.totals import RunningTotals, target_for
 
-__all__ = ["SHARD_PLAN", "Packed", "pack", "planned_shards"]
+__all__ = ["SHARD_PLAN", "Packed", "laid_out", "pack", "planned_shards"]
 
 SHARD_PLAN = pa.schema(
     [
@@ -113,6 +114,33 @@ def pack(
 
     file = write_manifest(folder / "shards.parquet", SHARD_PLAN, batches())
     return Packed(file, counts, oversized, stretched, targets)
+
+
+def laid_out(
+    format_name: str,
+    options: FormatOptions,
+    sample_order: ManifestFile,
+    samples: int,
+    before: FormatOptions | None,
+) -> FormatOptions:
+    """The options of a format, with the layout of a segment if the format needs to know it.
+
+    Args:
+        format_name: Its name in ``shards.format``.
+        options: The options without the layout.
+        sample_order: Local manifest of schema SAMPLE_ORDER.
+        samples: Number of samples, which are its first rows.
+        before: The options of the last of the segments next to it, if there are any.
+
+    Raises:
+        ConfigError: ``config.invalid_value``: a sample that the format cannot store, by name.
+    """
+    format_ = shard_format(format_name, options)
+    if not isinstance(format_, SurveyingFormat):
+        return options
+    columns = ["label", "parts"]
+    rows = read_manifest(sample_order.path, SAMPLE_ORDER, columns=columns, rows=samples)
+    return replace(options, layout=format_.survey(rows, before.layout if before else None))
 
 
 def planned_shards(path: Path) -> Iterator[ShardPlan]:

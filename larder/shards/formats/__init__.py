@@ -22,6 +22,7 @@ def _imported(module: str, name: str) -> Callable[[FormatOptions], ShardFormat]:
 
 FORMATS: dict[str, Callable[[FormatOptions], ShardFormat]] = {
     "webdataset": _imported("webdataset", "WebDataset"),
+    "parquet": _imported("parquet", "ParquetFormat"),
 }
 """Every format under its name in ``shards.format``: makes a `ShardFormat` from its options."""
 
