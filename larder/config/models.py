@@ -187,6 +187,9 @@ class Shards(Model):
                     raise RefusedError(
                         f"samples_per_shard and {other} exclude each other", hint=hint
                     )
+        elif self.format == "batches":
+            hint = "set samples_per_shard to the number of samples of a batch"
+            raise RefusedError("the format batches needs samples_per_shard", hint=hint)
         return self
 
 

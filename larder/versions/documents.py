@@ -41,10 +41,10 @@ SEGMENT_FORMAT = "larder-segment-1"
 CACHE_FORMAT = "larder-segment-cache-1"
 VERSION_FORMAT = "larder-version-1"
 
-ROLES = ("samples", "shards", "indexes", "skipped", "objects", "omitted", "list")
+ROLES = ("samples", "shards", "indexes", "skipped", "objects", "omitted", "list", "readers")
 """What the files of a version are: indexes of its segments, the index files that other readers
-have, samples that were left out as bad, the objects in the source, rows that the version omits, and
-the shards of a split as a list."""
+have, samples that were left out as bad, the objects in the source, rows that the version omits, the
+shards of a split as a list, and indexes of a split for other readers."""
 
 MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
 """The hint for damage to any file except source objects: all can be made again from the source."""
