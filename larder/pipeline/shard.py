@@ -20,7 +20,14 @@ from larder.limits import read_ahead_bytes
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.carry import shards_before
 from larder.pipeline.copied import batch_receipts
-from larder.pipeline.job import Job, ManifestRef, open_root, open_source, storage_of
+from larder.pipeline.job import (
+    Job,
+    ManifestRef,
+    open_root,
+    open_source,
+    storage_of,
+    with_derived,
+)
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.mirrored_source import mirrors
 from larder.pipeline.pack import planned_shards
@@ -185,7 +192,7 @@ def _reading(job: Job, root: Store, batch: PackBatch) -> Readable:
     rows = chain(_parts(job, root, batch), _copied(job, root, batch))
     copies = copies_by_key(rows)
     store = storage_of(job.dataset, job.cluster, layout.mirror_prefix())
-    return Mirror(store, copies)
+    return with_derived(Mirror(store, copies), job.dataset, job.cluster)
 
 
 def _writer(root: Store, segment: str, split: str, name: str) -> Writer:

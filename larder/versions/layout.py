@@ -6,6 +6,7 @@
     work/mirror/               receipts of copies, carried from run to run
     work/failures-SHA.parquet  the objects that a run could not copy
     work/conditions.json       which conditional writes the store keeps
+    work/derived/              indexes of containers, and containers of Larder's own
     segments/SEG/              immutable once segment.json is there
       segment.json             the last write
       shards/SPLIT/NAME        shards and nothing else
@@ -34,6 +35,7 @@ __all__ = [
     "conditions_key",
     "copies_prefix",
     "dataset_prefix",
+    "derived_prefix",
     "failures_key",
     "index_key",
     "index_prefix",
@@ -152,6 +154,14 @@ def cache_work_prefix(segment: str, cache: str) -> str:
 def conditions_key() -> str:
     """Key of the document that says which conditional writes the store keeps."""
     return "work/conditions.json"
+
+
+def derived_prefix() -> str:
+    """Prefix of the indexes of containers in the source, and of containers of Larder's own.
+
+    Samples are read from the latter by their names: `larder.manifest.extents`.
+    """
+    return "work/derived/"
 
 
 def measured_key() -> str:
