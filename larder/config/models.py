@@ -295,6 +295,9 @@ class Dataset(Model):
                 more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
                 listed = ", ".join(unknown[:_SHOWN])
                 raise RefusedError(f"labels.files: there is no split {listed}{more}")
+        if self.mirror is True and self.source.expands:
+            hint = "leave mirror out: shards are made from the source"
+            raise RefusedError("mirror: members of archives and rows are not mirrored", hint=hint)
         if self.cache and self.cache.records == "decoded" and self.validate_ != "decode":
             hint = "set validate: decode, or cache.records: encoded"
             raise RefusedError("cache.records: decoded needs images that can be decoded", hint=hint)

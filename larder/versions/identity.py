@@ -72,6 +72,8 @@ def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[
         [
             ("name", dataset.name, None),
             ("inventory", inventory_digest, None),
+            ("archives", _archives(dataset), None),
+            ("rows", _rows(dataset), None),
             ("splits", _splits(dataset), _ALL_IN_TRAIN),
             ("labels", labels.source if labels else None, None),
             ("classes", labels.classes if labels else None, None),
@@ -88,6 +90,20 @@ def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[
             ("cache", cache.records if cache else None, None),
         ],
     )
+
+
+def _archives(dataset: Dataset) -> list[Any] | None:
+    """Which members of archives are objects: what the inventory does not tell."""
+    source = dataset.source
+    if source.archives == "keep":
+        return None
+    return [source.archives, list(source.include), list(source.exclude)]
+
+
+def _rows(dataset: Dataset) -> dict[str, Any] | None:
+    """Which rows of tables are objects, and under which keys."""
+    rows = dataset.source.rows
+    return rows.model_dump(mode="json", exclude_defaults=True) if rows else None
 
 
 def _splits(dataset: Dataset) -> list[Any]:
