@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from column_format import Columns
 
+from larder.config.formats import FormatOptions
 from larder.errors import ConfigError, DamageError
 from larder.readers.braces import expand
 from larder.samples.indexed import IndexedSample, read_index
 from larder.shards.build import build_shard
 from larder.shards.formats import FORMATS, shard_format
-from larder.shards.formats.base import ShardFormat
+from larder.shards.formats.base import ShardFormat, SurveyingFormat
 from larder.shards.index import sample_rows
 from larder.shards.model import ROWS, ShardPlan, ShardResult, read_samples
 from larder.shards.packing import brace_patterns, plan_shards
@@ -46,6 +47,14 @@ ALONE = [
 ] + [Content("b/many", {"bin": b"\x0a\x23\xd7\xce" * 9}, -(2**24))]
 """For formats whose samples have to have one part."""
 
+EQUAL = [
+    Content(key, {"bin": bytes([n]) * 150, "json": b"{}", "seg.png": b"%02d" % n}, label)
+    for n, (key, label) in enumerate(
+        {**{f"a/{n:02}": n for n in range(9)}, "b/many": -(2**31), "höhe/漢字 ": 2**31 - 1}.items()
+    )
+]
+"""For formats whose samples have to have equal parts."""
+
 
 @pytest.fixture
 def store() -> Iterator[Store]:
@@ -61,11 +70,18 @@ def format_(
     if request.param == "columns":
         return Columns()
     format_ = shard_format(request.param)
+    if not isinstance(format_, SurveyingFormat):
+        try:
+            format_.sample_sizes(order_samples(store, CONTENTS))
+        except ConfigError:
+            monkeypatch.setattr(sys.modules[__name__], "CONTENTS", ALONE)
+        return format_
     try:
-        format_.sample_sizes(order_samples(store, CONTENTS))
+        layout = format_.survey([order_samples(store, CONTENTS)], None)
     except ConfigError:
-        monkeypatch.setattr(sys.modules[__name__], "CONTENTS", ALONE)
-    return format_
+        monkeypatch.setattr(sys.modules[__name__], "CONTENTS", EQUAL)
+        layout = format_.survey([order_samples(store, EQUAL)], None)
+    return shard_format(request.param, FormatOptions(layout=layout))
 
 
 def planned(store: Store, format_: ShardFormat, contents: list[Content]) -> ShardPlan:
