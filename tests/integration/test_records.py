@@ -201,6 +201,23 @@ def test_features_as_configured(tmp_path: Path) -> None:
         assert contents(published) == before
 
 
+def test_features_that_no_sample_has_are_told_by_the_plan(tmp_path: Path) -> None:
+    lab = with_features(tmp_path, numbered(OBJECTS))
+
+    def warnings(**features: str) -> dict[str, str]:
+        shards = {"format": "tfrecord", "features": features}
+        found = lab.plan(shards=shards)["warnings"]
+        return {each["code"]: each["message"] for each in found}
+
+    assert "empty_features" not in warnings(a="image", b="label", c=".count.txt int64", d="key")
+    assert warnings(a=".jpg", b=".png", c=".txt float")["empty_features"] == (
+        "no sample has the part for a, c: check shards.features"
+    )
+    texts = {key: data for key, data in numbered(OBJECTS).items() if key.endswith(".txt")}
+    lab = with_features(tmp_path / "texts", texts, validate="none", cache=None)
+    assert "picture" in warnings(picture="image")["empty_features"]
+
+
 def test_new_classes_are_appended_and_other_names_pack_everything_again(tmp_path: Path) -> None:
     lab = with_features(tmp_path, numbered(OBJECTS))
     lab.prepare(labels={"classes": ["a", "b", "c"]})

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import struct
+import uuid
 from typing import Any
 
 import google_crc32c
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from larder.config.formats import Feature, FormatOptions
+from larder.config.formats import Feature, FormatOptions, parse_feature
+from larder.errors import ConfigError
+from larder.samples.indexed import read_index
+from larder.shards.build import build_shard
 from larder.shards.example import (
     bytes_head,
     bytes_sizes,
@@ -21,9 +25,17 @@ from larder.shards.example import (
     int64_entry,
     varint,
 )
-from larder.shards.model import Part, Sample
+from larder.shards.formats import shard_format
+from larder.shards.index import sample_rows
+from larder.shards.model import Part, Sample, read_samples
+from larder.shards.packing import plan_shards
+from larder.shards.readahead import open_reads
+from larder.shards.sizes import split_sizes
 from larder.shards.skeleton import Skeletons
 from larder.shards.tfrecord import masked, record_header
+from larder.store import Store
+from larder.store.memory import MemoryStore, forget
+from larder.testing.sample_orders import Content, order_samples
 
 pytest.importorskip("google.protobuf")
 from example_proto import parsed, serialized
@@ -165,3 +177,66 @@ def test_configured_features() -> None:
         "class": ("bytes", ["ü".encode()]),
         "picture": ("bytes", [b"\xff\xd8"]),
     }
+
+
+EXTS = st.sampled_from(["jpg", "txt", "a.b", "n", "é", "zip", "seg.png", "cls"])
+SOURCES = ["image", "label", "label float", "label bytes", "class", "key", ".txt", ".n", ".a.b"]
+NUMBERS = [".n int64", ".n float", ".txt float"]
+given_features = st.none() | st.dictionaries(
+    st.sampled_from(["a", "image/encoded", "zz", "m/n"]),
+    st.sampled_from([*SOURCES, *NUMBERS]),
+    max_size=4,
+)
+contents_of_samples = st.lists(
+    st.builds(
+        Content,
+        st.text("ab/é", min_size=1, max_size=8).map(lambda text: text.strip("/") + "k"),
+        st.dictionaries(EXTS, st.one_of(contents, st.just(b" 7 -1 ")), min_size=1, max_size=4),
+        st.none() | st.integers(0, 300),
+        st.just("train"),
+    ),
+    min_size=1,
+    max_size=6,
+    unique_by=lambda content: content.key,
+)
+
+
+def with_numbers(content: Content, exts: set[str]) -> Content:
+    """With numbers in some parts; no part has the name of the label if there is one."""
+    parts = {ext: b"7 -8" if ext in exts else data for ext, data in content.parts.items()}
+    return content._replace(parts=parts, label=None if "cls" in parts else content.label)
+
+
+@settings(max_examples=200)
+@given(contents_of_samples, given_features, st.sampled_from([1, 1 << 24]))
+def test_planned_written_and_read_back(
+    found: list[Content], features: dict[str, str] | None, memory_bytes: int
+) -> None:
+    texts = features and {name: parse_feature(text) for name, text in features.items()}
+    classes = tuple(f"c{n}" for n in range(301))
+    format_ = shard_format("tfrecord", FormatOptions(texts, classes))
+    of_numbers = {text.split()[0][1:] for text in (features or {}).values() if text in NUMBERS}
+    own = [with_numbers(content, of_numbers) for content in found]
+    name = uuid.uuid4().hex
+    store: Store = MemoryStore(name)
+    batch = order_samples(store, own)
+    try:
+        (plan,) = plan_shards(split_sizes([batch], format_.sample_sizes), 10**9, "d", format_)
+    except ConfigError:  # two images, or two features of one name
+        return
+    with open_reads(1, memory_bytes) as reads:
+        samples = read_samples([batch])
+        result = build_shard(plan, samples, store, store.writer, reads, format_, validate="none")
+    assert not result.failures
+    assert format_.sizes_known == (not of_numbers)
+    assert result.bytes == plan.bytes or of_numbers
+    data = store.get(result.name)
+    rows = list(read_index([sample_rows(result, "s")]))
+    with format_.open(store, result.name) as reader:
+        for row, content in zip(rows, own, strict=True):
+            label = {} if content.label is None else {"cls": b"%d" % content.label}
+            assert reader.read(row) == {**content.parts, **label}
+            example = parsed(data[row.offset + 12 : row.offset + row.length - 4])
+            values = [value for kind, each in example.values() if kind == "bytes" for value in each]
+            assert all(part in values for part in content.parts.values())
+    forget(name)
