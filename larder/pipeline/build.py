@@ -19,6 +19,7 @@ from larder.pipeline.mirror import (
     mirror_route,
     send_mirror_ahead,
 )
+from larder.pipeline.processes import close_idle
 from larder.pipeline.publish import publish, publish_existing
 from larder.pipeline.results import BatchReport, RunError, Totals, merge_reports
 from larder.pipeline.runner import Runner
@@ -107,7 +108,10 @@ def _mirror(job: Job, runner: Runner) -> BatchReport:
 
 def _shard(job: Job, runner: Runner) -> Totals:
     batches, standing = shard_batches(job, runner.progress)
-    _all("shard", shard_batch, job, batches, runner)
+    try:
+        _all("shard", shard_batch, job, batches, runner)
+    finally:
+        close_idle()
     return standing
 
 
