@@ -75,7 +75,8 @@ def end_copy(
         rows = _copies(root, plan, receipts, folder)
         if before and before.source == plan.known.origin and before != plan.record:
             rows = _and_others(rows, read_ref(root, before.manifest, OBJECTS))
-        failures = gather_failures(root, report.lists, failures_key, folder)
+        unlisted = plan.unlisted_file
+        failures = gather_failures(root, report.lists, failures_key, folder, unlisted)
         document = write_copies(
             root,
             rows,
