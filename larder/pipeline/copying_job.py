@@ -56,7 +56,7 @@ def begin_copy(plan: CopyPlan) -> CopyJob:
     """
     root, file = plan.known.root, plan.due
     due = put_named(root, work_key("due", file.sha256), file)
-    return CopyJob(plan.settings, copy_place(plan.known.origin), due, plan.copies)
+    return CopyJob(plan.located, copy_place(plan.known.origin), due, plan.copies)
 
 
 def copy_batches(job: CopyJob) -> list[CopyBatch]:

@@ -25,6 +25,7 @@ from larder.pipeline.copying_record import CopyDocument
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.failure_lists import read_failures
 from larder.pipeline.job import ManifestRef
+from larder.pipeline.regions import found_region
 from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Totals
 from larder.progress import Progress
 from larder.samples.columns import column_texts
@@ -75,6 +76,7 @@ class CopyPlan:
         unfit: Keys that the storage cannot hold.
         unlisted: Paths in the source that cannot be listed, each a failure of this copy.
         unlisted_file: All of them: a local manifest of schema FAILURES; None if there are none.
+        regions: Of the source and of the storage, where they were found and not configured.
     """
 
     settings: CopySettings
@@ -94,6 +96,7 @@ class CopyPlan:
     unfit: Unfit
     unlisted: BatchReport = field(default_factory=BatchReport)
     unlisted_file: ManifestFile | None = None
+    regions: tuple[str | None, str | None] = (None, None)
 
     @property
     def record(self) -> CopyDocument | None:
@@ -101,9 +104,14 @@ class CopyPlan:
         return self.known.record
 
     @property
+    def located(self) -> CopySettings:
+        """The settings, with the regions of both places."""
+        return self.settings.in_regions(*self.regions)
+
+    @property
     def route(self) -> Route:
         """From where to where."""
-        settings = self.settings
+        settings = self.located
         url = self.known.root.url
         return Route(settings.source, settings.storage, url, settings.limits, self.copies)
 
@@ -172,7 +180,13 @@ def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> Co
             plan = _plan_everything(settings, known, folder, progress)
     count = writer.file.rows
     report = BatchReport(failures=tuple(shown), failed=count)
-    return replace(plan, unlisted=report, unlisted_file=writer.file if count else None)
+    plan = replace(plan, unlisted=report, unlisted_file=writer.file if count else None)
+    return plan if plan.current else replace(plan, regions=_regions(settings, known))
+
+
+def _regions(settings: CopySettings, known: Known) -> tuple[str | None, str | None]:
+    source = found_region(settings.source, known.source)
+    return source, found_region(settings.storage, known.root)
 
 
 def _plan_everything(

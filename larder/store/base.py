@@ -249,6 +249,13 @@ class Readable(Protocol):
     def features(self) -> Features:
         """What this store supports."""
 
+    def region(self) -> str:
+        """Region of the bucket at AWS or Google Cloud; empty if it is not known, or elsewhere.
+
+        To be called after other calls have succeeded, which they would not in another region.
+        """
+        return ""
+
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """Pages of the objects whose keys begin with ``prefix``, in the order of the keys' bytes.
 

@@ -64,6 +64,10 @@ class DelegatingStore(Store):
         """As in the wrapped store."""
         return self.inner.features
 
+    def region(self) -> str:
+        """See `larder.store.base.Readable.region`."""
+        return self.around("region", "", self.inner.region)
+
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """See `larder.store.base.Readable.list`."""
         pages = self.inner.list(prefix, start_after=start_after)

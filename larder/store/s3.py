@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from larder.config.urls import cloud_of
 from larder.disk import disk_errors
 from larder.errors import (
     LarderError,
@@ -92,6 +93,11 @@ class S3Store(Store):
     def features(self) -> Features:
         """The features of S3. Some compatible servers ignore conditions (such as rclone)."""
         return self._features
+
+    def region(self) -> str:
+        """See `larder.store.base.Readable.region`: that of the settings; sends no request."""
+        settings = self._access.settings
+        return settings.region if cloud_of(settings.endpoint) == "aws" else ""
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """See `larder.store.base.Readable.list`.

@@ -31,6 +31,7 @@ BASES = [
 INFO = ObjectInfo("a", 1, hashlib.md5(b"1").hexdigest(), 0)
 CALLS: dict[str, Callable[[Store, Path], object]] = {
     "list": lambda store, path: list(store.list("a")),
+    "region": lambda store, path: store.region(),
     "head": lambda store, path: store.head("a"),
     "open": lambda store, path: store.open("a").close(),
     "get": lambda store, path: store.get("a"),
@@ -102,7 +103,7 @@ class Noting(DelegatingStore):
     noted: set[str]
 
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
-        assert key == "a"
+        assert key == ("" if method == "region" else "a")
         self.noted.add(method)
         return call()
 
