@@ -20,6 +20,7 @@ from larder.pipeline.results import BatchReport
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.store.base import ObjectInfo, Store
+from larder.transfer.engines.uploads import UploadRecords
 
 __all__ = ["copy_objects", "send_ahead"]
 
@@ -81,9 +82,13 @@ def copy_objects(
 
 def send_ahead(job: CopyJob, *, progress: Progress) -> SentAhead:
     """Let an engine that copies everything at once go before the batches; see `ahead`."""
-    rows = read_ref(job.settings.open_root(), job.due, OBJECTS, columns=["key"])
-    keys = (key for batch in rows for key in column_texts(batch.column("key")))
-    return job.route.send(keys, progress)
+    root = job.settings.open_root()
+
+    def keys() -> Iterator[str]:
+        for batch in read_ref(root, job.due, OBJECTS, columns=["key"]):
+            yield from column_texts(batch.column("key"))
+
+    return job.route.send(keys, progress, UploadRecords(root, UPLOADS_PREFIX))
 
 
 def _objects(job: CopyJob, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo]:

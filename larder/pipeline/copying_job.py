@@ -44,8 +44,14 @@ class CopyJob:
     def route(self) -> Route:
         """From where to where."""
         settings = self.settings
-        url = settings.open_root().url + self.place.objects
-        return Route(settings.source, settings.storage, url, settings.limits, self.copies)
+        return Route(
+            settings.source,
+            settings.storage,
+            settings.open_root().url,
+            self.place.objects,
+            settings.limits,
+            self.copies,
+        )
 
 
 def begin_copy(plan: CopyPlan) -> CopyJob:

@@ -113,7 +113,7 @@ class CopyPlan:
         """From where to where."""
         settings = self.located
         url = self.known.root.url
-        return Route(settings.source, settings.storage, url, settings.limits, self.copies)
+        return Route(settings.source, settings.storage, url, "", settings.limits, self.copies)
 
     @property
     def current(self) -> bool:

@@ -66,8 +66,8 @@ def mirror_batches(job: Job) -> list[CopyBatch]:
 
 def mirror_route(dataset: Dataset, cluster: Cluster, copies: Totals) -> Route:
     """From where to where the objects of a mirror are copied."""
-    url = root_url(dataset, cluster) + layout.mirror_prefix()
-    return Route(dataset.source, cluster.storage, url, cluster.copy_, copies)
+    root, prefix = root_url(dataset, cluster), layout.mirror_prefix()
+    return Route(dataset.source, cluster.storage, root, prefix, cluster.copy_, copies)
 
 
 def send_mirror_ahead(job: Job, copies: Totals, *, progress: Progress) -> SentAhead:
@@ -79,13 +79,17 @@ def send_mirror_ahead(job: Job, copies: Totals, *, progress: Progress) -> SentAh
         progress: Reports progress.
     """
     root = open_root(job)
+    uploads = UploadRecords(root, layout.uploads_prefix())
     with scratch() as folder:
-        batches = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=_COLUMNS)
-        keys = Rows(_KEYS, map(_keys_to_copy, batches))
-        ordered = sort(keys, ("key",), work_dir=folder)
-        with closing(ordered) as found:
-            texts = (key for batch in found for key in column_texts(batch.column("key")))
-            return mirror_route(job.dataset, job.cluster, copies).send(texts, progress)
+
+        def keys() -> Iterator[str]:
+            batches = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=_COLUMNS)
+            rows = Rows(_KEYS, map(_keys_to_copy, batches))
+            with closing(sort(rows, ("key",), work_dir=folder)) as ordered:
+                for batch in ordered:
+                    yield from column_texts(batch.column("key"))
+
+        return mirror_route(job.dataset, job.cluster, copies).send(keys, progress, uploads)
 
 
 def _keys_to_copy(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from larder.errors import LarderError
-from larder.store.base import ObjectInfo, Store, UploadedPart
+from larder.store.base import BegunUpload, ObjectInfo, Store, UploadedPart
 
 __all__ = ["ORPHAN_SECONDS", "RESUME_BYTES", "UploadRecord", "UploadRecords"]
 
@@ -20,6 +20,9 @@ RESUME_BYTES = 1_000_000_000
 
 ORPHAN_SECONDS = 24 * 3600.0
 """An upload without a record is left alone for so long: another run may be busy with it."""
+
+_CLOCK_SECONDS = 1.0
+"""How exact the store's times are."""
 
 _RECORD_BYTES = 192_000_000
 _RECORD_SECONDS = 8.0
@@ -127,7 +130,38 @@ class UploadRecords:
         if self._store.features.place is None:  # it has no such uploads
             return 0
         with suppress(LarderError):
-            return self._store.abort_uploads(prefix, older_seconds=ORPHAN_SECONDS, keep=self.live())
+            live = self.live()
+            return self._store.abort_uploads(
+                prefix, lambda each: each.age_seconds > ORPHAN_SECONDS and each.id not in live
+            )
+        return 0
+
+    def abort_left(
+        self, prefix: str, keys: Callable[[], Iterable[str]], since_seconds: float
+    ) -> int:
+        """Abort what another program began for us and has left, and return how many.
+
+        What the store does not allow stays, as with `abort_orphans`.
+
+        Args:
+            prefix: Of the keys of the copies; empty, or ends in a slash.
+            keys: Keys of the objects that it was to copy, relative to the prefix.
+            since_seconds: How long ago it was started.
+        """
+        begun: dict[str, str] = {}
+
+        def note(each: BegunUpload) -> bool:
+            if each.age_seconds + _CLOCK_SECONDS <= since_seconds:
+                begun[each.id] = each.key.removeprefix(prefix)
+            return False
+
+        with suppress(LarderError):
+            self._store.abort_uploads(prefix, note)
+            if not begun:
+                return 0
+            ours = set(begun.values()).intersection(keys())
+            left = {upload for upload, key in begun.items() if key in ours} - self.live()
+            return self._store.abort_uploads(prefix, lambda each: each.id in left)
         return 0
 
     def live(self) -> frozenset[str]:

@@ -570,7 +570,7 @@ def test_without_credentials_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch)
 def test_the_region_is_the_location_of_the_bucket(gcs: FakeGcs) -> None:
     gcs.fault = lambda ask: Say.json({"location": "US-CENTRAL1"})
     assert opened(gcs).region() == "US-CENTRAL1"
-    assert gcs.lines() == ["GET /storage/v1/b/bucket?fields=location"]
+    assert gcs.lines() == ["GET /storage/v1/b/bucket"]
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
