@@ -6,9 +6,10 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from larder.errors import LarderError
 from larder.store.base import BegunUpload, ObjectInfo, Store, UploadedPart
@@ -136,6 +137,28 @@ class UploadRecords:
             )
         return 0
 
+    def abort_abandoned(self, now_us: int) -> int:
+        """Abort the uploads of records that no run has touched for a day, and return how many.
+
+        To be called when a run ends: it has continued what it could. A run in progress writes its
+        records anew every few seconds.
+
+        Args:
+            now_us: The time by the store's clock, microseconds since 1970 UTC.
+        """
+        aborted = 0
+        for info, record in self._records():
+            if now_us - info.modified_us <= ORPHAN_SECONDS * 1e6:
+                continue
+            with suppress(LarderError, LookupError, TypeError, ValueError):
+                upload = self._store.begin_upload(record["object"][0], resume=record["upload"])
+                if upload is not None:
+                    upload.abort()
+                    aborted += 1
+            with suppress(LarderError):
+                self._store.delete(info.key)
+        return aborted
+
     def abort_left(
         self, prefix: str, keys: Callable[[], Iterable[str]], since_seconds: float
     ) -> int:
@@ -166,12 +189,15 @@ class UploadRecords:
 
     def live(self) -> frozenset[str]:
         """IDs of the uploads that have a record."""
-        found = set()
-        for page in self._store.list(self._prefix):
-            for info in page:
-                with suppress(LarderError, ValueError, KeyError, TypeError):
-                    found.add(str(json.loads(self._store.get(info.key))["upload"]))
-        return frozenset(found)
+        return frozenset(str(record["upload"]) for _, record in self._records() if record)
+
+    def _records(self) -> Iterator[tuple[ObjectInfo, dict[str, Any]]]:
+        """The records; empty ones for those that cannot be read."""
+        for info in [info for page in self._store.list(self._prefix) for info in page]:
+            record = None
+            with suppress(LarderError, ValueError):
+                record = json.loads(self._store.get(info.key))
+            yield info, record if isinstance(record, dict) and "upload" in record else {}
 
     def _key(self, key: str) -> str:
         return f"{self._prefix}{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
