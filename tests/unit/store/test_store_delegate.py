@@ -17,6 +17,7 @@ import larder.store
 import larder.testing
 from larder.store.base import ObjectInfo, Readable, Reader, Store, Writer
 from larder.store.delegate import WRITES, DelegatingReader, DelegatingStore, DelegatingWriter
+from larder.store.derived import DerivedObjects
 from larder.store.memory import MemoryStore
 from larder.testing.encrypted import EncryptedStore
 from larder.testing.stops import Stop, Stopped, StoppingStore
@@ -25,6 +26,7 @@ T = TypeVar("T")
 
 BASES = [
     (Store, DelegatingStore),
+    (Readable, DerivedObjects),
     (Reader, DelegatingReader),
     (Writer, DelegatingWriter),
 ]
