@@ -14,9 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.globs import Selection
 from larder.errors import Failure, ObjectError
-from larder.transfer.selection import OWN_PREFIX
+from larder.transfer.selection import OWN_PREFIX, KeyRule
 
 __all__ = ["NEVER_TRIED", "SHOWN_FAILURES", "Unlisted"]
 
@@ -52,8 +51,8 @@ class Unlisted:
         self.count = 0
         self.failures: tuple[Failure, ...] = ()
         self._beginnings = [(_beginning(glob), _depth(glob)) for glob in include]
-        self._wanted = Selection(include, exclude)
-        self._excluded = Selection(exclude)
+        self._included = KeyRule(include)
+        self._excluded = KeyRule(exclude)
         self._note = note
         self._last = b""
 
@@ -99,8 +98,9 @@ class Unlisted:
 
         A link whose name has no extension may be to either; it is to a directory if a glob says so.
         """
-        if self._wanted(key) or self._excluded(key):
-            return self._wanted(key)
+        keys = pa.array([key])
+        if self._excluded(keys).any() or self._included(keys).any():
+            return not self._excluded(keys).any()
         folder = f"{key}/"
         named = any(beginning.startswith(folder) for beginning, _ in self._beginnings)
         return (named or "." not in key.rpartition("/")[2]) and self._may_be_wanted(folder)
@@ -112,8 +112,8 @@ class Unlisted:
             and folder.count("/") <= depth
             for beginning, depth in self._beginnings
         )
-        inside = (f"{folder}{between}{name}" for between in ("", "b/") for name in _NAMES)
-        return included and not all(map(self._excluded, inside))
+        inside = pa.array([f"{folder}{sub}{name}" for sub in ("", "b/") for name in _NAMES])
+        return included and not self._excluded(inside).all()
 
 
 def _beginning(glob: str) -> str:
