@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from larder.errors import Failure, ObjectError
 from larder.transfer.selection import OWN_PREFIX, KeyRule
 
-__all__ = ["NEVER_TRIED", "SHOWN_FAILURES", "Unlisted"]
+__all__ = ["NEVER_TRIED", "SHOWN_FAILURES", "Unlisted", "beginning"]
 
 SHOWN_FAILURES = 1000
 
@@ -50,7 +50,7 @@ class Unlisted:
     ) -> None:
         self.count = 0
         self.failures: tuple[Failure, ...] = ()
-        self._beginnings = [(_beginning(glob), _depth(glob)) for glob in include]
+        self._beginnings = [(beginning(glob), _depth(glob)) for glob in include]
         self._included = KeyRule(include)
         self._excluded = KeyRule(exclude)
         self._note = note
@@ -102,21 +102,20 @@ class Unlisted:
         if self._excluded(keys).any() or self._included(keys).any():
             return not self._excluded(keys).any()
         folder = f"{key}/"
-        named = any(beginning.startswith(folder) for beginning, _ in self._beginnings)
+        named = any(start.startswith(folder) for start, _ in self._beginnings)
         return (named or "." not in key.rpartition("/")[2]) and self._may_be_wanted(folder)
 
     def _may_be_wanted(self, folder: str) -> bool:
         """Whether there may be a wanted object in a directory."""
         included = any(
-            (folder.startswith(beginning) or beginning.startswith(folder))
-            and folder.count("/") <= depth
-            for beginning, depth in self._beginnings
+            (folder.startswith(start) or start.startswith(folder)) and folder.count("/") <= depth
+            for start, depth in self._beginnings
         )
         inside = pa.array([f"{folder}{sub}{name}" for sub in ("", "b/") for name in _NAMES])
         return included and not self._excluded(inside).all()
 
 
-def _beginning(glob: str) -> str:
+def beginning(glob: str) -> str:
     """What each key that a glob matches begins with."""
     match = _LITERAL.match(glob)
     assert match is not None, "it matches the empty string"
