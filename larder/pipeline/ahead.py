@@ -6,9 +6,9 @@ and copy the rest (`larder.transfer.adopt`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from time import monotonic
 
 from larder.config.models import Copy, Location
 from larder.errors import ConfigError
@@ -114,7 +114,7 @@ class Route:
         if self.choice.engine != "skyplane":
             return SentAhead()
         source, target = self._ends()
-        began_seconds = time.monotonic()
+        began_seconds = monotonic()
         report = run_skyplane(
             source,
             target,
@@ -124,7 +124,7 @@ class Route:
             keys=keys(),
             progress=progress,
         )
-        uploads.abort_left(self.prefix, keys, time.monotonic() - began_seconds)
+        uploads.abort_left(self.prefix, keys, monotonic() - began_seconds)
         if report.status != "done":
             self._check_again(report)
         failed = report.status != "done"

@@ -72,7 +72,7 @@ def test_uploads_that_it_began_and_left_are_aborted(
         },
     )
     clock = [1000.0]
-    monkeypatch.setattr(ahead.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(ahead, "monotonic", lambda: clock[0])
 
     def run(*_: Any, keys: Iterable[str], **__: Any) -> SkyplaneReport:
         assert list(keys) == ["a/1", "b", "live"]
