@@ -11,6 +11,7 @@ from archives_lab import by_class, imagenet, tar
 from pipeline_lab import Lab, contents, directory_lab, images, write
 
 from larder.errors import ConfigError
+from larder.pipeline.planned import plan_lines
 from larder.pipeline.results import RunError
 
 
@@ -78,6 +79,11 @@ def test_globs_match_members_or_archives(tmp_path: Path) -> None:
     document = lab.plan()
     assert document["excluded"]["not_included"]["keys"][0] == "test.tar"
     assert document["objects"]["count"] == 2 + 6
+    assert document["inside"] == {"containers": 2, "read": 2, "objects": 15 + 10}
+    assert document["excluded"]["listed"] == 1 + 15 + 10
+    assert "2 archives or tables with 25 objects, 0 of them known" in " ".join(
+        " ".join(plan_lines(document)).split()
+    )
     lab.prepare()
     assert set(samples(lab)) == {
         "in/train.tar/a.tar/00",
