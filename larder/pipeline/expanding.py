@@ -93,7 +93,9 @@ def _expansions(
     if dataset.source.archives == "expand":
         found.append(archive_expansion(source, own, put, progress))
     if dataset.source.rows is not None:
-        found.append(row_expansion(dataset.source.rows, source, own, put, progress))
+        label_files = dataset.labels.files.values() if dataset.labels else ()
+        rows = dataset.source.rows
+        found.append(row_expansion(rows, set(label_files), source, own, put, progress))
     return found
 
 
