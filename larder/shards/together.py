@@ -60,7 +60,8 @@ def fetch_together(
         validate: How images are checked.
         skip: Whether samples with undecodable images are left out.
     """
-    held = _Held(source, _read(source, _ranges(samples)))
+    contents = _read(source, _ranges(samples))
+    held = _Held(source, contents) if contents else source
     return [fetch(held, sample, validate, skip=skip) for sample in samples]
 
 
