@@ -28,6 +28,7 @@ from larder.units import format_count
 
 __all__ = [
     "IDENTITY",
+    "InContainers",
     "Inventory",
     "LeftOut",
     "Listed",
@@ -65,6 +66,21 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class InContainers:
+    """The archives and tables of a source.
+
+    Attributes:
+        containers: Their number.
+        read: Number of those that had no index, and were read.
+        objects: What is in them, included or not.
+    """
+
+    containers: int
+    read: int
+    objects: int
+
+
+@dataclass(frozen=True, slots=True)
 class Inventory:
     """The objects at a source at one time.
 
@@ -83,6 +99,7 @@ class Inventory:
         report: The report that they come from; None: the source was listed.
         unlisted: Number of files and directories that could not be listed.
         failures: The first of them.
+        inside: The archives and tables that are replaced with what is in them; None if none are.
     """
 
     file: ManifestFile
@@ -98,6 +115,13 @@ class Inventory:
     archived: ManifestFile | None = None
     unlisted: int = 0
     failures: tuple[Failure, ...] = ()
+    inside: InContainers | None = None
+
+    @property
+    def considered(self) -> int:
+        """Number of objects that globs were applied to."""
+        inside = self.inside.objects - self.inside.containers if self.inside else 0
+        return self.listed + inside
 
 
 @dataclass(frozen=True, slots=True)
