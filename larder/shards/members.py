@@ -57,7 +57,10 @@ def streamed_members(sample: Sample, source: Readable) -> list[StreamedMember]:
 
 def label_place(sample: Sample) -> int:
     """Before which of its parts a sample's label comes."""
-    return bisect_left(sample.parts, LABEL_EXT, key=_ext_of)
+    parts = sample.parts
+    if len(parts) == 1:  # most samples
+        return int(parts[0].ext < LABEL_EXT)
+    return bisect_left(parts, LABEL_EXT, key=_ext_of)
 
 
 @lru_cache(4096)
