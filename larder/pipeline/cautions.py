@@ -212,6 +212,8 @@ def _few_shards(settings: Settings, plan: Plan) -> _Found:
             )
             least = max(wanted, 2)
             advice = f"set shards.count_min: {least}"
+            if settings.dataset.shards.samples_per_shard is not None:
+                advice = "lower shards.samples_per_shard"
             if samples < least:
                 advice = f"it has only {format_count(samples, 'sample')}"
             yield "few_shards", f"{name} has {count}; {reason}: {advice}"
