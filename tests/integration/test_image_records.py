@@ -72,6 +72,11 @@ def test_a_whole_run(lab: Lab) -> None:
         each.stat().st_size for path in shards(lab) for each in path.parent.glob(f"{path.stem}.*")
     )
     assert lab.prepare()["status"] == "reused"
+    some = larder.open(f"{lab.storage}/larder/d@latest").samples("train", 5, 7)
+    assert [(each.key, each.label, dict(each.parts)) for each in some] == [
+        ("a/05", 0, {"png": OBJECTS["a/05.png"], "cls": b"0"}),
+        ("b/00", 1, {"png": OBJECTS["b/00.png"], "cls": b"1"}),
+    ]
     with larder.open(f"{lab.storage}/larder/d@latest").cache("train") as cache:
         assert len(cache) == 12
 
