@@ -21,6 +21,8 @@ from larder.config.copying import Copy, Skyplane
 from larder.config.fields import (
     AutoFlag,
     Bytes,
+    FeatureName,
+    FeatureText,
     Flag,
     Globs,
     Name,
@@ -32,7 +34,7 @@ from larder.config.fields import (
     Texts,
     Whole,
 )
-from larder.config.formats import DEFAULTS, FormatOptions
+from larder.config.formats import DEFAULTS, FormatOptions, parse_feature
 from larder.config.fractions import hash_form
 from larder.config.stores import (
     AnyLocation,
@@ -163,10 +165,26 @@ class Shards(Model):
         None, description="seed of a global shuffle, a whole number; null keeps key order"
     )
 
+    features: dict[FeatureName, FeatureText] | None = Field(
+        None,
+        description="for tfrecord: by name, what each feature is made of: image, label, class, key "
+        "or the extension of a part, such as .jpg; after a part or label its kind: bytes, int64 "
+        "or float; null: image/encoded, image/class/label and image/filename",
+    )
+
     @property
     def options(self) -> FormatOptions:
         """What a format is made from; that of a segment may have more."""
-        return DEFAULTS
+        if self.features is None:
+            return DEFAULTS
+        return FormatOptions({name: parse_feature(text) for name, text in self.features.items()})
+
+    @model_validator(mode="after")
+    def _of_format(self) -> Self:
+        if self.features is not None and self.format != "tfrecord":
+            hint = "set shards.format: tfrecord, or leave features out"
+            raise RefusedError("features: only records of tfrecord have features", hint=hint)
+        return self
 
     @field_validator("format", mode="before")
     @classmethod
@@ -174,7 +192,8 @@ class Shards(Model):
         formats = (info.context or {}).get("formats")
         known = sorted(formats) if formats else [value]
         if value not in known:
-            expected = " or ".join(map(repr, known))
+            *first, last = map(repr, known)
+            expected = f"{', '.join(first)} or {last}" if first else last
             raise PydanticKnownError("literal_error", {"expected": expected})
         return value
 
@@ -295,6 +314,14 @@ class Dataset(Model):
                 more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
                 listed = ", ".join(unknown[:_SHOWN])
                 raise RefusedError(f"labels.files: there is no split {listed}{more}")
+        of_labels = [
+            name
+            for name, feature in (self.shards.options.features or {}).items()
+            if feature.source in ("label", "class")
+        ]
+        if of_labels and not self.labels:
+            message = f"shards.features: feature {of_labels[0]!r} needs labels"
+            raise RefusedError(message, hint="set labels, or leave the feature out")
         if self.mirror is True and self.source.expands:
             hint = "leave mirror out: shards are made from the source"
             raise RefusedError("mirror: members of archives and rows are not mirrored", hint=hint)
