@@ -93,6 +93,9 @@ class HashSplits(Model):
     group: Text | None = Field(
         None, description="regular expression; samples with the same first group stay together"
     )
+    stratify: Flag = Field(
+        False, description="divide each class by the fractions, instead of all samples together"
+    )
 
     @field_validator("fractions")
     @classmethod
@@ -269,10 +272,22 @@ class Dataset(Model):
                 more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
                 listed = ", ".join(unknown[:_SHOWN])
                 raise RefusedError(f"labels.files: there is no split {listed}{more}")
+        self._check_stratified()
         if self.cache and self.cache.records == "decoded" and self.validate_ != "decode":
             hint = "set validate: decode, or cache.records: encoded"
             raise RefusedError("cache.records: decoded needs images that can be decoded", hint=hint)
         return self
+
+    def _check_stratified(self) -> None:
+        if not isinstance(self.splits, HashSplits) or not self.splits.stratify:
+            return
+        if self.labels is None:
+            hint = "add labels, or remove splits.stratify"
+            raise RefusedError("splits.stratify divides classes, which need labels", hint=hint)
+        files = self.labels.files
+        if files and (files.keys() != set(self.split_names) or len(set(files.values())) > 1):
+            message = "splits.stratify needs the labels before there are splits"
+            raise RefusedError(message, hint="name one file for all splits in labels.files")
 
     @property
     def split_names(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,12 +18,13 @@ from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
-from larder.manifest.sort import sort
+from larder.manifest.sort import sort, work_folder
 from larder.samples.contents import Contents, ContentsTally
 from larder.samples.grouped import Grouped, group_parts, without_duplicates
 from larder.samples.images import is_image
 from larder.samples.parts import PARTS, BadKeys, Intake, of_no_sample
 from larder.samples.planner import Planner
+from larder.samples.stratified import stratified
 
 __all__ = [
     "FROM_PREVIOUS",
@@ -97,6 +98,7 @@ def order_samples(
     out: Path,
     work_dir: Path,
     known_classes: Sequence[str] = (),
+    published: Iterable[pa.RecordBatch] = (),
 ) -> SampleOrder:
     """Group objects into samples, give each its split and label, and sort them.
 
@@ -118,6 +120,8 @@ def order_samples(
         out: The manifest to write.
         work_dir: Directory for what does not fit into memory; nothing remains in it.
         known_classes: Classes that keep their numbers, in order; new ones follow.
+        published: If ``splits.stratify``: the samples that keep their splits, as rows of
+            `larder.samples.stratified.PUBLISHED`, ordered by sample, each sample once.
 
     Raises:
         ConfigError: ``config.unmatched_split``: objects that match no split, or a sample in two.
@@ -144,7 +148,13 @@ def order_samples(
         yield from intake.label_files
 
     tally = _Tally(planner)
-    with in_order(_IN_ORDER, planned()) as parts:
+    with ExitStack() as stack:
+        placed: Iterable[pa.RecordBatch] = planned()
+        if planner.stratify:
+            assert planner.labeller is not None, "classes are divided"
+            folder = stack.enter_context(work_folder(work_dir))
+            placed = stratified(placed, planner.stratify, planner.labeller, published, folder)
+        parts = stack.enter_context(in_order(_IN_ORDER, placed))
         rows = tally.rows(group_parts(parts, ("split", "sample")))
         file = write_manifest(out, SAMPLE_ORDER, rows)
     return SampleOrder(

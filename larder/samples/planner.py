@@ -17,7 +17,7 @@ from larder.samples.grouping import LABEL_EXT
 from larder.samples.labels import Labeller
 from larder.samples.parts import PARTS
 from larder.samples.seeded import seeded_hashes
-from larder.samples.splits import GlobRule, HashRule
+from larder.samples.splits import NO_SPLIT, GlobRule, HashRule
 
 __all__ = ["Planner"]
 
@@ -37,6 +37,7 @@ class Planner:
         split_names: The splits in order.
         glob_rule: For splits by globs on objects; None if the sample key decides.
         labeller: None for a dataset without labels.
+        stratify: The rule of splits by class, which only all samples together give.
 
     Raises:
         ConfigError: ``config.label``: an invalid label file, or a duplicate pinned class.
@@ -55,15 +56,21 @@ class Planner:
         self.labeller = (
             Labeller(labels, self.split_names, label_files, known_classes) if labels else None
         )
-        self._hash_rule = HashRule(splits) if isinstance(splits, HashSplits) else None
+        self.stratify = splits if isinstance(splits, HashSplits) and splits.stratify else None
+        self._hash_rule = (
+            HashRule(splits) if isinstance(splits, HashSplits) and not splits.stratify else None
+        )
         self._seed = dataset.shards.shuffle_seed
 
-    def places(self, sample_keys: pa.Array, object_keys: pa.Array) -> tuple[_Splits, _Orders]:
+    def places(
+        self, sample_keys: pa.Array, object_keys: pa.Array, divided: pa.Array
+    ) -> tuple[_Splits, _Orders]:
         """Where samples would be in the order now: their splits, and their order within these.
 
         Args:
             sample_keys: The samples, which may not exist any more.
             object_keys: An object of each.
+            divided: The name of each one's split, if classes are divided.
 
         Returns:
             The index of the split, or `NO_SPLIT`; and the hash by which they are ordered, or 0.
@@ -71,10 +78,18 @@ class Planner:
         texts = column_texts(sample_keys) if self._hash_rule or self._seed is not None else []
         if self._hash_rule:
             splits = self._hash_rule.of_known(texts)
+        elif self.stratify:
+            splits = self.numbers(divided)
         else:
             assert self.glob_rule is not None, "splits are hashed or matched"
             splits = self.glob_rule.of_objects(object_keys)
         return splits, self._orders(texts, len(sample_keys))
+
+    def numbers(self, splits: pa.Array) -> _Splits:
+        """The index of each split, by name, or `NO_SPLIT`."""
+        found = pc.index_in(splits, pa.array(self.split_names))
+        numbers: _Splits = pc.fill_null(found, NO_SPLIT).to_numpy(zero_copy_only=False)
+        return numbers.astype(np.int16)
 
     def orders(self, sample_keys: pa.Array) -> _Orders:
         """The hash by which samples are ordered within their split, or 0."""
@@ -97,6 +112,8 @@ class Planner:
         texts = column_texts(keys) if self._hash_rule or self._seed is not None else []
         if self._hash_rule:
             splits = self._hash_rule.of_samples(texts)
+        elif self.stratify:  # until all are known; labels are the same for all splits
+            splits = np.zeros(len(keys), np.int16)
         order = self._orders(texts, len(keys))
         columns = {"split": pa.array(splits), "order": pa.array(order)}
         if self.labeller:

@@ -40,12 +40,17 @@ SEGMENT_FORMAT = "larder-segment-1"
 CACHE_FORMAT = "larder-segment-cache-1"
 VERSION_FORMAT = "larder-version-1"
 
-ROLES = ("samples", "shards", "skipped", "objects", "omitted", "list")
+ROLES = ("samples", "shards", "skipped", "objects", "omitted", "list", "classes")
 """What the files of a version are: indexes of its segments, samples that were left out as bad, the
-objects in the source, rows that the version omits, and the shards of a split as a list."""
+objects in the source, rows that the version omits, the shards of a split as a list, and the number
+of each class."""
 
 MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
 """The hint for damage to any file except source objects: all can be made again from the source."""
+
+
+LEFT_OUT = {"left_out": True}
+"""Metadata of a field that is left out of the document at its default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +259,8 @@ class VersionDocument:
         files: The manifests of its segments, in their order, and its own.
         cache: None without a cache.
         skipped: Keys and samples that were left out because the dataset file says ``skip``.
+        split_rule: The rule of splits that depend on all samples, as canonical JSON; see
+            `larder.versions.identity.split_rule`. Empty, and not in the file, for other splits.
     """
 
     dataset: str
@@ -267,6 +274,7 @@ class VersionDocument:
     cache: CacheFacts | None
     skipped: int = 0
     format: str = VERSION_FORMAT
+    split_rule: str = field(default="", metadata=LEFT_OUT)
 
     def file(self, role: str) -> FileFacts:
         """The only file with that role.
@@ -295,7 +303,12 @@ def _file(files: Iterable[FileFacts], role: str, where: str) -> FileFacts:
 
 def _plain(value: Any) -> Any:
     if hasattr(value, "__dataclass_fields__"):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+        named = ((item, getattr(value, item.name)) for item in fields(value))
+        return {
+            item.name: _plain(found)
+            for item, found in named
+            if not (item.metadata == LEFT_OUT and found == item.default)
+        }
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

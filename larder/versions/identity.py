@@ -34,6 +34,7 @@ __all__ = [
     "image_check",
     "inputs_digest",
     "segment_id",
+    "split_rule",
     "version_id",
 ]
 
@@ -91,8 +92,18 @@ def _splits(dataset: Dataset) -> list[Any]:
     splits = dataset.splits
     if isinstance(splits, HashSplits):
         fractions = [list(pair) for pair in splits.fractions.items()]
-        return ["hash", splits.seed, fractions, splits.group]
+        stratified = ["stratify"] if splits.stratify else []
+        return ["hash", splits.seed, fractions, splits.group, *stratified]
     return ["globs", *([name, list(globs)] for name, globs in splits.items())]
+
+
+def split_rule(dataset: Dataset) -> str:
+    """The rule of splits that depend on all samples: what follows it keeps its splits.
+
+    Empty if the split of a sample follows from its own keys.
+    """
+    stratified = isinstance(dataset.splits, HashSplits) and dataset.splits.stratify
+    return canonical_json(_splits(dataset)).decode() if stratified else ""
 
 
 def image_check(dataset: Dataset) -> str:
@@ -162,6 +173,7 @@ def version_id(
     classes: Sequence[str],
     split_names: Iterable[str],
     skipped: str | None = None,
+    rule: str = "",
 ) -> str:
     """The version ID, 32 hex digits.
 
@@ -173,6 +185,7 @@ def version_id(
         split_names: The splits, in any order, also those without samples.
         skipped: Digest of the bad samples that earlier versions left out, if any. Those of a new
             segment follow from its ID.
+        rule: See `split_rule`.
     """
     rows = [
         [segment, split, hashlib.sha256(found.ranges.astype("<i8").tobytes()).hexdigest()]
@@ -189,6 +202,7 @@ def version_id(
             ("classes", list(classes), []),
             ("splits", sorted(split_names), ["train"]),
             ("skipped", skipped, None),
+            ("split_rule", rule, ""),
         ],
     )[:32]
 
