@@ -211,7 +211,7 @@ class _Check:
             if file.role in ("omitted", "list", "objects", "classes"):
                 assert file.path.startswith(own)
             else:
-                assert file.role in ("samples", "shards", "skipped")
+                assert file.role in ("samples", "shards", "indexes", "skipped")
         self._check_classes([file for file in files if file.role == "classes"])
 
     def _check_classes(self, files: Sequence[FileFacts]) -> None:
