@@ -108,21 +108,32 @@ class HashSplits(Model):
     @field_validator("group")
     @classmethod
     def _pattern(cls, value: str | None) -> str | None:
-        if value is not None:
-            try:
-                groups = re.compile(value).groups
-            except (re.error, OverflowError, RecursionError) as error:
-                raise RefusedError("not a regular expression", detail=str(error)) from None
-            if groups < 1:
-                raise RefusedError("the pattern needs a group, as in patient-(\\d+)")
-        return value
+        return _with_group(value, "patient-(\\d+)")
+
+
+def _with_group(value: str | None, example: str) -> str | None:
+    """A regular expression with a group; the example is one."""
+    if value is not None:
+        try:
+            groups = re.compile(value).groups
+        except (re.error, OverflowError, RecursionError) as error:
+            raise RefusedError("not a regular expression", detail=str(error)) from None
+        if groups < 1:
+            raise RefusedError(f"the pattern needs a group, as in {example}")
+    return value
 
 
 class Labels(Model):
     """Where the label of a sample comes from."""
 
-    source: Literal["folder"] = Field(
-        "folder", alias="from", description="folder: the immediate parent folder is the class"
+    source: Literal["folder", "pattern"] = Field(
+        "folder",
+        alias="from",
+        description="folder: the immediate parent folder is the class; pattern: the first group of "
+        "labels.pattern is",
+    )
+    pattern: Text | None = Field(
+        None, description="from: pattern: regular expression; its first group in the sample key"
     )
     files: dict[SplitName, Text] = Field(
         {}, description="by split: key in the source of a file with lines NAME CLASS"
@@ -139,6 +150,30 @@ class Labels(Model):
             message, detail = "duplicate class", repr(twice)
             raise RefusedError(message, code="config.label", detail=detail)
         return value
+
+    @field_validator("pattern")
+    @classmethod
+    def _pattern(cls, value: str | None) -> str | None:
+        return _with_group(value, "([a-z]+)_\\d+$")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _inferred(cls, value: Any) -> Any:
+        """A pattern says where labels come from."""
+        if isinstance(value, dict) and "from" not in value and value.get("pattern") is not None:
+            return {**value, "from": "pattern"}
+        return value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        given = {"pattern": self.pattern}
+        for name, value in given.items():
+            if self.source == name and value is None:
+                raise RefusedError(f"labels.from: {name} needs labels.{name}")
+            if self.source != name and value is not None:
+                hint = f"set labels.from: {name}, or remove labels.{name}"
+                raise RefusedError(f"labels.{name} is given, but not used", hint=hint)
+        return self
 
 
 class Shards(Model):

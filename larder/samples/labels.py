@@ -1,7 +1,8 @@
-"""The label of a sample: from its folder, or from a label file for its split."""
+"""The label of a sample: from its folder, its key, or a label file for its split."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -24,7 +25,8 @@ _Codes = npt.NDArray[np.int32]
 class Labeller:
     """Labels samples with codes; `number` gives their meaning when all samples are known.
 
-    The class of a sample is the name of its immediate parent folder. In a split with a label file,
+    The class of a sample is the name of its immediate parent folder, or the first group of a
+    regular expression in its key. In a split with a label file,
     the file is searched for, in this order: the key of a part, the sample key, the base name of a
     part, the base name of the sample key. So a file names samples by full keys or by base names,
     with or without extension. It is held in memory.
@@ -46,7 +48,9 @@ class Labeller:
         label_files: Mapping[str, bytes],
         known_classes: Sequence[str] = (),
     ) -> None:
-        self._table = ClassTable(labels.classes, known_classes)
+        origin = "key" if labels.source == "pattern" else labels.source
+        self._table = ClassTable(labels.classes, known_classes, origin)
+        self._pattern = re.compile(labels.pattern) if labels.pattern is not None else None
         self._files = {
             split_names.index(split): (key, parse_label_file(label_files[split], key))
             for split, key in labels.files.items()
@@ -72,6 +76,8 @@ class Labeller:
             keys = sample_keys.take(chosen)
             if split in self._files:
                 codes[rows] = self._from_file(split, keys, parts.take(chosen))
+            elif self._pattern:
+                codes[rows] = self._from_pattern(self._pattern, keys)
             else:
                 codes[rows] = self._from_folder(keys)
         return codes
@@ -96,6 +102,19 @@ class Labeller:
         codes = [self._table.code(name, sample_key=sample_key) for name, sample_key in seen]
         of_samples: _Codes = np.array(codes, np.int32)[indices]
         return of_samples
+
+    def _from_pattern(self, pattern: re.Pattern[str], sample_keys: pa.Array) -> list[int]:
+        codes: list[int] = []
+        code_of: dict[str, int] = {}
+        for sample_key in column_texts(sample_keys):
+            found = pattern.search(sample_key)
+            name = found[1] if found else None
+            if not name:
+                raise _unmatched(sample_key, empty=name is not None)
+            if name not in code_of:
+                code_of[name] = self._table.code(name, sample_key=sample_key)
+            codes.append(code_of[name])
+        return codes
 
     def _from_file(self, split: int, sample_keys: pa.Array, parts: pa.Array) -> list[int]:
         file, labels = self._files[split]
@@ -127,6 +146,16 @@ def _without_folder(sample_key: str) -> ConfigError:
     hint = "labels.from: folder needs DIRECTORY/NAME; use labels.files, or remove labels"
     return ConfigError(
         "config.label", "no folder to take the label from", where=sample_key, hint=hint
+    )
+
+
+def _unmatched(sample_key: str, *, empty: bool) -> ConfigError:
+    what = "finds an empty class in" if empty else "does not match"
+    return ConfigError(
+        "config.label",
+        f"the pattern of labels.pattern {what} this sample key",
+        where=sample_key,
+        hint="change the pattern, or exclude the sample with source.exclude",
     )
 
 

@@ -75,6 +75,7 @@ def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[
             ("inventory", inventory_digest, None),
             ("splits", _splits(dataset), _ALL_IN_TRAIN),
             ("labels", labels.source if labels else None, None),
+            ("label_pattern", labels.pattern if labels else None, None),
             ("classes", labels.classes if labels else None, None),
             ("label_files", dict(label_files), {}),
             ("format", shards.format, "webdataset"),
