@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from larder.config.globs import compile_globs
 from larder.config.interpolate import FilledText
+from larder.config.part_patterns import part_pattern
 from larder.config.secrets import holds_url_with_credentials
 from larder.config.urls import (
     CREDENTIALS_HINT,
@@ -39,6 +40,8 @@ __all__ = [
     "Name",
     "Number",
     "OrNull",
+    "PartName",
+    "PartPattern",
     "RefusedError",
     "Region",
     "SplitName",
@@ -102,6 +105,16 @@ def _glob(value: str) -> str:
         raise RefusedError(f"invalid glob: {error.message}", hint=error.hint) from None
     except RecursionError:
         raise RefusedError("invalid glob: nested too deeply") from None
+    return value
+
+
+def _part_pattern(value: str) -> str:
+    try:
+        part_pattern(value)
+    except ConfigError as error:
+        raise RefusedError(error.message, hint=error.hint) from None
+    except RecursionError:
+        raise RefusedError("invalid pattern: nested too deeply") from None
     return value
 
 
@@ -195,6 +208,12 @@ Endpoint = Annotated[
 
 Glob = Annotated[Text, AfterValidator(_glob)]
 """A glob on keys; see `larder.config.globs`."""
+
+PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+"""The name of a part, with which its extension begins."""
+
+PartPattern = Annotated[Text, AfterValidator(_part_pattern)]
+"""A pattern that finds a part; see `larder.config.part_patterns`."""
 
 GlobList = Annotated[tuple[Glob, ...], Field(strict=False)]
 """A list of globs."""

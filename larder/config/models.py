@@ -26,6 +26,8 @@ from larder.config.fields import (
     Name,
     Number,
     OrNull,
+    PartName,
+    PartPattern,
     RefusedError,
     SplitName,
     Text,
@@ -34,6 +36,7 @@ from larder.config.fields import (
 )
 from larder.config.formats import DEFAULTS, FormatOptions
 from larder.config.fractions import hash_form
+from larder.config.part_patterns import part_pattern
 from larder.config.stores import (
     AnyLocation,
     AnySource,
@@ -66,6 +69,7 @@ __all__ = [
     "LocalLocation",
     "LocalSource",
     "Location",
+    "Missing",
     "Model",
     "Mount",
     "Nodes",
@@ -73,6 +77,7 @@ __all__ = [
     "Runner",
     "S3Location",
     "S3Source",
+    "Samples",
     "Shards",
     "Skyplane",
 ]
@@ -81,6 +86,7 @@ GLOBS_TAG, HASH_TAG = "(globs)", "(hash)"
 """The kinds of splits in the locations of pydantic's errors: cannot be keys of a file."""
 
 _SHOWN = 5
+_MOST_PATTERNS = 32
 
 
 class HashSplits(Model):
@@ -174,6 +180,43 @@ class Labels(Model):
                 hint = f"set labels.from: {name}, or remove labels.{name}"
                 raise RefusedError(f"labels.{name} is given, but not used", hint=hint)
         return self
+
+
+Missing = Literal["refuse", "skip", "keep"]
+"""What to do about a sample that lacks a part."""
+
+
+class Samples(Model):
+    """What belongs together, if not the objects with the same name up to its first dot."""
+
+    join: Annotated[
+        dict[PartName, PartPattern]
+        | Annotated[tuple[PartPattern, ...], Field(strict=False)]
+        | None,
+        OrNull,
+    ] = Field(
+        None,
+        description="patterns with one name in braces, such as {image: 'images/{id}.jpg', mask: "
+        "'masks/{id}.png'}: objects with the same text in its place are one sample",
+    )
+    missing: Missing = Field(
+        "refuse",
+        description="what to do about a sample without a part of each pattern: refuse, skip (leave "
+        "it out and list it) or keep",
+    )
+
+    @field_validator("join")
+    @classmethod
+    def _one_placeholder(cls, value: Any) -> Any:
+        if value is not None:
+            texts = list(value.values() if isinstance(value, dict) else value)
+            if not 1 <= len(texts) <= _MOST_PATTERNS:
+                raise RefusedError(f"samples.join needs 1 to {_MOST_PATTERNS} patterns")
+            if len({part_pattern(text).placeholder for text in texts}) > 1:
+                raise RefusedError("all patterns of samples.join need the same name in braces")
+            if len(set(texts)) < len(texts):
+                raise RefusedError("samples.join has a pattern twice")
+        return value
 
 
 class Shards(Model):
@@ -271,6 +314,7 @@ class Dataset(Model):
         description="globs by split, first match wins, such as {train: 'train/**'}; or a seeded "
         "hash: {by: hash, seed: 7, fractions: {train: 0.9, validation: 0.1}}",
     )
+    samples: Samples = Field(Samples(), description="what belongs together")
     labels: Labels | None = Field(
         None, description="where the label of a sample comes from; null: no labels"
     )

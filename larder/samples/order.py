@@ -19,6 +19,7 @@ from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
 from larder.manifest.sort import sort, work_folder
+from larder.samples.complete import Complete
 from larder.samples.contents import Contents, ContentsTally
 from larder.samples.grouped import Grouped, group_parts, without_duplicates
 from larder.samples.images import is_image
@@ -66,6 +67,9 @@ class SampleOrder:
         classes: In the order of their numbers; empty for a dataset without labels.
         bad_keys: The first 1,000 objects that cannot be part of a sample.
         bad_key_count: Number of such objects.
+        incomplete: The first 1,000 samples without all parts of ``samples.join``, unless these are
+            kept.
+        incomplete_count: Number of such samples.
         ignored_count: Number of directory markers and label files, which are not samples either.
         digest: sha256 hex over the ordered samples: split, key, label, and each part's extension,
             key, size and etag.
@@ -84,10 +88,22 @@ class SampleOrder:
     classes: tuple[str, ...]
     bad_keys: tuple[Failure, ...]
     bad_key_count: int
+    incomplete: tuple[Failure, ...]
+    incomplete_count: int
     ignored_count: int
     digest: str
     contents: Contents
     class_samples: tuple[int, ...]
+
+    @property
+    def left_out(self) -> tuple[Failure, ...]:
+        """The first keys and samples that are left out."""
+        return (*self.bad_keys, *self.incomplete)
+
+    @property
+    def left_out_count(self) -> int:
+        """Number of keys and samples that are left out."""
+        return self.bad_key_count + self.incomplete_count
 
 
 def order_samples(
@@ -132,7 +148,8 @@ def order_samples(
     """
     bad_keys = BadKeys()
     planner = Planner(dataset, label_files, known_classes)
-    intake = Intake(planner.glob_rule, _label_keys(dataset), bad_keys)
+    complete = Complete(planner.joins.names if planner.joins else (), dataset.samples.missing)
+    intake = Intake(planner.glob_rule, _label_keys(dataset), bad_keys, planner.joins)
 
     def in_order(
         by: Sequence[str], parts: Iterable[pa.RecordBatch]
@@ -143,8 +160,10 @@ def order_samples(
         with in_order(_BY_SAMPLE, intake.parts(objects)) as parts:
             for grouped in group_parts(parts):
                 rows, bad = without_duplicates(grouped, planner.split_names, bad_keys)
+                rows, incomplete = complete.divide(rows)
                 yield planner.plan(rows)
                 yield of_no_sample(bad)
+                yield of_no_sample(incomplete)
         yield from intake.label_files
 
     tally = _Tally(planner)
@@ -169,6 +188,8 @@ def order_samples(
         classes=tally.classes,
         bad_keys=tuple(bad_keys.shown),
         bad_key_count=bad_keys.count,
+        incomplete=tuple(complete.shown),
+        incomplete_count=complete.count,
         ignored_count=intake.ignored,
         digest=tally.digest.hexdigest(),
         contents=tally.contents.contents(),

@@ -14,6 +14,7 @@ from larder.errors import ConfigError
 from larder.samples.columns import column_texts
 from larder.samples.grouped import Grouped
 from larder.samples.grouping import LABEL_EXT
+from larder.samples.joins import Joins
 from larder.samples.labels import Labeller
 from larder.samples.parts import PARTS
 from larder.samples.seeded import seeded_hashes
@@ -36,6 +37,7 @@ class Planner:
     Attributes:
         split_names: The splits in order.
         glob_rule: For splits by globs on objects; None if the sample key decides.
+        joins: For samples whose parts several patterns find; None for WebDataset's rule.
         labeller: None for a dataset without labels.
         stratify: The rule of splits by class, which only all samples together give.
 
@@ -52,6 +54,8 @@ class Planner:
     ) -> None:
         splits, labels = dataset.splits, dataset.labels
         self.split_names = dataset.split_names
+        join = dataset.samples.join
+        self.joins = Joins(join) if join else None
         self.glob_rule = None if isinstance(splits, HashSplits) else GlobRule(splits)
         self.labeller = (
             Labeller(labels, self.split_names, label_files, known_classes) if labels else None

@@ -74,6 +74,8 @@ def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[
             ("name", dataset.name, None),
             ("inventory", inventory_digest, None),
             ("splits", _splits(dataset), _ALL_IN_TRAIN),
+            ("join", _join(dataset), None),
+            ("missing", dataset.samples.missing, "refuse"),
             ("labels", labels.source if labels else None, None),
             ("label_pattern", labels.pattern if labels else None, None),
             ("classes", labels.classes if labels else None, None),
@@ -98,6 +100,14 @@ def _splits(dataset: Dataset) -> list[Any]:
         stratified = ["stratify"] if splits.stratify else []
         return ["hash", splits.seed, fractions, splits.group, *stratified]
     return ["globs", *([name, list(globs)] for name, globs in splits.items())]
+
+
+def _join(dataset: Dataset) -> list[Any] | None:
+    """The patterns in their order, which counts, with their names or without."""
+    join = dataset.samples.join
+    if join is None:
+        return None
+    return [list(pair) for pair in join.items()] if isinstance(join, dict) else list(join)
 
 
 def split_rule(dataset: Dataset) -> str:
