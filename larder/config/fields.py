@@ -34,6 +34,7 @@ __all__ = [
     "AutoFlag",
     "Bytes",
     "Endpoint",
+    "Ext",
     "Flag",
     "GlobList",
     "Globs",
@@ -49,6 +50,7 @@ __all__ = [
     "Texts",
     "Url",
     "Whole",
+    "listed",
 ]
 
 MAX_BYTES = 10**18
@@ -118,7 +120,8 @@ def _part_pattern(value: str) -> str:
     return value
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
+    """A string as a list of one."""
     return (value,) if isinstance(value, str) else value
 
 
@@ -209,6 +212,9 @@ Endpoint = Annotated[
 Glob = Annotated[Text, AfterValidator(_glob)]
 """A glob on keys; see `larder.config.globs`."""
 
+Ext = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*$", max_length=63)]
+"""The extension of a part, in lower case."""
+
 PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 """The name of a part, with which its extension begins."""
 
@@ -220,7 +226,7 @@ GlobList = Annotated[tuple[Glob, ...], Field(strict=False)]
 
 Globs = Annotated[
     tuple[Glob, ...],
-    BeforeValidator(_listed, json_schema_input_type=str | list[str]),
+    BeforeValidator(listed, json_schema_input_type=str | list[str]),
     Field(min_length=1, strict=False),
 ]
 """One glob or several."""

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    BeforeValidator,
     Discriminator,
     Field,
     Tag,
@@ -21,6 +22,7 @@ from larder.config.copying import Copy, Skyplane
 from larder.config.fields import (
     AutoFlag,
     Bytes,
+    Ext,
     Flag,
     Globs,
     Name,
@@ -33,6 +35,7 @@ from larder.config.fields import (
     Text,
     Texts,
     Whole,
+    listed,
 )
 from larder.config.formats import DEFAULTS, FormatOptions
 from larder.config.fractions import hash_form
@@ -52,6 +55,7 @@ from larder.config.stores import (
 )
 
 __all__ = [
+    "Annotations",
     "AnyLocation",
     "AnySource",
     "Cache",
@@ -132,14 +136,17 @@ def _with_group(value: str | None, example: str) -> str | None:
 class Labels(Model):
     """Where the label of a sample comes from."""
 
-    source: Literal["folder", "pattern"] = Field(
+    source: Literal["folder", "pattern", "column"] = Field(
         "folder",
         alias="from",
         description="folder: the immediate parent folder is the class; pattern: the first group of "
-        "labels.pattern is",
+        "labels.pattern is; column: a column of the annotations has it",
     )
     pattern: Text | None = Field(
         None, description="from: pattern: regular expression; its first group in the sample key"
+    )
+    column: Text | None = Field(
+        None, description="from: column: the column of samples.annotations with the class"
     )
     files: dict[SplitName, Text] = Field(
         {}, description="by split: key in the source of a file with lines NAME CLASS"
@@ -165,14 +172,16 @@ class Labels(Model):
     @model_validator(mode="before")
     @classmethod
     def _inferred(cls, value: Any) -> Any:
-        """A pattern says where labels come from."""
-        if isinstance(value, dict) and "from" not in value and value.get("pattern") is not None:
-            return {**value, "from": "pattern"}
+        """A pattern or a column says where labels come from."""
+        if isinstance(value, dict) and "from" not in value:
+            for name in ("pattern", "column"):
+                if value.get(name) is not None:
+                    return {**value, "from": name}
         return value
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        given = {"pattern": self.pattern}
+        given = {"pattern": self.pattern, "column": self.column}
         for name, value in given.items():
             if self.source == name and value is None:
                 raise RefusedError(f"labels.from: {name} needs labels.{name}")
@@ -184,6 +193,42 @@ class Labels(Model):
 
 Missing = Literal["refuse", "skip", "keep"]
 """What to do about a sample that lacks a part."""
+
+
+class Annotations(Model):
+    """Files with entries for many samples."""
+
+    files: Annotated[
+        tuple[Annotated[Text, Field(min_length=1)], ...],
+        BeforeValidator(listed, json_schema_input_type=str | list[str]),
+        Field(min_length=1, strict=False),
+    ] = Field(description="keys in the source: one or a list")
+    format: Literal["auto", "coco", "csv", "jsonl", "parquet"] = Field(
+        "auto", description="auto: by the name; .json is coco"
+    )
+    key: Text = Field(
+        "file_name",
+        min_length=1,
+        description="column with what an entry is of: the key of an object, its end, or the sample "
+        "key",
+    )
+    part: Ext | None = Field(
+        "json", description="the part that an entry becomes, as JSON; null: none"
+    )
+    columns: dict[Ext, Text] = Field(
+        {}, description="further parts: the column that each is made of"
+    )
+    many: Flag = Field(
+        False, description="whether a sample may have several entries; its part is a list of them"
+    )
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.part in self.columns:
+            raise RefusedError(f"samples.annotations.columns: {self.part} is the part of the entry")
+        if len(set(self.files)) < len(self.files):
+            raise RefusedError("samples.annotations.files has a file twice")
+        return self
 
 
 class Samples(Model):
@@ -201,8 +246,12 @@ class Samples(Model):
     )
     missing: Missing = Field(
         "refuse",
-        description="what to do about a sample without a part of each pattern: refuse, skip (leave "
-        "it out and list it) or keep",
+        description="what to do about a sample without a part of each pattern or without an "
+        "annotation, and about an annotation without a sample: refuse, skip (leave it out and list "
+        "it) or keep",
+    )
+    annotations: Annotations | None = Field(
+        None, description="files with entries for many samples; null: none"
     )
 
     @field_validator("join")
@@ -357,6 +406,9 @@ class Dataset(Model):
                 more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
                 listed = ", ".join(unknown[:_SHOWN])
                 raise RefusedError(f"labels.files: there is no split {listed}{more}")
+            if self.labels.source == "column" and self.samples.annotations is None:
+                hint = "name the file in samples.annotations.files"
+                raise RefusedError("labels.column is a column of annotations", hint=hint)
         self._check_stratified()
         if self.cache and self.cache.records == "decoded" and self.validate_ != "decode":
             hint = "set validate: decode, or cache.records: encoded"

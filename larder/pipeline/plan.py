@@ -16,6 +16,7 @@ from larder.experiments.delivery import Advice
 from larder.manifest.extents import is_own
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
+from larder.pipeline.annotating import match_annotations
 from larder.pipeline.archived import archived_to_read
 from larder.pipeline.copied import mirrored, read_receipts
 from larder.pipeline.estimate import copy_basis, estimate_seconds
@@ -218,6 +219,7 @@ def _order(found: SourceState, root: Store, previous: Previous | None, folder: P
         work_dir=folder,
         known_classes=known_classes(found),
         published=_published(found, root, previous, folder),
+        annotated=match_annotations(found.dataset, found.inventory, found.annotations, folder),
     )
     return _with_unlisted(order, found.inventory)
 

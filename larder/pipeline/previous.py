@@ -381,15 +381,26 @@ def _rows(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
 
 
 def _placed(batch: pa.RecordBatch, planner: Planner, divided: pa.Array) -> pa.RecordBatch:
-    lists = batch.column("parts")
-    offsets = lists.offsets.to_numpy()
-    firsts = pa.array((offsets - offsets[0])[:-1])
-    objects = lists.flatten().field("source").take(firsts)
+    objects = _objects(batch.column("parts"), planner.annotations)
     splits, orders = planner.places(batch.column("key"), objects, divided)
     splits = np.where(splits < 0, NO_SAMPLE, splits).astype(np.int16)
     return pa.RecordBatch.from_arrays(
         [pa.array(splits), pa.array(orders), *batch.columns[2:]], schema=PREVIOUS
     )
+
+
+def _objects(lists: pa.Array, annotations: Sequence[str]) -> pa.Array:
+    """An object of each sample, in the split of which it is: not an entry of an annotation file."""
+    sources = lists.flatten().field("source")
+    starts = (lists.offsets.to_numpy() - lists.offsets[0].as_py())[:-1]
+    if annotations and len(sources):
+        entry = np.zeros(len(sources), np.bool_)
+        for key in annotations:
+            entry |= pc.starts_with(sources, f"{key}/").to_numpy(zero_copy_only=False)
+        places = np.where(entry, len(sources), np.arange(len(sources)))
+        firsts = np.minimum.reduceat(places, starts)
+        starts = np.where(firsts < len(sources), firsts, starts)
+    return sources.take(pa.array(starts))
 
 
 def _same(value: int, count: int, kind: pa.DataType) -> pa.Array:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from larder.config.models import Missing
 from larder.errors import Failure
@@ -22,31 +23,42 @@ class Complete:
 
     Args:
         names: What each pattern is called; none if samples are not joined.
+        annotated: Whether there are annotations, whose parts have the number after these.
         missing: What to do about the others; only ``keep`` lets them pass.
 
     Attributes:
+        annotation: The number of the pattern that stands for annotations.
         count: Number of samples that do not pass.
         shown: The first 1,000 of them.
     """
 
-    def __init__(self, names: Sequence[str], missing: Missing) -> None:
+    def __init__(self, names: Sequence[str], annotated: bool, missing: Missing) -> None:
+        own = [*(names or ["object"]), *(["annotation"] if annotated else [])]
+        self.annotation = len(own) - 1
         self.count = 0
         self.shown: list[Failure] = []
-        self._names = names if missing != "keep" else ()
+        self._names = own
+        self._annotated = annotated
+        self._keep = missing == "keep"
 
     def divide(self, grouped: Grouped) -> tuple[Grouped, pa.RecordBatch]:
-        """The samples that pass, and the rows of the others."""
-        if len(self._names) < 2:
+        """The samples that pass, and the objects of the others."""
+        if len(self._names) == 1:
             return grouped, grouped.rows.slice(0, 0)
         found = _found(grouped)
-        whole = found == 2 ** len(self._names) - 1
-        if whole.all():
+        all_ = 2 ** len(self._names) - 1
+        only_annotation = self._annotated & (found == 1 << self.annotation)
+        passes = ~only_annotation if self._keep else found == all_
+        if passes.all():
             return grouped, grouped.rows.slice(0, 0)
-        self._note(grouped, found, ~whole)
-        kept = np.repeat(whole, grouped.lengths)
-        lengths = grouped.lengths[whole]
+        self._note(grouped, found, ~passes)
+        kept = np.repeat(passes, grouped.lengths)
+        lengths = grouped.lengths[passes]
         starts = np.cumsum(lengths) - lengths
         rest = grouped.rows.filter(pa.array(~kept))
+        if self._annotated:
+            objects = pc.not_equal(rest.column("pattern"), pa.scalar(self.annotation, pa.int16()))
+            rest = rest.filter(objects)
         return Grouped(grouped.rows.filter(pa.array(kept)), starts), rest
 
     def _note(

@@ -16,7 +16,15 @@ from larder.samples.joins import NAMES, Joins
 from larder.samples.splits import NO_SPLIT, GlobRule
 from larder.units import format_count
 
-__all__ = ["NO_SAMPLE", "PARTS", "BadKeys", "Intake", "of_no_sample"]
+__all__ = [
+    "NO_SAMPLE",
+    "PARTS",
+    "BadKeys",
+    "Intake",
+    "annotation_parts",
+    "named_objects",
+    "of_no_sample",
+]
 
 PARTS = pa.schema(
     [
@@ -32,6 +40,7 @@ PARTS = pa.schema(
         pa.field("order", pa.uint64(), nullable=False),
         pa.field("label", pa.int32()),
         pa.field("pattern", pa.int16(), nullable=False),
+        pa.field("text", pa.string()),
     ]
 )
 """One row per part, with the fields of parts in `larder.manifest.schemas.SAMPLE_ORDER`.
@@ -40,7 +49,7 @@ PARTS = pa.schema(
 is not part of a sample. `larder.samples.planner` adds what depends on the sample: the split if
 sample keys are hashed; ``order``, a hash if samples are shuffled, else 0; and ``label``, a code of
 `larder.samples.classes.ClassTable`. ``pattern`` is the number of the pattern of ``samples.join``
-that its key matches, or 0.
+that its key matches, or 0. ``text`` is the class that an entry of a table gives the sample.
 """
 
 NO_SAMPLE = 2**15 - 1
@@ -198,6 +207,55 @@ def of_no_sample(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.set_column(place, PARTS.field(place), splits)
 
 
+def named_objects(
+    objects: Iterable[pa.RecordBatch], ignored: Collection[str], joins: Joins | None
+) -> Iterator[pa.RecordBatch]:
+    """The sample that each object would be a part of, whether or not its key is good.
+
+    Args:
+        objects: Rows with the columns ``key`` and ``size_bytes``.
+        ignored: Keys of label files and annotation files.
+        joins: What names the parts; None for WebDataset's rule.
+
+    Yields:
+        Rows with the columns ``sample`` and ``key``.
+    """
+    others = pa.array(sorted(ignored), pa.string())
+    for batch in objects:
+        keys = batch.column("key").filter(pc.invert(pc.is_in(batch.column("key"), others)))
+        samples = (joins.split(keys) if joins else _by_rule(keys)).column("sample")
+        named = pa.RecordBatch.from_arrays([samples, keys], names=["sample", "key"])
+        yield named.filter(samples.is_valid())
+
+
+def annotation_parts(
+    matched: Iterable[pa.RecordBatch], rule: GlobRule | None, pattern: int
+) -> Iterator[pa.RecordBatch]:
+    """Rows of `PARTS` for the entries of annotation files.
+
+    Args:
+        matched: Rows of `larder.samples.matching.MATCHED`.
+        rule: The globs of the splits, or None if the sample key decides.
+        pattern: The number that stands for annotations.
+    """
+    for batch in matched:
+        count = batch.num_rows
+        objects = batch.column("object")
+        columns = {
+            "sample": batch.column("sample"),
+            **{name: batch.column(name) for name in ("ext", "key", "size_bytes", "etag")},
+            "mirror_etag": batch.column("etag"),  # it is in the storage already
+            "checksum": batch.column("checksum"),
+            "unchanged": pa.array(np.zeros(count, np.bool_)),
+            "split": pa.array(rule.of_objects(objects) if rule else np.zeros(count, np.int16)),
+            "order": pa.array(np.zeros(count, np.uint64)),
+            "label": pa.nulls(count, pa.int32()),
+            "pattern": pa.array(np.full(count, pattern, np.int16)),
+            "text": batch.column("label"),
+        }
+        yield pa.RecordBatch.from_arrays([columns[name] for name in PARTS.names], schema=PARTS)
+
+
 def _by_rule(keys: pa.Array) -> pa.RecordBatch:
     """Rows of `larder.samples.joins.NAMES` by WebDataset's rule; null where it does not apply."""
     names = pc.extract_regex(keys, _NAME)
@@ -217,6 +275,7 @@ def _rows(batch: pa.RecordBatch, names: pa.RecordBatch, splits: _Splits) -> pa.R
         pa.array(np.zeros(len(batch), np.uint64)),
         pa.nulls(len(batch), pa.int32()),
         names.column("pattern"),
+        pa.nulls(len(batch), pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=PARTS)
 

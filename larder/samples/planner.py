@@ -37,6 +37,7 @@ class Planner:
     Attributes:
         split_names: The splits in order.
         glob_rule: For splits by globs on objects; None if the sample key decides.
+        annotations: Keys of the annotation files.
         joins: For samples whose parts several patterns find; None for WebDataset's rule.
         labeller: None for a dataset without labels.
         stratify: The rule of splits by class, which only all samples together give.
@@ -56,6 +57,8 @@ class Planner:
         self.split_names = dataset.split_names
         join = dataset.samples.join
         self.joins = Joins(join) if join else None
+        annotations = dataset.samples.annotations
+        self.annotations = annotations.files if annotations else ()
         self.glob_rule = None if isinstance(splits, HashSplits) else GlobRule(splits)
         self.labeller = (
             Labeller(labels, self.split_names, label_files, known_classes) if labels else None
@@ -123,7 +126,9 @@ class Planner:
         if self.labeller:
             parts = grouped.parts()
             _check_no_label_part(keys, parts)
-            columns["label"] = pa.array(self.labeller.codes(splits, keys, parts), pa.int32())
+            texts_of = _texts(grouped) if self.labeller.from_column else None
+            codes = self.labeller.codes(splits, keys, parts, texts_of)
+            columns["label"] = pa.array(codes, pa.int32())
         owners = pa.array(np.repeat(np.arange(len(keys)), grouped.lengths))
         rows = grouped.rows
         for name, values in columns.items():
@@ -131,6 +136,19 @@ class Planner:
                 PARTS.get_field_index(name), PARTS.field(name), values.take(owners)
             )
         return rows
+
+
+def _texts(grouped: Grouped) -> pa.Array:
+    """The class that a table gives each sample; null if none does."""
+    texts = grouped.rows.column("text")
+    rows = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False))
+    owners = np.repeat(np.arange(len(grouped.lengths)), grouped.lengths)[rows]
+    samples, firsts = np.unique(owners, return_index=True)
+    places = np.zeros(len(grouped.lengths), np.int64)
+    places[samples] = rows[firsts]
+    given = np.zeros(len(places), np.bool_)
+    given[samples] = True
+    return texts.take(pa.array(places, mask=~given))
 
 
 def _check_no_label_part(keys: pa.Array, parts: pa.Array) -> None:

@@ -56,7 +56,12 @@ def _digest(kind: str, fields: Iterable[_Field]) -> str:
     return hashlib.sha256(f"larder-{kind}-1\n".encode() + canonical_json(value)).hexdigest()
 
 
-def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[str, str]) -> str:
+def inputs_digest(
+    dataset: Dataset,
+    inventory_digest: str,
+    label_files: Mapping[str, str],
+    annotations: Sequence[tuple[str, int, str]] = (),
+) -> str:
     """The inputs digest, 64 hex digits.
 
     Fields that do not shape samples are left out: URLs, regions, mirror, growth, description,
@@ -66,6 +71,7 @@ def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[
         dataset: The dataset as configured.
         inventory_digest: Digest of the ordered keys, sizes and etags.
         label_files: By split, the sha256 of its label file.
+        annotations: Key, size and etag of each annotation file.
     """
     shards, labels, cache = dataset.shards, dataset.labels, dataset.cache
     return _digest(
@@ -77,6 +83,8 @@ def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[
             ("join", _join(dataset), None),
             ("missing", dataset.samples.missing, "refuse"),
             ("labels", labels.source if labels else None, None),
+            ("annotations", _annotations(dataset, annotations), None),
+            ("label_column", labels.column if labels else None, None),
             ("label_pattern", labels.pattern if labels else None, None),
             ("classes", labels.classes if labels else None, None),
             ("label_files", dict(label_files), {}),
@@ -108,6 +116,16 @@ def _join(dataset: Dataset) -> list[Any] | None:
     if join is None:
         return None
     return [list(pair) for pair in join.items()] if isinstance(join, dict) else list(join)
+
+
+def _annotations(dataset: Dataset, files: Sequence[tuple[str, int, str]]) -> list[Any] | None:
+    """How annotation files are read, and what they are now."""
+    options = dataset.samples.annotations
+    if options is None:
+        return None
+    columns = sorted([ext, column] for ext, column in options.columns.items())
+    shape = [options.format, options.key, options.part, options.many, columns]
+    return [*shape, [list(file) for file in files]]
 
 
 def split_rule(dataset: Dataset) -> str:

@@ -82,7 +82,7 @@ LEAST = {
     "copy.give_up_seconds": "HALF",
 }
 """Fields that do not go as low as these variables."""
-LISTS = {"source.include", "source.exclude", "labels.classes"}
+LISTS = {"source.include", "source.exclude", "labels.classes", "samples.annotations.files"}
 
 
 def test_the_fields_are_those_of_the_models() -> None:
@@ -103,6 +103,8 @@ def load(folder: Path, model: type[BaseModel], key: str, value: str) -> Any:
         tree["source"]["inventory"] = {"url": "y"}
     if key.startswith("splits."):
         tree["splits"] = {"by": "hash", "seed": "7", "fractions": {"train": "1"}}
+    if key.startswith(("samples.annotations.", "labels.column")):
+        tree["samples"] = {"annotations": {"files": "y"}}
     if key.startswith("labels.files"):
         tree["splits"] = {"train": "'**'"}
     *path, last = key.split(".")
@@ -142,6 +144,8 @@ def test_no_value_is_accepted_as_another_type(
             continue  # bytes may be strings
         if key in LISTS and value == "[a]":
             continue
+        if key == "samples.annotations.columns" and value == "{a: b}":
+            continue  # a mapping of strings
         with pytest.raises(ConfigError) as caught:
             load(tmp_path, model, key, value)
         assert caught.value.code == "config.invalid_value", (value, str(caught.value))
