@@ -17,6 +17,7 @@ from larder.manifest.schemas import OBJECTS
 from larder.pipeline.annotating import find_annotations, read_annotations
 from larder.pipeline.compacted import is_compact
 from larder.pipeline.complete import check_complete
+from larder.pipeline.expanding import containers_to_list, expand_inventory
 from larder.pipeline.job import source_of, storage_of
 from larder.pipeline.results import BatchReport, RunError
 from larder.pipeline.settings import Settings
@@ -57,7 +58,8 @@ class SourceState:
 
     Attributes:
         settings: The run.
-        inventory: The objects in the source, in a local manifest.
+        inventory: The objects in the source, in a local manifest; if there is something to do, with
+            what is in archives and tables in place of them.
         annotations: The entries of annotation files, if there is something to do.
         label_files: By split.
         inputs: The inputs digest.
@@ -118,11 +120,12 @@ def inspect_source(
         own: ID of a version that this run has made itself, a compaction that another run has
             superseded: what differs now is added to it instead of packing everything once more.
         plan_only: Whether nothing may be written, so that only reading is tried.
-        progress: Reports progress of stage ``inventory``.
+        progress: Reports progress of stages ``inventory`` and ``expand``.
 
     Raises:
         ConfigError: The source is empty, overlaps the storage, or has no such label file.
-        RunError: ``run.failed``: a directory has files that cannot be listed.
+        RunError: ``run.failed``: a directory has files that cannot be listed; see also
+            `larder.pipeline.expanding.expand_inventory`.
         StoreError: A store refuses access or cannot be reached.
         DamageError: These inputs were prepared before, but the version is incomplete; see
             `larder.pipeline.complete.check_complete`.
@@ -162,6 +165,9 @@ def inspect_source(
         settings = replace(settings, compact=False)
     indexed: tuple[Indexed, ...] = ()
     if published is None:
+        inventory = expand_inventory(
+            dataset, cluster, source, inventory, folder, plan_only=plan_only, progress=progress
+        )
         with permission(source, "source", "get"):
             indexed = read_annotations(
                 dataset, cluster, source, annotations, folder, plan_only=plan_only
@@ -212,6 +218,7 @@ def _take(
             folder / "inventory.parquet",
             progress,
             _report(dataset, cluster),
+            containers=containers_to_list(dataset),
         )
     except ConfigError:
         if unlisted.count and fails:

@@ -15,6 +15,7 @@ from larder.errors import ConfigError
 from larder.samples.classes import ClassTable, Numbering
 from larder.samples.columns import column_texts
 from larder.samples.labelfile import parse_label_file
+from larder.samples.tar_names import is_archive
 
 __all__ = ["Labeller"]
 
@@ -25,17 +26,18 @@ _Codes = npt.NDArray[np.int32]
 class Labeller:
     """Labels samples with codes; `number` gives their meaning when all samples are known.
 
-    The class of a sample is the name of its immediate parent folder, the first group of a regular
-    expression in its key, or what a column of annotations says. In a split with a label file, the
-    file is searched for, in this order: the key of a part, the sample key, the base name of a part,
-    the base name of the sample key. So a file names samples by full keys or by base names, with or
-    without extension. It is held in memory.
+    The class of a sample is the name of its immediate parent folder (if that is an archive, without
+    ``.tar``), the first group of a regular expression in its key, or what a column of annotations
+    says. In a split with a label file, the file is searched for, in this order: the key of a part,
+    the sample key, the base name of a part, the base name of the sample key. So a file names
+    samples by full keys or by base names, with or without extension. It is held in memory.
 
     Args:
         labels: As configured.
         split_names: The splits in order.
         label_files: By split, the bytes of the files that ``labels.files`` names.
         known_classes: See `larder.samples.classes.ClassTable`.
+        archives: Whether folders may be archives.
 
     Attributes:
         from_column: Whether a column of annotations has the classes.
@@ -50,7 +52,10 @@ class Labeller:
         split_names: Sequence[str],
         label_files: Mapping[str, bytes],
         known_classes: Sequence[str] = (),
+        *,
+        archives: bool = False,
     ) -> None:
+        self._archives = archives
         origins = {"pattern": "key", "column": f"column {labels.column!r}"}
         origin = origins.get(labels.source, "folder")
         self._table = ClassTable(labels.classes, known_classes, origin)
@@ -108,14 +113,17 @@ class Labeller:
         folders = pc.extract_regex(sample_keys, _FOLDER)
         if folders.null_count:
             raise _without_folder(sample_keys.filter(folders.is_null())[0].as_py())
-        return self._coded(sample_keys, folders.field("folder"))
+        return self._coded(sample_keys, folders.field("folder"), archives=self._archives)
 
-    def _coded(self, sample_keys: pa.Array, names: pa.Array) -> _Codes:
-        """The code of each name, which a sample has."""
-        encoded = names.dictionary_encode()
+    def _coded(self, sample_keys: pa.Array, given: pa.Array, *, archives: bool = False) -> _Codes:
+        """The code of the name that each sample is given."""
+        encoded = given.dictionary_encode()
         indices = encoded.indices.to_numpy()
         firsts = sample_keys.take(pa.array(np.unique(indices, return_index=True)[1]))
-        seen = zip(encoded.dictionary.to_pylist(), firsts.to_pylist(), strict=True)
+        names = encoded.dictionary.to_pylist()
+        if archives:
+            names = [name[: -len(".tar")] if is_archive(name) else name for name in names]
+        seen = zip(names, firsts.to_pylist(), strict=True)
         codes = [self._table.code(name, sample_key=sample_key) for name, sample_key in seen]
         of_samples: _Codes = np.array(codes, np.int32)[indices]
         return of_samples

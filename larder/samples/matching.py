@@ -94,8 +94,8 @@ class Matching:
                     closing(sort(rows, ("name",), ties=ties, work_dir=self._work_dir))
                 )
                 for rows, ties in (
-                    (Rows(_OBJECTS, objects), "exact DESC, sample, object"),
-                    (Rows(ENTRIES, self._entries()), "key, etag"),
+                    (Rows(_OBJECTS, objects), ("-exact", "sample", "object")),
+                    (Rows(ENTRIES, self._entries()), ("key", "etag")),
                 )
             )
             pieces = aligned(

@@ -60,8 +60,11 @@ class Planner:
         annotations = dataset.samples.annotations
         self.annotations = annotations.files if annotations else ()
         self.glob_rule = None if isinstance(splits, HashSplits) else GlobRule(splits)
+        archives = dataset.source.archives == "expand"
         self.labeller = (
-            Labeller(labels, self.split_names, label_files, known_classes) if labels else None
+            Labeller(labels, self.split_names, label_files, known_classes, archives=archives)
+            if labels
+            else None
         )
         self.stratify = splits if isinstance(splits, HashSplits) and splits.stratify else None
         self._hash_rule = (

@@ -189,7 +189,7 @@ def _decide(
 ) -> _Decided:
     totals = np.zeros(len(classes), np.int64)
     kept = np.zeros((len(classes), len(rule.fractions)), np.int64)
-    ordered = sort(Rows(_UNITS, samples), ("unit", "label"), ties="split", work_dir=folder)
+    ordered = sort(Rows(_UNITS, samples), ("unit", "label"), ties=("split",), work_dir=folder)
     names = [folder / f"strata-{name}" for name in ("units", "classes", "weights", "splits")]
     with _Files(names) as files:
         for piece in map(_piece, whole_keys(ordered, "unit")):

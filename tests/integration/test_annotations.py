@@ -120,6 +120,15 @@ def test_coco(tmp_path: Path, source_kind: str) -> None:
     assert json.loads(found["images/b/0"]["json"])["annotations"] == []
 
 
+def test_with_a_mirror(tmp_path: Path) -> None:
+    place = source(tmp_path, samples={"annotations": {"files": "table.csv"}}, mirror=True)
+    published = prepared(place, {**IMAGES, "table.csv": FILES["table.csv"]})
+    assert all(set(own) == {"png", "json"} for own in parts(published).values())
+    with opened(f"{place.lab.root}mirror") as store:
+        kept = {info.key for page in store.list() for info in page}
+    assert kept == {*IMAGES, "table.csv"}
+
+
 def test_columns_become_parts_and_labels(tmp_path: Path) -> None:
     annotations = {
         "files": "table.jsonl",
