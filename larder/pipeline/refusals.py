@@ -104,9 +104,8 @@ def _bad_keys(failures: tuple[Failure, ...], count: int, *, joined: bool) -> Ref
 
 
 def _incomplete(failures: tuple[Failure, ...], count: int) -> RefusedError:
-    named = f"{failures[0].key}: {failures[0].message}"
-    message = f"{format_count(count, 'sample')} without all parts of samples.join: {named}"
-    hint = "add the objects, or set samples.missing: skip or keep"
+    message = f"{format_count(count, 'incomplete sample')}: {failures[0].message}"
+    hint = "add what is missing, or set samples.missing: skip or keep"
     return _refused("config.missing_part", message, hint, failures, count)
 
 

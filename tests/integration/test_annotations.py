@@ -194,7 +194,7 @@ def test_entries_and_samples_without_each_other(tmp_path: Path) -> None:
     place = source(tmp_path, samples=samples)
     error = refused(place, objects)
     assert error.code == "config.missing_part"
-    assert "images/a/0: the sample has no annotation" in str(error)
+    assert str(error).startswith("images/a/0: 2 incomplete samples: the sample has no annotation")
     document: DOCUMENT = place.prepare(objects, samples={**samples, "missing": "skip"})
     assert document["skipped"] == 2
     assert {failure["key"] for failure in document["failures"]} == {
