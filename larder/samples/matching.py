@@ -8,7 +8,7 @@ in the same way. Where several samples fit, the one with exactly this key counts
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from larder.errors import ConfigError, Failure
 from larder.manifest.merge import aligned, whole_keys
 from larder.manifest.query import Rows
-from larder.manifest.sort import sort
+from larder.manifest.sort import SortedFile, sort, sort_to_file, work_folder, write_rows
 
 __all__ = ["ENTRIES", "MATCHED", "Matching"]
 
@@ -51,7 +51,7 @@ _OBJECTS = pa.schema(
         pa.field("name", pa.string(), nullable=False),
         pa.field("sample", pa.string(), nullable=False),
         pa.field("object", pa.string(), nullable=False),
-        pa.field("exact", pa.bool_(), nullable=False),
+        pa.field("partial", pa.bool_(), nullable=False),
     ]
 )
 _MOST_SHOWN = 1_000
@@ -63,7 +63,7 @@ class Matching:
     """Matches entries with objects.
 
     Args:
-        entries: Makes a stream of rows of `ENTRIES`, in any order; called twice.
+        entries: Makes a stream of rows of `ENTRIES`, in any order.
         objects: A stream of rows with the columns ``sample`` and ``key`` of objects.
         work_dir: Directory for what does not fit into memory.
 
@@ -86,20 +86,21 @@ class Matching:
             ConfigError: ``config.annotations``: an entry fits several samples.
             StoreError: ``store.full``: no space is left.
         """
-        depths = _depths(self._entries())
-        objects = (_named(batch, depths) for batch in self._objects)
-        with ExitStack() as stack:
-            named, entries = (
-                stack.enter_context(
-                    closing(sort(rows, ("name",), ties=ties, work_dir=self._work_dir))
-                )
-                for rows, ties in (
-                    (Rows(_OBJECTS, objects), ("-exact", "sample", "object")),
-                    (Rows(ENTRIES, self._entries()), ("key", "etag")),
-                )
+        with work_folder(self._work_dir) as folder:
+            # One after the other, so that there is the memory of one sort at a time.
+            entries = sort_to_file(
+                Rows(ENTRIES, self._entries()), ("name", "key", "etag"), folder / "entries.arrow"
             )
+            matched = write_rows(Rows(MATCHED, self._pieces(entries)), folder / "matched.arrow")
+            yield from matched.read()
+
+    def _pieces(self, entries: SortedFile) -> Iterator[pa.RecordBatch]:
+        depths = _depths(entries.read())
+        objects = (_named(batch, depths) for batch in self._objects)
+        by = ("name", "partial", "sample", "object")
+        with closing(sort(Rows(_OBJECTS, objects), by, work_dir=self._work_dir)) as named:
             pieces = aligned(
-                Rows(ENTRIES, whole_keys(entries, "name")),
+                Rows(ENTRIES, whole_keys(entries.read(), "name")),
                 Rows(_OBJECTS, whole_keys(named, "name")),
                 ("name",),
             )
@@ -141,8 +142,8 @@ def _named(batch: pa.RecordBatch, depths: tuple[Sequence[int], Sequence[int]]) -
         for depth in wanted:
             pattern = rf"(?s)^(?P<before>.*/)?(?P<name>[^/]*(?:/[^/]*){{{depth - 1}}})$"
             found = pc.extract_regex(texts, pattern)
-            exact = pc.equal(pc.struct_field(found, "before"), "")
-            columns = [pc.struct_field(found, "name"), samples, keys, exact]
+            partial = pc.not_equal(pc.struct_field(found, "before"), "")
+            columns = [pc.struct_field(found, "name"), samples, keys, partial]
             named = pa.RecordBatch.from_arrays(columns, names=_OBJECTS.names)
             rows.append(named.filter(found.is_valid()).cast(_OBJECTS))
     return pa.concat_batches([pa.RecordBatch.from_pylist([], schema=_OBJECTS), *rows])
@@ -155,15 +156,15 @@ def _check_unique(found: pa.RecordBatch, places: npt.NDArray[np.int32]) -> None:
     one, other = found.slice(0, found.num_rows - 1), found.slice(1)
     alike = {
         name: pc.equal(one.column(name), other.column(name)).to_numpy(zero_copy_only=False)
-        for name in ("name", "exact", "sample")
+        for name in ("name", "partial", "sample")
     }
     group = np.append(0, np.cumsum(~alike["name"]))
     starts = np.flatnonzero(np.diff(group, prepend=-1))
-    exact = found.column("exact").to_numpy(zero_copy_only=False)
-    counts = exact == exact[starts][group]  # of a name with an exact row, only that one does
+    partial = found.column("partial").to_numpy(zero_copy_only=False)
+    counts = partial == partial[starts][group]  # where a whole key fits, no other does
     used = np.zeros(len(starts), np.bool_)
     used[group[places]] = True
-    several = alike["name"] & alike["exact"] & ~alike["sample"] & counts[:-1] & used[group[:-1]]
+    several = alike["name"] & alike["partial"] & ~alike["sample"] & counts[:-1] & used[group[:-1]]
     if several.any():
         at = int(np.argmax(several))
         first, second = (rows.column("sample")[at].as_py() for rows in (one, other))
