@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from larder.errors import ConfigError
 from larder.manifest.merge import aligned, whole_keys
 from larder.manifest.query import Rows
-from larder.manifest.sort import SortedFile, sort, work_folder, write_rows
+from larder.manifest.sort import SortedFile, sort, sort_to_file, work_folder, write_rows
 from larder.samples.json_stream import elements
 
 __all__ = ["coco_entries"]
@@ -32,6 +32,7 @@ _ITEMS = pa.schema(
         pa.field("text", pa.large_string(), nullable=False),
     ]
 )
+_BY = ("image", "place")
 _BATCH_ROWS = 1_000
 _MOST_CATEGORIES = 1_000_000
 
@@ -60,19 +61,20 @@ def coco_entries(file: TextIO, key: str, work_dir: Path) -> Generator[tuple[dict
             message = "no array 'images' with images, as a COCO file has"
             raise ConfigError("config.annotations", message, where=key, hint=hint)
         with ExitStack() as stack:
-            images, others = (
-                Rows(_ITEMS, whole_keys(stack.enter_context(closing(rows)), "image"))
-                for rows in (_by_image(items, is_image, folder) for is_image in (True, False))
+            # One sort after the other, so that there is the memory of one at a time.
+            images = sort_to_file(_of_kind(items, True), _BY, folder / "images.arrow")
+            others = stack.enter_context(
+                closing(sort(_of_kind(items, False), _BY, work_dir=folder))
             )
-            for own, annotations in aligned(images, others, ("image",)):
+            rows = (Rows(_ITEMS, whole_keys(found, "image")) for found in (images.read(), others))
+            for own, annotations in aligned(next(rows), next(rows), ("image",)):
                 yield from _joined(own, annotations, reading.categories, key)
 
 
-def _by_image(items: SortedFile, is_image: bool, folder: Path) -> Generator[pa.RecordBatch]:
-    wanted = (
-        rows.filter(pc.equal(rows.column("is_image"), pa.scalar(is_image))) for rows in items.read()
-    )
-    return sort(Rows(_ITEMS, wanted), ("image", "place"), work_dir=folder)
+def _of_kind(items: SortedFile, is_image: bool) -> Rows:
+    wanted = pa.scalar(is_image)
+    rows = (rows.filter(pc.equal(rows.column("is_image"), wanted)) for rows in items.read())
+    return Rows(_ITEMS, rows)
 
 
 class _Reading:
@@ -86,14 +88,14 @@ class _Reading:
     def items(self, file: TextIO) -> Iterator[pa.RecordBatch]:
         """Rows of `_ITEMS`."""
         rows: list[tuple[str, int, bool, str]] = []
-        for place, (array, value) in enumerate(elements(file, self._key)):
+        for place, (array, value, text) in enumerate(elements(file, self._key)):
             if array == "categories":
                 self._add_category(value)
             elif array in ("images", "annotations"):
                 is_image = array == "images"
                 self.images += is_image
                 id_ = self._id(value, "id" if is_image else "image_id", array)
-                rows.append((id_, place, is_image, json.dumps(value)))
+                rows.append((id_, place, is_image, text))
             if len(rows) == _BATCH_ROWS:
                 yield _batch(rows)
                 rows = []
@@ -127,8 +129,7 @@ def _joined(
         annotations.column("image").to_pylist(), annotations.column("text").to_pylist(), strict=True
     )
     of_image = {
-        image: [json.loads(text) for _, text in own]
-        for image, own in groupby(rows, key=lambda row: row[0])
+        image: [text for _, text in own] for image, own in groupby(rows, key=lambda row: row[0])
     }
     before = None
     own = zip(images.column("image").to_pylist(), images.column("text").to_pylist(), strict=True)
@@ -136,7 +137,7 @@ def _joined(
         if image == before:
             raise _wrong(f"two images with the ID {image}", key)
         before = image
-        found = [_named(each, categories, key) for each in of_image.pop(image, [])]
+        found = [_named(json.loads(each), categories, key) for each in of_image.pop(image, [])]
         yield {"image": json.loads(text), "annotations": found}, f"{key}, image {image}"
     if of_image:
         raise _wrong(f"annotations of an image {min(of_image)}, which it does not have", key)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, NoReturn, TextIO
+from typing import Any, NamedTuple, NoReturn, TextIO
 
 from larder.errors import ConfigError
 
-__all__ = ["MOST_CHARACTERS", "elements", "parse_json"]
+__all__ = ["MOST_CHARACTERS", "Element", "elements", "parse_json"]
 
 MOST_CHARACTERS = 64 * 1024**2
 """Maximum length of one element."""
@@ -36,8 +36,22 @@ def parse_json(text: str, where: str) -> Any:
         raise _not_json("it is nested too deeply", where) from None
 
 
-def elements(file: TextIO, where: str) -> Iterator[tuple[str, Any]]:
-    """The elements of the arrays that are values of a JSON object, each with the array's key.
+class Element(NamedTuple):
+    """An element of an array.
+
+    Attributes:
+        array: The key of the array.
+        value: The element.
+        text: The same as JSON, as it is in the file.
+    """
+
+    array: str
+    value: Any
+    text: str
+
+
+def elements(file: TextIO, where: str) -> Iterator[Element]:
+    """The elements of the arrays that are values of a JSON object.
 
     Other values of the object are left out.
 
@@ -74,7 +88,7 @@ class _Scanner:
         self._before = 0
         self._ended = False
 
-    def elements(self) -> Iterator[tuple[str, Any]]:
+    def elements(self) -> Iterator[Element]:
         """See `elements`."""
         self._expect("{")
         first = True
@@ -82,19 +96,19 @@ class _Scanner:
             if not first:
                 self._expect(",")
             first = False
-            key = self._value()
+            key, _ = self._value()
             if not isinstance(key, str):
                 raise self._wrong("expected a key")
             self._expect(":")
             if self._next() == "[":
-                yield from ((key, element) for element in self._array())
+                yield from (Element(key, *found) for found in self._array())
             else:
                 self._value()
         self._expect("}")
         if self._next():
             raise self._wrong("something follows its end")
 
-    def _array(self) -> Iterator[Any]:
+    def _array(self) -> Iterator[tuple[Any, str]]:
         self._expect("[")
         first = True
         while self._next() != "]":
@@ -118,7 +132,8 @@ class _Scanner:
             raise self._wrong(f"expected {char}")
         self._at += 1
 
-    def _value(self) -> Any:
+    def _value(self) -> tuple[Any, str]:
+        """The next value, and its text."""
         self._next()
         while True:
             try:
@@ -131,8 +146,9 @@ class _Scanner:
                 continue
             # A number or a word at the end of what was read may go on.
             if end < len(self._text) or not self._fill():
+                text = self._text[self._at : end]
                 self._at = end
-                return value
+                return value, text
 
     def _fill(self) -> bool:
         """Read more; false at the end."""
