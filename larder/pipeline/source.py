@@ -19,6 +19,7 @@ from larder.pipeline.compacted import is_compact
 from larder.pipeline.complete import check_complete
 from larder.pipeline.expanding import containers_to_list, expand_inventory
 from larder.pipeline.job import source_of, storage_of
+from larder.pipeline.regions import found_region, in_region
 from larder.pipeline.results import BatchReport, RunError
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
@@ -71,6 +72,8 @@ class SourceState:
         published: The version that these inputs led to, or None.
         conditions: Which conditional writes the storage keeps; None if that is not known yet, or
             does not matter because there is nothing to do.
+        source_region: The region of the source, if it was found and not configured.
+        storage_region: The same of the storage.
     """
 
     settings: Settings
@@ -83,11 +86,15 @@ class SourceState:
     classes: tuple[str, ...]
     published: VersionDocument | None
     conditions: Conditions | None
+    source_region: str | None = None
+    storage_region: str | None = None
 
     @property
     def dataset(self) -> Dataset:
-        """As configured."""
-        return self.settings.dataset
+        """As configured, with the region of the source."""
+        dataset = self.settings.dataset
+        source = in_region(dataset.source, self.source_region)
+        return dataset.model_copy(update={"source": source})
 
     @property
     def expected(self) -> str | None:
@@ -96,8 +103,10 @@ class SourceState:
 
     @property
     def cluster(self) -> Cluster:
-        """As configured."""
-        return self.settings.cluster
+        """As configured, with the region of the storage."""
+        cluster = self.settings.cluster
+        storage = in_region(cluster.storage, self.storage_region)
+        return cluster.model_copy(update={"storage": storage})
 
 
 def inspect_source(
@@ -183,6 +192,8 @@ def inspect_source(
         classes=classes,
         published=published,
         conditions=None if published else read_conditions(root),
+        source_region=None if published else found_region(dataset.source, source),
+        storage_region=None if published else found_region(storage, root),
     )
 
 

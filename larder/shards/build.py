@@ -125,7 +125,8 @@ class _Building:
     def add(self, samples: Iterable[Sample], reads: Reads) -> None:
         """Read the samples ahead, and append them."""
         tried = 0
-        waiting = lots(samples, reads.whole_bytes)
+        in_turn = reads.executor is None
+        waiting = lots(samples, reads.whole_bytes, together=in_turn)
         with closing(read_ahead(waiting, self._read, _held_bytes, reads)) as readings:
             for lot, found in readings:
                 for sample, fetched in zip(lot.samples, found, strict=True):

@@ -49,7 +49,10 @@ def streamed_members(sample: Sample, source: Readable) -> list[StreamedMember]:
 
 
 def _label_place(sample: Sample) -> int:
-    return bisect_left(sample.parts, LABEL_EXT, key=_ext_of)
+    parts = sample.parts
+    if len(parts) == 1:  # most samples
+        return int(parts[0].ext < LABEL_EXT)
+    return bisect_left(parts, LABEL_EXT, key=_ext_of)
 
 
 @lru_cache(4096)
