@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.errors import Failure, LarderError, ObjectError
+from larder.errors import ConfigError, Failure, ObjectError
 from larder.limits import map_ahead
 from larder.manifest.files import read_manifest
 from larder.manifest.query import Rows
@@ -137,11 +137,7 @@ def expand(
     """
     progress.start("expand")
     with ExitStack() as stack:
-        names = ("expand", "expand-read")
-        pools = [
-            stack.enter_context(ThreadPoolExecutor(concurrency, thread_name_prefix=name))
-            for name in names
-        ]
+        pools = [_pool(stack, concurrency, name) for name in ("expand", "expand-read")]
         expanding = _Expanding(expansions, KeyRule(include), KeyRule(exclude), folder, *pools)
         placed = Rows(_PLACED, expanding.rows(inventory))
         ordered = stack.enter_context(
@@ -151,8 +147,9 @@ def expand(
         found: Inventory | None = None
         try:
             found = with_contents(inventory, rows, folder / "expanded.parquet", source.url)
-        except LarderError:
-            if not expanding.damaged.count and not expanding.bad.count:
+        except ConfigError as error:
+            known = expanding.damaged.count or expanding.bad.count
+            if error.code != "config.empty_source" or not known:
                 raise
     progress.finish("expand")
     if found is not None:
@@ -163,6 +160,13 @@ def expand(
             inside=InContainers(expanding.containers, expanding.read, expanding.objects),
         )
     return Expanded(found, expanding.bad, expanding.damaged)
+
+
+def _pool(stack: ExitStack, threads: int, name: str) -> Executor:
+    """Threads that end with the stack; after an error, without beginning anything more."""
+    pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+    stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+    return pool
 
 
 class _Expanding:
