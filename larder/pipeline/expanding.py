@@ -93,10 +93,16 @@ def _expansions(
     if dataset.source.archives == "expand":
         found.append(archive_expansion(source, own, put, progress))
     if dataset.source.rows is not None:
-        label_files = dataset.labels.files.values() if dataset.labels else ()
-        rows = dataset.source.rows
-        found.append(row_expansion(rows, set(label_files), source, own, put, progress))
+        others = _read_otherwise(dataset)
+        found.append(row_expansion(dataset.source.rows, others, source, own, put, progress))
     return found
+
+
+def _read_otherwise(dataset: Dataset) -> set[str]:
+    """Keys of label files and annotation files: they are no tables of samples."""
+    labels, annotations = dataset.labels, dataset.samples.annotations
+    label_files = labels.files.values() if labels else ()
+    return {*label_files, *(annotations.files if annotations else ())}
 
 
 def _checked(found: Expanded, dataset: Dataset, inventory: Inventory) -> Inventory:

@@ -44,7 +44,8 @@ def row_expansion(
 
     Args:
         rows: As configured.
-        others: Keys of objects that are not tables, whatever they look like: label files.
+        others: Keys of objects that are not tables, whatever they look like: label files and
+            annotation files.
         source: The source.
         own: The store of the indexes and of Larder's own containers.
         put: The same, if new ones are kept there; None for a plan.
