@@ -23,6 +23,8 @@ from larder.config.fields import (
     AutoFlag,
     Bytes,
     Ext,
+    FeatureName,
+    FeatureText,
     Flag,
     Globs,
     Name,
@@ -37,7 +39,7 @@ from larder.config.fields import (
     Whole,
     listed,
 )
-from larder.config.formats import DEFAULTS, FormatOptions
+from larder.config.formats import DEFAULTS, FormatOptions, parse_feature
 from larder.config.fractions import hash_form
 from larder.config.part_patterns import part_pattern
 from larder.config.stores import (
@@ -294,10 +296,26 @@ class Shards(Model):
         None, description="seed of a global shuffle, a whole number; null keeps key order"
     )
 
+    features: dict[FeatureName, FeatureText] | None = Field(
+        None,
+        description="for tfrecord: by name, what each feature is made of: image, label, class, key "
+        "or the extension of a part, such as .jpg; after a part or label its kind: bytes, int64 "
+        "or float; null: image/encoded, image/class/label and image/filename",
+    )
+
     @property
     def options(self) -> FormatOptions:
         """What a format is made from; that of a segment may have more."""
-        return DEFAULTS
+        if self.features is None:
+            return DEFAULTS
+        return FormatOptions({name: parse_feature(text) for name, text in self.features.items()})
+
+    @model_validator(mode="after")
+    def _of_format(self) -> Self:
+        if self.features is not None and self.format != "tfrecord":
+            hint = "set shards.format: tfrecord, or leave features out"
+            raise RefusedError("features: only records of tfrecord have features", hint=hint)
+        return self
 
     @field_validator("format", mode="before")
     @classmethod
@@ -305,7 +323,8 @@ class Shards(Model):
         formats = (info.context or {}).get("formats")
         known = sorted(formats) if formats else [value]
         if value not in known:
-            expected = " or ".join(map(repr, known))
+            *first, last = map(repr, known)
+            expected = f"{', '.join(first)} or {last}" if first else last
             raise PydanticKnownError("literal_error", {"expected": expected})
         return value
 
@@ -432,6 +451,14 @@ class Dataset(Model):
                 hint = "name the file in samples.annotations.files, or set source.rows"
                 raise RefusedError("labels.column is a column of a table", hint=hint)
         self._check_stratified()
+        of_labels = [
+            name
+            for name, feature in (self.shards.options.features or {}).items()
+            if feature.source in ("label", "class")
+        ]
+        if of_labels and not self.labels:
+            message = f"shards.features: feature {of_labels[0]!r} needs labels"
+            raise RefusedError(message, hint="set labels, or leave the feature out")
         if self.mirror is True and self.source.expands:
             hint = "leave mirror out: shards are made from the source"
             raise RefusedError("mirror: members of archives and rows are not mirrored", hint=hint)

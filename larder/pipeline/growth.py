@@ -245,6 +245,9 @@ def _fresh(
     ):
         if now != then:
             return f"shards.{option} was {shown}"
+    known = (each.document.shape.options.classes for each in previous.segments)
+    if any(names != order.classes[: len(names)] for names in known):
+        return "shards contain other names of classes"
     for split, facts in previous.version.splits.items():
         least = min(shards.count_min or 0, facts.samples)
         planned = facts.shards + sum(_unwritten(each.document, split) for each in previous.segments)

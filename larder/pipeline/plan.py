@@ -151,7 +151,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     previous = find_previous(found, root)
     sample_order = _order(found, root, previous, folder)
     growth = plan_growth(found, root, previous, sample_order, folder, progress)
-    new = plan_segment(found, root, growth, previous, folder)
+    new = plan_segment(found, root, growth, previous, sample_order.classes, folder)
     version = _version_id(dataset, new, growth, sample_order.classes)
     published = (new is None or new.complete) and read_version(root, version) is not None
     mirror = mirror_choice(dataset, cluster, images=sample_order.image_objects)

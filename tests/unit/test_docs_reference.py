@@ -126,6 +126,8 @@ def test_examples_are_accepted(heading: str, model: type[BaseModel], least: Any)
         elif "[]" not in name:
             tree: dict[str, Any] = deepcopy(OTHER_KEYS) if model is Dataset else {}
             put(tree, name, value(example))
+            if name == "shards.features":
+                put(tree, "shards.format", "tfrecord")
             place = "source" if model is Dataset else "storage"
             tree.setdefault(place, {}).setdefault("url", _url_for(name))
             if name.startswith("source.inventory."):
