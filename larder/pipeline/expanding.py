@@ -93,16 +93,11 @@ def _expansions(
     if dataset.source.archives == "expand":
         found.append(archive_expansion(source, own, put, progress))
     if dataset.source.rows is not None:
-        others = _read_otherwise(dataset)
-        found.append(row_expansion(dataset.source.rows, others, source, own, put, progress))
+        labels, rows = dataset.labels, dataset.source.rows
+        column = labels.column if labels and labels.source == "column" else None
+        others = set(ignored_keys(dataset))
+        found.append(row_expansion(rows, others, column, source, own, put, progress))
     return found
-
-
-def _read_otherwise(dataset: Dataset) -> set[str]:
-    """Keys of label files and annotation files: they are no tables of samples."""
-    labels, annotations = dataset.labels, dataset.samples.annotations
-    label_files = labels.files.values() if labels else ()
-    return {*label_files, *(annotations.files if annotations else ())}
 
 
 def _checked(found: Expanded, dataset: Dataset, inventory: Inventory) -> Inventory:

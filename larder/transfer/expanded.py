@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from larder.errors import ConfigError, Failure, ObjectError
 from larder.limits import map_ahead
-from larder.manifest.files import read_manifest
+from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import sort
@@ -33,7 +33,7 @@ from larder.transfer.containers import INDEX, objects_in
 from larder.transfer.inventory import InContainers, Inventory, LeftOut, parted, with_contents
 from larder.transfer.selection import KeyRule
 
-__all__ = ["Container", "Expanded", "Expansion", "Failures", "expand"]
+__all__ = ["LABELS", "Container", "Expanded", "Expansion", "Failures", "expand"]
 
 _PLACED = OBJECTS.append(pa.field("place", pa.int64(), nullable=False)).append(
     pa.field("container", pa.int64(), nullable=False)
@@ -108,6 +108,12 @@ class Expanded:
     damaged: Failures
 
 
+LABELS = pa.schema(
+    [pa.field("key", pa.string(), nullable=False), pa.field("text", pa.string(), nullable=False)]
+)
+"""One row per object to whose sample a column of its table gives a class."""
+
+
 def expand(
     source: Readable,
     inventory: Inventory,
@@ -138,7 +144,10 @@ def expand(
     progress.start("expand")
     with ExitStack() as stack:
         pools = [_pool(stack, concurrency, name) for name in ("expand", "expand-read")]
-        expanding = _Expanding(expansions, KeyRule(include), KeyRule(exclude), folder, *pools)
+        labels = stack.enter_context(ManifestWriter(folder / "row-labels.parquet", LABELS))
+        expanding = _Expanding(
+            expansions, KeyRule(include), KeyRule(exclude), folder, pools, labels
+        )
         placed = Rows(_PLACED, expanding.rows(inventory))
         ordered = stack.enter_context(
             closing(sort(placed, ("key", "place"), ties=("etag",), work_dir=folder))
@@ -158,6 +167,7 @@ def expand(
             not_included=expanding.not_included,
             excluded=expanding.excluded,
             inside=InContainers(expanding.containers, expanding.read, expanding.objects),
+            labels=labels.file if labels.file.rows else None,
         )
     return Expanded(found, expanding.bad, expanding.damaged)
 
@@ -178,8 +188,8 @@ class _Expanding:
         included: KeyRule,
         excluded: KeyRule,
         folder: Path,
-        coordinators: Executor,
-        readers: Executor,
+        pools: Sequence[Executor],
+        labels: ManifestWriter,
     ) -> None:
         self.containers = self.read = self.objects = 0
         self.bad, self.damaged = Failures(), Failures()
@@ -188,8 +198,8 @@ class _Expanding:
         self._is_included = included
         self._is_excluded = excluded
         self._folder = folder
-        self._coordinators = coordinators
-        self._readers = readers
+        self._coordinators, self._readers = pools
+        self._labels = labels
         self._numbers = count()
 
     def rows(self, inventory: Inventory) -> Iterator[pa.RecordBatch]:
@@ -254,6 +264,7 @@ class _Expanding:
                 excluded = self._is_excluded(batch.column("key"))
                 batch, self.excluded = parted(batch, ~excluded, self.excluded)
             self._note_problems(batch)
+            self._note_labels(batch)
             objects = objects_in(
                 [batch.drop_columns(["key"])],
                 container.end,
@@ -263,6 +274,12 @@ class _Expanding:
             places = batch.column("offset").filter(batch.column("problem").is_null())
             for rows in objects:
                 yield rows.append_column("place", places)
+
+    def _note_labels(self, batch: pa.RecordBatch) -> None:
+        if batch.column("label").null_count < batch.num_rows:
+            rows = batch.filter(batch.column("label").is_valid())
+            columns = [rows.column("key"), rows.column("label")]
+            self._labels.append_batch(pa.RecordBatch.from_arrays(columns, schema=LABELS))
 
     def _note_problems(self, batch: pa.RecordBatch) -> None:
         if batch.column("problem").null_count < batch.num_rows:
