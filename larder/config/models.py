@@ -34,6 +34,7 @@ from larder.config.fields import (
 )
 from larder.config.formats import DEFAULTS, FormatOptions
 from larder.config.fractions import hash_form
+from larder.config.images import MAX_PIXELS, ImageOptions
 from larder.config.stores import (
     AnyLocation,
     AnySource,
@@ -62,6 +63,7 @@ __all__ = [
     "GcsSource",
     "Growth",
     "HashSplits",
+    "Images",
     "Labels",
     "LocalLocation",
     "LocalSource",
@@ -173,6 +175,17 @@ class Shards(Model):
         return value
 
 
+class Images(Model):
+    """What images a dataset may have."""
+
+    max_pixels: Whole = Field(
+        MAX_PIXELS,
+        ge=1,
+        le=10**12,
+        description="maximum number of pixels of an image; a larger one is a bad sample",
+    )
+
+
 class Cache(Model):
     """The LMDB cache."""
 
@@ -241,6 +254,7 @@ class Dataset(Model):
         description="copy the source's objects to the storage first; auto: where that pays",
     )
     shards: Shards = Field(Shards(), description="the container files that training reads")
+    images: Images = Field(Images(), description="what images may be like")
     validate_: Literal["none", "header", "decode"] = Field(
         "header", alias="validate", description="how images are checked while shards are written"
     )
@@ -279,6 +293,11 @@ class Dataset(Model):
             hint = "set validate: decode, or cache.records: encoded"
             raise RefusedError("cache.records: decoded needs images that can be decoded", hint=hint)
         return self
+
+    @property
+    def image_options(self) -> ImageOptions:
+        """What images a segment may have; the libraries that transform them are not known here."""
+        return ImageOptions(max_pixels=self.images.max_pixels)
 
     @property
     def split_names(self) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from larder.progress import Progress
 from larder.samples.columns import column_structs
 from larder.samples.planner import Planner
 from larder.shards.fetch import UNDECODABLE, check_streamed, fetch, sample_bytes
-from larder.shards.images import Validation
+from larder.shards.images import ImageRules, Validation
 from larder.shards.model import Part, Sample
 from larder.store.base import Readable
 
@@ -128,6 +128,7 @@ def compare(
     planner: Planner,
     source: Readable,
     validate: Validation,
+    rules: ImageRules,
     folder: Path,
     progress: Progress,
 ) -> Comparison:
@@ -140,6 +141,7 @@ def compare(
         planner: Knows the order.
         source: Where the objects are; read only if etags do not tell contents apart.
         validate: How images are checked.
+        rules: What images have to be like.
         folder: A private directory.
         progress: Reports progress of stage ``compare``, if anything is read.
 
@@ -154,7 +156,7 @@ def compare(
         kinds_file, positions_file = (
             stack.enter_context(_output(folder / name)) for name in ("kinds", "positions")
         )
-        contents = stack.enter_context(_Contents(source, validate, progress))
+        contents = stack.enter_context(_Contents(source, validate, rules, progress))
         names = pa.array(planner.split_names)
         pieces = aligned(Rows(_NOW, _now(order, planner)), Rows(PREVIOUS, rows.read()), IN_ORDER)
         for now, then in pieces:
@@ -342,12 +344,16 @@ class _Contents:
     Args:
         source: Where the objects are.
         validate: How images are checked.
+        rules: What images have to be like.
         progress: Reports progress of stage ``compare``, if anything is read.
     """
 
-    def __init__(self, source: Readable, validate: Validation, progress: Progress) -> None:
+    def __init__(
+        self, source: Readable, validate: Validation, rules: ImageRules, progress: Progress
+    ) -> None:
         self._source = source
         self._validate = validate
+        self._rules = rules
         self._progress = progress
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="check")
         self._started = False
@@ -390,10 +396,8 @@ class _Contents:
         return np.fromiter(map(self._is_bad, samples), np.bool_, now.num_rows)
 
     def _is_bad(self, sample: Sample) -> bool:
-        if sample_bytes(sample) > MAX_CHECKED_BYTES:
-            failures = check_streamed(self._source, sample, self._validate)
-        else:
-            failures = fetch(self._source, sample, self._validate).failures
+        read = check_streamed if sample_bytes(sample) > MAX_CHECKED_BYTES else fetch
+        failures = read(self._source, sample, self._validate, rules=self._rules).failures
         return bool(failures) and all(failure.code == UNDECODABLE for failure in failures)
 
     def _is(self, key: str, etag: str, crc32c: int) -> bool:

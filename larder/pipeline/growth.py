@@ -20,6 +20,7 @@ from larder.pipeline.compacted import is_first_build
 from larder.pipeline.compare import Changes, Comparison, compare
 from larder.pipeline.complete import check_complete
 from larder.pipeline.decide import Decision, SegmentState, decide
+from larder.pipeline.image_rules import image_rules
 from larder.pipeline.job import ManifestRef, UsedSegment, source_of
 from larder.pipeline.listed import listed_shards, listed_splits
 from larder.pipeline.manifests import read_ref
@@ -92,10 +93,13 @@ def known_classes(found: SourceState) -> tuple[str, ...]:
 def weaker_segments(previous: Previous | None, dataset: Dataset) -> tuple[str, ...]:
     """IDs of the segments whose images were checked more weakly than they are now."""
     segments = previous.segments if previous else ()
-    return tuple(
-        segment.id
-        for segment in segments
-        if is_weaker(segment.document.validate, dataset.validate_)
+    return tuple(segment.id for segment in segments if _is_weaker(segment.document, dataset))
+
+
+def _is_weaker(segment: SegmentDocument, dataset: Dataset) -> bool:
+    allowed_more = segment.shape.images.max_pixels > dataset.images.max_pixels
+    return is_weaker(segment.validate, dataset.validate_) or (
+        allowed_more and dataset.validate_ != "none"
     )
 
 
@@ -184,6 +188,7 @@ def _compare(
         planner,
         source_of(dataset, found.cluster),
         dataset.validate_,
+        image_rules(dataset, found.cluster),
         folder,
         progress,
     )
@@ -230,8 +235,10 @@ def _fresh(
             return f"split {split} has fewer shards than shards.count_min"
     weaker = weaker_segments(previous, found.dataset)
     if weaker:
-        checked = next(each.document.validate for each in previous.segments if each.id in weaker)
-        return f"validate was {checked}"
+        checked = next(each.document for each in previous.segments if each.id in weaker)
+        if is_weaker(checked.validate, found.dataset.validate_):
+            return f"validate was {checked.validate}"
+        return f"images.max_pixels was {checked.shape.images.max_pixels:,}"
     if found.settings.compact:
         version, segment = previous.version, previous.segments[0].document
         if changes.any or not is_first_build(

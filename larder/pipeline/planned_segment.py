@@ -92,6 +92,7 @@ def plan_segment(
         split_bytes=packed.targets,
         shuffle_seed=shards.shuffle_seed,
         options=options,
+        images=dataset.image_options,
     )
     filled = (split for split, totals in packed.splits.items() if totals.count)
     firsts = {split: (first_shards or {}).get(split, 0) for split in filled}

@@ -20,6 +20,7 @@ from larder.limits import read_ahead_bytes
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.carry import shards_before
 from larder.pipeline.copied import batch_receipts
+from larder.pipeline.image_rules import image_rules, read_share_bytes
 from larder.pipeline.job import Job, ManifestRef, open_root, open_source, storage_of
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.mirrored_source import mirrors
@@ -123,8 +124,10 @@ def shard_batch(
     """
     limits = job.cluster.copy_
     allowed = max(1, limits.concurrency // concurrent_batches)
+    share_bytes = read_share_bytes(job.dataset, job.cluster)
     name = f"{batch.first_row:012d}-{batch.rows}"
     failures: list[Failure] = []
+    rules = image_rules(job.dataset, job.cluster)
     root = open_root(job)
     objects, packed = _reads(job, root, batch)
     source = _reading(job, root, batch) if objects else root
@@ -133,7 +136,7 @@ def shard_batch(
         OldShards(root, job.formats, layout.shard_key, weaker=job.weaker) as old_shards,
         open_reads(
             max(suited_concurrency(store, job.dataset.validate_, allowed) for store in stores),
-            read_ahead_bytes(limits.memory // concurrent_batches, local=root.features.local_path),
+            read_ahead_bytes(share_bytes // concurrent_batches, local=root.features.local_path),
         ) as reads,
         closing(_samples(job, root, batch)) as samples,
         ShardReceipts(
@@ -157,6 +160,7 @@ def shard_batch(
                 old_shards=old_shards,
                 validate=job.dataset.validate_,
                 on_bad_sample=job.dataset.on_bad_sample,
+                rules=rules,
                 progress=progress,
             )
             failures += result.failures

@@ -11,7 +11,7 @@ from larder.errors import Failure
 from larder.progress import NullProgress, Progress
 from larder.shards.fetch import UNDECODABLE, Fetched, check_streamed, fetch, found_bad
 from larder.shards.formats.base import ShardFormat
-from larder.shards.images import Validation
+from larder.shards.images import PLAIN, ImageRules, Validation
 from larder.shards.model import NO_ROWS, Sample, ShardFile, ShardPlan, ShardResult
 from larder.shards.output import HashedOutput
 from larder.shards.packed import Lot, OldShards, lots
@@ -40,6 +40,7 @@ def build_shard(
     old_shards: OldShards | None = None,
     validate: Validation = "header",
     on_bad_sample: OnBadSample = "fail",
+    rules: ImageRules = PLAIN,
     progress: Progress | None = None,
 ) -> ShardResult:
     """Write one shard, and commit it only if it is complete.
@@ -64,6 +65,7 @@ def build_shard(
         validate: How images are checked.
         on_bad_sample: Whether a sample with an undecodable image fails the shard or is left out.
             An object that is missing, changed or unreadable fails it in any case.
+        rules: What images have to be like.
         progress: Advances `STAGE`; the caller, who knows all shards, starts and finishes it.
 
     Raises:
@@ -76,7 +78,7 @@ def build_shard(
         outputs = [stack.enter_context(HashedOutput(writer)) for writer in writers]
         told = progress or NullProgress()
         building = _Building(
-            plan, shard_format, source, old_shards, outputs, validate, on_bad_sample, told
+            plan, shard_format, source, old_shards, outputs, validate, on_bad_sample, rules, told
         )
         building.add(islice(samples, plan.rows), reads)
         omitted, failures = tuple(building.omitted), tuple(building.failures)
@@ -105,6 +107,7 @@ class _Building:
         outputs: Sequence[HashedOutput],
         validate: Validation,
         on_bad_sample: OnBadSample,
+        rules: ImageRules,
         progress: Progress,
     ) -> None:
         self.shard = shard_format.writer(outputs, plan)
@@ -118,6 +121,7 @@ class _Building:
         self._outputs = outputs
         self._validate = validate
         self._skip = on_bad_sample == "skip"
+        self._rules = rules
         self._progress = progress
         self._written = self._told_samples = self._told_bytes = 0
 
@@ -141,8 +145,14 @@ class _Building:
         if lot.held_bytes is None:
             return (None,)
         if first.packed is None:
-            return (fetch(self._source, first, self._validate, skip=self._skip),)
-        return self._old().fetch(lot.samples, self._validate, skip=self._skip)
+            return (self._fetch(first),)
+        return self._old_fetch(lot.samples)
+
+    def _fetch(self, sample: Sample) -> Fetched:
+        return fetch(self._source, sample, self._validate, skip=self._skip, rules=self._rules)
+
+    def _old_fetch(self, samples: Sequence[Sample]) -> list[Fetched]:
+        return self._old().fetch(samples, self._validate, skip=self._skip, rules=self._rules)
 
     def _old(self) -> OldShards:
         assert self._old_shards is not None, "a packed sample needs the old shards"
@@ -157,11 +167,11 @@ class _Building:
             self._add_streamed(sample, self._source, self._validate)
         elif parts := self._old().parts(sample):
             validate = self._old().validation(sample, self._validate)
-            if validate != "none":
+            if validate != "none" or self._rules.forms:
                 parts.verify()  # damage must not look like a bad image
             self._add_streamed(sample, parts, validate)
         else:
-            (fetched,) = self._old().fetch([sample], self._validate, skip=self._skip)
+            (fetched,) = self._old_fetch([sample])
             self._add_fetched(sample, fetched)
 
     def _add_fetched(self, sample: Sample, fetched: Fetched) -> None:
@@ -171,9 +181,9 @@ class _Building:
             self._appended(self.shard.append(sample, fetched.bodies))
 
     def _add_streamed(self, sample: Sample, source: Readable, validate: Validation) -> None:
-        failures = check_streamed(source, sample, validate, skip=self._skip)
-        if failures:
-            self._note(failures)
+        checked = check_streamed(source, sample, validate, skip=self._skip, rules=self._rules)
+        if checked.failures:
+            self._note(checked.failures)
         elif not self.failures:
             self._appended(self.shard.append_streamed(sample, source))
 

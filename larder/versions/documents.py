@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from larder.config.formats import DEFAULTS, FormatOptions, FormatUse
+from larder.config.images import ImageOptions
 from larder.errors import DamageError
 from larder.manifest.digest import canonical_json
 from larder.versions.fields import SPARSE, from_plain, to_plain
@@ -47,6 +48,9 @@ objects in the source, rows that the version omits, and the shards of a split as
 
 MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
 """The hint for damage to any file except source objects: all can be made again from the source."""
+
+
+_ANY_IMAGES = ImageOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,7 @@ class Shape:
         split_bytes: By split, the size of its shards where ``shards.count_min`` made it smaller.
         shuffle_seed: ``shards.shuffle_seed``.
         options: What the format is made from. Left out of the document where they are the default.
+        images: What images it may have, and how they are stored. Left out likewise.
     """
 
     format: str
@@ -102,6 +107,7 @@ class Shape:
     split_bytes: Mapping[str, int]
     shuffle_seed: int | None
     options: FormatOptions = field(default=DEFAULTS, metadata=SPARSE)
+    images: ImageOptions = field(default=_ANY_IMAGES, metadata=SPARSE)
 
     @property
     def use(self) -> FormatUse:

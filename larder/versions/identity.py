@@ -20,6 +20,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from larder.config.images import MAX_PIXELS
 from larder.config.models import Dataset, HashSplits
 from larder.manifest.digest import canonical_json
 from larder.versions.documents import CacheFacts, Shape
@@ -81,6 +82,7 @@ def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[
             ("count_min", shards.count_min, None),
             ("shuffle_seed", shards.shuffle_seed, None),
             ("options", to_plain(shards.options, sparse=True), {}),
+            ("images", to_plain(dataset.image_options, sparse=True), {}),
             ("validate", dataset.validate_, "header"),
             ("on_bad_key", dataset.on_bad_key, "fail"),
             ("on_bad_sample", dataset.on_bad_sample, "fail"),
@@ -99,7 +101,8 @@ def _splits(dataset: Dataset) -> list[Any]:
 
 def image_check(dataset: Dataset) -> str:
     """How the images of samples are checked: bad samples are tried again if this changes."""
-    return dataset.validate_
+    most = dataset.images.max_pixels
+    return dataset.validate_ if most == MAX_PIXELS else f"{dataset.validate_} {most}"
 
 
 class SegmentIdentity(NamedTuple):
@@ -137,6 +140,7 @@ def segment_id(identity: SegmentIdentity) -> str:
             ("split_bytes", dict(shape.split_bytes), {}),
             ("shuffle_seed", shape.shuffle_seed, None),
             ("options", to_plain(shape.options, sparse=True), {}),
+            ("images", to_plain(shape.images, sparse=True), {}),
             ("validate", identity.validate, "header"),
             ("on_bad_sample", identity.on_bad_sample, "fail"),
             ("first_shards", first_shards, {}),

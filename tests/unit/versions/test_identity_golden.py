@@ -8,6 +8,7 @@ import numpy as np
 from golden_identities import assert_golden
 
 from larder.config.formats import Feature, FormatOptions
+from larder.config.images import ImageOptions
 from larder.config.models import Dataset
 from larder.versions.documents import CacheFacts, CacheFile, Shape
 from larder.versions.identity import (
@@ -34,6 +35,7 @@ DATASETS: dict[str, dict[str, Any]] = {
         "on_bad_sample": "skip",
         "cache": {"records": "decoded"},
     },
+    "images": {"images": {"max_pixels": 1_000}},
     "hashed": {
         "splits": {
             "by": "hash",
@@ -72,6 +74,14 @@ SEGMENTS = {
         "decode",
         "skip",
         {"train": 12, "test": 1},
+    ),
+    "images": SegmentIdentity(
+        "d",
+        SAMPLES,
+        Shape("webdataset", 1, 150_000_000, {}, None, images=ImageOptions(1_000)),
+        "header",
+        "fail",
+        {},
     ),
     "options": SegmentIdentity(
         "d",
