@@ -192,6 +192,9 @@ class Cache(Model):
     records: Literal["encoded", "decoded"] = Field(
         "encoded", description="encoded: the original bytes; decoded: images as arrays"
     )
+    same_size: Flag = Field(
+        False, description="whether decoded images must all have the same height and width"
+    )
 
 
 class Growth(Model):
@@ -292,6 +295,9 @@ class Dataset(Model):
         if self.cache and self.cache.records == "decoded" and self.validate_ != "decode":
             hint = "set validate: decode, or cache.records: encoded"
             raise RefusedError("cache.records: decoded needs images that can be decoded", hint=hint)
+        if self.cache and self.cache.same_size and self.cache.records != "decoded":
+            hint = "set cache.records: decoded, or remove it"
+            raise RefusedError("cache.same_size is about decoded images", hint=hint)
         return self
 
     @property

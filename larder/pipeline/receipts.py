@@ -20,6 +20,7 @@ from larder.manifest.schemas import SAMPLES
 from larder.pipeline.due import BatchReceipts
 from larder.pipeline.job import ManifestRef, listed, put_named, scratch
 from larder.pipeline.results import SHOWN_FAILURES, Totals
+from larder.shards.forms import FormNote
 from larder.shards.index import sample_rows
 from larder.shards.model import ShardFile, ShardResult
 from larder.store import object_url
@@ -34,7 +35,8 @@ __all__ = ["Receipt", "Shard", "ShardReceipts", "partial_receipts", "put_receipt
 class Shard:
     """A finished shard; it has no ``files`` if all of its samples were left out.
 
-    ``omitted`` are the first samples that were left out, ``omitted_count`` is their number.
+    ``omitted`` are the first samples that were left out, ``omitted_count`` is their number;
+    ``forms`` says what its images decode to, if that was asked for.
     """
 
     split: str
@@ -43,6 +45,7 @@ class Shard:
     samples: int
     omitted: tuple[Failure, ...]
     omitted_count: int
+    forms: tuple[FormNote, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -114,11 +117,16 @@ def _receipt(key: str, plain: dict[str, Any]) -> Receipt | None:
 
 
 def _shard(
-    *, files: Iterable[dict[str, Any]], omitted: Iterable[dict[str, Any]], **fields: Any
+    *,
+    files: Iterable[dict[str, Any]],
+    omitted: Iterable[dict[str, Any]],
+    forms: Iterable[dict[str, Any]] = (),
+    **fields: Any,
 ) -> Shard:
     return Shard(
         files=tuple(ShardFile(**file) for file in files),
         omitted=tuple(Failure(**failure) for failure in omitted),
+        forms=tuple(FormNote(**note) for note in forms),
         **fields,
     )
 
@@ -192,4 +200,5 @@ def _finished(result: ShardResult) -> Shard:
         samples=result.samples.num_rows,
         omitted=result.omitted[:SHOWN_FAILURES],
         omitted_count=len(result.omitted),
+        forms=result.forms,
     )

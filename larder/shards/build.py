@@ -11,6 +11,7 @@ from larder.errors import Failure
 from larder.progress import NullProgress, Progress
 from larder.shards.fetch import UNDECODABLE, Fetched, check_streamed, fetch, found_bad
 from larder.shards.formats.base import ShardFormat
+from larder.shards.forms import FormTally
 from larder.shards.images import PLAIN, ImageRules, Validation
 from larder.shards.model import NO_ROWS, Sample, ShardFile, ShardPlan, ShardResult
 from larder.shards.output import HashedOutput
@@ -92,7 +93,8 @@ def build_shard(
         # The first file last, so that the others are there if it is.
         etags = [writer.commit().etag for writer in reversed(writers)][::-1]
     files = tuple(map(ShardFile, names, sizes, sums, etags))
-    return ShardResult(plan.split, plan.name, files, rows, omitted)
+    forms = building.forms.notes()
+    return ShardResult(plan.split, plan.name, files, rows, omitted, forms=forms)
 
 
 class _Building:
@@ -114,6 +116,7 @@ class _Building:
         self.samples = 0
         self.omitted: list[Failure] = []
         self.failures: list[Failure] = []
+        self.forms = FormTally()
         self._plan = plan
         self._sizes_known = shard_format.sizes_known
         self._source = source
@@ -178,18 +181,21 @@ class _Building:
         if fetched.failures:
             self._note(fetched.failures)
         elif not self.failures:
-            self._appended(self.shard.append(sample, fetched.bodies))
+            self._appended(self.shard.append(sample, fetched.bodies), sample, fetched)
 
     def _add_streamed(self, sample: Sample, source: Readable, validate: Validation) -> None:
         checked = check_streamed(source, sample, validate, skip=self._skip, rules=self._rules)
         if checked.failures:
             self._note(checked.failures)
         elif not self.failures:
-            self._appended(self.shard.append_streamed(sample, source))
+            self._appended(self.shard.append_streamed(sample, source), sample, checked)
 
-    def _appended(self, failure: Failure | None) -> None:
+    def _appended(self, failure: Failure | None, sample: Sample, fetched: Fetched) -> None:
         if failure is None:
             self.samples += 1
+            for part in sample.parts if fetched.forms else ():
+                if form := fetched.forms.get(part.ext):
+                    self.forms.add(part.ext, part.key, form)
         else:
             self._note([failure])
 

@@ -87,6 +87,7 @@ def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[
             ("on_bad_key", dataset.on_bad_key, "fail"),
             ("on_bad_sample", dataset.on_bad_sample, "fail"),
             ("cache", cache.records if cache else None, None),
+            ("same_size", cache.same_size if cache else False, False),
         ],
     )
 

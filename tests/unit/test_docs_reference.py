@@ -78,7 +78,11 @@ MODELS = [
     ("## Dataset", Dataset, {"name": "x", "source": {"url": "x"}, "labels": {}, "cache": {}}),
     ("## Cluster", Cluster, {"name": "x", "storage": {"url": "x"}}),
 ]
-OTHER_KEYS = {"splits": {"validation": "*"}, "validate": "decode"}
+OTHER_KEYS: dict[str, Any] = {
+    "splits": {"validation": "*"},
+    "validate": "decode",
+    "cache": {"records": "decoded"},
+}
 """What some examples need."""
 
 
