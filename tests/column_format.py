@@ -44,6 +44,7 @@ class Columns:
     sizes_known = False
     empty_bytes = 0
     counted = True
+    indexes = ()
 
     def __init__(self, options: FormatOptions = DEFAULTS) -> None:
         self.options = options

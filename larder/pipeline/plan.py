@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from larder.config.formats import FormatUse
 from larder.config.models import Dataset
 from larder.errors import ConfigError
 from larder.experiments.delivery import Advice
+from larder.manifest.extents import is_own
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.archived import archived_to_read
@@ -233,7 +235,15 @@ def _objects(found: SourceState, folder: Path) -> Iterator[pa.RecordBatch]:
     source = source_of(found.dataset, found.cluster)
     root = storage_of(found.dataset, found.cluster)
     md5 = source.features.etag_is_md5 and root.features.etag_is_md5
-    return with_copies(inventory, mirrored(root), read_receipts(root), md5=md5, work_dir=folder)
+    rows = with_copies(inventory, mirrored(root), read_receipts(root), md5=md5, work_dir=folder)
+    return map(_with_own, rows)
+
+
+def _with_own(objects: pa.RecordBatch) -> pa.RecordBatch:
+    """What is in containers of Larder's own is in the storage already."""
+    etags, place = objects.column("etag"), objects.schema.get_field_index("mirror_etag")
+    copies = pc.if_else(is_own(etags), etags, objects.column(place))
+    return objects.set_column(place, objects.schema.field(place), copies)
 
 
 def _unfit(

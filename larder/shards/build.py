@@ -17,6 +17,7 @@ from larder.shards.model import NO_ROWS, Sample, ShardFile, ShardPlan, ShardResu
 from larder.shards.output import HashedOutput
 from larder.shards.packed import Lot, OldShards, lots
 from larder.shards.readahead import Reads, read_ahead
+from larder.shards.together import fetch_together
 from larder.store.base import Readable, Writer
 
 __all__ = ["STAGE", "OnBadSample", "build_shard"]
@@ -148,6 +149,10 @@ class _Building:
         if lot.held_bytes is None:
             return (None,)
         if first.packed is None:
+            if len(lot.samples) > 1:
+                return fetch_together(
+                    self._source, lot.samples, self._validate, skip=self._skip, rules=self._rules
+                )
             return (self._fetch(first),)
         return self._old_fetch(lot.samples)
 

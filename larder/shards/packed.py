@@ -26,6 +26,7 @@ from larder.shards.model import Sample
 from larder.shards.open_shards import OpenShards
 from larder.shards.packed_parts import PackedParts, old_shard_errors
 from larder.shards.ranges import PartReader
+from larder.shards.together import has_derived
 from larder.store import object_url
 from larder.store.base import Closing, Readable
 
@@ -44,7 +45,7 @@ class Lot(NamedTuple):
     """Consecutive samples that are read together.
 
     Attributes:
-        samples: A single one, unless they are read from old shards.
+        samples: A single one, unless they are read from old shards, or have derived objects.
         held_bytes: Total bytes of their objects; None if the sample is not read ahead, because it
             is bad or too large.
     """
@@ -66,8 +67,9 @@ def lots(samples: Iterable[Sample], whole_bytes: int) -> Iterator[Lot]:
     for sample in samples:
         size_bytes = sample_bytes(sample)
         ahead = sample.bad is None and size_bytes <= whole_bytes
-        alone = sample.packed is None or not ahead
+        alone = not ahead or (sample.packed is None and not has_derived(sample))
         full = held_bytes + size_bytes > most_bytes or len(held) == _LOT_SAMPLES
+        full = full or bool(held and (held[0].packed is None) != (sample.packed is None))
         if held and (alone or full):
             yield Lot(tuple(held), held_bytes)
             held, held_bytes = [], 0

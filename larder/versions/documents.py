@@ -42,9 +42,10 @@ SEGMENT_FORMAT = "larder-segment-1"
 CACHE_FORMAT = "larder-segment-cache-1"
 VERSION_FORMAT = "larder-version-1"
 
-ROLES = ("samples", "shards", "skipped", "objects", "omitted", "list")
-"""What the files of a version are: indexes of its segments, samples that were left out as bad, the
-objects in the source, rows that the version omits, and the shards of a split as a list."""
+ROLES = ("samples", "shards", "indexes", "skipped", "objects", "omitted", "list")
+"""What the files of a version are: indexes of its segments, the index files that other readers
+have, samples that were left out as bad, the objects in the source, rows that the version omits, and
+the shards of a split as a list."""
 
 MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
 """The hint for damage to any file except source objects: all can be made again from the source."""
@@ -144,7 +145,8 @@ class SegmentDocument:
         shape: The options that shaped its shards.
         validate: How its images were checked.
         splits: By name.
-        files: Its manifests: ``samples``, ``shards`` and, if samples were left out, ``skipped``.
+        files: Its manifests: ``samples``, ``shards``; if shards have indexes for other readers,
+            ``indexes``; if samples were left out, ``skipped``.
         skipped: Number of samples that were left out because they are bad.
     """
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from larder.errors import Failure
 from larder.samples.indexed import SampleReader
 from larder.shards.fetch import Body
+from larder.shards.indexes import ReaderIndex
 from larder.shards.model import Sample, ShardPlan
 from larder.shards.output import HashedOutput
 from larder.shards.sizes import Sizes
@@ -83,6 +84,13 @@ class ShardFormat(Protocol):
     @property
     def counted(self) -> bool:
         """Whether names contain the number of shards, as in ``-00000-of-00950``."""
+
+    @property
+    def indexes(self) -> Sequence[ReaderIndex]:
+        """The index files that other readers of the format have, one of each for every shard.
+
+        They are not among the shards; see `larder.versions.layout.reader_index_key`.
+        """
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Bytes that each sample takes in all files of a shard.

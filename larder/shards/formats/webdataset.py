@@ -18,6 +18,7 @@ from larder.config.formats import FormatOptions
 from larder.errors import Failure, ObjectError
 from larder.shards import tar
 from larder.shards.fetch import Body
+from larder.shards.indexes.dali_tar import DaliTarIndex
 from larder.shards.members import members, streamed_members
 from larder.shards.model import Sample, ShardPlan
 from larder.shards.output import HashedOutput
@@ -40,6 +41,7 @@ class WebDataset:
     sizes_known = True
     empty_bytes = len(tar.END)
     counted = False
+    indexes = (DaliTarIndex(),)
 
     def __init__(self, options: FormatOptions) -> None: ...
 
