@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 __all__ = ["MAX_PIXELS", "ImageOptions", "Transform"]
@@ -23,8 +23,8 @@ class Transform:
         quality: Quality of JPEGs, 1 to 100.
         masks: Extensions of parts whose pixels are numbers, not colours.
         mean_bytes: What a stored image is planned to take; None for an estimate.
-        codecs: By name, the versions of the libraries that encode; empty if they are not known
-            yet. They decide about the bytes.
+        codecs: By name, the versions of the libraries that encode, which decide about the bytes;
+            None if they are not known yet.
     """
 
     resize: int | None = None
@@ -33,11 +33,11 @@ class Transform:
     quality: int = 90
     masks: tuple[str, ...] = ()
     mean_bytes: int | None = None
-    codecs: Mapping[str, str] = field(default_factory=dict)
+    codecs: Mapping[str, str] | None = None
 
     def options(self) -> Transform:
         """The same without the codecs: what is configured."""
-        return replace(self, codecs={})
+        return replace(self, codecs=None)
 
 
 @dataclass(frozen=True, slots=True)

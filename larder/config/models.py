@@ -34,7 +34,7 @@ from larder.config.fields import (
 )
 from larder.config.formats import DEFAULTS, FormatOptions
 from larder.config.fractions import hash_form
-from larder.config.images import MAX_PIXELS, ImageOptions
+from larder.config.images import MAX_PIXELS, ImageOptions, Transform
 from larder.config.stores import (
     AnyLocation,
     AnySource,
@@ -63,6 +63,7 @@ __all__ = [
     "GcsSource",
     "Growth",
     "HashSplits",
+    "ImageTransform",
     "Images",
     "Labels",
     "LocalLocation",
@@ -140,6 +141,32 @@ class Labels(Model):
         return value
 
 
+class ImageTransform(Model):
+    """How images are resized and encoded again before they go into shards."""
+
+    resize: Annotated[Whole | None, OrNull] = Field(
+        None, ge=1, le=65_535, description="length of the shorter side in pixels; null: unchanged"
+    )
+    enlarge: Flag = Field(False, description="whether smaller images become larger")
+    format: Literal["keep", "jpeg", "png"] = Field(
+        "keep", description="keep: a JPEG remains a JPEG, a PNG a PNG; jpeg, png: whatever it was"
+    )
+    quality: Whole = Field(90, ge=1, le=100, description="quality of JPEGs, 1 to 100")
+    masks: Texts = Field(
+        (),
+        description="names of parts whose pixels are numbers, such as seg for seg.png: resized "
+        "without mixing pixels, and stored as PNG",
+    )
+    mean_bytes: Annotated[Bytes | None, OrNull] = Field(
+        None, ge=1, description="expected mean size of a stored image; null: estimated"
+    )
+
+    @property
+    def options(self) -> Transform:
+        """The same as part of the shape of a segment, without the libraries."""
+        return Transform(**self.model_dump())
+
+
 class Shards(Model):
     """The container files that training reads."""
 
@@ -157,6 +184,9 @@ class Shards(Model):
     )
     shuffle_seed: Annotated[Whole | None, OrNull] = Field(
         None, description="seed of a global shuffle, a whole number; null keeps key order"
+    )
+    images: ImageTransform | None = Field(
+        None, description="how images are resized and encoded again; null: stored as they are"
     )
 
     @property
@@ -303,7 +333,8 @@ class Dataset(Model):
     @property
     def image_options(self) -> ImageOptions:
         """What images a segment may have; the libraries that transform them are not known here."""
-        return ImageOptions(max_pixels=self.images.max_pixels)
+        images = self.shards.images
+        return ImageOptions(self.images.max_pixels, images.options if images else None)
 
     @property
     def split_names(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.config.images import Transform
 from larder.config.models import Dataset
 from larder.manifest.files import read_manifest
 from larder.manifest.merge import aligned
@@ -20,7 +21,7 @@ from larder.pipeline.compacted import is_first_build
 from larder.pipeline.compare import Changes, Comparison, compare
 from larder.pipeline.complete import check_complete
 from larder.pipeline.decide import Decision, SegmentState, decide
-from larder.pipeline.image_rules import image_rules
+from larder.pipeline.image_rules import image_rules, planned_transform
 from larder.pipeline.job import ManifestRef, UsedSegment, source_of
 from larder.pipeline.listed import listed_shards, listed_splits
 from larder.pipeline.manifests import read_ref
@@ -157,7 +158,8 @@ def plan_growth(
         fresh=_fresh(found, previous, order, comparison.changes, folder),
     )
     check = image_check(dataset)
-    selected = select_samples(order, comparison, decision, previous, check, folder)
+    transform = planned_transform(dataset)
+    selected = select_samples(order, comparison, decision, previous, check, folder, transform)
     omitted = _omitted(previous, comparison, decision)
     encoded, file = encode_omitted(omitted)
     kept = tuple(
@@ -225,6 +227,7 @@ def _fresh(
         ("bytes", shards.bytes, shape.bytes, format_bytes(shape.bytes)),
         ("shuffle_seed", shards.shuffle_seed, shape.shuffle_seed, shape.shuffle_seed),
         ("features", shards.options.features, shape.options.features, _other(shape)),
+        ("images", found.dataset.image_options.transform, _transform(shape), _images(shape)),
     ):
         if now != then:
             return f"shards.{option} was {shown}"
@@ -246,6 +249,15 @@ def _fresh(
         ):
             return "larder compact"
     return None
+
+
+def _transform(shape: Shape) -> Transform | None:
+    transform = shape.images.transform
+    return transform.options() if transform else None
+
+
+def _images(shape: Shape) -> str:
+    return "not set" if shape.images.transform is None else "different"
 
 
 def _other(shape: Shape) -> str:

@@ -62,7 +62,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             **asdict(plan.shards),
             "samples": sample_order.samples,
             "format": settings.dataset.shards.format,
-            "exact": _format(plan).sizes_known,
+            "exact": _format(plan).sizes_known and settings.dataset.shards.images is None,
             "splits": {
                 name: {**asdict(plan.shards_of_split[name]), "samples": facts.samples}
                 for name, facts in sample_order.splits.items()

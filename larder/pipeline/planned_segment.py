@@ -9,6 +9,7 @@ from pathlib import Path
 from larder.config.models import Dataset
 from larder.manifest.files import ManifestFile
 from larder.pipeline.growth import Growth
+from larder.pipeline.image_rules import image_options
 from larder.pipeline.job import UsedSegment
 from larder.pipeline.pack import pack
 from larder.pipeline.previous import Previous
@@ -92,7 +93,7 @@ def plan_segment(
         split_bytes=packed.targets,
         shuffle_seed=shards.shuffle_seed,
         options=options,
-        images=dataset.image_options,
+        images=image_options(dataset),
     )
     filled = (split for split, totals in packed.splits.items() if totals.count)
     firsts = {split: (first_shards or {}).get(split, 0) for split in filled}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, takewhile
 
@@ -17,10 +17,16 @@ import pyarrow.compute as pc
 
 from larder.errors import Failure
 from larder.limits import read_ahead_bytes
+from larder.machine import usable_cores
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.carry import shards_before
 from larder.pipeline.copied import batch_receipts
-from larder.pipeline.image_rules import image_rules, read_share_bytes
+from larder.pipeline.image_rules import (
+    check_codecs,
+    image_rules,
+    read_share_bytes,
+    strongest_check,
+)
 from larder.pipeline.job import (
     Job,
     ManifestRef,
@@ -44,6 +50,7 @@ from larder.shards.model import Sample, ShardBatch, read_samples
 from larder.shards.packed import OldShards
 from larder.shards.packing import batch_shards
 from larder.shards.readahead import open_reads, suited_concurrency
+from larder.shards.transform_pool import shared_pool
 from larder.store.base import Readable, Store, Writer
 from larder.transfer.mirrored import Mirror, copies_by_key
 from larder.versions import layout
@@ -129,6 +136,7 @@ def shard_batch(
     Raises:
         StoreError: A store refuses access.
         RetryableError: A store kept failing.
+        FatalError: ``run.failed``: this machine cannot transform images as planned.
     """
     limits = job.cluster.copy_
     allowed = max(1, limits.concurrency // concurrent_batches)
@@ -137,6 +145,9 @@ def shard_batch(
     name = f"{batch.first_row:012d}-{batch.rows}"
     failures: list[Failure] = []
     rules = image_rules(job.dataset, job.cluster)
+    check_codecs(job.shape.images.transform)
+    check = strongest_check(job.dataset)
+    processes = (job.cluster.runner.workers or usable_cores()) if rules.transform else 1
     root = open_root(job)
     objects, packed = _reads(job, root, batch)
     source = _reading(job, root, batch) if objects else root
@@ -144,9 +155,10 @@ def shard_batch(
     with (
         OldShards(root, job.formats, layout.shard_key, weaker=job.weaker) as old_shards,
         open_reads(
-            max(suited_concurrency(store, job.dataset.validate_, allowed) for store in stores),
+            max(suited_concurrency(store, check, allowed) for store in stores),
             read_ahead_bytes(share_bytes // concurrent_batches, local=root.features.local_path),
         ) as reads,
+        shared_pool(processes) as pool,
         closing(_samples(job, root, batch)) as samples,
         ShardReceipts(
             root, job.segment, name, count=len(batch.shards), concurrent_batches=concurrent_batches
@@ -169,7 +181,7 @@ def shard_batch(
                 old_shards=old_shards,
                 validate=job.dataset.validate_,
                 on_bad_sample=job.dataset.on_bad_sample,
-                rules=rules,
+                rules=replace(rules, pool=pool),
                 progress=progress,
             )
             failures += result.failures

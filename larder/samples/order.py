@@ -24,6 +24,7 @@ from larder.samples.grouped import Grouped, group_parts, without_duplicates
 from larder.samples.images import is_image
 from larder.samples.parts import PARTS, BadKeys, Intake, of_no_sample
 from larder.samples.planner import Planner
+from larder.samples.stored import with_stored_exts
 
 __all__ = [
     "FROM_PREVIOUS",
@@ -136,7 +137,8 @@ def order_samples(
         return closing(sort(Rows(PARTS, parts), by, work_dir=work_dir))
 
     def planned() -> Iterator[pa.RecordBatch]:
-        with in_order(_BY_SAMPLE, intake.parts(objects)) as parts:
+        stored = with_stored_exts(intake.parts(objects), dataset.image_options.transform)
+        with in_order(_BY_SAMPLE, stored) as parts:
             for grouped in group_parts(parts):
                 rows, bad = without_duplicates(grouped, planner.split_names, bad_keys)
                 yield planner.plan(rows)

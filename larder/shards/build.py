@@ -18,6 +18,7 @@ from larder.shards.output import HashedOutput
 from larder.shards.packed import Lot, OldShards, lots
 from larder.shards.readahead import Reads, read_ahead
 from larder.shards.together import fetch_together
+from larder.shards.transformed import transformed_sample
 from larder.store.base import Readable, Writer
 
 __all__ = ["STAGE", "OnBadSample", "build_shard"]
@@ -90,7 +91,7 @@ def build_shard(
         sums = [output.finish() for output in outputs]
         sizes = [output.bytes for output in outputs]
         as_planned = omitted or sum(sizes) == plan.bytes
-        assert as_planned or not shard_format.sizes_known, "a shard is as long as planned"
+        assert as_planned or not building.sizes_known, "a shard is as long as planned"
         # The first file last, so that the others are there if it is.
         etags = [writer.commit().etag for writer in reversed(writers)][::-1]
     files = tuple(map(ShardFile, names, sizes, sums, etags))
@@ -119,7 +120,7 @@ class _Building:
         self.failures: list[Failure] = []
         self.forms = FormTally()
         self._plan = plan
-        self._sizes_known = shard_format.sizes_known
+        self.sizes_known = shard_format.sizes_known and rules.transform is None
         self._source = source
         self._old_shards = old_shards
         self._outputs = outputs
@@ -171,6 +172,8 @@ class _Building:
             self._add_fetched(sample, fetched)
         elif sample.bad is not None:
             self._note([found_bad(sample)])
+        elif sample.packed is None and self._rules.transform is not None:
+            self._add_transformed(sample)
         elif sample.packed is None:
             self._add_streamed(sample, self._source, self._validate)
         elif parts := self._old().parts(sample):
@@ -187,6 +190,15 @@ class _Building:
             self._note(fetched.failures)
         elif not self.failures:
             self._appended(self.shard.append(sample, fetched.bodies), sample, fetched)
+
+    def _add_transformed(self, sample: Sample) -> None:
+        sample, source, failures = transformed_sample(
+            self._source, sample, self._rules, skip=self._skip
+        )
+        if failures:
+            self._note(failures)
+        else:
+            self._add_streamed(sample, source, "none")
 
     def _add_streamed(self, sample: Sample, source: Readable, validate: Validation) -> None:
         checked = check_streamed(source, sample, validate, skip=self._skip, rules=self._rules)
@@ -213,7 +225,7 @@ class _Building:
     def _tell(self, tried: int) -> None:
         # Where sizes are estimates, progress adds up to what was planned.
         size_bytes = self._plan.bytes * tried // self._plan.rows
-        if self._sizes_known:
+        if self.sizes_known:
             size_bytes = sum(output.bytes for output in self._outputs)
         self._progress.advance(
             STAGE, objects=tried - self._told_samples, bytes=size_bytes - self._told_bytes

@@ -6,19 +6,23 @@ import io
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import google_crc32c
+
 from larder.errors import Failure, ObjectError, printable
 from larder.manifest.extents import parse_extent
 from larder.samples.images import is_image
 from larder.samples.pictures import Form
-from larder.shards.images import PLAIN, ImageRules, Validation, check_image
+from larder.shards.images import PLAIN, ImageRules, Validation, check_image, stored_image
 from larder.shards.model import Part, Sample
 from larder.store.base import Readable
 from larder.store.etags import ContentCheck, changed
 
 __all__ = [
+    "RANGE_BYTES",
     "UNDECODABLE",
     "Body",
     "Fetched",
+    "RangeFile",
     "check_streamed",
     "failure_of",
     "fetch",
@@ -30,7 +34,8 @@ __all__ = [
 UNDECODABLE = "sample.undecodable"
 """The only failure for which ``on_bad_sample: skip`` leaves a sample out."""
 
-_RANGE_BYTES = 1 << 20
+RANGE_BYTES = 1 << 20
+"""How much of a large object is read at a time."""
 
 
 class Body(NamedTuple):
@@ -91,9 +96,13 @@ def fetch(
             content = _check(source, part)
             content.add(data)
             content.check()
-            if form := check_image(part.ext, data, validate, where=part.key, rules=rules):
+            crc32c, check = content.crc32c, validate
+            stored = stored_image(part.ext, data, where=part.key, rules=rules)
+            if stored is not None:
+                data, crc32c, check = stored, google_crc32c.value(stored), "none"
+            if form := check_image(part.ext, data, check, where=part.key, rules=rules):
                 forms[part.ext] = form
-            bodies.append(Body(data, content.crc32c))
+            bodies.append(Body(data, crc32c))
         except ObjectError as error:
             failures.append(failure_of(part, error, skip=skip))
     return Fetched(bodies, failures, forms)
@@ -120,7 +129,7 @@ def check_streamed(
                 if info.size_bytes != part.size_bytes or part.etag not in ("", info.etag):
                     raise changed(part.key, part.size_bytes, info.size_bytes)
             if is_image(part.ext):
-                with io.BufferedReader(_RangeFile(source, part), _RANGE_BYTES) as file:
+                with io.BufferedReader(RangeFile(source, part), RANGE_BYTES) as file:
                     form = check_image(part.ext, file, validate, where=part.key, rules=rules)
                 forms |= {part.ext: form} if form else {}
         except ObjectError as error:
@@ -164,7 +173,7 @@ def _check(source: Readable, part: Part) -> ContentCheck:
     return ContentCheck(source, part.key, part.etag, part.size_bytes)
 
 
-class _RangeFile(io.RawIOBase):
+class RangeFile(io.RawIOBase):
     """A seekable file over an object: each read is one range request."""
 
     def __init__(self, source: Readable, part: Part) -> None:

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import IO, Final, Literal, get_args
 
-from larder.config.images import MAX_PIXELS
+from larder.config.images import MAX_PIXELS, Transform
 from larder.errors import ObjectError
 from larder.limits import ByteBudget
 from larder.samples.images import is_image
@@ -20,8 +20,10 @@ from larder.samples.pictures import (
     loading_bytes,
     open_image,
 )
+from larder.shards.transform import encode_again
+from larder.shards.transform_pool import TransformPool
 
-__all__ = ["PLAIN", "ImageRules", "Validation", "check_image", "is_weaker"]
+__all__ = ["PLAIN", "ImageRules", "Validation", "check_image", "is_weaker", "stored_image"]
 
 Validation = Literal["none", "header", "decode"]
 """How images are checked: not at all, by format and size, or by decoding them."""
@@ -41,11 +43,15 @@ class ImageRules:
         forms: Whether to say what they decode to, which needs their headers.
         budget: Maximum bytes of decoded images in memory, over all threads that share it; a larger
             image is decoded alone. None for no maximum.
+        transform: How images are stored; None to store them as they are.
+        pool: Processes that transform them; None to do it in the calling thread.
     """
 
     max_pixels: int = MAX_PIXELS
     forms: bool = False
     budget: ByteBudget | None = None
+    transform: Transform | None = None
+    pool: TransformPool | None = None
 
 
 PLAIN: Final = ImageRules()
@@ -93,8 +99,7 @@ def check_image(
     if (mode == "none" and not rules.forms) or not is_image(ext):
         return None
     if not data:
-        message = "the image cannot be decoded: the file is empty"
-        raise ObjectError("sample.undecodable", message, where=where, hint=_HINT)
+        raise _empty(where)
     file = io.BytesIO(data) if isinstance(data, bytes) else data
     # Opening an image refuses one without a width, a height or a mode.
     with decoding(where, _HINT), open_image(file, rules.max_pixels) as image:
@@ -105,3 +110,41 @@ def check_image(
             with held, discarding(image):
                 load(image)
         return form if rules.forms else None
+
+
+def stored_image(
+    ext: str, data: bytes | IO[bytes], *, where: str, rules: ImageRules
+) -> bytes | None:
+    """An image as ``rules.transform`` stores it, which also checks that it can be decoded.
+
+    Args:
+        ext: Extension of the part, without the first dot.
+        data: The content, or a seekable file of it.
+        where: Key of the object, for the error.
+        rules: What images have to be like, and how they are stored.
+
+    Returns:
+        The bytes to store; None if the part is stored as it is.
+
+    Raises:
+        ObjectError: ``sample.undecodable``.
+        FatalError: ``run.failed``: a process that transforms images was killed.
+    """
+    transform, most = rules.transform, rules.max_pixels
+    if transform is None or not is_image(ext):
+        return None
+    if not data:
+        raise _empty(where)
+    if rules.pool is None or not isinstance(data, bytes):
+        file = io.BytesIO(data) if isinstance(data, bytes) else data
+        budget = rules.budget
+        return encode_again(ext, file, transform, where=where, max_pixels=most, budget=budget)
+    with decoding(where, _HINT), open_image(io.BytesIO(data), most) as image:
+        needed_bytes = 2 * loading_bytes(image)
+    with rules.budget.holding(needed_bytes) if rules.budget else nullcontext():
+        return rules.pool.encode_again(ext, data, transform, where=where, max_pixels=most)
+
+
+def _empty(where: str) -> ObjectError:
+    message = "the image cannot be decoded: the file is empty"
+    return ObjectError("sample.undecodable", message, where=where, hint=_HINT)

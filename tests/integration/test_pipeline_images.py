@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from image_files import png_of, tiff_file
-from pipeline_lab import Lab, directory_lab, images, png, write
+from image_files import png_of, saved, tiff_file
+from PIL import Image
+from pipeline_lab import Lab, contents, directory_lab, images, png, write
 from pydantic import ValidationError
 
+from larder.config.images import Transform
 from larder.config.models import Dataset
-from larder.pipeline.results import RunError
+from larder.errors import FatalError
+from larder.pipeline import compare, image_rules, planned_segment
+from larder.pipeline.inline import prepare
+from larder.pipeline.results import RefusedError, RunError
+from larder.shards.transform import codec_versions
 from larder.store.base import Store
+from larder.testing.checker import Published
 from larder.testing.recording import RecordingStore
 from larder.testing.runs import between
+from larder.versions.publish import read_segment
+from larder.versions.tags import TAG, read_tag
 
 WORDS = png_of(np.arange(63, dtype=np.uint16).reshape(7, 9) * 999, 0)
 FLOATS = tiff_file(np.ones((7, 9), np.float32))
@@ -165,4 +177,214 @@ def test_undecodable_images_of_several_batches_are_all_named(tmp_path: Path) -> 
 def test_the_same_size_of_what_is_not_decoded() -> None:
     fields = {"name": "d", "source": {"url": "/s"}, "cache": {"same_size": True}}
     with pytest.raises(ValidationError, match="same_size is about decoded images"):
+        Dataset.model_validate(fields)
+
+
+TRANSFORM = {"resize": 16, "quality": 90}
+
+
+def photo(seed: int, width: int = 60, height: int = 40) -> bytes:
+    """A JPEG of noise that is not too fine."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (height // 8, width // 8, 3), np.uint8)
+    image = Image.fromarray(pixels).resize((width, height), Image.Resampling.BICUBIC)
+    return saved(image, "JPEG", quality=95)
+
+
+def photos(count: int = 8) -> dict[str, bytes]:
+    found = {f"{'ab'[number % 2]}/{number:02}.jpg": photo(number) for number in range(count)}
+    return found | {"a/00.json": b"{}", "b/91.png": png(91, 30, 20)}
+
+
+def transform_lab(tmp_path: Path, **fields: Any) -> Lab:
+    shards = {"bytes": 8_000, "images": TRANSFORM}
+    return directory_lab(tmp_path, photos(), **{"shards": shards, "cache": None, **fields})
+
+
+def sizes(published: Published) -> dict[str, tuple[str | None, tuple[int, int]]]:
+    """Format and size of every image, by sample and extension."""
+    found = {}
+    for samples in published.samples.values():
+        for sample in samples:
+            for ext, data in sample.parts.items():
+                if ext in ("jpg", "png"):
+                    with Image.open(io.BytesIO(data)) as image:
+                        found[f"{sample.key}.{ext}"] = image.format, image.size
+    return found
+
+
+def newest(lab: Lab) -> Published:
+    """The version that the tag names."""
+    with lab.opened_root() as root:
+        tag = read_tag(root, TAG)
+    assert tag is not None
+    return lab.check()[tag.version]
+
+
+def stored(published: Published) -> Mapping[str, str]:
+    """Digest of each shard, by its path in its segment."""
+    return {key.partition("/shards/")[2]: sha256 for key, sha256 in published.shards.items()}
+
+
+def test_images_are_resized_and_encoded_again(tmp_path: Path) -> None:
+    lab = transform_lab(tmp_path)
+    document = lab.plan()
+    assert document["shards"]["exact"] is False
+    assert lab.prepare()["status"] == "built"
+    published = lab.only()
+    found = sizes(published)
+    assert found == {f"{'ab'[n % 2]}/{n:02}.jpg": ("JPEG", (24, 16)) for n in range(8)} | {
+        "b/91.png": ("PNG", (24, 16))
+    }
+    with lab.opened_root() as root:
+        segment = read_segment(root, published.version.segments[0].id)
+    assert segment is not None
+    transform = segment.shape.images.transform
+    assert transform == Transform(**TRANSFORM, codecs=codec_versions())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("memory_bytes", ["1 MiB", "64 MiB"], ids=["streamed", "whole"])
+def test_limits_and_processes_do_not_change_the_bytes(
+    tmp_path: Path, workers: int, memory_bytes: str
+) -> None:
+    large = {"a/50.jpg": photo(50, 2_400, 1_600), "b/51.jpg": photo(51, 2_400, 1_600)}
+    assert min(map(len, large.values())) > 2**20 / 8
+    labs = []
+    for name, runner, copy in (
+        ("one", {"workers": 1}, {"memory_bytes": "128 MiB"}),
+        ("other", {"workers": workers, "batch_bytes": 1}, {"memory_bytes": memory_bytes}),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        lab = transform_lab(folder, cluster={"runner": runner, "copy": copy})
+        write(folder / "source", large)
+        lab.prepare()
+        labs.append(lab)
+    assert stored(labs[0].only()) == stored(labs[1].only())
+    assert sizes(labs[1].only())["a/50.jpg"] == ("JPEG", (24, 16))
+
+
+def test_images_that_cannot_be_transformed_are_bad_samples(tmp_path: Path) -> None:
+    lab = transform_lab(tmp_path, validate="none")
+    gif = saved(Image.new("RGB", (30, 20)), "GIF")
+    bad = {"a/60.gif": gif, "a/61.jpg": photo(61)[:-600], "b/62.png": photo(62)[:9]}
+    write(tmp_path / "source", bad)
+    found = failed(lab)
+    assert found.keys() == bad.keys()
+    assert "GIF is not written: set shards.images.format" in found["a/60.gif"]
+    assert lab.prepare(on_bad_sample="skip")["skipped"] == 3
+    assert not sizes(lab.only()).keys() & bad.keys()
+
+
+def test_the_format_decides_about_the_extension(tmp_path: Path) -> None:
+    images = {"format": "jpeg", "masks": ["seg"]}
+    lab = transform_lab(tmp_path, shards={"images": images})
+    mask = np.arange(600, dtype=np.uint8).reshape(20, 30) % 7
+    write(tmp_path / "source", {"b/91.seg.bmp": saved(Image.fromarray(mask), "BMP")})
+    lab.prepare()
+    (sample,) = (each for each in lab.only().samples["train"] if each.key == "b/91")
+    assert sorted(sample.parts) == ["cls", "jpg", "seg.png"]
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(sample.parts["seg.png"]))), mask)
+    write(tmp_path / "source", {"b/91.jpg": photo(1)})
+    with pytest.raises(RefusedError, match=r"another part jpg"):
+        lab.prepare(growth={"mode": "rebuild"})
+
+
+def test_growth_transforms_what_is_new_and_nothing_twice(tmp_path: Path) -> None:
+    lab = transform_lab(tmp_path)
+    lab.prepare()
+    before = contents(lab.only())
+    write(tmp_path / "source", {"a/80.jpg": photo(80)})
+    (tmp_path / "source" / "a" / "00.jpg").touch()  # its etag changes, its content does not
+    (tmp_path / "source" / "b" / "01.jpg").unlink()
+    growth = lab.plan()["growth"]
+    assert growth["decision"] == "grow"
+    assert growth["samples"] == {
+        "added": 1, "changed": 0, "relabelled": 0, "moved": 0, "removed": 1, "unchanged": 8,
+        "bad": 0,
+    }  # fmt: skip
+    assert growth["packed"]["count"] > 0
+    assert growth["read"]["count"] == 1
+    lab.prepare()
+    after = contents(newest(lab))
+    del before["train", "b/01"]
+    assert {key: after[key] for key in before} == before
+    assert after.keys() - before.keys() == {("train", "a/80")}
+    assert lab.plan()["status"] == "reused"
+
+
+def test_other_options_transform_the_originals_again(tmp_path: Path) -> None:
+    lab = transform_lab(tmp_path)
+    lab.prepare()
+    for options, reason, size in (
+        ({"resize": 8, "quality": 90}, "shards.images was different", (12, 8)),
+        (None, "shards.images was different", (60, 40)),
+        (TRANSFORM, "shards.images was not set", (24, 16)),
+    ):
+        shards = {"bytes": 8_000, "images": options}
+        growth = lab.plan(shards=shards)["growth"]
+        assert (growth["decision"], growth["reason"]) == ("fresh", reason)
+        assert (growth["packed"]["count"], growth["read"]["count"]) == (0, 10)
+        lab.prepare(shards=shards)
+        assert sizes(newest(lab))["a/00.jpg"] == ("JPEG", size)
+
+
+def test_other_libraries_make_new_segments_and_transform_the_originals(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """What is packed again must be what a first build with these libraries would make."""
+    lab = transform_lab(tmp_path)
+    lab.prepare()
+    (tmp_path / "source" / "a" / "04.jpg").unlink()
+    other = {**codec_versions(), "pillow": "99.0"}
+    for module in (image_rules, compare):
+        monkeypatch.setattr(module, "codec_versions", lambda: other)
+    growth = lab.plan()["growth"]
+    assert growth["decision"] == "grow"
+    assert growth["packed"]["count"] == 0
+    assert growth["read"]["count"] > 0
+    lab.prepare()
+    with lab.opened_root() as root:
+        found = [read_segment(root, use.id) for use in newest(lab).version.segments]
+    pillows = [segment.shape.images.transform.codecs["pillow"] for segment in found]
+    assert pillows == [codec_versions()["pillow"], "99.0"]
+
+
+def test_a_machine_with_other_libraries_writes_nothing(tmp_path: Path, monkeypatch: Any) -> None:
+    planned = {**codec_versions(), "jpeg": "libjpeg 9"}
+    lab = transform_lab(tmp_path)
+    monkeypatch.setattr(planned_segment, "image_options", lambda dataset: replace(
+        dataset.image_options, transform=replace(dataset.image_options.transform, codecs=planned)
+    ))  # fmt: skip
+    with pytest.raises(FatalError, match="planned with jpeg libjpeg 9, here libjpeg") as caught:
+        lab.prepare()
+    assert (caught.value.code, caught.value.hint) == (
+        "run.failed", "run all batches with the same packages",
+    )  # fmt: skip
+
+
+def test_a_compaction_makes_what_a_first_build_makes(tmp_path: Path) -> None:
+    lab = transform_lab(tmp_path)
+    lab.prepare()
+    write(tmp_path / "source", {"a/80.jpg": photo(80)})
+    lab.prepare()
+    prepare(replace(lab.settings(), compact=True))
+    other = tmp_path / "other"
+    other.mkdir()
+    fresh = transform_lab(other)
+    write(other / "source", {"a/80.jpg": photo(80)})
+    fresh.prepare()
+    assert stored(newest(lab)) == stored(fresh.only())
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        {"resize": 0}, {"resize": True}, {"resize": 1.5}, {"quality": 0},
+        {"quality": 101}, {"format": "webp", "resize": 9}, {"resize": 9, "mean_bytes": 0},
+    ],
+)  # fmt: skip
+def test_transforms_that_are_none(images: object) -> None:
+    fields = {"name": "d", "source": {"url": "/s"}, "shards": {"images": images}}
+    with pytest.raises(ValidationError, match=r"shards\.images"):
         Dataset.model_validate(fields)

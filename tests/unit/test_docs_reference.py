@@ -75,7 +75,17 @@ def put(tree: dict[str, Any], key: str, content: Any) -> None:
 
 
 MODELS = [
-    ("## Dataset", Dataset, {"name": "x", "source": {"url": "x"}, "labels": {}, "cache": {}}),
+    (
+        "## Dataset",
+        Dataset,
+        {
+            "name": "x",
+            "source": {"url": "x"},
+            "labels": {},
+            "cache": {},
+            "shards": {"images": {}},
+        },
+    ),
     ("## Cluster", Cluster, {"name": "x", "storage": {"url": "x"}}),
 ]
 OTHER_KEYS: dict[str, Any] = {
@@ -107,7 +117,7 @@ def _is_inner(name: str) -> bool:
     return (
         name.startswith(("splits.", "source.inventory."))
         or "[]" in name
-        or name in ("labels", "cache")
+        or name in ("labels", "cache", "shards.images")
     )
 
 

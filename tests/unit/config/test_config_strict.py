@@ -66,6 +66,7 @@ FIELDS = [
 ]
 BYTES = {
     "shards.bytes",
+    "shards.images.mean_bytes",
     "nodes.disk_bytes",
     "copy.memory_bytes",
     "copy.part_bytes",
@@ -82,7 +83,7 @@ LEAST = {
     "copy.give_up_seconds": "HALF",
 }
 """Fields that do not go as low as these variables."""
-LISTS = {"source.include", "source.exclude", "labels.classes"}
+LISTS = {"source.include", "source.exclude", "labels.classes", "shards.images.masks"}
 
 
 def test_the_fields_are_those_of_the_models() -> None:
