@@ -20,6 +20,7 @@ from larder.config.models import Dataset
 from larder.errors import FatalError
 from larder.pipeline import compare, image_rules, planned_segment
 from larder.pipeline.inline import prepare
+from larder.pipeline.planned import plan_lines
 from larder.pipeline.results import RefusedError, RunError
 from larder.shards.transform import codec_versions
 from larder.store.base import Store
@@ -229,6 +230,14 @@ def test_images_are_resized_and_encoded_again(tmp_path: Path) -> None:
     lab = transform_lab(tmp_path)
     document = lab.plan()
     assert document["shards"]["exact"] is False
+    assert document["shards"]["images"]["codecs"] == codec_versions()
+    text = " ".join(" ".join(plan_lines(document)).split())
+    pillow = codec_versions()["pillow"]
+    assert (
+        "each is resized to 16 pixels and stored as a JPEG of quality 90 or a PNG, as it was, by"
+        f" Pillow {pillow}"
+    ) in text
+    assert "shards, about" in text
     assert lab.prepare()["status"] == "built"
     published = lab.only()
     found = sizes(published)
@@ -388,3 +397,29 @@ def test_transforms_that_are_none(images: object) -> None:
     fields = {"name": "d", "source": {"url": "/s"}, "shards": {"images": images}}
     with pytest.raises(ValidationError, match=r"shards\.images"):
         Dataset.model_validate(fields)
+
+
+def test_empty_images_are_refused_by_the_plan(tmp_path: Path) -> None:
+    lab = transform_lab(tmp_path, validate="none")
+    write(tmp_path / "source", {"a/70.jpg": b""})
+    with pytest.raises(RefusedError, match="1 image of zero bytes"):
+        lab.prepare()
+
+
+def test_the_number_and_size_of_shards_are_near_what_was_asked_for(tmp_path: Path) -> None:
+    """Given the mean size, as the how-to says."""
+    objects = {f"a/{number:03}.jpg": photo(number) for number in range(60)}
+    means = []
+    for name, mean in (("estimated", None), ("given", 0)):
+        folder = tmp_path / name
+        shards: dict[str, Any] = {"bytes": 12_000, "images": TRANSFORM}
+        if mean is not None:
+            shards["images"] = {**TRANSFORM, "mean_bytes": means[0]}
+        lab = directory_lab(folder, objects, shards=shards, cache=None, labels=None)
+        planned = lab.plan()["shards"]
+        lab.prepare()
+        found = lab.only().version.splits["train"]
+        assert found.shards == planned["count"]
+        parts = [part for each in lab.only().samples["train"] for part in each.parts.values()]
+        means.append(round(sum(map(len, parts)) / len(parts)))
+    assert abs(found.bytes / found.shards / 12_000 - 1) < 0.2

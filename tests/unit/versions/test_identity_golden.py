@@ -8,7 +8,7 @@ import numpy as np
 from golden_identities import assert_golden
 
 from larder.config.formats import Feature, FormatOptions
-from larder.config.images import ImageOptions
+from larder.config.images import ImageOptions, Transform
 from larder.config.models import Dataset
 from larder.versions.documents import CacheFacts, CacheFile, Shape
 from larder.versions.identity import (
@@ -36,6 +36,11 @@ DATASETS: dict[str, dict[str, Any]] = {
         "cache": {"records": "decoded"},
     },
     "images": {"images": {"max_pixels": 1_000}},
+    "same size": {
+        "validate": "decode",
+        "cache": {"records": "decoded", "same_size": True},
+    },
+    "transform": {"shards": {"images": {"resize": 256, "format": "jpeg", "masks": ["seg"]}}},
     "hashed": {
         "splits": {
             "by": "hash",
@@ -53,6 +58,12 @@ OPTIONS = FormatOptions(
     {"image/encoded": Feature("image", "bytes"), "weight": Feature("part", "float", "weight.txt")},
     ("cat", "ü"),
     1_000,
+)
+
+TRANSFORM = ImageOptions(
+    transform=Transform(
+        resize=256, format="jpeg", masks=("seg",), codecs={"pillow": "13.0.0", "jpeg": "x 1"}
+    )
 )
 
 SEGMENTS = {
@@ -79,6 +90,14 @@ SEGMENTS = {
         "d",
         SAMPLES,
         Shape("webdataset", 1, 150_000_000, {}, None, images=ImageOptions(1_000)),
+        "header",
+        "fail",
+        {},
+    ),
+    "transform": SegmentIdentity(
+        "d",
+        SAMPLES,
+        Shape("webdataset", 1, 150_000_000, {}, None, images=TRANSFORM),
         "header",
         "fail",
         {},
