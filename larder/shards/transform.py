@@ -102,14 +102,15 @@ def encode_again(
         mask = role(ext).name in transform.masks
         format_ = _format(image, transform, mask=mask)
         mode = _mode(image, format_, mask=mask)
-        size, orientation = target_size(image.size, transform), _orientation(image)
+        size = target_size(image.size, transform)
         if not mask and image.format in ("JPEG", "MPO"):
             image.draft(image.mode, (size[0] * _REDUCING_GAP, size[1] * _REDUCING_GAP))
         held = budget.holding(2 * loading_bytes(image)) if budget else nullcontext()
         with held, discarding(image):
             load(image)
-            result = _resized(image, mode, size, mask=mask)
-            return _encoded(result, image, format_, transform, orientation)
+            kept = _kept_metadata(image)  # for a PNG, Pillow would load it now
+            with _resized(image, mode, size, mask=mask) as result, discarding(result):
+                return _encoded(result, format_, transform, kept)
 
 
 def _format(image: Image.Image, transform: Transform, *, mask: bool) -> str:
@@ -140,41 +141,48 @@ def _mode(image: Image.Image, format_: str, *, mask: bool) -> str:
     return "LA" if clear and mode in ("1", "L") else _PNG_MODES.get(mode, "RGB")
 
 
+def _kept_metadata(image: Image.Image) -> dict[str, Any]:
+    """The orientation, and a profile that still applies; Pillow applies that of a TIFF."""
+    from PIL import Image
+
+    found: dict[str, Any] = {}
+    orientation = 1 if image.format == "TIFF" else _orientation(image)
+    if orientation > 1:
+        exif = Image.Exif()
+        exif[_ORIENTATION] = orientation
+        found["exif"] = exif.tobytes()
+    profile = image.info.get("icc_profile")
+    if profile and image.mode not in ("CMYK", "YCbCr", "LAB"):
+        found["icc_profile"] = profile
+    return found
+
+
 def _orientation(image: Image.Image) -> int:
-    """The EXIF orientation, which is kept; that of a TIFF is applied by Pillow."""
     try:
-        found = 1 if image.format == "TIFF" else image.getexif().get(_ORIENTATION, 1)
+        found = image.getexif().get(_ORIENTATION, 1)
     except Exception:  # noqa: BLE001 - of damaged EXIF data, Pillow raises whatever comes
         return 1
     return found if isinstance(found, int) and 1 <= found <= 8 else 1
 
 
 def _resized(image: Image.Image, mode: str, size: tuple[int, int], *, mask: bool) -> Image.Image:
+    """The image itself, if it needs no change."""
     from PIL.Image import Resampling
 
     plain = image.convert("LA") if image.mode == "La" else image
     plain = plain if plain.mode == mode else plain.convert(mode)
     if plain.size == size:
-        return plain.copy()
+        return plain
     return plain.resize(size, Resampling.NEAREST if mask else Resampling.BICUBIC)
 
 
 def _encoded(
-    result: Image.Image, image: Image.Image, format_: str, transform: Transform, orientation: int
+    result: Image.Image, format_: str, transform: Transform, kept: Mapping[str, Any]
 ) -> bytes:
-    """The file: with the orientation and a profile that still applies, and nothing else."""
-    from PIL import Image
-
-    options: dict[str, Any] = {}
+    """The file, with the metadata that are kept and nothing else."""
+    options = dict(kept)
     if format_ == "JPEG":
-        options = {"quality": transform.quality, "subsampling": "4:2:0"}
-    if orientation > 1:
-        exif = Image.Exif()
-        exif[_ORIENTATION] = orientation
-        options["exif"] = exif.tobytes()
-    profile = image.info.get("icc_profile")
-    if profile and image.mode not in ("CMYK", "YCbCr", "LAB"):
-        options["icc_profile"] = profile
+        options |= {"quality": transform.quality, "subsampling": "4:2:0"}
     result.info = {}
     out = io.BytesIO()
     result.save(out, format_, **options)
