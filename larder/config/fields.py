@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from larder.config.formats import parse_feature
 from larder.config.globs import compile_globs
 from larder.config.interpolate import FilledText
 from larder.config.secrets import holds_url_with_credentials
@@ -33,6 +34,8 @@ __all__ = [
     "AutoFlag",
     "Bytes",
     "Endpoint",
+    "FeatureName",
+    "FeatureText",
     "Flag",
     "GlobList",
     "Globs",
@@ -128,6 +131,14 @@ def _auto_flag(value: Any) -> Any:
     raise PydanticCustomError("auto_flag_type", "auto, true or false")
 
 
+def _feature(value: str) -> str:
+    try:
+        parse_feature(value)
+    except ValueError as error:
+        raise RefusedError(str(error)) from None
+    return value
+
+
 def _refuse(fault: Fault | None) -> None:
     if fault:
         raise RefusedError(fault.message, code=fault.code, hint=fault.hint)
@@ -182,6 +193,20 @@ Bytes = Annotated[
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 Region = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9-]{0,62})?$")]
+
+FeatureName = Annotated[str, Field(pattern=r"^[!-~]{1,200}$")]
+"""The name of a feature: printable ASCII without spaces."""
+
+FeatureText = Annotated[
+    Text,
+    AfterValidator(_feature),
+    Field(
+        json_schema_extra={
+            "pattern": r"^((image|class|key)( bytes)?|(label|\.[^/]+)( (bytes|int64|float))?)$"
+        }
+    ),
+]
+"""What a feature is made of, such as ``.weight.txt float``."""
 
 Url = Annotated[str, Field(min_length=1), AfterValidator(_fit), AfterValidator(_url)]
 """A URL of a store, its scheme in lower case, or a path."""

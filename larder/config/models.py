@@ -21,6 +21,8 @@ from larder.config.copying import Copy, Skyplane
 from larder.config.fields import (
     AutoFlag,
     Bytes,
+    FeatureName,
+    FeatureText,
     Flag,
     Globs,
     Name,
@@ -32,7 +34,7 @@ from larder.config.fields import (
     Texts,
     Whole,
 )
-from larder.config.formats import DEFAULTS, FormatOptions
+from larder.config.formats import DEFAULTS, FormatOptions, parse_feature
 from larder.config.fractions import hash_form
 from larder.config.images import MAX_PIXELS, ImageOptions, Transform
 from larder.config.stores import (
@@ -182,6 +184,12 @@ class Shards(Model):
         le=100_000,
         description="minimum number of shards of a split, 1 to 100,000; null: no minimum",
     )
+    samples_per_shard: Annotated[Whole | None, OrNull] = Field(
+        None,
+        ge=1,
+        le=1_000_000_000,
+        description="samples of a shard, instead of bytes; null: as many as give it that size",
+    )
     shuffle_seed: Annotated[Whole | None, OrNull] = Field(
         None, description="seed of a global shuffle, a whole number; null keeps key order"
     )
@@ -189,10 +197,29 @@ class Shards(Model):
         None, description="how images are resized and encoded again; null: stored as they are"
     )
 
+    features: dict[FeatureName, FeatureText] | None = Field(
+        None,
+        description="for tfrecord: by name, what each feature is made of: image, label, class, key "
+        "or the extension of a part, such as .jpg; after a part or label its kind: bytes, int64 "
+        "or float; null: image/encoded, image/class/label and image/filename",
+    )
+
     @property
     def options(self) -> FormatOptions:
         """What a format is made from; that of a segment may have more."""
-        return DEFAULTS
+        if self.features is None:
+            return DEFAULTS
+        return FormatOptions({name: parse_feature(text) for name, text in self.features.items()})
+
+    @model_validator(mode="after")
+    def _of_format(self) -> Self:
+        if self.features is not None and self.format != "tfrecord":
+            hint = "set shards.format: tfrecord, or leave features out"
+            raise RefusedError("features: only records of tfrecord have features", hint=hint)
+        if self.images is not None and self.format == "records":
+            message = "images: records have equal sizes, and images get theirs as they are encoded"
+            raise RefusedError(message, hint="choose another format, or leave images out")
+        return self
 
     @field_validator("format", mode="before")
     @classmethod
@@ -200,9 +227,24 @@ class Shards(Model):
         formats = (info.context or {}).get("formats")
         known = sorted(formats) if formats else [value]
         if value not in known:
-            expected = " or ".join(map(repr, known))
+            *first, last = map(repr, known)
+            expected = f"{', '.join(first)} or {last}" if first else last
             raise PydanticKnownError("literal_error", {"expected": expected})
         return value
+
+    @model_validator(mode="after")
+    def _one_size(self) -> Self:
+        if self.samples_per_shard is not None:
+            for other in ("bytes", "count_min"):
+                if other in self.model_fields_set and getattr(self, other) is not None:
+                    hint = f"remove samples_per_shard or {other}"
+                    raise RefusedError(
+                        f"samples_per_shard and {other} exclude each other", hint=hint
+                    )
+        elif self.format == "batches":
+            hint = "set samples_per_shard to the number of samples of a batch"
+            raise RefusedError("the format batches needs samples_per_shard", hint=hint)
+        return self
 
 
 class Images(Model):
@@ -322,6 +364,17 @@ class Dataset(Model):
                 more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
                 listed = ", ".join(unknown[:_SHOWN])
                 raise RefusedError(f"labels.files: there is no split {listed}{more}")
+        of_labels = [
+            name
+            for name, feature in (self.shards.options.features or {}).items()
+            if feature.source in ("label", "class")
+        ]
+        if of_labels and not self.labels:
+            message = f"shards.features: feature {of_labels[0]!r} needs labels"
+            raise RefusedError(message, hint="set labels, or leave the feature out")
+        if self.mirror is True and self.source.expands:
+            hint = "leave mirror out: shards are made from the source"
+            raise RefusedError("mirror: members of archives and rows are not mirrored", hint=hint)
         if self.cache and self.cache.records == "decoded" and self.validate_ != "decode":
             hint = "set validate: decode, or cache.records: encoded"
             raise RefusedError("cache.records: decoded needs images that can be decoded", hint=hint)

@@ -225,12 +225,21 @@ def _fresh(
     for option, now, then, shown in (
         ("format", shards.format, shape.format, shape.format),
         ("bytes", shards.bytes, shape.bytes, format_bytes(shape.bytes)),
+        (
+            "samples_per_shard",
+            shards.samples_per_shard,
+            shape.samples_per_shard,
+            shape.samples_per_shard or "not set",
+        ),
         ("shuffle_seed", shards.shuffle_seed, shape.shuffle_seed, shape.shuffle_seed),
         ("features", shards.options.features, shape.options.features, _other(shape)),
         ("images", found.dataset.image_options.transform, _transform(shape), _images(shape)),
     ):
         if now != then:
             return f"shards.{option} was {shown}"
+    known = (each.document.shape.options.classes for each in previous.segments)
+    if any(names != order.classes[: len(names)] for names in known):
+        return "shards contain other names of classes"
     for split, facts in previous.version.splits.items():
         least = min(shards.count_min or 0, facts.samples)
         planned = facts.shards + sum(_unwritten(each.document, split) for each in previous.segments)
@@ -239,9 +248,7 @@ def _fresh(
     weaker = weaker_segments(previous, found.dataset)
     if weaker:
         checked = next(each.document for each in previous.segments if each.id in weaker)
-        if is_weaker(checked.validate, found.dataset.validate_):
-            return f"validate was {checked.validate}"
-        return f"images.max_pixels was {checked.shape.images.max_pixels:,}"
+        return _weaker_check(checked, found.dataset)
     if found.settings.compact:
         version, segment = previous.version, previous.segments[0].document
         if changes.any or not is_first_build(
@@ -249,6 +256,12 @@ def _fresh(
         ):
             return "larder compact"
     return None
+
+
+def _weaker_check(segment: SegmentDocument, dataset: Dataset) -> str:
+    if is_weaker(segment.validate, dataset.validate_):
+        return f"validate was {segment.validate}"
+    return f"images.max_pixels was {segment.shape.images.max_pixels:,}"
 
 
 def _transform(shape: Shape) -> Transform | None:

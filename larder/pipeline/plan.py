@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,6 +42,7 @@ from larder.progress import Progress
 from larder.samples.images import is_image
 from larder.samples.order import SampleOrder, order_samples
 from larder.shards.formats import shard_format
+from larder.shards.together import SPAN_BYTES
 from larder.store.base import Store
 from larder.transfer.choice import MirrorChoice
 from larder.transfer.difference import with_copies
@@ -144,7 +146,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     previous = find_previous(found, root)
     sample_order = _order(found, root, folder)
     growth = plan_growth(found, root, previous, sample_order, folder, progress)
-    new = plan_segment(found, root, growth, previous, folder)
+    new = plan_segment(found, root, growth, previous, sample_order.classes, folder)
     version = _version_id(dataset, new, growth, sample_order.classes)
     published = (new is None or new.complete) and read_version(root, version) is not None
     mirror = mirror_choice(dataset, cluster, images=sample_order.image_objects)
@@ -309,11 +311,21 @@ def _priced(
     work = Work(
         inventory=found.inventory,
         copied=None if copies is None or idle else copies,
-        read=Totals() if idle else selected.read,
+        read=Totals() if idle else _requests(found, selected.read),
         shards=new.shards if new and not idle else Totals(),
         mirrored=Totals() if copies is None else Totals(order.objects, order.object_bytes),
     )
     return price(found.dataset.source, found.cluster.storage, found.cluster.copy_, work)
+
+
+def _requests(found: SourceState, read: Totals) -> Totals:
+    """How many requests read objects, and their bytes: neighbours in archives share requests."""
+    inside = found.inventory.inside
+    if inside is None or found.dataset.shards.shuffle_seed is not None:
+        return read
+    spans = math.ceil(read.bytes / SPAN_BYTES) + inside.containers
+    outside = found.inventory.listed - inside.containers
+    return replace(read, count=min(read.count, spans + max(0, outside)))
 
 
 def _seconds(

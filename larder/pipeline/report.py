@@ -104,7 +104,8 @@ def built_document(
     )
     settings = plan.source_state.settings
     document = run_document(settings, built.version, done, configs)
-    return document | ({"warnings": warnings(plan)} if done.status == "built" else {})
+    told = warnings(plan) + ([{"code": "skyplane", "message": built.ahead}] if built.ahead else [])
+    return document | ({"warnings": told} if done.status == "built" else {})
 
 
 def run_document(

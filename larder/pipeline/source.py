@@ -16,7 +16,9 @@ from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.compacted import is_compact
 from larder.pipeline.complete import check_complete
+from larder.pipeline.expanding import containers_to_list, expand_inventory
 from larder.pipeline.job import source_of, storage_of
+from larder.pipeline.regions import found_region, in_region
 from larder.pipeline.results import BatchReport, RunError
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
@@ -55,7 +57,8 @@ class SourceState:
 
     Attributes:
         settings: The run.
-        inventory: The objects in the source, in a local manifest.
+        inventory: The objects in the source, in a local manifest; if there is something to do, with
+            what is in archives and tables in place of them.
         label_files: By split.
         inputs: The inputs digest.
         tag: The tag ``latest`` before the listing; None if there was none.
@@ -66,6 +69,8 @@ class SourceState:
         published: The version that these inputs led to, or None.
         conditions: Which conditional writes the storage keeps; None if that is not known yet, or
             does not matter because there is nothing to do.
+        source_region: The region of the source, if it was found and not configured.
+        storage_region: The same of the storage.
     """
 
     settings: Settings
@@ -77,11 +82,15 @@ class SourceState:
     classes: tuple[str, ...]
     published: VersionDocument | None
     conditions: Conditions | None
+    source_region: str | None = None
+    storage_region: str | None = None
 
     @property
     def dataset(self) -> Dataset:
-        """As configured."""
-        return self.settings.dataset
+        """As configured, with the region of the source."""
+        dataset = self.settings.dataset
+        source = in_region(dataset.source, self.source_region)
+        return dataset.model_copy(update={"source": source})
 
     @property
     def expected(self) -> str | None:
@@ -90,8 +99,10 @@ class SourceState:
 
     @property
     def cluster(self) -> Cluster:
-        """As configured."""
-        return self.settings.cluster
+        """As configured, with the region of the storage."""
+        cluster = self.settings.cluster
+        storage = in_region(cluster.storage, self.storage_region)
+        return cluster.model_copy(update={"storage": storage})
 
 
 def inspect_source(
@@ -114,11 +125,12 @@ def inspect_source(
         own: ID of a version that this run has made itself, a compaction that another run has
             superseded: what differs now is added to it instead of packing everything once more.
         plan_only: Whether nothing may be written, so that only reading is tried.
-        progress: Reports progress of stage ``inventory``.
+        progress: Reports progress of stages ``inventory`` and ``expand``.
 
     Raises:
         ConfigError: The source is empty, overlaps the storage, or has no such label file.
-        RunError: ``run.failed``: a directory has files that cannot be listed.
+        RunError: ``run.failed``: a directory has files that cannot be listed; see also
+            `larder.pipeline.expanding.expand_inventory`.
         StoreError: A store refuses access or cannot be reached.
         DamageError: These inputs were prepared before, but the version is incomplete; see
             `larder.pipeline.complete.check_complete`.
@@ -155,6 +167,10 @@ def inspect_source(
     elif own is not None and (found := _own(root, own, classes)):
         previous, classes = found
         settings = replace(settings, compact=False)
+    if published is None:
+        inventory = expand_inventory(
+            dataset, cluster, source, inventory, folder, plan_only=plan_only, progress=progress
+        )
     return SourceState(
         settings=settings,
         inventory=inventory,
@@ -165,6 +181,8 @@ def inspect_source(
         classes=classes,
         published=published,
         conditions=None if published else read_conditions(root),
+        source_region=None if published else found_region(dataset.source, source),
+        storage_region=None if published else found_region(storage, root),
     )
 
 
@@ -200,6 +218,7 @@ def _take(
             folder / "inventory.parquet",
             progress,
             _report(dataset, cluster),
+            containers=containers_to_list(dataset),
         )
     except ConfigError:
         if unlisted.count and fails:

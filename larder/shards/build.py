@@ -10,7 +10,7 @@ from typing import Literal
 from larder.errors import Failure
 from larder.progress import NullProgress, Progress
 from larder.shards.fetch import UNDECODABLE, Fetched, check_streamed, fetch, found_bad
-from larder.shards.formats.base import ShardFormat
+from larder.shards.formats.base import CheckingWriter, ShardFormat
 from larder.shards.forms import FormTally
 from larder.shards.images import PLAIN, ImageRules, Validation
 from larder.shards.model import NO_ROWS, Sample, ShardFile, ShardPlan, ShardResult
@@ -133,7 +133,8 @@ class _Building:
     def add(self, samples: Iterable[Sample], reads: Reads) -> None:
         """Read the samples ahead, and append them."""
         tried = 0
-        waiting = lots(samples, reads.whole_bytes)
+        in_turn = reads.executor is None
+        waiting = lots(samples, reads.whole_bytes, together=in_turn)
         with closing(read_ahead(waiting, self._read, _held_bytes, reads)) as readings:
             for lot, found in readings:
                 for sample, fetched in zip(lot.samples, found, strict=True):
@@ -190,6 +191,8 @@ class _Building:
             self._note(fetched.failures)
         elif not self.failures:
             self._appended(self.shard.append(sample, fetched.bodies), sample, fetched)
+        elif isinstance(self.shard, CheckingWriter):
+            self._checked(self.shard.check(sample, fetched.bodies))
 
     def _add_transformed(self, sample: Sample) -> None:
         sample, source, failures = transformed_sample(
@@ -206,14 +209,19 @@ class _Building:
             self._note(checked.failures)
         elif not self.failures:
             self._appended(self.shard.append_streamed(sample, source), sample, checked)
+        elif isinstance(self.shard, CheckingWriter):
+            self._checked(self.shard.check_streamed(sample, source))
 
     def _appended(self, failure: Failure | None, sample: Sample, fetched: Fetched) -> None:
+        self._checked(failure)
         if failure is None:
             self.samples += 1
             for part in sample.parts if fetched.forms else ():
                 if form := fetched.forms.get(part.ext):
                     self.forms.add(part.ext, part.key, form)
-        else:
+
+    def _checked(self, failure: Failure | None) -> None:
+        if failure is not None:
             self._note([failure])
 
     def _note(self, failures: list[Failure]) -> None:

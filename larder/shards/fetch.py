@@ -15,7 +15,7 @@ from larder.samples.pictures import Form
 from larder.shards.images import PLAIN, ImageRules, Validation, check_image, stored_image
 from larder.shards.model import Part, Sample
 from larder.store.base import Readable
-from larder.store.etags import ContentCheck, changed
+from larder.store.etags import ContentCheck, changed, checked_crc32c
 
 __all__ = [
     "RANGE_BYTES",
@@ -93,11 +93,8 @@ def fetch(
     for part in sample.parts:
         try:
             data = source.get(part.key, if_match=part.etag or None)
-            content = _check(source, part)
-            content.add(data)
-            content.check()
-            crc32c, check = content.crc32c, validate
-            stored = stored_image(part.ext, data, where=part.key, rules=rules)
+            crc32c = checked_crc32c(source, part.key, part.etag, part.size_bytes, data)
+            check, stored = validate, stored_image(part.ext, data, where=part.key, rules=rules)
             if stored is not None:
                 data, crc32c, check = stored, google_crc32c.value(stored), "none"
             if form := check_image(part.ext, data, check, where=part.key, rules=rules):

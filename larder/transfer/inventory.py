@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort_to_file
-from larder.progress import Progress
+from larder.progress import NullProgress, Progress
 from larder.store.base import ObjectInfo, Readable
 from larder.transfer.archived import ArchivedWriter
 from larder.transfer.report_inventory import Reported
@@ -28,12 +28,15 @@ from larder.units import format_count
 
 __all__ = [
     "IDENTITY",
+    "InContainers",
     "Inventory",
     "LeftOut",
     "Listed",
     "list_source",
     "object_batches",
+    "parted",
     "take_inventory",
+    "with_contents",
 ]
 
 Group = TypeVar("Group")
@@ -42,6 +45,8 @@ BATCH_ROWS = 10_000
 
 SHOWN_KEYS = 5
 """Maximum number of excluded keys kept by name."""
+
+_CLASS = "storage_class"
 
 IDENTITY = ["key", "size_bytes", "etag"]
 """The columns of OBJECTS that the digest of an inventory covers."""
@@ -58,6 +63,21 @@ class LeftOut:
         """These objects and ``count`` further ones, of which ``keys`` are the first."""
         room = SHOWN_KEYS - len(self.keys)
         return LeftOut(self.count + count, (*self.keys, *keys[:room]))
+
+
+@dataclass(frozen=True, slots=True)
+class InContainers:
+    """The archives and tables of a source.
+
+    Attributes:
+        containers: Their number.
+        read: Number of those that had no index, and were read.
+        objects: What is in them, included or not.
+    """
+
+    containers: int
+    read: int
+    objects: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +99,7 @@ class Inventory:
         report: The report that they come from; None: the source was listed.
         unlisted: Number of files and directories that could not be listed.
         failures: The first of them.
+        inside: The archives and tables that are replaced with what is in them; None if none are.
     """
 
     file: ManifestFile
@@ -94,6 +115,13 @@ class Inventory:
     archived: ManifestFile | None = None
     unlisted: int = 0
     failures: tuple[Failure, ...] = ()
+    inside: InContainers | None = None
+
+    @property
+    def considered(self) -> int:
+        """Number of objects that globs were applied to."""
+        inside = self.inside.objects - self.inside.containers if self.inside else 0
+        return self.listed + inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +160,8 @@ def take_inventory(
     out: Path,
     progress: Progress,
     report: Reported | None = None,
+    *,
+    containers: Callable[[pa.Array], npt.NDArray[np.bool_]] | None = None,
 ) -> Inventory:
     """List a source, and keep the objects that are included and not excluded.
 
@@ -146,13 +176,15 @@ def take_inventory(
         out: The manifest to write; temporary files are written next to it.
         progress: Reports progress of stage ``inventory``.
         report: Lists the objects instead of the source itself.
+        containers: Tells which keys are included whether or not a glob matches them: what is in
+            these objects may be included.
 
     Raises:
         ConfigError: ``config.empty_source``: no object is left; says what was listed and matched.
             ``config.inventory``: the report cannot be used.
         StoreError: The listing is refused or fails; a partial listing is never used.
     """
-    tally = _Tally(include, exclude, progress)
+    tally = _Tally(include, exclude, progress, containers)
     progress.start("inventory")
     pages = report.pages(out.parent) if report else store.list()
     with ArchivedWriter(out.with_name("archived.parquet")) as archived:
@@ -196,60 +228,90 @@ def list_source(
     return replace(tally.found(store, report), rows=rows, archived=archived.file)
 
 
+def with_contents(
+    inventory: Inventory, rows: Iterable[pa.RecordBatch], out: Path, where: str
+) -> Inventory:
+    """An inventory of other objects: those that are in the objects of another one.
+
+    Args:
+        inventory: The other one, of which the rest stays as it is.
+        rows: Rows of schema OBJECTS, ordered by key.
+        out: The manifest to write.
+        where: URL of the source, for errors.
+
+    Raises:
+        ConfigError: ``config.empty_source``: there are none.
+        StoreError: ``store.full``: no space is left.
+    """
+    tally = _Tally(("**",), (), NullProgress())
+    counted = (tally.count(batch) for batch in rows if batch.num_rows)
+    file = write_manifest(out, OBJECTS, map(tally.digested, counted))
+    if not tally.objects:
+        message = "nothing in the archives or tables of the source is included"
+        hint = "check source.include and source.exclude: globs match KEY_OF_ARCHIVE/MEMBER"
+        raise ConfigError("config.empty_source", message, where=where, hint=hint)
+    return replace(
+        inventory,
+        file=file,
+        objects=tally.objects,
+        bytes=tally.bytes,
+        digest=tally.digest.hexdigest(),
+        sizes=tally.found_sizes,
+    )
+
+
 class _Tally:
     """Counts and digests objects."""
 
-    def __init__(self, include: Sequence[str], exclude: Sequence[str], progress: Progress) -> None:
+    def __init__(
+        self,
+        include: Sequence[str],
+        exclude: Sequence[str],
+        progress: Progress,
+        containers: Callable[[pa.Array], npt.NDArray[np.bool_]] | None = None,
+    ) -> None:
         self.objects = self.bytes = self.listed = 0
         self.digest = RowDigest()
         self.not_included = self.excluded = LeftOut()
         self.sizes: dict[int, tuple[int, int]] = {}
         self.classes: dict[str, tuple[int, int]] = {}
-        self._classed: dict[str, ObjectInfo] = {}
         self._globs = (_named(include), _named(exclude))
         self._included = KeyRule(include)
         self._excluded = KeyRule(exclude)
+        self._containers = containers
         self._progress = progress
 
     def batches(
         self, pages: Iterable[list[ObjectInfo]], archived: ArchivedWriter
     ) -> Iterator[pa.RecordBatch]:
         """Batches of the included objects of a listing."""
-        infos = chain.from_iterable(self._noticed(without_own(pages)))
-        for batch in object_batches(infos):
-            self.listed += batch.num_rows
-            found = self._taken(batch)
-            if self._classed:
-                self._count_classes(batch, found, archived)
+        for rows in _in_batches(chain.from_iterable(without_own(pages))):
+            self.listed += len(rows)
+            found = self._taken(_with_classes(_batch(rows), rows))
+            if found.num_columns > len(OBJECTS):
+                self._count_classes(found)
+                archived.add(found)
+                found = pa.record_batch(found.columns[: len(OBJECTS)], schema=OBJECTS)
             if found.num_rows:
-                yield self._count(found)
+                yield self.count(found)
 
-    def _noticed(self, pages: Iterable[list[ObjectInfo]]) -> Iterator[list[ObjectInfo]]:
-        """The same pages; remembers the objects that are not of the standard class."""
-        for page in pages:
-            self._classed |= {info.key: info for info in page if info.storage_class}
-            yield page
-
-    def _count_classes(
-        self, batch: pa.RecordBatch, found: pa.RecordBatch, archived: ArchivedWriter
-    ) -> None:
-        """Count the classes of those that are included, and forget this batch."""
-        included = filter(None, map(self._classed.get, found.column("key").to_pylist()))
-        infos = list(included)
-        for info in infos:
-            _add(self.classes, info.storage_class, 1, info.size_bytes)
-        archived.add(infos)
-        for key in batch.column("key").to_pylist():
-            self._classed.pop(key, None)
+    def _count_classes(self, found: pa.RecordBatch) -> None:
+        """Count the objects that are not of the standard class."""
+        classes, sizes = found.column(_CLASS), found.column("size_bytes")
+        for name in filter(None, classes.unique().to_pylist()):
+            of_class = sizes.filter(pc.equal(classes, name))
+            _add(self.classes, name, len(of_class), pc.sum(of_class).as_py())
 
     def _taken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        batch, self.not_included = _parted(
-            batch, self._included(batch.column("key")), self.not_included
-        )
-        batch, self.excluded = _parted(batch, ~self._excluded(batch.column("key")), self.excluded)
+        included = self._included(batch.column("key"))
+        if self._containers is not None:
+            included |= self._containers(batch.column("key"))
+        batch, self.not_included = parted(batch, included, self.not_included)
+        batch, self.excluded = parted(batch, ~self._excluded(batch.column("key")), self.excluded)
         return batch
 
-    def _count(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def count(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Count the objects of a batch, and return it."""
         size_bytes = pc.sum(batch.column("size_bytes")).as_py()
         self.objects += batch.num_rows
         self.bytes += size_bytes
@@ -268,6 +330,11 @@ class _Tally:
         self.digest.update_batch(batch.select(IDENTITY))
         return batch
 
+    @property
+    def found_sizes(self) -> tuple[tuple[int, int], ...]:
+        """As in `Inventory`."""
+        return tuple(found for _, found in sorted(self.sizes.items()))
+
     def found(self, store: Readable, report: Reported | None) -> Listed:
         """The result, once all batches were read.
 
@@ -283,7 +350,7 @@ class _Tally:
             self.not_included,
             self.excluded,
             report,
-            sizes=tuple(found for _, found in sorted(self.sizes.items())),
+            sizes=self.found_sizes,
             classes=dict(sorted(self.classes.items())),
         )
 
@@ -304,7 +371,7 @@ class _Tally:
         return ConfigError("config.empty_source", message, where=store.url, hint=hint)
 
 
-def _parted(
+def parted(
     batch: pa.RecordBatch, wanted: npt.NDArray[np.bool_], others: LeftOut
 ) -> tuple[pa.RecordBatch, LeftOut]:
     """The wanted objects, and what is left out with the rest."""
@@ -326,8 +393,20 @@ def _named(globs: Sequence[str]) -> str:
 
 def object_batches(infos: Iterable[ObjectInfo]) -> Iterator[pa.RecordBatch]:
     """Batches of schema OBJECTS for listed objects."""
+    return map(_batch, _in_batches(infos))
+
+
+def _in_batches(infos: Iterable[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
     stream = iter(infos)
-    return map(_batch, iter(lambda: list(islice(stream, BATCH_ROWS)), []))
+    return iter(lambda: list(islice(stream, BATCH_ROWS)), [])
+
+
+def _with_classes(batch: pa.RecordBatch, rows: Sequence[ObjectInfo]) -> pa.RecordBatch:
+    """The batch with the storage classes of its rows, unless all are of the standard class."""
+    classes = [info.storage_class for info in rows]
+    if not any(classes):
+        return batch
+    return pa.record_batch([*batch.columns, pa.array(classes)], names=[*OBJECTS.names, _CLASS])
 
 
 def _batch(rows: Sequence[ObjectInfo]) -> pa.RecordBatch:

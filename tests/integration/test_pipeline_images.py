@@ -423,3 +423,26 @@ def test_the_number_and_size_of_shards_are_near_what_was_asked_for(tmp_path: Pat
         parts = [part for each in lab.only().samples["train"] for part in each.parts.values()]
         means.append(round(sum(map(len, parts)) / len(parts)))
     assert abs(found.bytes / found.shards / 12_000 - 1) < 0.2
+
+
+@pytest.mark.parametrize("format_", ["tfrecord", "recordio", "parquet", "batches"])
+def test_every_format_has_transformed_images(tmp_path: Path, format_: str) -> None:
+    size = {"samples_per_shard": 3} if format_ == "batches" else {"bytes": 8_000}
+    shards = {"format": format_, "images": TRANSFORM, **size}
+    lab = transform_lab(tmp_path, shards=shards)
+    (tmp_path / "source" / "a" / "00.json").unlink()  # recordio has one part
+    lab.prepare()
+    before = sizes(lab.only())
+    assert before["a/00.jpg"] == ("JPEG", (24, 16))
+    write(tmp_path / "source", {"a/80.jpg": photo(80)})
+    (tmp_path / "source" / "b" / "01.jpg").unlink()
+    assert lab.plan()["growth"]["samples"]["changed"] == 0
+    lab.prepare()
+    after = sizes(newest(lab))
+    assert after.keys() ^ before.keys() == {"a/80.jpg", "b/01.jpg"}
+
+
+def test_records_of_equal_sizes_are_not_transformed() -> None:
+    shards = {"format": "records", "images": TRANSFORM}
+    with pytest.raises(ValidationError, match="records have equal sizes"):
+        Dataset.model_validate({"name": "d", "source": {"url": "/s"}, "shards": shards})

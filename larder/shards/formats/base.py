@@ -6,11 +6,12 @@ them back by their index entries. It does not deal with splits, packing, receipt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from larder.config.formats import Layout
 from larder.errors import Failure
 from larder.samples.indexed import SampleReader
 from larder.shards.fetch import Body
@@ -20,7 +21,7 @@ from larder.shards.output import HashedOutput
 from larder.shards.sizes import Sizes
 from larder.store.base import Readable
 
-__all__ = ["ShardFormat", "ShardWriter"]
+__all__ = ["CheckingWriter", "ShardFormat", "ShardWriter", "SurveyingFormat"]
 
 
 class ShardWriter(Protocol):
@@ -57,6 +58,21 @@ class ShardWriter(Protocol):
             Its index rows, of schema `larder.shards.model.ROWS`. `larder.shards.rows.IndexRows`
             collects them.
         """
+
+
+@runtime_checkable
+class CheckingWriter(Protocol):
+    """A writer of a format that cannot store all contents."""
+
+    def check(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
+        """What `ShardWriter.append` would return; nothing is written.
+
+        It is asked about samples that are not written because the shard has failed already, so
+        that all failures are reported at once.
+        """
+
+    def check_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+        """What `ShardWriter.append_streamed` would return before it has written anything."""
 
 
 class ShardFormat(Protocol):
@@ -141,4 +157,20 @@ class ShardFormat(Protocol):
         Raises:
             DamageError: The shard is damaged.
             LarderError: An error of the store.
+        """
+
+
+@runtime_checkable
+class SurveyingFormat(Protocol):
+    """A format that has to know something of all samples before it writes the first shard."""
+
+    def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
+        """The `larder.config.formats.FormatOptions.layout` of a segment.
+
+        Args:
+            batches: Rows of `larder.manifest.schemas.SAMPLE_ORDER`: all samples of the segment.
+            before: The layout of the segments next to it, if there are any.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: a sample that the format cannot store, by name.
         """
