@@ -63,6 +63,8 @@ CODES: dict[str, str] = {
     "config.empty_source": "the source has no included object",
     "config.unmatched_split": "an object or sample that matches no split, or more than one",
     "config.bad_key": "a key that WebDataset readers skip or merge, or the storage cannot hold",
+    "config.missing_part": "a sample lacks a part or an annotation, or an annotation its sample",
+    "config.annotations": "an annotation file that is missing or invalid, or an unclear entry",
     "config.label": "a sample without a label, or an invalid label file",
     "config.cost_limit": "the plan costs more than max_cost_usd",
     "config.template": "the experiment template cannot be read or is not a mapping",

@@ -17,12 +17,14 @@ from larder.experiments.delivery import Advice
 from larder.manifest.extents import is_own
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
+from larder.pipeline.annotating import match_annotations
 from larder.pipeline.archived import archived_to_read
 from larder.pipeline.copied import mirrored, read_receipts
 from larder.pipeline.estimate import copy_basis, estimate_seconds
 from larder.pipeline.growth import (
     Growth,
     find_previous,
+    keeps_splits,
     known_classes,
     plan_growth,
     weaker_segments,
@@ -34,6 +36,7 @@ from larder.pipeline.measured import Measured, read_measured
 from larder.pipeline.mirror import mirror_route
 from larder.pipeline.mirrored_source import mirror_choice, mirrors
 from larder.pipeline.planned_segment import PlannedSegment, caches_to_build, plan_segment
+from larder.pipeline.previous import Previous, published_splits
 from larder.pipeline.priced import Priced, Work, price
 from larder.pipeline.results import SHOWN_FAILURES, Totals
 from larder.pipeline.selected import Selected
@@ -41,16 +44,18 @@ from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.images import is_image
 from larder.samples.order import SampleOrder, order_samples
+from larder.samples.parts import with_labels
 from larder.shards.formats import shard_format
 from larder.shards.together import SPAN_BYTES
 from larder.store.base import Store
 from larder.transfer.choice import MirrorChoice
 from larder.transfer.difference import with_copies
 from larder.transfer.engines.choice import Choice
+from larder.transfer.expanded import LABELS
 from larder.transfer.inventory import Inventory
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.versions import layout
-from larder.versions.identity import cache_id, version_id
+from larder.versions.identity import cache_id, split_rule, version_id
 from larder.versions.publish import read_version
 
 __all__ = ["Plan", "make_plan"]
@@ -144,7 +149,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     dataset, cluster = found.dataset, found.cluster
     root = storage_of(dataset, cluster)
     previous = find_previous(found, root)
-    sample_order = _order(found, root, folder)
+    sample_order = _order(found, root, previous, folder)
     growth = plan_growth(found, root, previous, sample_order, folder, progress)
     new = plan_segment(found, root, growth, previous, sample_order.classes, folder)
     version = _version_id(dataset, new, growth, sample_order.classes)
@@ -200,15 +205,19 @@ def _version_id(
         classes=classes,
         split_names=dataset.split_names,
         skipped=growth.selected.skipped_digest,
+        rule=split_rule(dataset),
     )
 
 
-def _order(found: SourceState, root: Store, folder: Path) -> SampleOrder:
+def _order(found: SourceState, root: Store, previous: Previous | None, folder: Path) -> SampleOrder:
     objects = _objects(found, folder)
     if found.previous is not None:
         before = ManifestRef.of(found.previous.file("objects"))
         columns = ["key", "size_bytes", "etag"]
         objects = with_unchanged(objects, read_ref(root, before, OBJECTS, columns=columns))
+    labels = found.inventory.labels
+    if labels is not None:
+        objects = with_labels(objects, read_manifest(labels.path, LABELS), folder)
     order = order_samples(
         objects,
         found.dataset,
@@ -216,8 +225,19 @@ def _order(found: SourceState, root: Store, folder: Path) -> SampleOrder:
         out=folder / "sample-order.parquet",
         work_dir=folder,
         known_classes=known_classes(found),
+        published=_published(found, root, previous, folder),
+        annotated=match_annotations(found.dataset, found.inventory, found.annotations, folder),
     )
     return _with_unlisted(order, found.inventory)
+
+
+def _published(
+    found: SourceState, root: Store, previous: Previous | None, folder: Path
+) -> Iterator[pa.RecordBatch]:
+    """The samples that keep their splits, if classes are divided: those of the previous version."""
+    if previous is None or not keeps_splits(found, previous):
+        return iter(())
+    return published_splits(root, previous, found.dataset.split_names, folder)
 
 
 def _with_unlisted(order: SampleOrder, inventory: Inventory) -> SampleOrder:

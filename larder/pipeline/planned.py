@@ -21,7 +21,7 @@ from larder.pipeline.planned_price import (
     priced_document,
     request_lines,
 )
-from larder.pipeline.results import Totals
+from larder.pipeline.results import SHOWN_FAILURES, Totals
 from larder.shards.formats import shard_format
 from larder.shards.formats.base import ShardFormat
 from larder.transfer.inventory import LeftOut
@@ -80,8 +80,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         **priced_document(plan),
         "seconds": round(plan.seconds, 1),
         "copy_basis": plan.copy_basis,
-        "skipped": sample_order.bad_key_count,
-        "failures": [asdict(failure) for failure in sample_order.bad_keys],
+        "skipped": sample_order.left_out_count,
+        "failures": [asdict(failure) for failure in sample_order.left_out[:SHOWN_FAILURES]],
         "warnings": warnings(plan),
     }
 

@@ -92,6 +92,7 @@ OTHER_KEYS: dict[str, Any] = {
     "splits": {"validation": "*"},
     "validate": "decode",
     "cache": {"records": "decoded"},
+    "samples": {"annotations": {"files": "x.json"}},
 }
 """What some examples need."""
 
@@ -115,7 +116,7 @@ def test_defaults_are_those_of_the_models(heading: str, model: type[BaseModel], 
 def _is_inner(name: str) -> bool:
     """Keys of another kind of splits, of list items, or of fields that are null by default."""
     return (
-        name.startswith(("splits.", "source.inventory.", "source.rows."))
+        name.startswith(("splits.", "source.inventory.", "source.rows.", "samples.annotations."))
         or "[]" in name
         or name in ("labels", "cache", "shards.images")
     )

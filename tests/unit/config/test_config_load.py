@@ -74,7 +74,8 @@ def test_the_name_is_that_of_the_file(load: Callable[..., Dataset], refused: Ref
             SOURCE + "labels: {source: folder}\n",
             "config.unknown_key",
             "configs/datasets/x.yaml:3: unknown key labels.source; "
-            "the known keys are labels.from, labels.files, labels.classes",
+            "the known keys are labels.from, labels.pattern, labels.column, labels.files, "
+            "labels.classes",
         ),
         (
             SOURCE + "validate_: none\n",
