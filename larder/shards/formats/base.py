@@ -6,20 +6,20 @@ them back by their index entries. It does not deal with splits, packing, receipt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from larder.errors import Failure
-from larder.samples.indexed import SampleReader
+from larder.samples.indexed import IndexedSample, SampleReader
 from larder.shards.fetch import Body
 from larder.shards.model import Sample
 from larder.shards.output import HashedOutput
 from larder.shards.sizes import Sizes
 from larder.store.base import Readable
 
-__all__ = ["ShardFormat", "ShardWriter"]
+__all__ = ["Framed", "ShardFormat", "ShardWriter"]
 
 
 class ShardWriter(Protocol):
@@ -120,4 +120,22 @@ class ShardFormat(Protocol):
         Raises:
             DamageError: The shard is damaged.
             LarderError: An error of the store.
+        """
+
+
+@runtime_checkable
+class Framed(Protocol):
+    """A format that can say what is between the parts of a sample, such as headers and padding.
+
+    It is optional: with it, damage there is put down to the sample that it makes unreadable.
+    """
+
+    def framing(self, sample: IndexedSample) -> Iterable[tuple[int, bytes]]:
+        """All bytes of a sample that are not the content of its parts.
+
+        Args:
+            sample: Its index entry.
+
+        Returns:
+            Offsets in the shard's first file and the bytes there, in order.
         """

@@ -1,0 +1,181 @@
+"""Makes damaged manifests again: from receipts of shards, from the source, or from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from larder.disk import sha256_file
+from larder.errors import DamageError, LarderError, RetryableError, StoreError
+from larder.manifest.schemas import SHARDS
+from larder.pipeline.digests import read_digest
+from larder.pipeline.index import index_files
+from larder.pipeline.job import Job, ManifestRef, NewSegment, listed, scratch, source_of
+from larder.pipeline.listed import listed_shards
+from larder.pipeline.manifests import fetched, read_ref
+from larder.pipeline.repairing_files import Recorded, Repair, copy_right
+from larder.pipeline.verifying_job import VerifyJob
+from larder.progress import NullProgress
+from larder.store.base import Store
+from larder.transfer.inventory import take_inventory
+from larder.versions import layout
+from larder.versions.conditions import KEPT
+from larder.versions.documents import FileFacts, Shape, VersionDocument
+from larder.versions.omitted import read_omitted
+
+__all__ = ["repair_manifest"]
+
+_HINT = "restore it, or delete it with version.json and prepare the dataset again"
+
+_NO_SHAPE = Shape("", 0, 0, {}, None)
+
+
+def repair_manifest(
+    job: VerifyJob,
+    root: Store,
+    version: VersionDocument,
+    file: FileFacts,
+    twins: Mapping[str, tuple[str, ...]],
+    *,
+    trial: bool,
+) -> Repair:
+    """Make a file again that version.json names, if its bytes are those of before.
+
+    Args:
+        job: The verification.
+        root: The dataset's root.
+        version: The version.
+        file: What was published of the file.
+        twins: By path, files that have its right content.
+        trial: Whether nothing is written.
+    """
+    recorded = Recorded(file.path, file.bytes, file.sha256)
+    twin = copy_right(root, recorded, twins.get(file.path, ()), trial=trial)
+    if twin:
+        return Repair(file.path, True, f"copied from {twin}")
+    with scratch() as folder:
+        try:
+            made = list(_made(job, root, version, file, folder))
+        except (StoreError, RetryableError):
+            raise
+        except LarderError as error:
+            return Repair(file.path, False, f"it cannot be made again: {error}; {_HINT}")
+        for source, path in made:
+            if (path.stat().st_size, sha256_file(path)) == (file.bytes, file.sha256):
+                if not trial:
+                    root.upload(file.path, path)
+                return Repair(file.path, True, f"made again from {source}")
+        return Repair(file.path, False, _refusal(root, version, file, made))
+
+
+def _made(
+    job: VerifyJob, root: Store, version: VersionDocument, file: FileFacts, folder: Path
+) -> Iterator[tuple[str, Path]]:
+    """What it may be made from, and the file that this gives."""
+    own = file.path.startswith(layout.version_prefix(version.id))
+    if file.role == "objects":
+        yield "the listing of the source", _inventory(job, folder)
+    elif file.role == "list":
+        yield "the manifests of shards", _list(root, version, file, folder)
+    elif file.role in ("samples", "shards", "skipped") and not own:
+        segment = file.path.split("/")[1]
+        for number, index_job in enumerate(_index_jobs(job, root, segment)):
+            place = folder / str(number)
+            place.mkdir()
+            found = index_files(root, index_job, place)
+            if file.role in found:
+                yield "the receipts of the shards", found[file.role].path
+
+
+def _inventory(job: VerifyJob, folder: Path) -> Path:
+    dataset = job.dataset
+    source = source_of(dataset, job.cluster)
+    out = folder / "inventory.parquet"
+    include, exclude = dataset.source.include, dataset.source.exclude
+    return take_inventory(source, include, exclude, out, NullProgress()).file.path
+
+
+def _list(root: Store, version: VersionDocument, file: FileFacts, folder: Path) -> Path:
+    split, omitted = layout.listed_split(file.path), read_omitted(root, version)
+    path = folder / "list.txt"
+    with path.open("w", encoding="utf-8", newline="\n") as lines:
+        for manifest in version.files_of("shards"):
+            rows = read_ref(root, ManifestRef.of(manifest), SHARDS)
+            for shard in listed_shards(rows, omitted):
+                if shard.split == split:
+                    key = layout.shard_key(shard.segment, split, shard.files[0].name)
+                    lines.write(f"{key}\n")
+    return path
+
+
+def _index_jobs(job: VerifyJob, root: Store, segment: str) -> Iterator[Job]:
+    """The plans that led to a segment, as jobs: what its receipts are read with."""
+    work = layout.work_prefix(segment)
+    orders = [info.key for info in listed(root, f"{work}order-")]
+    for info in listed(root, f"{work}shards-"):
+        plan = _ref(root, info.key)
+        order = _ref(root, orders[0]) if orders else plan
+        new = NewSegment(segment, _NO_SHAPE, {}, complete=True, sample_order=order, shard_plan=plan)
+        yield Job(
+            dataset=job.dataset,
+            cluster=job.cluster,
+            inputs="",
+            version="",
+            new=new,
+            kept=(),
+            classes=(),
+            expected=None,
+            conditions=KEPT,
+            published=False,
+            skipped=0,
+            inventory=plan,
+        )
+
+
+def _ref(root: Store, key: str) -> ManifestRef:
+    """A manifest in the work of a segment, whose name has the beginning of its digest.
+
+    Raises:
+        DamageError: ``damage.digest``: its bytes do not match its name.
+    """
+    size_bytes, sha256 = read_digest(root, key)
+    if not key.removesuffix(".parquet").endswith(sha256[:16]):
+        raise DamageError("damage.digest", "the bytes do not match the name", where=key)
+    return ManifestRef(key, sha256, size_bytes, rows=-1)
+
+
+def _refusal(
+    root: Store, version: VersionDocument, file: FileFacts, made: list[tuple[str, Path]]
+) -> str:
+    if not made:
+        if file.role in ("samples", "shards", "skipped"):
+            return f"the receipts of its shards are gone; {_HINT}"
+        return f"nothing else has what was in it; {_HINT}"
+    source = made[0][0]
+    if file.role == "objects":
+        return f"made again from {source}, it differs: the source has changed since; {_HINT}"
+    then, now = _writer_of(root, version, file), _created_by(made[0][1])
+    if then and now and then != now:
+        return (
+            f"made again from {source}, it has other bytes: it was written by {then}, and this is"
+            f" {now}; repair it with that version of pyarrow"
+        )
+    return f"made again from {source}, it has other bytes than were published; {_HINT}"
+
+
+def _writer_of(root: Store, version: VersionDocument, file: FileFacts) -> str:
+    """What wrote the manifests of this version, by one that is not damaged."""
+    for other in version.files:
+        if other.path != file.path and other.path.endswith(".parquet"):
+            try:
+                with fetched(root, ManifestRef.of(other)) as path:
+                    return _created_by(path)
+            except LarderError:
+                continue
+    return ""
+
+
+def _created_by(path: Path) -> str:
+    return str(pq.ParquetFile(path).metadata.created_by) if path.suffix == ".parquet" else ""
