@@ -20,13 +20,14 @@ from unittest import mock
 import google_crc32c
 import pyarrow as pa
 
+from larder.config.formats import DEFAULTS, FormatOptions
 from larder.errors import DamageError, Failure, ObjectError
 from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.shards.fetch import Body, stream
 from larder.shards.formats import FORMATS
 from larder.shards.members import members
-from larder.shards.model import Sample, label_bytes
+from larder.shards.model import Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.rows import IndexRows
 from larder.shards.sizes import Sizes, content_sizes
@@ -43,6 +44,10 @@ class Columns:
     sizes_known = False
     empty_bytes = 0
     counted = True
+    indexes = ()
+
+    def __init__(self, options: FormatOptions = DEFAULTS) -> None:
+        self.options = options
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         return content_sizes(batch)
@@ -53,7 +58,7 @@ class Columns:
     def file_names(self, name: str) -> Sequence[str]:
         return name, name.removesuffix(".cols") + ".rows"
 
-    def writer(self, outputs: Sequence[HashedOutput]) -> ColumnsWriter:
+    def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> ColumnsWriter:
         return ColumnsWriter(*outputs)
 
     def open(self, store: Store, key: str) -> ColumnsReader:

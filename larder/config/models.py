@@ -32,6 +32,7 @@ from larder.config.fields import (
     Texts,
     Whole,
 )
+from larder.config.formats import DEFAULTS, FormatOptions
 from larder.config.fractions import hash_form
 from larder.config.stores import (
     AnyLocation,
@@ -155,6 +156,11 @@ class Shards(Model):
     shuffle_seed: Annotated[Whole | None, OrNull] = Field(
         None, description="seed of a global shuffle, a whole number; null keeps key order"
     )
+
+    @property
+    def options(self) -> FormatOptions:
+        """What a format is made from; that of a segment may have more."""
+        return DEFAULTS
 
     @field_validator("format", mode="before")
     @classmethod

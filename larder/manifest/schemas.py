@@ -7,7 +7,16 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["FAILURES", "FORMAT", "OBJECTS", "SAMPLES", "SAMPLE_ORDER", "SHARDS", "SKIPPED"]
+__all__ = [
+    "FAILURES",
+    "FORMAT",
+    "INDEXES",
+    "OBJECTS",
+    "SAMPLES",
+    "SAMPLE_ORDER",
+    "SHARDS",
+    "SKIPPED",
+]
 
 FORMAT = 1
 
@@ -160,6 +169,23 @@ SHARDS = pa.schema(
 
 A shard has the name of its first file, whose row counts its ``samples``. The rows of its other
 files follow, with 0 samples.
+"""
+
+INDEXES = pa.schema(
+    [
+        pa.field("segment", pa.string(), nullable=False),
+        pa.field("split", pa.string(), nullable=False),
+        pa.field("shard", pa.string(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("sha256", pa.string(), nullable=False),
+    ]
+)
+"""One row per index file for other readers, in the order of the shards.
+
+`larder.versions.layout.reader_index_key` says where the file is, `larder.shards.indexes` what it
+contains: that follows from the shard's rows of `SAMPLES`.
 """
 
 SKIPPED = pa.schema(

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from larder.cache.file import open_file
 from larder.cache.records import Samples, build_samples
+from larder.config.formats import FormatUse
 from larder.errors import FatalError, NotFoundError
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline.job import Job, ManifestRef, UsedSegment, listed, open_root
@@ -57,7 +58,7 @@ class CacheBatch:
     """
 
     segment: str
-    format: str
+    format: FormatUse
     split: str
     samples: ManifestRef
     first_row: int
@@ -245,6 +246,6 @@ def _samples(root: Store, batch: CacheBatch) -> Samples:
 
     def open_shard(name: str) -> SampleReader:
         key = layout.shard_key(batch.segment, batch.split, name)
-        return shard_format(batch.format).open(root, key)
+        return shard_format(*batch.format).open(root, key)
 
     return Samples(rows=rows, open_shard=open_shard)

@@ -26,7 +26,9 @@ import pyarrow.compute as pc
 from larder.disk import disk_errors
 from larder.errors import ObjectError
 from larder.limits import map_ahead
+from larder.manifest.crc import format_crc32c
 from larder.manifest.digest import RowDigest
+from larder.manifest.extents import is_derived
 from larder.manifest.merge import aligned
 from larder.manifest.query import Rows
 from larder.manifest.schemas import SAMPLE_ORDER
@@ -279,6 +281,7 @@ def _same_parts(one: pa.RecordBatch, other: pa.RecordBatch, contents: _Contents)
     )
     known = ~_differ(now.field("etag"), then.field("etag"))
     known |= now.field("unchanged").to_numpy(zero_copy_only=False)
+    known |= _same_content(now, then, alike & ~known)
     starts = np.append(0, np.cumsum(counts[rows])[:-1])
     # Objects are read only if all else is the same.
     readable = np.logical_and.reduceat(alike, starts)
@@ -288,6 +291,20 @@ def _same_parts(one: pa.RecordBatch, other: pa.RecordBatch, contents: _Contents)
     same[rows] = np.logical_and.reduceat(alike & known, starts)
     again = rows[readable & bad & ~same[rows]]
     same[again] = contents.still_bad(one.take(pa.array(again)))
+    return same
+
+
+def _same_content(now: pa.StructArray, then: pa.StructArray, unsure: _Flags) -> _Flags:
+    """Which derived objects have the checksum that they had, wherever they are now."""
+    same = np.zeros(len(now), np.bool_)
+    unsure &= now.field("checksum").is_valid().to_numpy(zero_copy_only=False)
+    unsure &= is_derived(now.field("etag")).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(unsure)
+    chosen = pa.array(rows)
+    checksums = (
+        field.take(chosen).to_pylist() for field in (now.field("checksum"), then.field("crc32c"))
+    )
+    same[rows] = [one == format_crc32c(other) for one, other in zip(*checksums, strict=True)]
     return same
 
 

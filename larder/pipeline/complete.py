@@ -16,6 +16,7 @@ from larder.manifest.schemas import SHARDS
 from larder.pipeline.job import ManifestRef, listed
 from larder.pipeline.listed import listed_shards
 from larder.pipeline.manifests import read_ref
+from larder.pipeline.reader_indexes import index_sizes
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
 from larder.units import format_count
@@ -107,6 +108,8 @@ def _shards(root: Store, version: VersionDocument) -> Iterator[tuple[str, int | 
         for shard in listed_shards(read_ref(root, ManifestRef.of(manifest), SHARDS), omitted):
             for file in shard.files:
                 yield layout.shard_key(shard.segment, shard.split, file.name), file.bytes
+    for manifest in version.files_of("indexes"):
+        yield from index_sizes(root, ManifestRef.of(manifest))
 
 
 def _damage(

@@ -16,10 +16,15 @@ __all__ = ["SHOWN_SAMPLES", "DamagedError", "Finding", "Role", "Verified", "name
 SHOWN_SAMPLES = 10
 """Maximum number of samples of a finding that are kept by name."""
 
-Role = Literal["tag", "document", "manifest", "shard", "cache", "content", "foreign"]
-"""What a finding is about: a tag; version.json, segment.json or cache.json; a file that one of
-these names; a file of a shard; a cache file; figures that do not agree although every file is as it
-was published; or a file that nothing names."""
+Role = Literal["tag", "document", "manifest", "shard", "index", "cache", "content", "foreign"]
+"""What a finding is about.
+
+- ``tag``; ``document``: version.json, segment.json or cache.json; ``manifest``: a file that one of
+  these names.
+- ``shard``: a file of a shard; ``index``: its index for another reader; ``cache``: a cache file.
+- ``content``: figures that do not agree although every file is as it was published.
+- ``foreign``: a file that nothing names.
+"""
 
 
 @dataclass(frozen=True, slots=True)

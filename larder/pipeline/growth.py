@@ -32,7 +32,7 @@ from larder.samples.planner import Planner
 from larder.shards.images import is_weaker
 from larder.store.base import Store
 from larder.units import format_bytes
-from larder.versions.documents import OmittedRows, SegmentDocument, SegmentUse
+from larder.versions.documents import OmittedRows, SegmentDocument, SegmentUse, Shape
 from larder.versions.identity import cache_id, image_check
 from larder.versions.omitted import Omitted, encode_omitted
 
@@ -219,6 +219,7 @@ def _fresh(
         ("format", shards.format, shape.format, shape.format),
         ("bytes", shards.bytes, shape.bytes, format_bytes(shape.bytes)),
         ("shuffle_seed", shards.shuffle_seed, shape.shuffle_seed, shape.shuffle_seed),
+        ("features", shards.options.features, shape.options.features, _other(shape)),
     ):
         if now != then:
             return f"shards.{option} was {shown}"
@@ -238,6 +239,10 @@ def _fresh(
         ):
             return "larder compact"
     return None
+
+
+def _other(shape: Shape) -> str:
+    return "not set" if shape.options.features is None else "different"
 
 
 def _unwritten(segment: SegmentDocument, split: str) -> int:
@@ -277,7 +282,7 @@ def _used(
     cache = cache_id(segment.id, dataset.cache.records) if dataset.cache else None
     return UsedSegment(
         use=SegmentUse(segment.id, own, cache),
-        format=document.shape.format,
+        format=document.shape.use,
         splits=document.splits,
         listed=listed_splits(listed_shards(rows, omitted)),
         files=document.files,

@@ -12,16 +12,18 @@ import pyarrow as pa
 
 from larder.errors import Failure, FatalError
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
-from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
+from larder.manifest.schemas import INDEXES, SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
 from larder.pipeline.job import Job, ManifestRef, UsedSegment, listed, open_root, put_named, scratch
 from larder.pipeline.listed import listed_shards, listed_splits
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.pack import planned_shards
+from larder.pipeline.reader_indexes import Indexed, noted_indexes
 from larder.pipeline.receipts import Receipt, Shard, read_receipts
 from larder.pipeline.results import SHOWN_FAILURES
 from larder.pipeline.skipped import skipped_rows
 from larder.pipeline.standing import is_noted
 from larder.progress import Progress
+from larder.shards.formats import shard_format
 from larder.shards.index import numbered
 from larder.store.base import Store
 from larder.units import format_count
@@ -67,7 +69,7 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
         index = Index(
             segment=UsedSegment(
                 use=SegmentUse(job.segment),
-                format=job.dataset.shards.format,
+                format=job.shape.use,
                 splits=_splits(planned, facts),
                 listed=facts,
                 files=tuple(_put(root, job.segment, role, file) for role, file in files.items()),
@@ -101,6 +103,10 @@ def _manifests(
     rows = write_manifest(folder / "samples.parquet", SAMPLES, _samples(root, standing))
     table = write_manifest(folder / "shards.parquet", SHARDS, _shards(job, shards))
     files = {"samples": rows, "shards": table}
+    format_ = shard_format(*job.shape.use)
+    if standing and format_.indexes:
+        found = noted_indexes(root, job.segment, format_, map(_indexed, standing))
+        files["indexes"] = write_manifest(folder / "indexes.parquet", INDEXES, found)
     if any(entry.shard.omitted_count for entry in planned):
         left_out = _skipped(root, job, planned, rows.path)
         files["skipped"] = write_manifest(folder / "skipped.parquet", SKIPPED, left_out)
@@ -171,6 +177,10 @@ def _samples(root: Store, standing: Sequence[_Entry]) -> Iterator[pa.RecordBatch
         for batch in read_ref(root, rows[0], SAMPLES, first_row=rows[1], rows=rows[2]):
             yield numbered(batch, next_id[split])
             next_id[split] += batch.num_rows
+
+
+def _indexed(entry: _Entry) -> Indexed:
+    return Indexed(entry.shard, entry.receipt.rows, entry.first_row)
 
 
 def _runs(standing: Sequence[_Entry]) -> Iterator[tuple[str, tuple[ManifestRef, int, int]]]:

@@ -14,12 +14,14 @@ from itertools import chain
 from pathlib import Path
 
 from larder.config.access import GIVE_UP_SECONDS
+from larder.config.formats import FormatUse
 from larder.config.models import Cluster, Dataset, Location
 from larder.config.urls import parse_url
 from larder.errors import StoreError
 from larder.manifest.files import ManifestFile
 from larder.store import OnUnlisted, object_url, open_store
-from larder.store.base import ObjectInfo, Store
+from larder.store.base import ObjectInfo, Readable, Store
+from larder.store.derived import DerivedObjects
 from larder.temporary import workshop
 from larder.versions import layout
 from larder.versions.conditions import Conditions
@@ -34,6 +36,7 @@ __all__ = [
     "UsedSegment",
     "listed",
     "open_location",
+    "open_origin",
     "open_root",
     "open_source",
     "put_named",
@@ -42,6 +45,7 @@ __all__ = [
     "scratch",
     "source_of",
     "storage_of",
+    "with_derived",
 ]
 
 
@@ -94,7 +98,7 @@ class UsedSegment:
     """
 
     use: SegmentUse
-    format: str
+    format: FormatUse
     splits: Mapping[str, SegmentSplit]
     listed: Mapping[str, SplitFacts]
     files: tuple[FileFacts, ...]
@@ -168,7 +172,7 @@ class Job:
     skipped: int
     inventory: ManifestRef
     files: tuple[FileFacts, ...] = ()
-    formats: Mapping[str, str] = field(default_factory=dict)
+    formats: Mapping[str, FormatUse] = field(default_factory=dict)
     weaker: tuple[str, ...] = ()
     adopt: bool = False
 
@@ -176,6 +180,11 @@ class Job:
     def segment(self) -> str:
         """ID of the segment to build."""
         return self._new.id
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the shards of the segment to build."""
+        return self._new.shape
 
     @property
     def sample_order(self) -> ManifestRef:
@@ -239,10 +248,22 @@ def source_of(
     url: str | None = None,
     *,
     unlisted: OnUnlisted | None = None,
-) -> Store:
-    """The source of a dataset, as a run on a cluster reads it, or a URL with its credentials."""
+) -> Readable:
+    """The source of a dataset, as a run on a cluster reads it, or a URL with its credentials.
+
+    Derived objects can be read from it.
+    """
     give_up_seconds = cluster.copy_.give_up_seconds
-    return open_location(dataset.source, url, give_up_seconds=give_up_seconds, unlisted=unlisted)
+    store = open_location(dataset.source, url, give_up_seconds=give_up_seconds, unlisted=unlisted)
+    return with_derived(store, dataset, cluster)
+
+
+def with_derived(store: Readable, dataset: Dataset, cluster: Cluster) -> Readable:
+    """The source, or its mirror, with the derived objects that its containers contain.
+
+    Those in containers of Larder's own are read from the storage.
+    """
+    return DerivedObjects(store, lambda: storage_of(dataset, cluster, layout.derived_prefix()))
 
 
 def open_root(job: Job) -> Store:
@@ -250,8 +271,14 @@ def open_root(job: Job) -> Store:
     return storage_of(job.dataset, job.cluster)
 
 
-def open_source(job: Job) -> Store:
-    """The source."""
+def open_origin(job: Job) -> Store:
+    """The source without its derived objects, which are never copied."""
+    give_up_seconds = job.cluster.copy_.give_up_seconds
+    return open_location(job.dataset.source, give_up_seconds=give_up_seconds)
+
+
+def open_source(job: Job) -> Readable:
+    """The source, with its derived objects."""
     return source_of(job.dataset, job.cluster)
 
 

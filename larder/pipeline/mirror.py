@@ -22,7 +22,7 @@ from larder.pipeline.copied import batch_name
 from larder.pipeline.copies import BATCH_OBJECTS, CopyReceipts
 from larder.pipeline.engine import copied_report
 from larder.pipeline.failure_lists import gather_failures
-from larder.pipeline.job import CopyBatch, Job, open_root, open_source, root_url, scratch
+from larder.pipeline.job import CopyBatch, Job, open_origin, open_root, root_url, scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.merging import merge_receipts
 from larder.pipeline.mirrored_source import mirrors
@@ -155,7 +155,7 @@ def mirror_batch(
     limits = job.cluster.copy_
     concurrency = max(1, limits.concurrency // concurrent_batches)
     name = batch_name(job.sample_order, batch)
-    root, source = open_root(job), open_source(job)
+    root, source = open_root(job), open_origin(job)
     with scratch() as folder:
 
         def objects(done: Collection[str] = ()) -> Iterator[ObjectInfo]:

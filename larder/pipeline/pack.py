@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from larder.config.formats import FormatOptions
 from larder.config.models import Dataset
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
@@ -57,6 +58,7 @@ def pack(
     samples: int,
     folder: Path,
     *,
+    options: FormatOptions | None = None,
     targets: Mapping[str, int] | None = None,
     first_shards: Mapping[str, int] | None = None,
 ) -> Packed:
@@ -67,12 +69,13 @@ def pack(
         sample_order: Local manifest of schema SAMPLE_ORDER.
         samples: Number of samples, which are its first rows.
         folder: A private directory, for the manifest.
+        options: What the format is made from; None for what is configured.
         targets: By split, the size of its shards if it is not ``shards.bytes``; None to have it
             follow from ``shards.count_min``.
         first_shards: By split, the number of its first shard, unless it is 0.
     """
     shards = dataset.shards
-    format_ = shard_format(shards.format)
+    format_ = shard_format(shards.format, options or shards.options)
     rows = read_manifest(sample_order.path, SAMPLE_ORDER, rows=samples)
     sizes = split_sizes(rows, format_.sample_sizes)
     if targets is None and shards.count_min is not None:

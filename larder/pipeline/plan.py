@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from larder.config.formats import FormatUse
 from larder.config.models import Dataset
 from larder.errors import ConfigError
 from larder.experiments.delivery import Advice
+from larder.manifest.extents import is_own
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.archived import archived_to_read
@@ -95,7 +98,7 @@ class Plan:
     seconds: float
     copy_basis: str
     delivery: Advice
-    formats: Mapping[str, str]
+    formats: Mapping[str, FormatUse]
     weaker: tuple[str, ...]
 
     @property
@@ -167,7 +170,7 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         seconds=_seconds(found, sample_order, growth.selected, copies, new, measured),
         copy_basis=copy_basis(cluster.copy_, measured),
         delivery=_delivery(found, growth, new),
-        formats={segment.id: segment.document.shape.format for segment in previous.segments}
+        formats={segment.id: segment.document.shape.use for segment in previous.segments}
         if previous
         else {},
         weaker=weaker_segments(previous, dataset),
@@ -232,7 +235,15 @@ def _objects(found: SourceState, folder: Path) -> Iterator[pa.RecordBatch]:
     source = source_of(found.dataset, found.cluster)
     root = storage_of(found.dataset, found.cluster)
     md5 = source.features.etag_is_md5 and root.features.etag_is_md5
-    return with_copies(inventory, mirrored(root), read_receipts(root), md5=md5, work_dir=folder)
+    rows = with_copies(inventory, mirrored(root), read_receipts(root), md5=md5, work_dir=folder)
+    return map(_with_own, rows)
+
+
+def _with_own(objects: pa.RecordBatch) -> pa.RecordBatch:
+    """What is in containers of Larder's own is in the storage already."""
+    etags, place = objects.column("etag"), objects.schema.get_field_index("mirror_etag")
+    copies = pc.if_else(is_own(etags), etags, objects.column(place))
+    return objects.set_column(place, objects.schema.field(place), copies)
 
 
 def _unfit(
@@ -275,7 +286,7 @@ def _archived(
 def _own_keys(dataset: Dataset, segment: str, *, mirror: bool) -> Iterator[tuple[str, str]]:
     """The longest keys that a run writes outside the mirror: a description, and the key."""
     longest = max(dataset.split_names, key=len)
-    format_ = shard_format(dataset.shards.format)
+    format_ = shard_format(dataset.shards.format, dataset.shards.options)
     for name in format_.file_names(format_.shard_name(f"{dataset.name}-{longest}", 0, 1)):
         yield "a shard", layout.shard_key(segment, longest, name)
     if dataset.cache:

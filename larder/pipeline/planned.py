@@ -21,6 +21,7 @@ from larder.pipeline.planned_price import (
 )
 from larder.pipeline.results import Totals
 from larder.shards.formats import shard_format
+from larder.shards.formats.base import ShardFormat
 from larder.transfer.inventory import LeftOut
 from larder.units import format_bytes, format_count, format_seconds
 
@@ -61,6 +62,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             **asdict(plan.shards),
             "samples": sample_order.samples,
             "format": settings.dataset.shards.format,
+            "exact": _format(plan).sizes_known,
             "splits": {
                 name: {**asdict(plan.shards_of_split[name]), "samples": facts.samples}
                 for name, facts in sample_order.splits.items()
@@ -78,6 +80,11 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "failures": [asdict(failure) for failure in sample_order.bad_keys],
         "warnings": warnings(plan),
     }
+
+
+def _format(plan: Plan) -> ShardFormat:
+    shards = plan.source_state.dataset.shards
+    return shard_format(shards.format, shards.options)
 
 
 def warnings(plan: Plan) -> list[dict[str, str]]:
@@ -124,7 +131,7 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
         lines = _wrapped(f"{name}: version {version} is current, the config would be written")
         return [*lines, *_row("config", configs)]
     shards, delivery = document["shards"], document["delivery"]
-    about = "" if shard_format(shards["format"]).sizes_known else "about "
+    about = "" if shards["exact"] else "about "
     rows = {
         "source": [amount(document["objects"], "object"), *_excluded_lines(document["excluded"])],
         "archived": archived_lines(document),

@@ -75,20 +75,23 @@ def plan_segment(
     if growth.kept and previous:
         targets = previous.segments[-1].document.shape.split_bytes
         first_shards = _first_shards(growth.kept)
+    options = shards.options
     packed = pack(
         dataset,
         selected.file,
         selected.samples,
         folder,
+        options=options,
         targets=targets,
         first_shards=first_shards,
     )
     shape = Shape(
         format=shards.format,
-        format_version=shard_format(shards.format).version,
+        format_version=shard_format(shards.format, options).version,
         bytes=shards.bytes,
         split_bytes=packed.targets,
         shuffle_seed=shards.shuffle_seed,
+        options=options,
     )
     filled = (split for split, totals in packed.splits.items() if totals.count)
     firsts = {split: (first_shards or {}).get(split, 0) for split in filled}

@@ -21,6 +21,7 @@ from larder.pipeline.due import BatchReceipts
 from larder.pipeline.job import ManifestRef, listed, put_named, scratch
 from larder.pipeline.results import SHOWN_FAILURES, Totals
 from larder.shards.index import sample_rows
+from larder.shards.indexes import IndexFile
 from larder.shards.model import ShardFile, ShardResult
 from larder.store import object_url
 from larder.store.base import Store
@@ -34,7 +35,8 @@ __all__ = ["Receipt", "Shard", "ShardReceipts", "partial_receipts", "put_receipt
 class Shard:
     """A finished shard; it has no ``files`` if all of its samples were left out.
 
-    ``omitted`` are the first samples that were left out, ``omitted_count`` is their number.
+    ``omitted`` are the first samples that were left out, ``omitted_count`` is their number;
+    ``indexes`` are its index files for other readers.
     """
 
     split: str
@@ -43,6 +45,7 @@ class Shard:
     samples: int
     omitted: tuple[Failure, ...]
     omitted_count: int
+    indexes: tuple[IndexFile, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -114,11 +117,16 @@ def _receipt(key: str, plain: dict[str, Any]) -> Receipt | None:
 
 
 def _shard(
-    *, files: Iterable[dict[str, Any]], omitted: Iterable[dict[str, Any]], **fields: Any
+    *,
+    files: Iterable[dict[str, Any]],
+    omitted: Iterable[dict[str, Any]],
+    indexes: Iterable[dict[str, Any]] = (),
+    **fields: Any,
 ) -> Shard:
     return Shard(
         files=tuple(ShardFile(**file) for file in files),
         omitted=tuple(Failure(**failure) for failure in omitted),
+        indexes=tuple(IndexFile(**file) for file in indexes),
         **fields,
     )
 
@@ -162,9 +170,9 @@ class ShardReceipts(BatchReceipts[tuple[Shard, Sequence[pa.RecordBatch]]]):
         sizes = [shard.bytes for shard, _ in self._items if shard.bytes]
         return Totals(len(sizes), sum(sizes))
 
-    def add(self, result: ShardResult) -> None:
-        """Record a shard that did not fail."""
-        self._items.append((_finished(result), [sample_rows(result, self._segment)]))
+    def add(self, result: ShardResult, indexes: Sequence[IndexFile] = ()) -> None:
+        """Record a shard that did not fail, and its index files for other readers."""
+        self._items.append((_finished(result, indexes), [sample_rows(result, self._segment)]))
         self._due.add(result.bytes)
         self.leave_if_due()
 
@@ -184,7 +192,7 @@ class ShardReceipts(BatchReceipts[tuple[Shard, Sequence[pa.RecordBatch]]]):
         put_receipt(self._root, Receipt(f"{place}.json", shards, rows))
 
 
-def _finished(result: ShardResult) -> Shard:
+def _finished(result: ShardResult, indexes: Sequence[IndexFile]) -> Shard:
     return Shard(
         split=result.split,
         name=result.name,
@@ -192,4 +200,5 @@ def _finished(result: ShardResult) -> Shard:
         samples=result.samples.num_rows,
         omitted=result.omitted[:SHOWN_FAILURES],
         omitted_count=len(result.omitted),
+        indexes=tuple(indexes),
     )

@@ -17,13 +17,21 @@ from larder.pipeline.repairing_files import Repair, clear_aside, keep_aside
 from larder.pipeline.repairing_manifests import repair_manifest
 from larder.pipeline.repairing_shards import STAGE, ShardRepairs, repair_shards
 from larder.pipeline.runner import Runner
-from larder.pipeline.verifying_job import Inspected, VerifyBatch, VerifyJob, open_verified
+from larder.pipeline.verifying_job import (
+    Inspected,
+    ShardToVerify,
+    VerifyBatch,
+    VerifyJob,
+    open_verified,
+)
 from larder.progress import Progress
 from larder.versions import layout
 from larder.versions.documents import Shape
 from larder.versions.publish import read_segment
 
 __all__ = ["Repair", "end_repair", "keep_right", "repair_large", "repair_small"]
+
+_LARGE = ("shard", "index", "cache")
 
 _Kept = tuple[str, int, str]
 """Path, length and sha256 of a file that is kept aside."""
@@ -88,7 +96,7 @@ def repair_large(
         findings: What is damaged.
         plan_only: Whether nothing is written.
     """
-    damaged = {finding.path for finding in findings if finding.role in ("shard", "cache")}
+    damaged = {finding.path for finding in findings if finding.role in _LARGE}
     version = inspected.version
     if not damaged or version is None:
         if version is not None and not plan_only:
@@ -209,11 +217,7 @@ def _shard_repairs(
 ) -> Iterable[ShardRepairs]:
     for batch in inspected.batches:
         own = {
-            shard: frozenset(
-                path
-                for file in shard.files
-                if (path := layout.shard_key(batch.segment, shard.split, file.name)) in damaged
-            )
+            shard: frozenset(path for path in _paths(batch.segment, shard) if path in damaged)
             for shard in batch.shards
         }
         shards = tuple(shard for shard, paths in own.items() if paths)
@@ -226,6 +230,14 @@ def _shard_repairs(
                 twins={path: twins[path] for path in paths if path in twins},
                 trial=trial,
             )
+
+
+def _paths(segment: str, shard: ShardToVerify) -> Iterable[str]:
+    """The files of a shard, then its indexes for other readers."""
+    for file in shard.files:
+        yield layout.shard_key(segment, shard.split, file.name)
+    for index in shard.indexes:
+        yield layout.reader_index_key(segment, index.kind, shard.split, index.name)
 
 
 def _shape(job: VerifyJob, segment: str) -> Shape | None:

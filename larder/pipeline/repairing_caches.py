@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from larder.cache.fields import Kind
 from larder.cache.records import Samples, build_samples
+from larder.config.formats import FormatUse
 from larder.errors import LarderError, RetryableError, StoreError
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline.cache import reserve_bytes, workshop_place
@@ -79,7 +80,7 @@ def repair_cache(
     elif batch.samples is None or batch.shape is None:
         repair = Repair(file.path, False, "the index of its segment has to be repaired first")
     else:
-        repair = _built(job, root, batch, batch.samples, batch.shape.format, concurrent_batches)
+        repair = _built(job, root, batch, batch.samples, batch.shape.use, concurrent_batches)
     progress.advance(STAGE, objects=1, bytes=file.bytes)
     return (repair,)
 
@@ -89,7 +90,7 @@ def _built(
     root: Store,
     batch: CacheRepair,
     samples: ManifestRef,
-    format_name: str,
+    use: FormatUse,
     concurrent_batches: int,
 ) -> Repair:
     file = batch.file
@@ -99,7 +100,7 @@ def _built(
 
     def open_shard(name: str) -> SampleReader:
         key = layout.shard_key(file.segment, file.split, name)
-        return shard_format(format_name).open(root, key)
+        return shard_format(*use).open(root, key)
 
     with workshop(workshop_place(root)) as folder:
         path = folder / "data.mdb"

@@ -64,7 +64,7 @@ def repair_document(
 
 
 def restored(data: bytes) -> bytes | None:
-    """The document that differs from some bytes by one bit or by its end; None if there is none.
+    """The document that differs from some bytes by one bit or at its end; None if there is none.
 
     Args:
         data: A document, possibly damaged.
@@ -81,6 +81,7 @@ def restored(data: bytes) -> bytes | None:
 def _candidates(data: bytes) -> Iterator[bytes]:
     yield data
     yield data.rstrip(b"\n") + b"}"
+    yield data[: data.rfind(b"}") + 1]
     found = _with_right_digest(data)
     if found is not None:
         yield found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -18,18 +19,20 @@ from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.repairing_files import Recorded, Repair, copy_right
 from larder.pipeline.verifying_job import VerifyJob
 from larder.progress import NullProgress
-from larder.store.base import Store
+from larder.store.base import Buffer, ObjectInfo, Store
+from larder.store.delegate import DelegatingStore
 from larder.transfer.inventory import take_inventory
 from larder.versions import layout
 from larder.versions.conditions import KEPT
-from larder.versions.documents import FileFacts, Shape, VersionDocument
+from larder.versions.documents import FileFacts, VersionDocument
 from larder.versions.omitted import read_omitted
+from larder.versions.publish import read_segment
 
 __all__ = ["repair_manifest"]
 
 _HINT = "restore it, or delete it with version.json and prepare the dataset again"
 
-_NO_SHAPE = Shape("", 0, 0, {}, None)
+_OF_SEGMENT = ("samples", "shards", "indexes", "skipped")
 
 
 def repair_manifest(
@@ -79,14 +82,23 @@ def _made(
         yield "the listing of the source", _inventory(job, folder)
     elif file.role == "list":
         yield "the manifests of shards", _list(root, version, file, folder)
-    elif file.role in ("samples", "shards", "skipped") and not own:
+    elif file.role in _OF_SEGMENT and not own:
         segment = file.path.split("/")[1]
         for number, index_job in enumerate(_index_jobs(job, root, segment)):
             place = folder / str(number)
             place.mkdir()
-            found = index_files(root, index_job, place)
+            found = index_files(_Unwritten(root), index_job, place)
             if file.role in found:
                 yield "the receipts of the shards", found[file.role].path
+
+
+class _Unwritten(DelegatingStore):
+    """The dataset's root, in which nothing is written: indexes for other readers, in passing."""
+
+    def put(self, key: str, data: Buffer, **options: Any) -> ObjectInfo:
+        """Nothing is written."""
+        del options
+        return ObjectInfo(key, len(data), "", 0)
 
 
 def _inventory(job: VerifyJob, folder: Path) -> Path:
@@ -112,12 +124,15 @@ def _list(root: Store, version: VersionDocument, file: FileFacts, folder: Path) 
 
 def _index_jobs(job: VerifyJob, root: Store, segment: str) -> Iterator[Job]:
     """The plans that led to a segment, as jobs: what its receipts are read with."""
-    work = layout.work_prefix(segment)
+    document = read_segment(root, segment)
+    if document is None:
+        return
+    shape, work = document.shape, layout.work_prefix(segment)
     orders = [info.key for info in listed(root, f"{work}order-")]
     for info in listed(root, f"{work}shards-"):
         plan = _ref(root, info.key)
         order = _ref(root, orders[0]) if orders else plan
-        new = NewSegment(segment, _NO_SHAPE, {}, complete=True, sample_order=order, shard_plan=plan)
+        new = NewSegment(segment, shape, {}, complete=True, sample_order=order, shard_plan=plan)
         yield Job(
             dataset=job.dataset,
             cluster=job.cluster,
@@ -150,7 +165,7 @@ def _refusal(
     root: Store, version: VersionDocument, file: FileFacts, made: list[tuple[str, Path]]
 ) -> str:
     if not made:
-        if file.role in ("samples", "shards", "skipped"):
+        if file.role in _OF_SEGMENT:
             return f"the receipts of its shards are gone; {_HINT}"
         return f"nothing else has what was in it; {_HINT}"
     source = made[0][0]

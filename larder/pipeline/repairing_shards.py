@@ -9,30 +9,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.cache.fields import field_name
 from larder.errors import DamageError, LarderError, NotFoundError, RetryableError, StoreError
 from larder.limits import read_ahead_bytes
 from larder.manifest.schemas import SAMPLES
-from larder.pipeline.job import ManifestRef, source_of, storage_of
+from larder.pipeline.job import ManifestRef, scratch, source_of, storage_of, with_derived
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.repairing_files import Recorded, Repair, Replacement, copy_right
 from larder.pipeline.salvage import InShard, OfStore, Place, Salvage, Wanted
+from larder.pipeline.salvage_cache import InCache
 from larder.pipeline.verifying_job import ShardToVerify, VerifyBatch, VerifyJob, open_verified
 from larder.progress import Progress
 from larder.samples.columns import column_structs, column_values
 from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
 from larder.shards.formats.base import ShardFormat
+from larder.shards.indexes import index_files
 from larder.shards.model import Part, Sample, ShardPlan, ShardResult
 from larder.shards.readahead import open_reads, suited_concurrency
 from larder.store import object_url
-from larder.store.base import Store, Writer
+from larder.store.base import Readable, Store, Writer
 from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import Shape, VersionDocument
@@ -131,9 +135,46 @@ def _repair(
             yield Repair(path, True, f"copied from {twin}")
         else:
             left[file.name] = recorded
+    yield from _indexes(root, batch, shard)
     if left:
         done, message = _remade(job, root, batch, shard, left, places, concurrent_batches)
         yield from (Repair(recorded.path, done, message) for recorded in left.values())
+
+
+def _indexes(root: Store, batch: ShardRepairs, shard: ShardToVerify) -> Iterator[Repair]:
+    """The damaged index files of a shard, from its rows."""
+    segment, split = batch.batch.segment, shard.split
+    due = {
+        path: Recorded(path, file.bytes, file.sha256)
+        for file in shard.indexes
+        if (path := layout.reader_index_key(segment, file.kind, split, file.name)) in batch.damaged
+    }
+    if not due:
+        return
+    if batch.batch.samples is None or batch.shape is None:
+        message = "its index or segment.json is damaged, and has to be repaired first"
+        yield from (Repair(path, False, message) for path in due)
+        return
+    rows = _rows(root, batch.batch.samples, shard).combine_chunks().to_batches()[0]
+    kinds = shard_format(*batch.shape.use).indexes
+    made = {
+        layout.reader_index_key(segment, file.kind, split, file.name): data
+        for file, data in index_files(kinds, shard.name, rows)
+    }
+    for path, recorded in due.items():
+        try:
+            with Replacement(None if batch.trial else root, recorded, root.url) as writer:
+                writer.write(made.get(path, b""))
+                writer.commit()
+        except DamageError as error:
+            yield Repair(path, False, f"{error.message}; repair it with the Larder that wrote it")
+        else:
+            yield Repair(path, True, "made again from the manifest of samples")
+
+
+def _rows(root: Store, samples: ManifestRef, shard: ShardToVerify) -> pa.Table:
+    rows = read_ref(root, samples, SAMPLES, first_row=shard.first_row, rows=shard.rows)
+    return pa.Table.from_batches(rows, SAMPLES)
 
 
 def _remade(
@@ -148,29 +189,23 @@ def _remade(
     shape = batch.shape
     if batch.batch.samples is None or shape is None:
         return False, "its index or segment.json is damaged, and has to be repaired first"
-    format_ = shard_format(shape.format)
+    format_ = shard_format(*shape.use)
     if format_.version != shape.format_version:
         return False, (
             f"it was written by version {shape.format_version} of the format {shape.format}, and"
             f" this Larder writes version {format_.version}; repair it with the one that wrote it"
         )
     try:
-        rows = pa.Table.from_batches(
-            read_ref(
-                root,
-                batch.batch.samples,
-                SAMPLES,
-                first_row=shard.first_row,
-                rows=shard.rows,
-            ),
-            SAMPLES,
-        )
-        samples, wanted, offsets = _samples(rows)
+        rows = _rows(root, batch.batch.samples, shard)
+        samples, found = _samples(rows, shard.first_id)
     except DamageError as error:
         return False, f"its index cannot be read: {error.message}"
     url = object_url(root.url, layout.shard_key(batch.batch.segment, shard.split, shard.name))
-    salvage = Salvage(url, wanted, places.of(shard, wanted, offsets))
-    result = _built(job, root, batch, shard, left, samples, salvage, format_, concurrent_batches)
+    with ExitStack() as stack:
+        salvage = Salvage(url, found.wanted, places.of(shard, found, stack))
+        result = _built(
+            job, root, batch, shard, left, samples, salvage, format_, concurrent_batches
+        )
     if isinstance(result, LarderError):
         return False, f"{result.message}{f'; {result.hint}' if result.hint else ''}"
     if result.failures:
@@ -205,7 +240,7 @@ def _built(
     limits = job.cluster.copy_
     allowed = max(1, limits.concurrency // concurrent_batches)
     memory = read_ahead_bytes(limits.memory // concurrent_batches, local=root.features.local_path)
-    plan = ShardPlan(shard.split, 0, shard.name, 0, shard.rows, shard.bytes)
+    plan = ShardPlan(shard.split, 0, shard.name, 0, shard.rows, shard.shard_bytes)
     with open_reads(suited_concurrency(root, "none", allowed), memory) as reads:
         try:
             return build_shard(
@@ -223,17 +258,25 @@ def _built(
             return error
 
 
-def _samples(
-    rows: pa.Table,
-) -> tuple[list[Sample], dict[str, Wanted], dict[str, int]]:
-    """The samples of a shard, their objects, and where these are in the shard.
+@dataclass
+class _Objects:
+    """The objects of a shard's samples, by key.
 
-    Raises:
-        DamageError: ``damage.manifest``: a part that is not a label has no object.
+    Attributes:
+        wanted: The part that was made of each.
+        offsets: Where that is in the shard.
+        fields: Its record and field in a cache of encoded records.
     """
+
+    wanted: dict[str, Wanted] = field(default_factory=dict)
+    offsets: dict[str, int] = field(default_factory=dict)
+    fields: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+
+def _samples(rows: pa.Table, first_id: int) -> tuple[list[Sample], _Objects]:
+    """The samples of a shard, and their objects."""
     samples: list[Sample] = []
-    wanted: dict[str, Wanted] = {}
-    offsets: dict[str, int] = {}
+    found = _Objects()
     for batch in rows.to_batches():
         columns = (column_values(batch.column(name)) for name in ("split", "key", "label"))
         parts = column_structs(batch.column("parts"), _PartRow._fields, _PartRow)
@@ -243,11 +286,12 @@ def _samples(
                 if source is None:
                     continue  # the label
                 objects.append(Part(ext, source, length, ""))
-                wanted[source] = Wanted(etag or "", length, crc32c)
+                found.wanted[source] = Wanted(etag or "", length, crc32c)
+                found.fields[source] = first_id + len(samples), field_name(ext, "encoded")
                 if offset is not None:
-                    offsets[source] = offset
+                    found.offsets[source] = offset
             samples.append(Sample(split, key, label, tuple(objects)))
-    return samples, wanted, offsets
+    return samples, found
 
 
 def _used(used: Counter[str]) -> str:
@@ -263,32 +307,51 @@ class _Places:
     root: Store
     batch: VerifyBatch
 
-    def of(
-        self, shard: ShardToVerify, wanted: Mapping[str, Wanted], offsets: Mapping[str, int]
-    ) -> tuple[Place, ...]:
-        """The places for one shard, the nearest first."""
+    def of(self, shard: ShardToVerify, found: _Objects, stack: ExitStack) -> tuple[Place, ...]:
+        """The places for one shard, the nearest first; what they open is closed by the stack."""
         own = layout.shard_key(self.batch.segment, shard.split, shard.name)
-        elsewhere = _Elsewhere(self.root, lambda: self.others, wanted)
+        elsewhere = _Elsewhere(self.root, lambda: self.others, found.wanted)
 
         def here(key: str, _: Wanted) -> tuple[str, int] | None:
-            return (own, offsets[key]) if key in offsets else None
+            return (own, found.offsets[key]) if key in found.offsets else None
 
         return (
             InShard("the shard itself", self.root, here),
             OfStore("the mirror", self.mirror),
             OfStore("the source", self.source),
             InShard("shards of other segments", self.root, elsewhere.find),
+            *self._caches(shard, found, stack),
         )
 
-    @cached_property
-    def mirror(self) -> Store:
-        """The mirror, whether there is one or not."""
-        return storage_of(self.job.dataset, self.job.cluster, layout.mirror_prefix())
+    def _caches(self, shard: ShardToVerify, found: _Objects, stack: ExitStack) -> Iterator[InCache]:
+        """The cache of the shard's split, if its records are encoded."""
+        version = self.version
+        if version is None or version.cache is None or version.cache.kind != "encoded":
+            return
+        for file in version.cache.splits.get(shard.split, ()):
+            if file.segment == self.batch.segment:
+                folder = stack.enter_context(scratch())
+                yield stack.enter_context(InCache(self.root, file, found.fields, folder))
 
     @cached_property
-    def source(self) -> Store:
+    def mirror(self) -> Readable:
+        """The mirror, whether there is one or not."""
+        dataset, cluster = self.job.dataset, self.job.cluster
+        store = storage_of(dataset, cluster, layout.mirror_prefix())
+        return with_derived(store, dataset, cluster)
+
+    @cached_property
+    def source(self) -> Readable:
         """The source."""
         return source_of(self.job.dataset, self.job.cluster)
+
+    @cached_property
+    def version(self) -> VersionDocument | None:
+        """The version that is repaired; None if its document is damaged."""
+        try:
+            return read_version(self.root, self.job.version)
+        except DamageError:
+            return None
 
     @cached_property
     def others(self) -> tuple[str, ...]:

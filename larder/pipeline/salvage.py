@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import google_crc32c
 
 from larder.errors import ObjectError, printable
+from larder.manifest.extents import parse_extent, unconditional
 from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader
 
 __all__ = ["InShard", "OfStore", "Place", "Salvage", "Wanted"]
@@ -56,8 +57,9 @@ class OfStore(NamedTuple):
 
     def open(self, key: str, wanted: Wanted, offset: int, length: int) -> Reader | None:
         """See `Place.open`."""
-        del wanted
-        return self.store.open(key, offset=offset, length=length)
+        extent = parse_extent(wanted.etag)
+        where = unconditional(extent) if extent else None
+        return self.store.open(key, offset=offset, length=length, if_match=where)
 
 
 class InShard(NamedTuple):

@@ -20,10 +20,18 @@ from larder.limits import read_ahead_bytes
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.carry import shards_before
 from larder.pipeline.copied import batch_receipts
-from larder.pipeline.job import Job, ManifestRef, open_root, open_source, storage_of
+from larder.pipeline.job import (
+    Job,
+    ManifestRef,
+    open_root,
+    open_source,
+    storage_of,
+    with_derived,
+)
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.mirrored_source import mirrors
 from larder.pipeline.pack import planned_shards
+from larder.pipeline.reader_indexes import put_indexes
 from larder.pipeline.receipts import ShardReceipts
 from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Totals
 from larder.pipeline.standing import standing_shards
@@ -123,6 +131,7 @@ def shard_batch(
     """
     limits = job.cluster.copy_
     allowed = max(1, limits.concurrency // concurrent_batches)
+    format_ = shard_format(*job.shape.use)
     name = f"{batch.first_row:012d}-{batch.rows}"
     failures: list[Failure] = []
     root = open_root(job)
@@ -153,7 +162,7 @@ def shard_batch(
                 source,
                 partial(_writer, root, job.segment, plan.split),
                 reads,
-                shard_format(job.dataset.shards.format),
+                format_,
                 old_shards=old_shards,
                 validate=job.dataset.validate_,
                 on_bad_sample=job.dataset.on_bad_sample,
@@ -161,7 +170,8 @@ def shard_batch(
             )
             failures += result.failures
             if not result.failures:
-                receipts.add(result)
+                place = (job.segment, plan.split, plan.name)
+                receipts.add(result, put_indexes(root, *place, format_, result.samples))
     shown = tuple(failures[:SHOWN_FAILURES])
     return BatchReport(done=receipts.done, failures=shown, failed=len(failures))
 
@@ -182,7 +192,7 @@ def _reading(job: Job, root: Store, batch: PackBatch) -> Readable:
     rows = chain(_parts(job, root, batch), _copied(job, root, batch))
     copies = copies_by_key(rows)
     store = storage_of(job.dataset, job.cluster, layout.mirror_prefix())
-    return Mirror(store, copies)
+    return with_derived(Mirror(store, copies), job.dataset, job.cluster)
 
 
 def _writer(root: Store, segment: str, split: str, name: str) -> Writer:

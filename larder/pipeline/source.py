@@ -21,7 +21,7 @@ from larder.pipeline.results import BatchReport, RunError
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.store import object_url
-from larder.store.base import ObjectInfo, Store
+from larder.store.base import ObjectInfo, Readable, Store
 from larder.store.permissions import is_remote, permission
 from larder.transfer.inventory import Inventory, take_inventory
 from larder.transfer.probe import probe_source, probe_storage, sample_of
@@ -168,7 +168,7 @@ def inspect_source(
     )
 
 
-def _samples(source: Store, inventory: Inventory) -> list[ObjectInfo]:
+def _samples(source: Readable, inventory: Inventory) -> list[ObjectInfo]:
     """Objects to read a byte of, in a bucket."""
     if not is_remote(source):
         return []
@@ -181,7 +181,7 @@ def _samples(source: Store, inventory: Inventory) -> list[ObjectInfo]:
 def _take(
     dataset: Dataset,
     cluster: Cluster,
-    source: Store,
+    source: Readable,
     unlisted: Unlisted,
     folder: Path,
     progress: Progress,
@@ -263,12 +263,12 @@ def _inputs(dataset: Dataset, label_files: Mapping[str, LabelFile], inventory_di
     )
 
 
-def _read_label_files(dataset: Dataset, source: Store) -> dict[str, LabelFile]:
+def _read_label_files(dataset: Dataset, source: Readable) -> dict[str, LabelFile]:
     files = dataset.labels.files if dataset.labels else {}
     return {split: _read_label_file(source, split, key) for split, key in files.items()}
 
 
-def _read_label_file(source: Store, split: str, key: str) -> LabelFile:
+def _read_label_file(source: Readable, split: str, key: str) -> LabelFile:
     where = object_url(source.url, key)
     try:
         with own_file_errors():

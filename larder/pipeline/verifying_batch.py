@@ -78,7 +78,7 @@ def verify_batch(
     def one(indexed: Indexed) -> list[Finding]:
         with own_file_errors():
             found = list(_verify_shard(root, batch, *indexed, told.add))
-        told.finish(len(indexed[0].files))
+        told.finish(indexed[0].count)
         return found
 
     indexed = read_shards_index(root, batch)
@@ -180,10 +180,11 @@ def _verify_shard(
     told: Callable[[int], None],
 ) -> Iterator[Finding]:
     keys = [layout.shard_key(batch.segment, shard.split, file.name) for file in shard.files]
-    format_ = shard_format(batch.format) if batch.format else None
+    format_ = shard_format(*batch.format) if batch.format else None
     faults = inspect_shard(root, keys, shard.files, samples, format_, told)
     for fault in faults:
         yield _shard_finding(keys, shard, samples, fault)
+    yield from _verify_indexes(root, batch.segment, shard, told)
     if problem:
         yield Finding(keys[0], "content", "damage.manifest", problem, (), shard.rows)
     labels = check_labels(samples or (), batch.classes)
@@ -191,6 +192,25 @@ def _verify_shard(
         message = next(iter(labels.values()))
         named = named_samples(samples[number].key for number in labels)
         yield Finding(keys[0], "content", "damage.manifest", message, named, len(labels))
+
+
+def _verify_indexes(
+    root: Store, segment: str, shard: ShardToVerify, told: Callable[[int], None]
+) -> Iterator[Finding]:
+    """The index files of a shard for other readers."""
+    for file in shard.indexes:
+        path = layout.reader_index_key(segment, file.kind, shard.split, file.name)
+        try:
+            size_bytes, sha256 = read_digest(root, path, told=told)
+        except NotFoundError:
+            yield Finding(path, "index", "damage.size", MISSING)
+            continue
+        if size_bytes != file.bytes:
+            message = f"the file has {size_bytes:,} bytes instead of {file.bytes:,}"
+            yield Finding(path, "index", "damage.size", message, sha256=sha256)
+        elif sha256 != file.sha256:
+            message = "the bytes do not match the digest"
+            yield Finding(path, "index", "damage.digest", message, sha256=sha256)
 
 
 def _shard_finding(

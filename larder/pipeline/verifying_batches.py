@@ -60,7 +60,7 @@ def batches_of(
             ):
                 batches.append(_cache_batch(version, segment, file))
     all_shards = [shard for found in own.values() for shard in found]
-    count = sum(len(shard.files) for shard in all_shards) + len(files)
+    count = sum(shard.count for shard in all_shards) + len(files)
     size_bytes = sum(shard.bytes for shard in all_shards) + sum(file.bytes for file in files)
     return batches, count, size_bytes
 
@@ -91,7 +91,10 @@ def _own_shards(
     segment: SegmentFacts, listed: Mapping[str, Sequence[ListedShard]] | None
 ) -> Iterator[ShardToVerify]:
     """The shards of a segment that the version lists; all of them if that is not known."""
-    every = shards_of(segment.shards or ())
+    every = [
+        replace(shard, indexes=segment.indexes.get((shard.split, shard.name), ()))
+        for shard in shards_of(segment.shards or ())
+    ]
     if listed is None or segment.id not in listed:
         yield from every
         return
@@ -126,6 +129,11 @@ def _stands(segment: str, shard: ShardToVerify, there: Mapping[str, ObjectInfo])
     return all(
         _has_size(there, layout.shard_key(segment, shard.split, file.name), file.bytes)
         for file in shard.files
+    ) and all(
+        _has_size(
+            there, layout.reader_index_key(segment, file.kind, shard.split, file.name), file.bytes
+        )
+        for file in shard.indexes
     )
 
 
@@ -138,7 +146,7 @@ def _shard_batches(
 ) -> Iterator[VerifyBatch]:
     empty = VerifyBatch(
         segment.id,
-        segment.document.shape.format if segment.document else "",
+        segment.document.shape.use if segment.document else None,
         _samples(segment),
         len(version.classes),
     )
@@ -162,7 +170,7 @@ def _cache_batch(version: VersionDocument, segment: SegmentFacts, file: CacheFil
         first_row += samples
     samples_ref = _samples(segment) if segment.shards is not None else None
     return VerifyBatch(
-        segment.id, "", samples_ref, len(version.classes), cache=file, first_row=first_row
+        segment.id, None, samples_ref, len(version.classes), cache=file, first_row=first_row
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from larder.errors import ConfigError, DamageError, NotFoundError
 from larder.manifest.digest import canonical_json, sha256_hex
-from larder.manifest.schemas import SHARDS, SKIPPED
+from larder.manifest.schemas import INDEXES, SHARDS, SKIPPED
 from larder.pipeline import manifests
 from larder.pipeline.digests import read_digest
 from larder.pipeline.findings import Finding, Role
@@ -29,6 +29,7 @@ from larder.pipeline.verifying_facts import (
 from larder.pipeline.verifying_foreign import foreign_files
 from larder.pipeline.verifying_job import Inspected, VerifyJob, open_verified
 from larder.progress import Progress
+from larder.shards.indexes import IndexFile
 from larder.shards.inspected import MISSING
 from larder.store.base import ObjectInfo, Store
 from larder.versions import layout
@@ -235,12 +236,24 @@ class _Inspection:
             except DamageError as error:
                 self._found(shards.path, "manifest", error.code, error.message)
                 facts.damaged |= {shards.path}
+        self._indexes(facts)
         for path, message in segment_problems(self.root, facts):
             self._found(path, "content", "damage.manifest", message)
         use = next(use for use in version.segments if use.id == id_)
         if use.cache:
             facts.cache = self._cache(id_, use.cache)
         return facts
+
+    def _indexes(self, facts: SegmentFacts) -> None:
+        """The index files for other readers."""
+        manifest = facts.file("indexes")
+        names = ["split", "shard", "kind", "name", "bytes", "sha256"]
+        if manifest is None:
+            return
+        for batch in read_ref(self.root, ManifestRef.of(manifest), INDEXES, columns=names):
+            for split, shard, *file in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+                own = facts.indexes.get((split, shard), ())
+                facts.indexes[split, shard] = (*own, IndexFile(*file))
 
     def _cache(self, segment: str, cache: str) -> CacheDocument | None:
         key = layout.cache_key(segment, cache)

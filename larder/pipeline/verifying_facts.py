@@ -13,6 +13,7 @@ from larder.pipeline.job import ManifestRef
 from larder.pipeline.listed import ListedShard, combined, listed_splits
 from larder.pipeline.manifests import fetched
 from larder.shards.formats import shard_format
+from larder.shards.indexes import IndexFile
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import (
@@ -46,6 +47,7 @@ class SegmentFacts:
         files: Its manifests, as version.json names them.
         damaged: The paths of those that are damaged.
         shards: The rows of its manifest of shards; None if that is damaged.
+        indexes: By split and shard, its index files for other readers.
         cache: The document of the cache that the version uses; None if it is damaged or not used.
     """
 
@@ -54,6 +56,7 @@ class SegmentFacts:
     files: tuple[FileFacts, ...]
     damaged: frozenset[str]
     shards: list[ShardRow] | None = None
+    indexes: dict[tuple[str, str], tuple[IndexFile, ...]] = field(default_factory=dict)
     cache: CacheDocument | None = field(default=None)
 
     def file(self, role: str) -> FileFacts | None:
@@ -115,7 +118,7 @@ def segment_problems(root: Store, facts: SegmentFacts) -> Iterator[_Problem]:
 def _names_problem(document: SegmentDocument, split: str, names: Sequence[str]) -> str:
     """Whether shards have the names that they may have, in order."""
     said = document.splits[split]
-    format_ = shard_format(document.shape.format)
+    format_ = shard_format(*document.shape.use)
     count = said.end_shard if format_.counted else 0
     planned = (
         format_.shard_name(f"{document.dataset}-{split}", number, count)

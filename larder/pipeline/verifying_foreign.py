@@ -46,12 +46,22 @@ def _of_segment(
     shards, caches = layout.shards_prefix(segment.id), f"{layout.segment_prefix(segment.id)}caches/"
     named: set[str] = {layout.segment_key(segment.id), *(file.path for file in segment.files)}
     named |= {layout.shard_key(segment.id, row[1], row[2]) for row in segment.shards or ()}
+    indexes = segment.file("indexes")
+    named |= {
+        layout.reader_index_key(segment.id, file.kind, split, file.name)
+        for (split, _), files in segment.indexes.items()
+        for file in files
+    }
+    index_prefix = layout.index_prefix(segment.id)
+    unknown = any(file.role == "indexes" for file in segment.files) and indexes is None
     splits = version.cache.splits.values() if version.cache else ()
     own_files = [file.path for files in splits for file in files]
     others: dict[str, Collection[str] | None] = {}
     for info in _listed(root, segment.id):
         if info.key.startswith(shards) and segment.shards is None:
             yield info, ""  # not known: their manifest is damaged
+        elif unknown and info.key.startswith(index_prefix) and info.key.count("/") > 3:
+            yield info, ""
         elif info.key.startswith(caches):
             cache = layout.cache_of(info.key)
             name = cache[1] if cache else ""

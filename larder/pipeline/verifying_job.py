@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from larder.config.formats import FormatUse
 from larder.config.models import Cluster, Dataset
 from larder.pipeline.job import ManifestRef, storage_of
+from larder.shards.indexes import IndexFile
 from larder.shards.model import ShardFile
 from larder.store.base import Store
 from larder.versions.documents import CacheFile, VersionDocument
@@ -43,6 +45,7 @@ class ShardToVerify:
         first_row: Row of its first sample in the segment's samples manifest.
         first_id: ID of its first sample: its number in the split.
         rows: Number of its samples.
+        indexes: Its index files for other readers.
     """
 
     split: str
@@ -51,11 +54,22 @@ class ShardToVerify:
     first_row: int
     first_id: int
     rows: int
+    indexes: tuple[IndexFile, ...] = ()
 
     @property
     def bytes(self) -> int:
-        """Total size of its files."""
+        """Total size of its files, with those of its indexes."""
+        return self.shard_bytes + sum(file.bytes for file in self.indexes)
+
+    @property
+    def shard_bytes(self) -> int:
+        """Total size of its own files."""
         return sum(file.bytes for file in self.files)
+
+    @property
+    def count(self) -> int:
+        """Number of its files, with those of its indexes."""
+        return len(self.files) + len(self.indexes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +78,7 @@ class VerifyBatch:
 
     Attributes:
         segment: ID of the segment.
-        format: Format of its shards; empty if segment.json is damaged.
+        format: Format of its shards; None if segment.json is damaged.
         samples: Its samples manifest; None if that is damaged.
         classes: Number of classes of the version.
         shards: The shards.
@@ -73,7 +87,7 @@ class VerifyBatch:
     """
 
     segment: str
-    format: str
+    format: FormatUse | None
     samples: ManifestRef | None
     classes: int
     shards: tuple[ShardToVerify, ...] = ()
@@ -88,7 +102,7 @@ class VerifyBatch:
     @property
     def files(self) -> int:
         """Number of files to read."""
-        return 1 if self.cache else sum(len(shard.files) for shard in self.shards)
+        return 1 if self.cache else sum(shard.count for shard in self.shards)
 
     @property
     def bytes(self) -> int:

@@ -100,7 +100,7 @@ def _live(
 def _read(
     store: Store, segment: SegmentDocument, split: str, samples: Iterator[IndexedSample]
 ) -> Iterator[Sample]:
-    format_ = shard_format(segment.shape.format)
+    format_ = shard_format(*segment.shape.use)
     for name, group in groupby(samples, key=lambda sample: sample.shard):
         with format_.open(store, layout.shard_key(segment.id, split, name)) as shard:
             for sample in group:

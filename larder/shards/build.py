@@ -16,6 +16,7 @@ from larder.shards.model import NO_ROWS, Sample, ShardFile, ShardPlan, ShardResu
 from larder.shards.output import HashedOutput
 from larder.shards.packed import Lot, OldShards, lots
 from larder.shards.readahead import Reads, read_ahead
+from larder.shards.together import fetch_together
 from larder.store.base import Readable, Writer
 
 __all__ = ["STAGE", "OnBadSample", "build_shard"]
@@ -107,7 +108,7 @@ class _Building:
         on_bad_sample: OnBadSample,
         progress: Progress,
     ) -> None:
-        self.shard = shard_format.writer(outputs)
+        self.shard = shard_format.writer(outputs, plan)
         self.samples = 0
         self.omitted: list[Failure] = []
         self.failures: list[Failure] = []
@@ -141,6 +142,8 @@ class _Building:
         if lot.held_bytes is None:
             return (None,)
         if first.packed is None:
+            if len(lot.samples) > 1:
+                return fetch_together(self._source, lot.samples, self._validate, skip=self._skip)
             return (fetch(self._source, first, self._validate, skip=self._skip),)
         return self._old().fetch(lot.samples, self._validate, skip=self._skip)
 
@@ -168,17 +171,20 @@ class _Building:
         if fetched.failures:
             self._note(fetched.failures)
         elif not self.failures:
-            self.shard.append(sample, fetched.bodies)
-            self.samples += 1
+            self._appended(self.shard.append(sample, fetched.bodies))
 
     def _add_streamed(self, sample: Sample, source: Readable, validate: Validation) -> None:
         failures = check_streamed(source, sample, validate, skip=self._skip)
         if failures:
             self._note(failures)
         elif not self.failures:
-            if failure := self.shard.append_streamed(sample, source):
-                self.failures.append(failure)
+            self._appended(self.shard.append_streamed(sample, source))
+
+    def _appended(self, failure: Failure | None) -> None:
+        if failure is None:
             self.samples += 1
+        else:
+            self._note([failure])
 
     def _note(self, failures: list[Failure]) -> None:
         if self._skip and all(failure.code == UNDECODABLE for failure in failures):

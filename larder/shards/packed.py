@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import groupby
 from typing import NamedTuple
 
+from larder.config.formats import FormatUse
 from larder.errors import DamageError, ObjectError
 from larder.samples.indexed import IndexedSample, check_part
 from larder.shards.fetch import Body, Fetched, failure_of, sample_bytes
@@ -24,6 +25,7 @@ from larder.shards.model import Sample
 from larder.shards.open_shards import OpenShards
 from larder.shards.packed_parts import PackedParts, old_shard_errors
 from larder.shards.ranges import PartReader
+from larder.shards.together import has_derived
 from larder.store import object_url
 from larder.store.base import Closing, Readable
 
@@ -42,7 +44,7 @@ class Lot(NamedTuple):
     """Consecutive samples that are read together.
 
     Attributes:
-        samples: A single one, unless they are read from old shards.
+        samples: A single one, unless they are read from old shards, or have derived objects.
         held_bytes: Total bytes of their objects; None if the sample is not read ahead, because it
             is bad or too large.
     """
@@ -64,8 +66,9 @@ def lots(samples: Iterable[Sample], whole_bytes: int) -> Iterator[Lot]:
     for sample in samples:
         size_bytes = sample_bytes(sample)
         ahead = sample.bad is None and size_bytes <= whole_bytes
-        alone = sample.packed is None or not ahead
+        alone = not ahead or (sample.packed is None and not has_derived(sample))
         full = held_bytes + size_bytes > most_bytes or len(held) == _LOT_SAMPLES
+        full = full or bool(held and (held[0].packed is None) != (sample.packed is None))
         if held and (alone or full):
             yield Lot(tuple(held), held_bytes)
             held, held_bytes = [], 0
@@ -86,7 +89,7 @@ class OldShards(Closing):
 
     Args:
         store: The store of the shards.
-        formats: By segment, the name of its shards' format.
+        formats: By segment, the format of its shards.
         shard_key: The key of a shard's first file, by segment, split and name.
         weaker: Segments whose images were checked more weakly than they are now.
     """
@@ -94,7 +97,7 @@ class OldShards(Closing):
     def __init__(
         self,
         store: Readable,
-        formats: Mapping[str, str],
+        formats: Mapping[str, FormatUse],
         shard_key: Callable[[str, str, str], str],
         *,
         weaker: Collection[str] = (),
@@ -158,7 +161,7 @@ class OldShards(Closing):
         key = self._shard_key(segment, split, shard)
         with old_shard_errors(object_url(self._store.url, key)):
             if not all(map(_is_range, samples)):
-                shard_format_ = shard_format(self._formats[segment])
+                shard_format_ = shard_format(*self._formats[segment])
                 return self._open.read(key, lambda: shard_format_.open(self._store, key), samples)
             return [parts for span in _spans(samples) for parts in self._read_span(key, span)]
 

@@ -11,23 +11,27 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from larder.cache.fields import KEY, LABEL, Kind, field_name
 from larder.cache.file import open_file
 from larder.cache.layout import CacheFileFacts
 from larder.cache.record import Array
+from larder.config.formats import FormatUse
 from larder.manifest.files import read_manifest
-from larder.manifest.schemas import SAMPLES, SHARDS, SKIPPED
+from larder.manifest.schemas import INDEXES, SAMPLES, SHARDS, SKIPPED
 from larder.samples.grouping import LABEL_EXT
 from larder.samples.images import is_image
 from larder.samples.indexed import IndexedSample, read_index
 from larder.shards.formats import shard_format
+from larder.shards.indexes import index_files
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import CacheDocument, CacheFile, FileFacts, SegmentDocument
@@ -107,11 +111,12 @@ def check_segment(root: Store, segment: str) -> SegmentContent:
     with tempfile.TemporaryDirectory() as folder:
         files = {file.role: _local(root, file, Path(folder) / file.role) for file in document.files}
         assert list(files) == [file.role for file in document.files], "two files of a role"
-        assert {"samples", "shards"} <= set(files) <= {"samples", "shards", "skipped"}
+        assert {"samples", "shards"} <= set(files) <= {"samples", "shards", "indexes", "skipped"}
         if "skipped" in files:
             bad = sum(batch.num_rows for batch in read_manifest(files["skipped"], SKIPPED))
             assert bad == document.skipped > 0
         index = _index(files["samples"], document)
+        _check_reader_indexes(root, document, files)
         shards = _shards(files["shards"], document)
     samples = {
         split: list(_contents(root, document, split, shards[split], index[split]))
@@ -154,7 +159,7 @@ def _index(path: Path, document: SegmentDocument) -> dict[str, list[IndexedSampl
 
 def _shards(path: Path, document: SegmentDocument) -> dict[str, list[ShardContent]]:
     """By split, its shards, with the files of their format, under the names that they may have."""
-    format_ = shard_format(document.shape.format)
+    format_ = shard_format(*document.shape.use)
     rows = [row for batch in read_manifest(path, SHARDS) for row in batch.to_pylist()]
     assert {row["segment"] for row in rows} <= {document.id}
     found: dict[str, list[ShardContent]] = {split: [] for split in document.splits}
@@ -196,15 +201,42 @@ def _contents(
             same_bytes(root, layout.shard_key(document.id, split, name), size_bytes, sha256)
         key, own = layout.shard_key(document.id, split, shard.name), indexed[shard.name]
         assert len(own) == shard.samples, f"{key}: the index has {len(own)} samples"
-        yield from _read_shard(root, key, document.shape.format, own)
+        yield from _read_shard(root, key, document.shape.use, own)
         if document.shape.format == "webdataset":
             _check_archive(key, bytes(root.get(key)), own)
 
 
+def _check_reader_indexes(root: Store, document: SegmentDocument, files: dict[str, Path]) -> None:
+    """Every shard has the index files of its format, with what its rows say, and no others."""
+    kinds = shard_format(*document.shape.use).indexes
+    noted = list(read_manifest(files["indexes"], INDEXES)) if "indexes" in files else []
+    rows = [row for batch in noted for row in batch.to_pylist()]
+    samples = pa.Table.from_batches(read_manifest(files["samples"], SAMPLES), schema=SAMPLES)
+    wanted = []
+    for split, shard in dict.fromkeys(
+        zip(*(samples[name].to_pylist() for name in ("split", "shard")), strict=True)
+    ):
+        here = pc.and_(pc.equal(samples["split"], split), pc.equal(samples["shard"], shard))
+        (own,) = samples.filter(here).combine_chunks().to_batches()
+        for file, data in index_files(kinds, shard, own):
+            wanted.append({"segment": document.id, "split": split, "shard": shard, **asdict(file)})
+            key = layout.reader_index_key(document.id, file.kind, split, file.name)
+            assert same_bytes(root, key, file.bytes, file.sha256) == data
+    assert rows == wanted, f"{document.id}: the indexes for other readers"
+    manifests = {file.path for file in document.files}
+    keys = {info.key for page in root.list(layout.index_prefix(document.id)) for info in page}
+    found = {key for key in keys - manifests if not key.endswith(".parquet")}
+    named = (
+        layout.reader_index_key(row["segment"], row["kind"], row["split"], row["name"])
+        for row in rows
+    )
+    assert found == set(named), f"{document.id}: other files beside the indexes"
+
+
 def _read_shard(
-    root: Store, key: str, format_name: str, samples: Sequence[IndexedSample]
+    root: Store, key: str, use: FormatUse, samples: Sequence[IndexedSample]
 ) -> Iterator[SampleContent]:
-    with shard_format(format_name).open(root, key) as reader:
+    with shard_format(*use).open(root, key) as reader:
         for sample in samples:
             content = SampleContent(sample.key, reader.read(sample))
             assert content.label == sample.label, f"{key}: {sample.key} has another label"

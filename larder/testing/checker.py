@@ -210,7 +210,7 @@ class _Check:
             if file.role in ("omitted", "list", "objects"):
                 assert file.path.startswith(own)
             else:
-                assert file.role in ("samples", "shards", "skipped")
+                assert file.role in ("samples", "shards", "indexes", "skipped")
 
     def _omitted(self) -> dict[tuple[str, str], set[int]]:
         """By segment and split, the rows that are omitted."""

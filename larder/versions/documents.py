@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from larder.config.formats import DEFAULTS, FormatOptions, FormatUse
 from larder.errors import DamageError
 from larder.manifest.digest import canonical_json
-from larder.versions.fields import from_plain
+from larder.versions.fields import SPARSE, from_plain, to_plain
 
 __all__ = [
     "MAKE_AGAIN",
@@ -40,9 +41,10 @@ SEGMENT_FORMAT = "larder-segment-1"
 CACHE_FORMAT = "larder-segment-cache-1"
 VERSION_FORMAT = "larder-version-1"
 
-ROLES = ("samples", "shards", "skipped", "objects", "omitted", "list")
-"""What the files of a version are: indexes of its segments, samples that were left out as bad, the
-objects in the source, rows that the version omits, and the shards of a split as a list."""
+ROLES = ("samples", "shards", "indexes", "skipped", "objects", "omitted", "list")
+"""What the files of a version are: indexes of its segments, the index files that other readers
+have, samples that were left out as bad, the objects in the source, rows that the version omits, and
+the shards of a split as a list."""
 
 MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
 """The hint for damage to any file except source objects: all can be made again from the source."""
@@ -92,6 +94,7 @@ class Shape:
         bytes: ``shards.bytes``.
         split_bytes: By split, the size of its shards where ``shards.count_min`` made it smaller.
         shuffle_seed: ``shards.shuffle_seed``.
+        options: What the format is made from. Left out of the document where they are the default.
     """
 
     format: str
@@ -99,6 +102,12 @@ class Shape:
     bytes: int
     split_bytes: Mapping[str, int]
     shuffle_seed: int | None
+    options: FormatOptions = field(default=DEFAULTS, metadata=SPARSE)
+
+    @property
+    def use(self) -> FormatUse:
+        """Their format, to read or write them."""
+        return FormatUse(self.format, self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +139,8 @@ class SegmentDocument:
         shape: The options that shaped its shards.
         validate: How its images were checked.
         splits: By name.
-        files: Its manifests: ``samples``, ``shards`` and, if samples were left out, ``skipped``.
+        files: Its manifests: ``samples``, ``shards``; if shards have indexes for other readers,
+            ``indexes``; if samples were left out, ``skipped``.
         skipped: Number of samples that were left out because they are bad.
     """
 
@@ -293,19 +303,9 @@ def _file(files: Iterable[FileFacts], role: str, where: str) -> FileFacts:
     raise DamageError("damage.manifest", f"no file has the role {role!r}", where=where)
 
 
-def _plain(value: Any) -> Any:
-    if hasattr(value, "__dataclass_fields__"):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
-
-
 def seal(document: Any) -> bytes:
     """The bytes of a document (dataclass or mapping), including its own digest."""
-    plain = _plain(document)
+    plain = to_plain(document)
     digest = hashlib.sha256(canonical_json(plain)).hexdigest()
     return canonical_json({**plain, "self_sha256": digest}) + b"\n"
 

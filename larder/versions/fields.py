@@ -1,4 +1,6 @@
-"""Makes frozen dataclasses of plain JSON: the fields must have the types that they declare.
+"""Makes plain JSON of frozen dataclasses, and dataclasses of plain JSON.
+
+Their fields must have the types that they declare.
 
 A document whose digest is right was written so by somebody: another program, a later release, or a
 person. What it says is checked here, so that nothing behind this meets a string for a number.
@@ -12,13 +14,38 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-__all__ = ["from_plain"]
+__all__ = ["SPARSE", "from_plain", "to_plain"]
 
 Value = TypeVar("Value")
 
 _MAX = 2**63 - 1
 _SIGNED = ("shuffle_seed",)
 """Numbers that may be negative, or of any length; others count something."""
+
+
+SPARSE = {"sparse": True}
+"""Metadata of a field that is left out at its default, as are the fields of a dataclass in it."""
+
+
+def to_plain(value: Any, *, sparse: bool = False) -> Any:
+    """A dataclass as plain JSON.
+
+    Args:
+        value: A dataclass, or what its fields may be; see `from_plain`.
+        sparse: Whether fields are left out that have their default.
+    """
+    if hasattr(value, "__dataclass_fields__"):
+        found = {}
+        for item in fields(value):
+            own, left_out = getattr(value, item.name), sparse or "sparse" in item.metadata
+            if not (left_out and own == item.default):
+                found[item.name] = to_plain(own, sparse=left_out)
+        return found
+    if isinstance(value, Mapping):
+        return {key: to_plain(item, sparse=sparse) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item, sparse=sparse) for item in value]
+    return value
 
 
 def from_plain(kind: type[Value], plain: Any) -> Value:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from larder.config.models import Dataset, HashSplits
 from larder.manifest.digest import canonical_json
 from larder.versions.documents import CacheFacts, Shape
+from larder.versions.fields import to_plain
 from larder.versions.omitted import Omitted
 
 __all__ = [
@@ -79,6 +80,7 @@ def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[
             ("bytes", shards.bytes, 150_000_000),
             ("count_min", shards.count_min, None),
             ("shuffle_seed", shards.shuffle_seed, None),
+            ("options", to_plain(shards.options, sparse=True), {}),
             ("validate", dataset.validate_, "header"),
             ("on_bad_key", dataset.on_bad_key, "fail"),
             ("on_bad_sample", dataset.on_bad_sample, "fail"),
@@ -134,6 +136,7 @@ def segment_id(identity: SegmentIdentity) -> str:
             ("bytes", shape.bytes, 150_000_000),
             ("split_bytes", dict(shape.split_bytes), {}),
             ("shuffle_seed", shape.shuffle_seed, None),
+            ("options", to_plain(shape.options, sparse=True), {}),
             ("validate", identity.validate, "header"),
             ("on_bad_sample", identity.on_bad_sample, "fail"),
             ("first_shards", first_shards, {}),

@@ -7,10 +7,12 @@
     work/failures-SHA.parquet  the objects that a run could not copy
     work/repair/SHA256         right contents that stood in the wrong place, during a repair
     work/conditions.json       which conditional writes the store keeps
+    work/derived/              indexes of containers, and containers of Larder's own
     segments/SEG/              immutable once segment.json is there
       segment.json             the last write
       shards/SPLIT/NAME        shards and nothing else
-      index/                   manifests of samples and shards
+      index/                   manifests of samples, shards and readers' indexes
+      index/KIND/SPLIT/NAME    what readers other than Larder's need to find samples in a shard
       caches/CACHE/            one LMDB file per split; cache.json is the last write
       work/                    receipts of finished batches, from which the next run continues
     versions/ID/
@@ -33,6 +35,7 @@ __all__ = [
     "conditions_key",
     "copies_prefix",
     "dataset_prefix",
+    "derived_prefix",
     "failures_key",
     "index_key",
     "index_prefix",
@@ -47,6 +50,7 @@ __all__ = [
     "partial_copies_prefix",
     "partial_shards_prefix",
     "probe_prefix",
+    "reader_index_key",
     "segment_key",
     "segment_prefix",
     "segments_prefix",
@@ -106,6 +110,11 @@ def index_key(segment: str, role: str, sha256: str) -> str:
     return f"{index_prefix(segment)}{role}-{sha256[:16]}.parquet"
 
 
+def reader_index_key(segment: str, kind: str, split: str, name: str) -> str:
+    """Key of the index of one shard for another reader; its bytes follow from the shard's."""
+    return f"{index_prefix(segment)}{kind}/{split}/{name}"
+
+
 def cache_prefix(segment: str, cache: str) -> str:
     """Prefix of everything that belongs to a cache of a segment."""
     return f"{segment_prefix(segment)}caches/{cache}/"
@@ -144,6 +153,14 @@ def cache_work_prefix(segment: str, cache: str) -> str:
 def conditions_key() -> str:
     """Key of the document that says which conditional writes the store keeps."""
     return "work/conditions.json"
+
+
+def derived_prefix() -> str:
+    """Prefix of the indexes of containers in the source, and of containers of Larder's own.
+
+    Samples are read from the latter by their names: `larder.manifest.extents`.
+    """
+    return "work/derived/"
 
 
 def measured_key() -> str:

@@ -273,7 +273,7 @@ def test_a_plan_says_that_it_estimates(lab: Lab) -> None:
     document = lab.plan()
     lines = "\n".join(plan_lines(document))
     assert f"8 shards, about {format_bytes(document['shards']['bytes'])}, 15 samples\n" in lines
-    exact = {**document, "shards": {**document["shards"], "format": "webdataset"}}
+    exact = {**document, "shards": {**document["shards"], "exact": True}}
     assert "shards, about" not in "\n".join(plan_lines(exact))
 
 

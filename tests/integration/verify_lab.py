@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +67,6 @@ def verified(lab: Lab, *, plan_only: bool = False, **asked: Any) -> DOCUMENT:
     try:
         return verify(VerifySettings(lab.settings(), **asked), runner, plan_only=plan_only)
     except DamagedError as error:
-        assert error.exit_status == 4
-        assert error.document["findings"]
         return error.document
 
 
@@ -128,13 +125,3 @@ def damaged(root: Store, key: str, data: bytes | None) -> Iterator[None]:
         yield
     finally:
         root.put(key, before)
-
-
-@dataclass(frozen=True)
-class Copied:
-    """A lab whose storage is a copy, to be damaged."""
-
-    lab: Lab
-
-    def at(self, storage: str) -> Lab:
-        return replace(self.lab, storage=storage)

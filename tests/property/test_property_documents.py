@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from larder.config.formats import Feature, FormatOptions
 from larder.errors import DamageError
 from larder.versions.documents import (
     CacheDocument,
@@ -38,6 +39,21 @@ DOCUMENTS: list[Any] = [
         files=(FileFacts("a", 1, "0" * 64, "samples"),),
         skipped=1,
     ),
+    SegmentDocument(
+        dataset="d",
+        id="t",
+        shape=Shape(
+            "other",
+            1,
+            10,
+            {},
+            None,
+            FormatOptions({"train": Feature("part", "float", "x.txt")}, ("a", "ü"), 7),
+        ),
+        validate="header",
+        splits={},
+        files=(),
+    ),
     CacheDocument("d", "s", "c", "encoded", {"train": FILE}),
     VersionDocument(
         dataset="d",
@@ -57,7 +73,17 @@ DOCUMENTS: list[Any] = [
 
 OPTIONAL = {
     field.name
-    for kind in (VersionDocument, SegmentDocument, SegmentUse, SplitFacts, CacheFile, OmittedRows)
+    for kind in (
+        VersionDocument,
+        SegmentDocument,
+        SegmentUse,
+        SplitFacts,
+        CacheFile,
+        OmittedRows,
+        Shape,
+        FormatOptions,
+        Feature,
+    )
     for field in fields(kind)
     if field.default is not MISSING or field.default_factory is not MISSING
 } | {"format"}
@@ -66,6 +92,7 @@ ALLOWED = {
     *(("shuffle_seed", repr(value)) for value in (None, -1, 2**63)),
     *(("cache", repr(value)) for value in (None, "a")),
     ("split_bytes", repr({"a": 0})),
+    ("features", "None"),
 }
 
 values = st.recursive(
@@ -109,6 +136,20 @@ def refused(kind: type[Any], data: bytes) -> bool:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_documents_come_back(document: Any) -> None:
     assert parse_document(type(document), seal(document), "x") == document
+
+
+def test_options_at_their_default_are_left_out() -> None:
+    assert "options" not in json.loads(seal(DOCUMENTS[0]))["shape"]
+    assert json.loads(seal(DOCUMENTS[1]))["shape"]["options"] == {
+        "features": {"train": {"source": "part", "kind": "float", "part": "x.txt"}},
+        "classes": ["a", "ü"],
+        "first_record": 7,
+    }
+    shape = Shape("other", 1, 10, {}, None, FormatOptions({"a": Feature("key", "bytes")}))
+    document = SegmentDocument("d", "t", shape, "header", {}, ())
+    plain = json.loads(seal(document))["shape"]["options"]
+    assert plain == {"features": {"a": {"source": "key", "kind": "bytes"}}}
+    assert parse_document(SegmentDocument, seal(document), "x") == document
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -167,4 +208,4 @@ def test_any_other_bytes_are_damage(data: bytes) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_the_document_of_another_kind_is_refused(document: Any) -> None:
     for other in DOCUMENTS:
-        assert refused(type(other), seal(document)) == (other is not document)
+        assert refused(type(other), seal(document)) == (type(other) is not type(document))

@@ -12,6 +12,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from larder.config.formats import Feature, FormatOptions
 from larder.config.models import Dataset, HashSplits
 from larder.versions.documents import CacheFacts, CacheFile, Shape
 from larder.versions.identity import (
@@ -157,6 +158,22 @@ segments = st.builds(
         bytes=st.sampled_from([0, 1, 150_000_000]),
         split_bytes=by_split,
         shuffle_seed=st.none() | numbers,
+        options=st.builds(
+            FormatOptions,
+            features=st.none()
+            | st.dictionaries(
+                names,
+                st.builds(
+                    Feature,
+                    source=st.sampled_from(["part", "label"]),
+                    kind=st.sampled_from(["bytes", "float"]),
+                    part=st.sampled_from(["", "txt"]),
+                ),
+                max_size=2,
+            ),
+            classes=st.lists(names, max_size=2).map(tuple),
+            first_record=numbers,
+        ),
     ),
     validate=st.sampled_from(["none", "header"]),
     on_bad_sample=st.sampled_from(["fail", "skip"]),

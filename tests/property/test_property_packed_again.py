@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from larder.config.formats import FormatUse
 from larder.shards.build import build_shard
 from larder.shards.formats import FORMATS, shard_format
 from larder.shards.index import sample_rows
@@ -131,7 +132,7 @@ def test_packed_from_old_shards_as_from_the_source(
         if row["packed"] is not None:
             for part in row["parts"]:
                 store.delete(part["key"])
-    formats = {f"s{number}": segment[0] for number, segment in enumerate(segments)}
+    formats = {f"s{number}": FormatUse(segment[0]) for number, segment in enumerate(segments)}
     with OldShards(store, formats, lambda *names: "/".join(names)) as old_shards:
         assert pack(again, store, "found", format_name, shard_bytes, how, old_shards) == expected
     for result in expected:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from larder.config.formats import DEFAULTS, FormatOptions
 from larder.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -14,19 +15,23 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "shard_format"]
 
 
-def _imported(module: str, name: str) -> Callable[[], ShardFormat]:
+def _imported(module: str, name: str) -> Callable[[FormatOptions], ShardFormat]:
     """A format that is imported when it is used: pyarrow alone takes a fifth of a second."""
-    return lambda: getattr(import_module(f"{__name__}.{module}"), name)()
+    return lambda options: getattr(import_module(f"{__name__}.{module}"), name)(options)
 
 
-FORMATS: dict[str, Callable[[], ShardFormat]] = {
+FORMATS: dict[str, Callable[[FormatOptions], ShardFormat]] = {
     "webdataset": _imported("webdataset", "WebDataset"),
 }
-"""Every format under its name in ``shards.format``: classes with the protocol `ShardFormat`."""
+"""Every format under its name in ``shards.format``: makes a `ShardFormat` from its options."""
 
 
-def shard_format(name: str) -> ShardFormat:
-    """Look a format up by its name in ``shards.format``.
+def shard_format(name: str, options: FormatOptions = DEFAULTS) -> ShardFormat:
+    """A format by its name in ``shards.format``, made from its options.
+
+    Args:
+        name: Its name.
+        options: As configured; to read shards, those in the document of their segment.
 
     Raises:
         ConfigError: ``config.invalid_value``: unknown name.
@@ -38,4 +43,4 @@ def shard_format(name: str) -> ShardFormat:
             where="shards.format",
             hint=f"the formats are {', '.join(FORMATS)}",
         )
-    return FORMATS[name]()
+    return FORMATS[name](options)

@@ -14,7 +14,8 @@ import pyarrow as pa
 from larder.errors import Failure
 from larder.samples.indexed import IndexedSample, SampleReader
 from larder.shards.fetch import Body
-from larder.shards.model import Sample
+from larder.shards.indexes import ReaderIndex
+from larder.shards.model import Sample, ShardPlan
 from larder.shards.output import HashedOutput
 from larder.shards.sizes import Sizes
 from larder.store.base import Readable
@@ -25,12 +26,16 @@ __all__ = ["Framed", "ShardFormat", "ShardWriter"]
 class ShardWriter(Protocol):
     """Writes one shard. Its bytes and index rows must depend on nothing but the samples."""
 
-    def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
+    def append(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
         """Append a sample whose parts are in memory.
 
         Args:
             sample: The planned sample.
             bodies: The contents of ``sample.parts``, in the same order.
+
+        Returns:
+            The failure, if the format cannot store these contents; nothing was written then. With
+            the code ``sample.undecodable`` the sample can be left out.
         """
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
@@ -41,7 +46,8 @@ class ShardWriter(Protocol):
 
         Returns:
             The failure, if an object differs from the plan or cannot be read. The shard is then
-            discarded, as a part of the sample has been written.
+            discarded, as a part of the sample has been written; except with the code
+            ``sample.undecodable``, with which nothing was written, as by `append`.
         """
 
     def finish(self) -> pa.RecordBatch:
@@ -54,7 +60,10 @@ class ShardWriter(Protocol):
 
 
 class ShardFormat(Protocol):
-    """A format of shards. Instances have no state and are used by many threads."""
+    """A format of shards, made from `larder.config.formats.FormatOptions`.
+
+    Instances do not change and are used by many threads.
+    """
 
     @property
     def version(self) -> int:
@@ -75,6 +84,13 @@ class ShardFormat(Protocol):
     @property
     def counted(self) -> bool:
         """Whether names contain the number of shards, as in ``-00000-of-00950``."""
+
+    @property
+    def indexes(self) -> Sequence[ReaderIndex]:
+        """The index files that other readers of the format have, one of each for every shard.
+
+        They are not among the shards; see `larder.versions.layout.reader_index_key`.
+        """
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Bytes that each sample takes in all files of a shard.
@@ -104,8 +120,13 @@ class ShardFormat(Protocol):
     def file_names(self, name: str) -> Sequence[str]:
         """The names of all files of a shard, beginning with its own."""
 
-    def writer(self, outputs: Sequence[HashedOutput]) -> ShardWriter:
-        """Begin a shard. ``outputs`` are for its files, in the order of `file_names`."""
+    def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> ShardWriter:
+        """Begin a shard.
+
+        Args:
+            outputs: For its files, in the order of `file_names`.
+            plan: The shard.
+        """
 
     def open(self, store: Readable, key: str) -> SampleReader:
         """Open a shard to read samples back, using only ``get`` and ``open`` of the store.

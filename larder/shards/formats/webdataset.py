@@ -14,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.config.formats import FormatOptions
 from larder.errors import Failure, ObjectError
 from larder.samples.indexed import IndexedSample
 from larder.shards import tar
 from larder.shards.fetch import Body
+from larder.shards.indexes.dali_tar import DaliTarIndex
 from larder.shards.members import members, streamed_members
-from larder.shards.model import Sample
+from larder.shards.model import Sample, ShardPlan
 from larder.shards.output import HashedOutput
 from larder.shards.ranges import PartReader
 from larder.shards.rows import IndexRows, PartRow
@@ -30,12 +32,19 @@ __all__ = ["WebDataset"]
 
 
 class WebDataset:
-    """``shards.format: webdataset``; see `larder.shards.formats.base.ShardFormat`."""
+    """``shards.format: webdataset``; see `larder.shards.formats.base.ShardFormat`.
+
+    Args:
+        options: None of them concerns this format.
+    """
 
     version = 1
     sizes_known = True
     empty_bytes = len(tar.END)
     counted = False
+    indexes = (DaliTarIndex(),)
+
+    def __init__(self, options: FormatOptions) -> None: ...
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Bytes of the samples' members: headers, data and padding, including labels."""
@@ -49,7 +58,7 @@ class WebDataset:
         """Only the archive."""
         return (name,)
 
-    def writer(self, outputs: Sequence[HashedOutput]) -> TarWriter:
+    def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> TarWriter:
         """Start an archive."""
         return TarWriter(*outputs)
 

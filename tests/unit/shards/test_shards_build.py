@@ -17,10 +17,13 @@ import pytest
 import webdataset
 from PIL import Image
 
-from larder.errors import RetryableError
+from larder.config.formats import DEFAULTS
+from larder.errors import Failure, ObjectError, RetryableError
 from larder.limits import ByteBudget
 from larder.shards.build import STAGE, build_shard
 from larder.shards.formats import shard_format
+from larder.shards.formats.base import ShardFormat
+from larder.shards.formats.webdataset import WebDataset
 from larder.shards.model import Part, Sample, ShardPlan, ShardResult, read_samples
 from larder.shards.packing import plan_shards
 from larder.shards.readahead import Reads, open_reads
@@ -76,11 +79,12 @@ def build(
     *,
     concurrency: int = 1,
     memory_bytes: int = 1 << 20,
+    format_: ShardFormat = WEBDATASET,
     **options: Any,
 ) -> ShardResult:
     with open_reads(concurrency, memory_bytes) as reads:
         return build_shard(
-            planned[0], iter(planned[1]), source, target.writer, reads, WEBDATASET, **options
+            planned[0], iter(planned[1]), source, target.writer, reads, format_, **options
         )
 
 
@@ -249,6 +253,46 @@ def test_undecodable_images_fail_or_are_left_out(
     undisturbed = build(plan_of(batch.filter(good)), source, target, **limits)
     assert skipped.files == undisturbed.files
     assert skipped.samples == undisturbed.samples
+
+
+class Picky(WebDataset):
+    """A format that cannot store every content, and says so before it writes anything."""
+
+    sizes_known = False
+
+    def writer(self, outputs: Any, plan: ShardPlan) -> Any:
+        archive = super().writer(outputs, plan)
+
+        class Writer:
+            def append(self, sample: Sample, bodies: Any) -> Failure | None:
+                return failure(sample) or archive.append(sample, bodies)
+
+            def append_streamed(self, sample: Sample, source: Store) -> Failure | None:
+                return failure(sample) or archive.append_streamed(sample, source)
+
+            finish = staticmethod(archive.finish)
+
+        def failure(sample: Sample) -> Failure | None:
+            if sample.key != "b":
+                return None
+            return Failure.of("b.bin", ObjectError("sample.undecodable", "no number", where="b"))
+
+        return Writer()
+
+
+@pytest.mark.parametrize("memory_bytes", [800, 1 << 20])
+def test_samples_that_a_format_cannot_store_fail_or_are_left_out(
+    source: Store, target: Store, memory_bytes: int
+) -> None:
+    planned = plan(source, [Content(key, {"bin": bytes(900)}, 1) for key in "abc"])
+    limits = {"format_": Picky(DEFAULTS), "memory_bytes": memory_bytes}
+    failed = build(planned, source, target, **limits)
+    assert [failure.key for failure in failed.failures] == ["b.bin"]
+    assert (failed.written, names(target)) == (False, [])
+    skipped = build(planned, source, target, on_bad_sample="skip", **limits)
+    assert [failure.key for failure in skipped.omitted] == ["b.bin"]
+    assert skipped.failures == ()
+    assert skipped.samples.column("key").to_pylist() == ["a", "c"]
 
 
 def test_checking_the_header_finds_less_than_decoding(source: Store, target: Store) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
+from larder.config.formats import FormatUse
 from larder.errors import DamageError, FatalError, ObjectError
 from larder.manifest.schemas import SAMPLES
 from larder.shards.build import build_shard
@@ -133,7 +134,7 @@ def shuffled(order: pa.RecordBatch, seed: int = 5) -> pa.RecordBatch:
 
 
 def old(store: Any, name: str, **options: Any) -> OldShards:
-    return OldShards(store, {"old": name}, shard_key, **options)
+    return OldShards(store, {"old": FormatUse(name)}, shard_key, **options)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -189,7 +190,7 @@ def test_segments_of_several_formats_and_new_samples_are_interleaved(
         "webdataset",
         concurrency=concurrency,
         memory_bytes=memory_bytes,
-        old_shards=OldShards(store, {name: name for name in NAMES}, shard_key),
+        old_shards=OldShards(store, {name: FormatUse(name) for name in NAMES}, shard_key),
     )
     assert found == expected
     new = order.filter(again.column("packed").is_null())

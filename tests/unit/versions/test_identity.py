@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pydantic import Field
 
+from larder.config.formats import Feature, FormatOptions
 from larder.config.models import Cache, Dataset, Growth, Model, Shards
 from larder.versions.documents import CacheFacts, CacheFile, Shape
 from larder.versions.identity import (
@@ -187,6 +188,11 @@ SEGMENTS = [
     shaped(split_bytes={"train": 20}),
     shaped(split_bytes={"train": 10, "test": 20}),
     shaped(split_bytes={"train": 20, "test": 10}),
+    shaped(options=FormatOptions(features={})),
+    shaped(options=FormatOptions(features={"a": Feature("key", "bytes")})),
+    shaped(options=FormatOptions(features={"a": Feature("label", "int64")})),
+    shaped(options=FormatOptions(classes=("cat",))),
+    shaped(options=FormatOptions(first_record=1)),
 ]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from golden_identities import assert_golden
 
+from larder.config.formats import Feature, FormatOptions
 from larder.config.models import Dataset
 from larder.versions.documents import CacheFacts, CacheFile, Shape
 from larder.versions.identity import (
@@ -46,6 +47,12 @@ DATASETS: dict[str, dict[str, Any]] = {
 }
 LABEL_FILES = {"all": {"test": "3" * 64}}
 
+OPTIONS = FormatOptions(
+    {"image/encoded": Feature("image", "bytes"), "weight": Feature("part", "float", "weight.txt")},
+    ("cat", "ü"),
+    1_000,
+)
+
 SEGMENTS = {
     "least": SegmentIdentity(
         "d", SAMPLES, Shape("webdataset", 1, 150_000_000, {}, None), "header", "fail", {}
@@ -65,6 +72,14 @@ SEGMENTS = {
         "decode",
         "skip",
         {"train": 12, "test": 1},
+    ),
+    "options": SegmentIdentity(
+        "d",
+        SAMPLES,
+        Shape("tfrecord", 1, 150_000_000, {}, None, OPTIONS),
+        "header",
+        "fail",
+        {},
     ),
 }
 

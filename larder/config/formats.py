@@ -1,0 +1,61 @@
+"""The options that formats are made from: part of the shape of a segment, in its document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["DEFAULTS", "Feature", "FormatOptions", "FormatUse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """What one feature of a record is made of: ``shards.features``.
+
+    Attributes:
+        source: ``part``; ``image``, the only part of the sample that is an image without a name of
+            its own; ``label``, the number of its class; ``class``, the name of its class; or
+            ``key``.
+        kind: ``bytes``, ``int64`` or ``float``.
+        part: The extension of the part, if ``source`` is ``part``.
+    """
+
+    source: str
+    kind: str
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FormatOptions:
+    """Options of a format. Those at their default are left out of documents and identities.
+
+    So an option that is added needs a default with which every format writes the bytes that it
+    wrote before.
+
+    Attributes:
+        features: By name, the features of a record; None for those that the format documents.
+        classes: Names of the classes in the order of their numbers, if a feature contains them.
+        first_record: The number of the segment's first sample where records have numbers: all
+            records of a version have different ones.
+    """
+
+    features: Mapping[str, Feature] | None = None
+    classes: tuple[str, ...] = ()
+    first_record: int = 0
+
+
+DEFAULTS = FormatOptions()
+"""What a format is made from if nothing is configured."""
+
+
+class FormatUse(NamedTuple):
+    """The format of some shards: the arguments of `larder.shards.formats.shard_format`.
+
+    Attributes:
+        name: Its name in ``shards.format``.
+        options: What it is made from.
+    """
+
+    name: str
+    options: FormatOptions = DEFAULTS

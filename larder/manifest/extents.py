@@ -1,0 +1,123 @@
+"""Derived objects: byte ranges that are listed as objects of their own, and the etags that say so.
+
+A member of an archive, a line of a text file or an entry of a table is listed like an object, with
+a key that begins with that of its container and a slash. Its etag is all that is needed to read it:
+
+- ``@OFFSET+LENGTH/CHARACTERS:ETAG``: ``LENGTH`` bytes from ``OFFSET`` of an object of the source,
+  as long as that has the etag ``ETAG``. Its key is the first ``CHARACTERS`` characters (Unicode
+  code points) of the key.
+- ``@OFFSET+LENGTH=NAME``: bytes of a container of Larder's own, which has that name below the
+  dataset's root and is never changed.
+
+This module makes and parses these etags. `larder.store.derived` reads what they describe.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = [
+    "Extent",
+    "extent_etags",
+    "in_object",
+    "in_own",
+    "is_derived",
+    "is_own",
+    "parse_extent",
+    "unconditional",
+]
+
+_EXTENT = re.compile(r"@(\d{1,19})\+(\d{1,19})(?:/(\d{1,9}):(.*)|=([^/]+))", re.DOTALL | re.ASCII)
+
+_OWN = r"^@[0-9]{1,19}\+[0-9]{1,19}="
+_DERIVED = r"^@[0-9]{1,19}\+[0-9]{1,19}(?:=|/[0-9]{1,9}:)"
+
+
+class Extent(NamedTuple):
+    """Where the bytes of a derived object are.
+
+    Attributes:
+        offset: Where they begin in the container.
+        length: How many they are.
+        key_chars: How many characters of the key are that of the container; 0 in one of Larder's
+            own.
+        etag: The container's etag; empty if there is no condition.
+        own: Name of a container of Larder's own; empty if it is an object of the source.
+    """
+
+    offset: int
+    length: int
+    key_chars: int
+    etag: str
+    own: str
+
+    def container(self, key: str) -> str:
+        """Key of the container in the source, or its name among Larder's own.
+
+        Args:
+            key: The derived object.
+        """
+        return self.own or key[: self.key_chars]
+
+
+def parse_extent(etag: str | None) -> Extent | None:
+    """What an etag says; None if it is not that of a derived object."""
+    if etag is None or not etag.startswith("@"):
+        return None
+    found = _EXTENT.fullmatch(etag)
+    if found is None:
+        return None
+    offset, length, chars, of_object, own = found.groups()
+    return Extent(int(offset), int(length), int(chars or 0), of_object or "", own or "")
+
+
+def unconditional(extent: Extent) -> str:
+    """The etag of the same range, whatever etag its container has now."""
+    end = in_own(extent.own) if extent.own else f"/{extent.key_chars}:"
+    return f"@{extent.offset}+{extent.length}{end}"
+
+
+def is_derived(etags: pa.Array) -> pa.Array:
+    """Which etags of a column are those of derived objects."""
+    return pc.match_substring_regex(etags, _DERIVED)
+
+
+def is_own(etags: pa.Array) -> pa.Array:
+    """Which etags of a column are those of derived objects in containers of Larder's own."""
+    return pc.match_substring_regex(etags, _OWN)
+
+
+def in_object(key: str, etag: str) -> str:
+    """The end of the etags of what an object of the source contains.
+
+    Args:
+        key: Its key.
+        etag: Its etag.
+    """
+    return f"/{len(key)}:{etag}"
+
+
+def in_own(name: str) -> str:
+    """The end of the etags of what a container of Larder's own contains.
+
+    Args:
+        name: Its name, without a slash.
+    """
+    assert "/" not in name, "it is one segment of a key"
+    return f"={name}"
+
+
+def extent_etags(offsets: pa.Array, lengths: pa.Array, end: str) -> pa.Array:
+    """The etags of derived objects.
+
+    Args:
+        offsets: Where each begins, int64.
+        lengths: How long each is, int64.
+        end: From `in_object` or `in_own`.
+    """
+    offset, length = (column.cast(pa.string()) for column in (offsets, lengths))
+    return pc.binary_join_element_wise("@", offset, "+", length, end, "")

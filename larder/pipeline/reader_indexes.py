@@ -1,0 +1,120 @@
+"""The index files that other readers of shards need: one of each kind for every shard.
+
+The task that writes a shard writes them next. The index step lists them, and makes again those that
+are missing: of shards that an earlier release wrote, or that were deleted in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from larder.manifest.schemas import INDEXES, SAMPLES
+from larder.pipeline.job import ManifestRef, listed
+from larder.pipeline.manifests import read_ref
+from larder.pipeline.receipts import Shard
+from larder.shards.formats.base import ShardFormat
+from larder.shards.indexes import IndexFile, index_files
+from larder.store.base import Store
+from larder.versions import layout
+
+__all__ = ["Indexed", "index_sizes", "noted_indexes", "put_indexes"]
+
+
+class Indexed(NamedTuple):
+    """A finished shard, and where its rows of `larder.manifest.schemas.SAMPLES` are.
+
+    Attributes:
+        shard: The shard.
+        rows: A manifest.
+        first_row: The first of its rows in there.
+    """
+
+    shard: Shard
+    rows: ManifestRef
+    first_row: int
+
+
+def put_indexes(
+    root: Store,
+    segment: str,
+    split: str,
+    shard: str,
+    shard_format: ShardFormat,
+    rows: pa.RecordBatch,
+) -> tuple[IndexFile, ...]:
+    """Write the index files of a shard.
+
+    Args:
+        root: The dataset's root.
+        segment: ID of its segment.
+        split: Its split.
+        shard: Its name.
+        shard_format: Its format.
+        rows: Its samples, with at least the columns of `larder.shards.model.ROWS`.
+    """
+    files = []
+    for file, data in index_files(shard_format.indexes, shard, rows):
+        root.put(layout.reader_index_key(segment, file.kind, split, file.name), data)
+        files.append(file)
+    return tuple(files)
+
+
+def noted_indexes(
+    root: Store, segment: str, shard_format: ShardFormat, shards: Iterable[Indexed]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of `larder.manifest.schemas.INDEXES` for some shards, all of which exist then.
+
+    Args:
+        root: The dataset's root.
+        segment: ID of their segment.
+        shard_format: Their format.
+        shards: The shards, in order.
+    """
+    sizes = {info.key: info.size_bytes for info in listed(root, layout.index_prefix(segment))}
+    kinds = {index.kind for index in shard_format.indexes}
+    for indexed in shards:
+        shard = indexed.shard
+        files = shard.indexes
+        keys = [_key(segment, shard.split, file) for file in files]
+        there = all(sizes.get(key) == file.bytes for key, file in zip(keys, files, strict=True))
+        if not there or {file.kind for file in files} != kinds:
+            rows = _rows(root, indexed)
+            files = put_indexes(root, segment, shard.split, shard.name, shard_format, rows)
+        if files:
+            yield _batch(segment, shard, files)
+
+
+def index_sizes(root: Store, manifest: ManifestRef) -> Iterator[tuple[str, int]]:
+    """Key and length of every file in a manifest of schema `larder.manifest.schemas.INDEXES`."""
+    names = ["segment", "kind", "split", "name", "bytes"]
+    for batch in read_ref(root, manifest, INDEXES, columns=names):
+        for *place, size_bytes in zip(*(col.to_pylist() for col in batch.columns), strict=True):
+            yield layout.reader_index_key(*place), size_bytes
+
+
+def _key(segment: str, split: str, file: IndexFile) -> str:
+    return layout.reader_index_key(segment, file.kind, split, file.name)
+
+
+def _rows(root: Store, indexed: Indexed) -> pa.RecordBatch:
+    rows = read_ref(
+        root,
+        indexed.rows,
+        SAMPLES,
+        first_row=indexed.first_row,
+        rows=indexed.shard.samples,
+    )
+    return pa.Table.from_batches(rows, schema=SAMPLES).combine_chunks().to_batches()[0]
+
+
+def _batch(segment: str, shard: Shard, files: Iterable[IndexFile]) -> pa.RecordBatch:
+    rows = [
+        (segment, shard.split, shard.name, file.kind, file.name, file.bytes, file.sha256)
+        for file in files
+    ]
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, INDEXES, strict=True)]
+    return pa.record_batch(arrays, schema=INDEXES)

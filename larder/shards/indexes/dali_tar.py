@@ -1,0 +1,51 @@
+"""The index of a tar archive for NVIDIA DALI (``fn.readers.webdataset(index_paths=...)``).
+
+The text that DALI's ``tools/wds2idx.py`` writes, which DALI reads in ``webdataset_loader.cc``: a
+line ``v1.2 SAMPLES``, and for each sample a line with ``EXT OFFSET SIZE NAME`` of each member, all
+separated by spaces. Where a name contains a space, the file is of the previous version, v1.1, which
+is the same without names; DALI reads both. Names only appear in its messages.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["DaliTarIndex"]
+
+
+class DaliTarIndex:
+    """See `larder.shards.indexes.ReaderIndex`."""
+
+    kind = "dali"
+
+    def file_name(self, shard: str) -> str:
+        """``imagenet-train-000000.idx``."""
+        return f"{shard.removesuffix('.tar')}.idx"
+
+    def content(self, rows: pa.RecordBatch) -> bytes | None:
+        """The text; None if an extension contains a space, for which DALI has no notation."""
+        parts = rows.column("parts")
+        counts = pc.list_value_length(parts).to_numpy()
+        entries = parts.flatten()
+        exts = entries.field("ext")
+        if _spaced(exts):
+            return None
+        places = [entries.field(name).cast(pa.string()) for name in ("offset", "length")]
+        keys = rows.column("key")
+        version, columns = "v1.1", [exts, *places]
+        if not _spaced(keys):
+            own_keys = keys.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+            names = pc.binary_join_element_wise(own_keys, exts, ".")
+            version, columns = "v1.2", [*columns, names]
+        members = pc.binary_join_element_wise(*columns, " ")
+        stops = pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
+        lines = pc.binary_join(pa.ListArray.from_arrays(stops, members), " ")
+        text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")
+        return f"{version} {len(lines)}\n{text[0].as_py()}\n".encode()
+
+
+def _spaced(texts: pa.Array) -> bool:
+    """Whether any contains a space: keys contain no other character that ends a word."""
+    return bool(pc.any(pc.match_substring(texts, " ")).as_py())

@@ -1,0 +1,142 @@
+"""Reads derived objects that are near each other in their container with one request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from larder.errors import ObjectError
+from larder.manifest.extents import in_object, in_own, parse_extent
+from larder.shards.fetch import Fetched, fetch
+from larder.shards.images import Validation
+from larder.shards.model import Sample
+from larder.store.base import Features, ObjectInfo, Readable, Reader
+
+__all__ = ["fetch_together", "has_derived"]
+
+_SPAN_BYTES = 1 << 20
+_GAP_BYTES = 64 << 10
+"""A gap up to this long is read and discarded; after a longer one there is another request."""
+
+
+class _Range(NamedTuple):
+    """A derived object; ranges of one container are equal in ``end`` and ``container``."""
+
+    container: str
+    end: str
+    offset: int
+    length: int
+    key: str
+    etag: str
+
+    @property
+    def stop(self) -> int:
+        """Where it ends."""
+        return self.offset + self.length
+
+
+def has_derived(sample: Sample) -> bool:
+    """Whether some object of a sample is a derived object."""
+    # A loop, because it is faster than a generator, and this is called for every sample.
+    for part in sample.parts:  # noqa: SIM110
+        if part.etag.startswith("@"):
+            return True
+    return False
+
+
+def fetch_together(
+    source: Readable, samples: Sequence[Sample], validate: Validation, *, skip: bool = False
+) -> list[Fetched]:
+    """Read samples with derived objects into memory; the other arguments are those of `fetch`.
+
+    Memory beyond the samples that are read: 1 MiB.
+
+    Args:
+        source: The store with their objects.
+        samples: The samples.
+        validate: How images are checked.
+        skip: Whether samples with undecodable images are left out.
+    """
+    held = _Held(source, _read(source, _ranges(samples)))
+    return [fetch(held, sample, validate, skip=skip) for sample in samples]
+
+
+def _ranges(samples: Iterable[Sample]) -> Iterator[_Range]:
+    for sample in samples:
+        for part in sample.parts:
+            extent = parse_extent(part.etag)
+            if extent is not None:
+                container = extent.container(part.key)
+                end = in_own(container) if extent.own else in_object(container, extent.etag)
+                yield _Range(container, end, extent.offset, extent.length, part.key, part.etag)
+
+
+def _read(source: Readable, ranges: Iterable[_Range]) -> dict[tuple[str, str], bytes]:
+    """The contents by key and etag, without those that cannot be read."""
+    found = {}
+    for _, group in groupby(sorted(ranges), key=lambda each: each[:2]):
+        for span in _spans(group):
+            start, stop = span[0].offset, max(each.stop for each in span)
+            etag = f"@{start}+{stop - start}{span[0].end}"
+            try:
+                data = source.get(span[0].key, if_match=etag)
+            except ObjectError:
+                continue  # each of them is tried by itself, and its own error reported
+            for each in span:
+                at = each.offset - start
+                found[each.key, each.etag] = data[at : at + each.length]
+    return found
+
+
+def _spans(ranges: Iterable[_Range]) -> Iterator[list[_Range]]:
+    span: list[_Range] = []
+    for each in ranges:
+        if span:
+            far = each.offset - span[-1].stop > _GAP_BYTES
+            if far or each.stop - span[0].offset > _SPAN_BYTES:
+                yield span
+                span = []
+        span.append(each)
+    yield span
+
+
+class _Held(Readable):
+    """A store of which some objects were read already."""
+
+    def __init__(self, inner: Readable, contents: Mapping[tuple[str, str], bytes]) -> None:
+        self._inner = inner
+        self._contents = contents
+
+    @property
+    def url(self) -> str:
+        """As in the store."""
+        return self._inner.url
+
+    @property
+    def features(self) -> Features:
+        """As in the store."""
+        return self._inner.features
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
+        """As in the store."""
+        return self._inner.list(prefix, start_after=start_after)
+
+    def head(self, key: str) -> ObjectInfo:
+        """As in the store."""
+        return self._inner.head(key)
+
+    def open(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> Reader:
+        """As in the store."""
+        return self._inner.open(key, offset=offset, length=length, if_match=if_match)
+
+    def get(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> bytes:
+        """What was read, if it is a whole object; else as in the store."""
+        held = self._contents.get((key, if_match or "")) if not offset and length is None else None
+        if held is not None:
+            return held
+        return self._inner.get(key, offset=offset, length=length, if_match=if_match)

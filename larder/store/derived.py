@@ -1,0 +1,143 @@
+"""Reads derived objects: ranges of objects that are listed as objects of their own.
+
+`larder.manifest.extents` describes their etags, by which they are recognised: ``if_match`` has to
+be given. Everything else is passed on to the wrapped store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+from larder.errors import ObjectError
+from larder.manifest.extents import Extent, parse_extent
+from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader
+from larder.store.delegate import DelegatingReader
+from larder.store.keys import object_url
+
+__all__ = ["DerivedObjects"]
+
+
+class DerivedObjects(Readable):
+    """A source with what its containers contain.
+
+    A derived object is read from its container on the condition that the container has not changed.
+    It cannot be described with `head`, which knows no etag; neither is it listed.
+
+    Args:
+        inner: The source, or a mirror of it.
+        own: Opens the store with the containers of Larder's own, by their names; called once, when
+            the first of them is read.
+    """
+
+    def __init__(self, inner: Readable, own: Callable[[], Readable]) -> None:
+        self.inner = inner
+        self._open_own = own
+
+    @cached_property
+    def _own(self) -> Readable:
+        return self._open_own()
+
+    @property
+    def url(self) -> str:
+        """As in the wrapped store."""
+        return self.inner.url
+
+    @property
+    def features(self) -> Features:
+        """As in the wrapped store."""
+        return self.inner.features
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
+        """The objects of the wrapped store."""
+        return self.inner.list(prefix, start_after=start_after)
+
+    def head(self, key: str) -> ObjectInfo:
+        """Describe an object of the wrapped store."""
+        return self.inner.head(key)
+
+    def get(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> bytes:
+        """See `larder.store.base.Readable.get`.
+
+        Raises:
+            PreconditionError: ``object.changed``: the container has another etag now.
+            ObjectError: ``object.truncated``: the container ends too early.
+        """
+        extent = parse_extent(if_match)
+        if extent is None:
+            return self.inner.get(key, offset=offset, length=length, if_match=if_match)
+        wanted = _wanted(extent, offset, length)
+        if not wanted:
+            return b""
+        store, container = self._container(extent, key)
+        data = store.get(
+            container, offset=extent.offset + offset, length=wanted, if_match=extent.etag or None
+        )
+        if len(data) != wanted:
+            raise _too_short(store, container, extent)
+        return data
+
+    def open(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> Reader:
+        """See `larder.store.base.Readable.open`; the errors are those of `get`."""
+        extent = parse_extent(if_match)
+        if extent is None:
+            return self.inner.open(key, offset=offset, length=length, if_match=if_match)
+        info = ObjectInfo(key, extent.length, if_match or "", 0)
+        wanted = _wanted(extent, offset, length)
+        if not wanted:
+            return _Nothing(info)
+        store, container = self._container(extent, key)
+        reader = store.open(
+            container, offset=extent.offset + offset, length=wanted, if_match=extent.etag or None
+        )
+        return _Range(reader, info, wanted, _too_short(store, container, extent))
+
+    def _container(self, extent: Extent, key: str) -> tuple[Readable, str]:
+        """The store and the key of the container."""
+        return self._own if extent.own else self.inner, extent.container(key)
+
+
+def _wanted(extent: Extent, offset: int, length: int | None) -> int:
+    left = max(0, extent.length - offset)
+    return left if length is None else min(length, left)
+
+
+def _too_short(store: Readable, container: str, extent: Extent) -> ObjectError:
+    message = f"it ends before byte {extent.offset + extent.length}, up to which it was indexed"
+    return ObjectError("object.truncated", message, where=object_url(store.url, container))
+
+
+class _Range(DelegatingReader):
+    """The bytes of a derived object."""
+
+    def __init__(self, inner: Reader, info: ObjectInfo, wanted: int, too_short: ObjectError):
+        super().__init__(inner, info)
+        self._wanted = wanted
+        self._too_short = too_short
+
+    def __iter__(self) -> Iterator[Buffer]:
+        """The bytes."""
+        left = self._wanted
+        for buffer in self.inner:
+            left -= memoryview(buffer).nbytes
+            yield buffer
+        if left:
+            raise self._too_short
+
+
+class _Nothing(Reader):
+    """The bytes of an empty range, for which no request is needed."""
+
+    def __init__(self, info: ObjectInfo) -> None:
+        self.info = info
+
+    def __iter__(self) -> Iterator[Buffer]:
+        """No bytes."""
+        return iter(())
+
+    def close(self) -> None:
+        """Nothing to release."""

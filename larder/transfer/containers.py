@@ -1,0 +1,200 @@
+"""Containers and their indexes: what derived objects are in an object, and where.
+
+An index is a Parquet file in the storage. It is named by what it was made from (the container's
+key, size and etag, and the options), so that it is read again instead of the container, for as long
+as that has not changed.
+
+What is not a range of an object in the source, such as a row of a Parquet file, is written into a
+container of Larder's own beside the index. Its name follows from the same, so it can be streamed
+into the storage. The index is written last: where there is one, the container is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.disk import disk_errors
+from larder.errors import DamageError, NotFoundError
+from larder.manifest.crc import format_crc32c
+from larder.manifest.digest import canonical_json, sha256_hex
+from larder.manifest.extents import extent_etags
+from larder.manifest.files import ManifestWriter, read_manifest
+from larder.manifest.schemas import OBJECTS
+from larder.store.base import Readable, Store, Writer
+
+__all__ = [
+    "INDEX",
+    "ContainerWriter",
+    "container_name",
+    "container_writer",
+    "fetch_index",
+    "objects_in",
+]
+
+INDEX = pa.schema(
+    [
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("checksum", pa.string()),
+        pa.field("problem", pa.string()),
+    ]
+)
+"""One row per derived object of a container, in any order.
+
+``name`` is what follows the container's key and a slash, or the whole key: who made the index knows
+which. ``checksum``, if known, is ``crc32c:`` and eight hex digits. ``problem``, if there is one, is
+a clause that says why no object can have this name.
+"""
+
+_VERSION = 1
+"""Version of the indexes, and of the containers of Larder's own."""
+
+
+def container_name(suffix: str, *made_from: Any) -> str:
+    """The name of a container of Larder's own, or of an index without a container.
+
+    Args:
+        suffix: Such as ``jsonl``.
+        made_from: All that it is made from, as JSON values.
+    """
+    return f"{sha256_hex(canonical_json([_VERSION, *made_from]))[:32]}.{suffix}"
+
+
+def _index_key(name: str) -> str:
+    return f"{name}.parquet"
+
+
+def fetch_index(store: Readable, name: str, path: Path) -> bool:
+    """Copy an index into a local file, if there is one that is whole.
+
+    Args:
+        store: The store of the indexes.
+        name: From `container_name`.
+        path: The file to write.
+
+    Raises:
+        StoreError: The store refuses access; ``store.full``: no space is left.
+    """
+    try:
+        with store.open(_index_key(name)) as reader, disk_errors(path), path.open("wb") as file:
+            for buffer in reader:
+                file.write(buffer)
+        for _ in read_manifest(path, INDEX):
+            pass
+    except (NotFoundError, DamageError):
+        return False
+    return True
+
+
+class ContainerWriter:
+    """Writes an index, and with it perhaps a container of Larder's own; from `container_writer`.
+
+    Attributes:
+        bytes: Length of the container so far.
+    """
+
+    def __init__(self, index: ManifestWriter, open_container: Callable[[], Writer] | None) -> None:
+        self.bytes = 0
+        self._index = index
+        self._open = open_container
+        self._writer: Writer | None = None
+
+    def add(self, names: pa.Array, contents: pa.Array, *, separator: bytes = b"\n") -> None:
+        """Append derived objects to the container.
+
+        Args:
+            names: Their names, strings.
+            contents: What they contain, strings or binary values without nulls.
+            separator: Follows each of them in the container, and belongs to none.
+        """
+        values = contents.cast(pa.binary()).to_numpy(zero_copy_only=False).tolist()
+        sizes = np.fromiter(map(len, values), np.int64, len(values))
+        offsets = self.bytes + np.cumsum(sizes + len(separator)) - sizes - len(separator)
+        checksums = [format_crc32c(google_crc32c.value(value)) for value in values]
+        self._write(separator.join([*values, b""]))
+        self.add_ranges(names, pa.array(offsets), pa.array(sizes), pa.array(checksums, pa.string()))
+
+    def add_ranges(
+        self,
+        names: pa.Array,
+        offsets: pa.Array,
+        sizes: pa.Array,
+        checksums: pa.Array | None = None,
+        problems: pa.Array | None = None,
+    ) -> None:
+        """Add rows to the index; the arguments are the columns of `INDEX`."""
+        nulls = pa.nulls(len(names), pa.string())
+        columns = [names, offsets, sizes]
+        columns += [nulls if column is None else column for column in (checksums, problems)]
+        self._index.append_batch(pa.RecordBatch.from_arrays(columns, schema=INDEX))
+
+    def _write(self, data: bytes) -> None:
+        if self._open is not None:
+            self._writer = self._writer or self._open()
+            self._writer.write(data)
+        self.bytes += len(data)
+
+    def commit(self) -> None:
+        """Make the container complete, if there is one."""
+        if self._writer is not None:
+            self._writer.commit()
+
+
+@contextmanager
+def container_writer(store: Store | None, name: str, path: Path) -> Iterator[ContainerWriter]:
+    """Write an index; both files are in the store when the block ends without an error.
+
+    Args:
+        store: The store of the indexes and of Larder's own containers; None if nothing may be
+            written to it, as for a plan.
+        name: From `container_name`.
+        path: The local file for the index, which remains.
+    """
+    with ExitStack() as stack:
+
+        def opened() -> Writer:
+            assert store is not None, "otherwise there is no container"
+            return stack.enter_context(store.writer(name))
+
+        with ManifestWriter(path, INDEX) as index:
+            writer = ContainerWriter(index, opened if store else None)
+            yield writer
+            writer.commit()
+    if store is not None:
+        store.upload(_index_key(name), path)
+
+
+def objects_in(
+    path: Path, end: str, modified_us: int, *, prefix: str = ""
+) -> Iterator[pa.RecordBatch]:
+    """The objects that an index lists, as rows of schema OBJECTS in its order.
+
+    Rows with a problem are left out.
+
+    Args:
+        path: The index.
+        end: The end of their etags, from `larder.manifest.extents`.
+        modified_us: When the container was modified, microseconds since 1970 UTC.
+        prefix: What precedes the names in the keys.
+    """
+    for batch in read_manifest(path, INDEX):
+        rows = batch.filter(batch.column("problem").is_null())
+        count = rows.num_rows
+        columns = {
+            "key": pc.binary_join_element_wise(prefix, rows.column("name"), ""),
+            "size_bytes": rows.column("size_bytes"),
+            "etag": extent_etags(rows.column("offset"), rows.column("size_bytes"), end),
+            "modified": pa.repeat(pa.scalar(modified_us, OBJECTS.field("modified").type), count),
+            "checksum": rows.column("checksum"),
+        }
+        arrays = [columns.get(field.name, pa.nulls(count, field.type)) for field in OBJECTS]
+        yield pa.RecordBatch.from_arrays(arrays, schema=OBJECTS)

@@ -1,0 +1,122 @@
+"""The index files that readers other than Larder's need, from the run to the published version."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import Lab, directory_lab, images, png, write
+
+from larder.errors import DamageError
+from larder.pipeline.inline import prepare
+from larder.testing.runs import between, forget_manifests
+from larder.testing.stops import Stop, Stopped, StoppingStore
+
+FIELDS: dict[str, Any] = {"splits": {"train": ["a/**", "b/**"], "validation": "c/**"}}
+
+
+class StopAtSegment(Stop):
+    """Stops when everything is written but the documents."""
+
+    def write(self, method: str, key: str, call: Callable[[], Any]) -> Any:
+        if key.endswith("segment.json") and self.after is None:
+            self.after = len(self.writes)
+        return super().write(method, key, call)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return directory_lab(tmp_path, **FIELDS)
+
+
+def files(lab: Lab, pattern: str) -> dict[str, Path]:
+    """By split and stem."""
+    found = Path(str(lab.storage)).glob(f"larder/d/segments/*/{pattern}")
+    return {f"{path.parent.name}/{path.stem}": path for path in found}
+
+
+def text_of(archive: Path) -> str:
+    """What DALI's wds2idx.py writes for an archive."""
+    samples: dict[str, list[str]] = {}
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            key, _, ext = member.name.partition(".")
+            words = f"{ext} {member.offset_data} {member.size} {member.name}"
+            samples.setdefault(key, []).append(words)
+    lines = [f"v1.2 {len(samples)}", *map(" ".join, samples.values())]
+    return "\n".join(lines) + "\n"
+
+
+def test_every_archive_has_an_index_for_dali(lab: Lab) -> None:
+    lab.prepare()
+    archives, indexes = files(lab, "shards/*/*.tar"), files(lab, "index/dali/*/*.idx")
+    assert archives.keys() == indexes.keys()
+    assert len(archives) > 2
+    for name, archive in archives.items():
+        assert indexes[name].read_text() == text_of(archive)
+    lab.check()
+
+
+def test_a_version_that_has_grown_has_those_of_all_its_segments(lab: Lab) -> None:
+    lab.prepare()
+    write(str(lab.source), {"a/new.png": png(1234)})
+    Path(str(lab.source), "c/01.png").unlink()
+    lab.prepare()
+    archives, indexes = files(lab, "shards/*/*.tar"), files(lab, "index/dali/*/*.idx")
+    assert archives.keys() == indexes.keys()
+    grown = max(lab.check().values(), key=lambda found: len(found.version.segments))
+    assert len(grown.version.files_of("indexes")) == 2
+
+
+@pytest.mark.parametrize("damage", ["missing", "shorter", "never written"])
+def test_an_index_that_is_not_there_is_made_again_with_the_segment(lab: Lab, damage: str) -> None:
+    stop = StopAtSegment()
+    with between(partial(StoppingStore, stop=stop)), pytest.raises(Stopped):
+        prepare(lab.settings())
+    wanted = {name: path.read_bytes() for name, path in files(lab, "index/dali/*/*.idx").items()}
+    for path in files(lab, "index/dali/*/*.idx").values():
+        if damage == "shorter":
+            path.write_bytes(path.read_bytes()[:-1])
+        else:
+            path.unlink()
+    if damage == "never written":  # as by a release that had no such indexes
+        _forget_indexes(lab)
+    assert lab.prepare()["shards"]["reused"] == len(wanted)
+    now = {name: path.read_bytes() for name, path in files(lab, "index/dali/*/*.idx").items()}
+    assert now == wanted
+    lab.check()
+
+
+def _forget_indexes(lab: Lab) -> None:
+    from larder.versions.documents import seal, unseal
+
+    for path in Path(str(lab.storage)).glob("larder/d/segments/*/work/shards/**/*.json"):
+        plain = unseal(path.read_bytes(), str(path))
+        for shard in plain["shards"]:
+            del shard["indexes"]
+        path.write_bytes(seal(plain))
+
+
+def test_a_published_version_without_one_is_not_reused(lab: Lab) -> None:
+    lab.prepare()
+    path = sorted(files(lab, "index/dali/*/*.idx").values())[0]
+    path.unlink()
+    forget_manifests()
+    with pytest.raises(DamageError) as caught:
+        prepare(lab.settings())
+    assert (caught.value.code, caught.value.where) == ("damage.size", f"file://{path}")
+
+
+def test_names_with_spaces_have_an_index_without_names(tmp_path: Path) -> None:
+    objects = images("ab") | {"a/my cat.png": png(5), "b/x.left eye.png": png(6)}
+    lab = directory_lab(tmp_path, objects, shards={"bytes": 1})
+    lab.prepare()
+    texts = [path.read_text() for path in files(lab, "index/dali/*/*.idx").values()]
+    assert sorted(text[:4] for text in texts) == ["v1.1", *["v1.2"] * (len(texts) - 1)]
+    assert len(files(lab, "shards/*/*.tar")) == len(texts) + 1
+    assert lab.prepare()["status"] == "reused"
+    lab.check()

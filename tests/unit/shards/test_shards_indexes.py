@@ -1,0 +1,110 @@
+"""Index files for readers other than Larder's."""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+
+import pyarrow as pa
+import pytest
+
+from larder.shards.indexes import index_files
+from larder.shards.indexes.dali_tar import DaliTarIndex
+from larder.shards.model import NO_ROWS, ROWS
+
+
+def rows(*samples: tuple[str, dict[str, tuple[int, int]]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "key": key,
+                "offset": 0,
+                "length": 0,
+                "label": None,
+                "parts": [
+                    {"ext": ext, "offset": offset, "length": length, "crc32c": 0}
+                    for ext, (offset, length) in parts.items()
+                ],
+            }
+            for key, parts in samples
+        ],
+        schema=ROWS,
+    )
+
+
+def as_dali_reads(text: bytes) -> list[list[tuple[str, ...]]]:
+    """As ``ParseIndexFile`` of DALI's webdataset_loader.cc does, with its complaints."""
+    first, *lines = text.decode().split("\n")
+    version, count = first.split()
+    assert version in ("v1.1", "v1.2")
+    words = 4 if version == "v1.2" else 3
+    samples = []
+    for line in lines[: int(count)]:
+        found = re.findall(r"[^ \t\n\v\f\r]+", line)
+        assert found
+        assert len(found) % words == 0
+        samples.append([tuple(found[at : at + words]) for at in range(0, len(found), words)])
+        assert all(int(member[1]) % 512 == 0 for member in samples[-1])
+    assert lines[int(count) :] == [""]
+    return samples
+
+
+def test_dali_gets_a_line_for_each_sample() -> None:
+    found = DaliTarIndex().content(
+        rows(("a/1", {"cls": (512, 1), "jpg": (1536, 700)}), ("a/é", {"seg.png": (4096, 0)}))
+    )
+    assert (
+        found
+        == "v1.2 2\ncls 512 1 a/1.cls jpg 1536 700 a/1.jpg\nseg.png 4096 0 a/é.seg.png\n".encode()
+    )
+    assert as_dali_reads(found)[1] == [("seg.png", "4096", "0", "a/é.seg.png")]
+
+
+def test_a_name_with_a_space_is_left_out_of_the_index_of_its_shard() -> None:
+    found = DaliTarIndex().content(rows(("my cat", {"jpg": (512, 9)}), ("dog", {"jpg": (1536, 2)})))
+    assert found == b"v1.1 2\njpg 512 9\njpg 1536 2\n"
+    assert as_dali_reads(found) == [[("jpg", "512", "9")], [("jpg", "1536", "2")]]
+
+
+def test_a_shard_with_a_space_in_an_extension_has_no_index() -> None:
+    assert DaliTarIndex().content(rows(("a", {"b c.jpg": (512, 9)}))) is None
+    assert not list(index_files([DaliTarIndex()], "d.tar", rows(("a", {"b c.jpg": (512, 9)}))))
+
+
+def test_a_shard_that_was_not_written_has_no_index() -> None:
+    assert not list(index_files([DaliTarIndex()], "d-000000.tar", NO_ROWS))
+
+
+def test_an_index_file_is_described_by_what_is_in_it() -> None:
+    ((file, data),) = index_files([DaliTarIndex()], "d-000000.tar", rows(("a", {"x": (512, 1)})))
+    assert (file.kind, file.name, file.bytes) == ("dali", "d-000000.idx", len(data))
+    assert data == b"v1.2 1\nx 512 1 a.x\n"
+
+
+@pytest.mark.parametrize("count", [1, 5_000])
+def test_a_slice_of_rows_is_as_good_as_a_copy(count: int) -> None:
+    many = rows(*((f"k{n}", {"a": (512 * n, n), "b": (512 * n, 1)}) for n in range(count + 2)))
+    found = DaliTarIndex().content(many.slice(1, count))
+    assert found is not None
+    read = as_dali_reads(found)
+    assert len(read) == count
+    assert read[-1] == [
+        ("a", str(512 * count), str(count), f"k{count}.a"),
+        ("b", str(512 * count), "1", f"k{count}.b"),
+    ]
+
+
+def test_members_are_where_the_index_says() -> None:
+    """The notation of offsets: of the data, not of the header."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        member = tarfile.TarInfo("a.txt")
+        member.size = 5
+        archive.addfile(member, io.BytesIO(b"hello"))
+    with tarfile.open(fileobj=io.BytesIO(file.getvalue())) as archive:
+        (offset,) = [member.offset_data for member in archive]
+    found = DaliTarIndex().content(rows(("a", {"txt": (offset, 5)})))
+    assert found is not None
+    (((_, at, size, _),),) = as_dali_reads(found)
+    assert file.getvalue()[int(at) :][: int(size)] == b"hello"

@@ -1,0 +1,94 @@
+"""Derived objects that are near each other are read with one request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from larder.manifest.extents import in_object, in_own
+from larder.shards.model import Part, Sample
+from larder.shards.packed import lots
+from larder.shards.together import fetch_together, has_derived
+from larder.store.derived import DerivedObjects
+from larder.store.memory import MemoryStore, forget
+from larder.testing.recording import RecordingStore
+
+DATA = bytes(number % 251 for number in range(3_000_000))
+WHOLE = 1 << 24
+
+
+@pytest.fixture
+def memory() -> Iterator[MemoryStore]:
+    yield MemoryStore("together")
+    forget("together")
+
+
+def part(key: str, offset: int, length: int, end: str) -> Part:
+    return Part(key.rpartition(".")[2], key, length, f"@{offset}+{length}{end}")
+
+
+def sample(*parts: Part) -> Sample:
+    return Sample("train", parts[0].key.partition(".")[0], None, parts)
+
+
+def read(memory: MemoryStore, samples: list[Sample]) -> tuple[list[list[bytes]], int]:
+    """The contents, and the number of requests; nothing may fail."""
+    recording = RecordingStore(memory)
+    source = DerivedObjects(recording, lambda: recording)
+    found = fetch_together(source, samples, "none")
+    assert not any(fetched.failures for fetched in found)
+    requests = recording.count("get") + recording.count("open")
+    return [[body.data for body in fetched.bodies] for fetched in found], requests
+
+
+def test_neighbours_are_read_with_one_request(memory: MemoryStore) -> None:
+    end = in_object("a.tar", memory.put("a.tar", DATA).etag)
+    places = [(9000, 50), (100, 20), (120, 0), (4000, 3000)]
+    samples = [sample(part(f"a.tar/{at}.bin", *place, end)) for at, place in enumerate(places)]
+    contents, requests = read(memory, samples)
+    assert contents == [[DATA[start : start + length]] for start, length in places]
+    assert requests == 1
+
+
+def test_what_is_far_apart_or_elsewhere_is_not(memory: MemoryStore) -> None:
+    ends = [in_object(key, memory.put(key, DATA).etag) for key in ("a.tar", "b.tar")]
+    memory.put("own.jsonl", DATA)
+    plain = memory.put("c.png", b"plain")
+    samples = [
+        sample(part("a.tar/0.bin", 0, 10, ends[0])),
+        sample(part("a.tar/1.bin", 2_000_000, 10, ends[0])),
+        sample(part("b.tar/2.bin", 7, 10, ends[1])),
+        sample(part("x/3.json", 1, 2, in_own("own.jsonl")), Part("png", "c.png", 5, plain.etag)),
+    ]
+    contents, requests = read(memory, samples)
+    assert contents == [
+        [DATA[:10]],
+        [DATA[2_000_000:2_000_010]],
+        [DATA[7:17]],
+        [DATA[1:3], b"plain"],
+    ]
+    assert requests == 5
+
+
+def test_every_object_has_its_own_failure(memory: MemoryStore) -> None:
+    end = in_object("a.tar", memory.put("a.tar", DATA).etag)
+    memory.put("a.tar", DATA + b"1")
+    source = DerivedObjects(memory, lambda: memory)
+    samples = [sample(part(f"a.tar/{at}.bin", at, 1, end)) for at in range(3)]
+    found = fetch_together(source, samples, "none")
+    (codes, keys) = zip(*((f.code, f.key) for each in found for f in each.failures), strict=True)
+    assert codes == ("object.changed",) * 3
+    assert keys == ("a.tar/0.bin", "a.tar/1.bin", "a.tar/2.bin")
+
+
+def test_samples_with_derived_objects_share_lots() -> None:
+    end = in_object("a.tar", "e")
+    derived = [sample(part(f"a.tar/{at}.bin", 0, 400_000, end)) for at in range(5)]
+    plain = [sample(Part("bin", f"{at}.bin", 10, "e")) for at in range(2)]
+    found = [len(lot.samples) for lot in lots([*derived, *plain, *derived[:2]], WHOLE)]
+    assert found == [2, 2, 1, 1, 1, 2]
+    assert list(map(has_derived, [derived[0], plain[0]])) == [True, False]
+    large = sample(part("a.tar/large.bin", 0, WHOLE + 1, end))
+    sizes = [lot.held_bytes for lot in lots([derived[0], large, derived[1]], WHOLE)]
+    assert sizes == [400_000, None, 400_000]

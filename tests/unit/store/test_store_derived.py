@@ -1,0 +1,105 @@
+"""Reading ranges of objects that are listed as objects of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from larder.errors import NotFoundError, ObjectError, PreconditionError
+from larder.manifest.extents import in_object, in_own
+from larder.store import Store, open_store
+from larder.store.derived import DerivedObjects
+from larder.store.memory import MemoryStore, forget
+
+DATA = bytes(range(256))
+
+
+@pytest.fixture(params=["memory", "directory"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "directory":
+        yield open_store(str(tmp_path / "source"))
+    else:
+        yield MemoryStore("derived-source")
+        forget("derived-source")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "own"))
+
+
+@pytest.fixture
+def derived(source: Store, own: Store) -> DerivedObjects:
+    return DerivedObjects(source, lambda: own)
+
+
+def test_a_member_is_a_range_of_its_container(source: Store, derived: DerivedObjects) -> None:
+    etag = source.put("a/é.tar", DATA).etag
+    end = in_object("a/é.tar", etag)
+    member, key = f"@10+20{end}", "a/é.tar/x.jpg"
+    assert derived.get(key, if_match=member) == DATA[10:30]
+    assert derived.get(key, offset=5, length=7, if_match=member) == DATA[15:22]
+    assert derived.get(key, offset=15, length=70, if_match=member) == DATA[25:30]
+    with derived.open(key, offset=5, if_match=member) as reader:
+        assert reader.info.size_bytes == 20
+        assert (reader.info.key, reader.info.etag) == (key, member)
+        assert b"".join(reader) == DATA[15:30]
+    assert derived.get(key, if_match=f"@10+0{end}") == b""
+    with derived.open(key, if_match=f"@10+0{end}") as reader:
+        assert list(reader) == []
+
+
+def test_what_is_in_a_container_of_larders_own(own: Store, derived: DerivedObjects) -> None:
+    own.put("abc.jsonl", DATA)
+    etag = f"@1+3{in_own('abc.jsonl')}"
+    assert derived.get("any/key.json", if_match=etag) == DATA[1:4]
+    with derived.open("any/key.json", if_match=etag) as reader:
+        assert b"".join(reader) == DATA[1:4]
+
+
+def test_other_objects_are_those_of_the_store(source: Store, derived: DerivedObjects) -> None:
+    info = source.put("b.jpg", DATA)
+    assert derived.get("b.jpg", if_match=info.etag) == DATA
+    assert derived.get("b.jpg", offset=1, length=2) == DATA[1:3]
+    assert derived.head("b.jpg") == source.head("b.jpg")
+    assert list(derived.list()) == list(source.list())
+    assert (derived.url, derived.features) == (source.url, source.features)
+    with derived.open("b.jpg") as reader:
+        assert b"".join(reader) == DATA
+    with pytest.raises(NotFoundError):
+        derived.get("a.tar/x.jpg", if_match="d41d8cd98f00b204e9800998ecf8427e")
+
+
+def test_a_container_that_changed_is_noticed(source: Store, derived: DerivedObjects) -> None:
+    etag = source.put("a.tar", DATA).etag
+    member = f"@10+20{in_object('a.tar', etag)}"
+    source.put("a.tar", DATA[::-1] + b"x")
+    with pytest.raises(PreconditionError, match=r"a\.tar.*changed"):
+        derived.get("a.tar/x.jpg", if_match=member)
+    with (
+        pytest.raises(PreconditionError, match=r"a\.tar.*changed"),
+        derived.open("a.tar/x.jpg", if_match=member) as reader,
+    ):
+        b"".join(reader)
+
+
+def test_a_container_that_is_too_short_is_an_error(source: Store, derived: DerivedObjects) -> None:
+    source.put("a.tar", DATA)
+    member = f"@250+20{in_object('a.tar', '')}"
+    with pytest.raises(ObjectError, match=r"a\.tar: it ends before byte 270"):
+        derived.get("a.tar/x.jpg", if_match=member)
+    with (
+        pytest.raises(ObjectError, match=r"a\.tar: it ends before byte 270"),
+        derived.open("a.tar/x.jpg", if_match=member) as reader,
+    ):
+        b"".join(reader)
+
+
+def test_larders_own_containers_are_opened_only_when_one_is_read(source: Store) -> None:
+    def refuse() -> Store:
+        raise AssertionError("nothing needs it")
+
+    source.put("b.jpg", DATA)
+    assert DerivedObjects(source, refuse).get("b.jpg") == DATA
