@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from larder.pipeline.inline import InlineRunner
 from larder.pipeline.verifying import VerifySettings, verify
 from larder.progress import StageTimes
 from larder.store.base import Store
+from larder.testing.runs import between
 
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 DOCUMENT = dict[str, Any]
@@ -44,7 +46,7 @@ DAMAGES: dict[str, Damage] = {
 }
 
 
-def grown_lab(folder: Path, **fields: Any) -> Lab:
+def grown_lab(folder: Path, *, storage: str = "", **fields: Any) -> Lab:
     """Two versions, of which the second has two segments and some omitted rows."""
     defaults: dict[str, Any] = {
         "splits": SPLITS,
@@ -53,12 +55,19 @@ def grown_lab(folder: Path, **fields: Any) -> Lab:
         "shards": {"bytes": 8_000},
     }
     lab = directory_lab(folder, images("abc", each=8), **{**defaults, **fields})
-    lab.prepare()
+    if storage:
+        lab = replace(lab, storage=storage)
+    with between():
+        lab.prepare()
+        _change(lab)
+        lab.prepare()
+    return lab
+
+
+def _change(lab: Lab) -> None:
     for name in ("a/00.png", "a/00.json", "a/02.png", "b/03.png", "c/06.png"):
         Path(str(lab.source), name).unlink()
     write(str(lab.source), {"a/zz.png": png(7), "c/00.png": png(8)})
-    lab.prepare()
-    return lab
 
 
 def verified(lab: Lab, *, plan_only: bool = False, **asked: Any) -> DOCUMENT:
