@@ -34,6 +34,8 @@ __all__ = ["repair_document", "restored"]
 _MOST_BYTES = 256 << 10
 """Longer documents are not tried bit by bit: half a minute at this length."""
 
+_MARKER = b'"self_sha256":"'
+
 _PREPARE = "delete it and prepare the dataset again, which writes it if the source has not changed"
 
 
@@ -85,24 +87,24 @@ def _candidates(data: bytes) -> Iterator[bytes]:
     found = _with_right_digest(data)
     if found is not None:
         yield found
-    marker = b'"self_sha256":"'
     for place in range(len(data)) if len(data) <= _MOST_BYTES else ():
         for bit in range(8):
             byte = data[place] ^ 1 << bit
             if byte < 0x20 and byte != 0x0A:
                 continue  # not in canonical JSON
             candidate = b"%b%c%b" % (data[:place], byte, data[place + 1 :])
-            start = candidate.find(marker)
-            if start >= 0 and _proves_itself(candidate, start + len(marker)):
+            start = candidate.find(_MARKER)
+            if start >= 0 and _proves_itself(candidate, start + len(_MARKER)):
                 yield candidate
 
 
 def _proves_itself(data: bytes, start: int) -> bool:
     """Whether the digest that begins at a place is that of the rest; much faster than parsing."""
-    body = data[: start - len(b'"self_sha256":"')] + data[start + 64 + len(b'",') :]
-    if data[start + 64 : start + 66] == b'"}':  # the last key
-        body = data[: start - len(b',"self_sha256":"')] + b"}\n"
-    return sha256_hex(body.removesuffix(b"\n")).encode() == data[start : start + 64]
+    before, after = data[: start - len(_MARKER)], data[start + 64 :].removesuffix(b"\n")
+    body = before + after.removeprefix(b'",')
+    if after == b'"}':  # it is the last key
+        body = before.removesuffix(b",") + b"}"
+    return sha256_hex(body).encode() == data[start : start + 64]
 
 
 def _with_right_digest(data: bytes) -> bytes | None:

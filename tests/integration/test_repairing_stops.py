@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 from pipeline_lab import Lab
@@ -22,9 +21,7 @@ ROOT = "memory://verify-local/x/larder/d"
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """A version in memory."""
     forget("verify-local")
-    folder = tmp_path_factory.mktemp("stops")
-    made = grown_lab(folder, storage="s3://memory-verify-local/x")
-    return made
+    return grown_lab(tmp_path_factory.mktemp("stops"), storage="s3://memory-verify-local/x")
 
 
 def spoil(root: Store, files: Mapping[str, bytes]) -> dict[str, bytes | None]:
@@ -59,9 +56,7 @@ def test_a_repair_that_is_stopped_at_any_write_continues(lab: Lab) -> None:
         version = verified(lab)["version"]
     every = published(root)
     segments = {key.split("/")[1] for key in every if key.startswith("segments/")}
-    files = {
-        key: data for key, data in every.items() if key.split("/")[1] == sorted(segments)[0]
-    }
+    files = {key: data for key, data in every.items() if key.split("/")[1] == sorted(segments)[0]}
     assert len([key for key in files if key.endswith(".tar")]) > 3 or len(segments) > 1
     files = files if len([key for key in files if key.endswith(".tar")]) > 3 else every
     stops = 0
