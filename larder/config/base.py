@@ -10,4 +10,6 @@ __all__ = ["Model"]
 class Model(BaseModel):
     """Base of all models: frozen and strict; undeclared keys are an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, strict=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, strict=True, defer_build=True
+    )

@@ -2,7 +2,7 @@
 
 Sorting a million rows takes DuckDB two seconds of CPU, and comparing neighbours takes a tenth of
 that. So rows are written to a file for as long as they come in order, and sorted from the first row
-that does not.
+that does not. A few rows are sorted by Arrow, in less time than it takes to load DuckDB.
 """
 
 from __future__ import annotations
@@ -23,16 +23,20 @@ from larder.manifest.query import Rows, query
 
 __all__ = ["SortedFile", "sort", "sort_to_file"]
 
+_FEW_BYTES = 8 << 20
+"""Up to this size, rows are sorted in memory."""
+
 
 def sort(
-    rows: Rows, by: Sequence[str], *, ties: str = "", work_dir: Path
+    rows: Rows, by: Sequence[str], *, ties: Sequence[str] = (), work_dir: Path
 ) -> Generator[pa.RecordBatch]:
     """Sort rows, within the memory of one call of `larder.manifest.query.query`.
 
     Args:
         rows: The rows; read to the end before the first one is returned.
         by: Columns without nulls: numbers by value, strings by their UTF-8 bytes.
-        ties: Further terms of an SQL ``ORDER BY``, unless no two rows have the same ``by``.
+        ties: Further columns to sort by, unless no two rows have the same ``by``; with a minus
+            before the name in descending order. Null is less than everything.
         work_dir: Directory for temporary files; nothing remains in it.
 
     Yields:
@@ -74,7 +78,7 @@ def sort_to_file(rows: Rows, by: Sequence[str], path: Path) -> SortedFile:
             spooled = path.replace(folder / "rows.arrow")
             unsorted = Rows(rows.schema, chain(_read(spooled), [following], batches))
             with (
-                closing(_sorted(unsorted, by, "", folder)) as found,
+                closing(_sorted(unsorted, by, (), folder)) as found,
                 _writer(path, rows.schema) as writer,
             ):
                 for batch in found:
@@ -141,10 +145,39 @@ def _writer(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatchWriter]:
         yield writer
 
 
-def _sorted(rows: Rows, by: Sequence[str], ties: str, work_dir: Path) -> Generator[pa.RecordBatch]:
-    terms = ", ".join([*(f'"{column}"' for column in by), *filter(None, [ties])])
+def _sorted(
+    rows: Rows, by: Sequence[str], ties: Sequence[str], work_dir: Path
+) -> Generator[pa.RecordBatch]:
+    columns = [(name.removeprefix("-"), name.startswith("-")) for name in (*by, *ties)]
+    held: list[pa.RecordBatch] = []
+    batches, size_bytes = iter(rows.batches), 0
+    for batch in batches:
+        held.append(batch)
+        size_bytes += batch.nbytes
+        if size_bytes > _FEW_BYTES:
+            break
+    else:
+        yield from _sorted_few(pa.Table.from_batches(held, rows.schema), columns)
+        return
+    orders = {False: "ASC NULLS FIRST", True: "DESC NULLS LAST"}
+    terms = ", ".join(f'"{name}" {orders[down]}' for name, down in columns)
     statement = f"SELECT * FROM rows ORDER BY {terms}"  # noqa: S608 - names of columns
-    return query(statement, {"rows": rows}, rows.schema, work_dir=work_dir)
+    everything = Rows(rows.schema, chain(held, batches))
+    with closing(query(statement, {"rows": everything}, rows.schema, work_dir=work_dir)) as found:
+        yield from found
+
+
+def _sorted_few(rows: pa.Table, columns: Sequence[tuple[str, bool]]) -> Generator[pa.RecordBatch]:
+    keys = {}
+    for number, (name, down) in enumerate(columns):
+        order = "descending" if down else "ascending"
+        column = rows.column(name)
+        if column.null_count:
+            keys[f"{number} is not null"] = pc.is_valid(column), order
+        keys[f"{number}"] = column, order
+    table = pa.table({name: column for name, (column, _) in keys.items()})
+    places = pc.sort_indices(table, [(name, order) for name, (_, order) in keys.items()])
+    yield from rows.take(places).combine_chunks().to_batches(BATCH_ROWS)
 
 
 def _spool(

@@ -229,7 +229,7 @@ def _present(root: Store, refs: tuple[ManifestRef, ...]) -> Iterator[pa.RecordBa
 
 
 def _ordered(batches: Iterator[pa.RecordBatch], folder: Path) -> Generator[pa.RecordBatch]:
-    ties = "modified, etag, mirror_etag"
+    ties = ("modified", "etag", "mirror_etag")
     return sort(Rows(OBJECTS, batches), ("key",), ties=ties, work_dir=folder)
 
 

@@ -164,7 +164,7 @@ def _copies(
 ) -> Iterator[pa.RecordBatch]:
     """All verified copies, ordered by key: those that stood, and those that were made."""
     made = chain.from_iterable(read_ref(root, ref, OBJECTS) for ref in receipts)
-    ties = "modified, etag, mirror_etag"
+    ties = ("modified", "etag", "mirror_etag")
     with closing(sort(Rows(OBJECTS, made), ("key",), ties=ties, work_dir=folder)) as new:
         latest = Rows(OBJECTS, map(_lasts, whole_keys(new, "key")))
         standing = Rows(OBJECTS, plan.standing.read())

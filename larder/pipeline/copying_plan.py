@@ -198,7 +198,7 @@ def _plan_failed(
     failed = known.record.failures
     keys = Rows(FAILURES, read_failures(known.root, failed))
     progress.start("inventory", objects=failed.rows)
-    with closing(sort(keys, ("key",), ties="code", work_dir=folder)) as ordered:
+    with closing(sort(keys, ("key",), ties=("code",), work_dir=folder)) as ordered:
         infos = _now(settings, known, ordered, progress)
         with ManifestWriter(folder / "due.parquet", OBJECTS) as writer:
             for batch in object_batches(infos):

@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from larder.config.models import Copy, Runner
 from larder.limits import batches_at_once, map_done
 from larder.machine import usable_cores
-from larder.pipeline.prepare import prepare as compose
 from larder.pipeline.results import stops_others
-from larder.pipeline.settings import Settings
 from larder.progress import CancellableProgress, Progress, StageTimes, TimedProgress
+
+if TYPE_CHECKING:
+    from larder.pipeline.settings import Settings
 
 __all__ = ["InlineRunner", "plan", "prepare", "workers", "workers_for"]
 
@@ -92,10 +93,14 @@ class InlineRunner:
 
 def prepare(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     """Prepare a dataset in this process; see `larder.pipeline.prepare.prepare`."""
+    from larder.pipeline.prepare import prepare as compose  # a copy runs without it
+
     return compose(settings, InlineRunner(workers(settings), StageTimes(progress)))
 
 
 def plan(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
     """The document of what `prepare` would do. Writes only private temporary files."""
+    from larder.pipeline.prepare import prepare as compose
+
     runner = InlineRunner(workers(settings), StageTimes(progress))
     return compose(settings, runner, plan_only=True)

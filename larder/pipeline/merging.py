@@ -72,7 +72,7 @@ def _bytes(group: Iterable[ManifestRef]) -> int:
 
 def _merged(root: Store, refs: Iterable[ManifestRef], folder: Path) -> ManifestFile:
     rows = Rows(OBJECTS, chain.from_iterable(read_ref(root, ref, OBJECTS) for ref in refs))
-    ties = "modified DESC, etag, mirror_etag, checksum NULLS LAST"
+    ties = ("-modified", "etag", "mirror_etag", "-checksum")
     with closing(sort(rows, ("key",), ties=ties, work_dir=folder)) as batches:
         return write_manifest(folder / "merged.parquet", OBJECTS, _firsts(batches))
 

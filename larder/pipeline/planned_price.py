@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from larder.pipeline.plan import Plan
 from larder.transfer.archived import reading_of
 from larder.transfer.cost import Cost
 from larder.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from larder.pipeline.plan import Plan
 
 __all__ = [
     "archived_lines",

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from email.header import decode_header, make_header
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from html import escape, unescape
 
 import google_crc32c
@@ -112,8 +113,10 @@ class SignedObjects:
             headers["if-none-match"] = "*"
         if if_match is not None:
             headers["if-match"] = if_match
+        crc32c = crc32c_of([data])
+        headers["x-amz-checksum-crc32c"] = _base64(crc32c)
         with self._send("PUT", full_key, call, headers=headers, body=[data], md5=md5) as answer:
-            return _etag(answer), _verified(answer, crc32c_of([data]))
+            return _etag(answer), _verified(answer, crc32c)
 
     def copy(self, full_key: str, call: Call, source: str, if_match: str) -> str:
         """Copy an object on the server, with its content type and metadata; returns the etag.
@@ -244,7 +247,7 @@ class SignedObjects:
         """The server's time, microseconds since 1970 UTC; 0 if it does not say."""
         with self._answered("HEAD", "", {}, {}, [], EMPTY_SHA256, call) as answer:
             said = answer.headers.get("date", "")
-        return round(parsedate_to_datetime(said).timestamp() * 1e6) if said else 0
+        return _time_us(said) if said else 0
 
     def bucket_region(self, call: Call) -> str:
         """The region of the bucket, according to the server; empty if it does not say."""
@@ -289,8 +292,6 @@ class SignedObjects:
             LarderError: See `larder.store.s3_errors`.
         """
         sent = dict(headers or {})
-        if body and method == "PUT" and "x-amz-checksum-crc32c" not in sent:
-            sent["x-amz-checksum-crc32c"] = _base64(crc32c_of(body))
         if md5 is not None:
             sent["content-md5"] = base64.b64encode(bytes.fromhex(md5)).decode()
             sha256 = UNSIGNED
@@ -418,7 +419,7 @@ def _info(key: str, answer: Answer) -> ObjectInfo:
         key,
         int(size_bytes),
         _etag(answer),
-        round(parsedate_to_datetime(modified).timestamp() * 1e6) if modified else 0,
+        _time_us(modified) if modified else 0,
         storage_class=storage_class(headers.get("x-amz-storage-class")),
         checksum=_checksum(headers),
         generation=headers.get("x-amz-version-id"),
@@ -429,6 +430,12 @@ def _info(key: str, answer: Answer) -> ObjectInfo:
             if name.startswith(_META)
         },
     )
+
+
+@lru_cache(4096)
+def _time_us(said: str) -> int:
+    """A date of a header, microseconds since 1970 UTC; many objects have the same second."""
+    return round(parsedate_to_datetime(said).timestamp() * 1e6)
 
 
 def _checksum(headers: Mapping[str, str]) -> str | None:

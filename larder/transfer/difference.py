@@ -15,7 +15,7 @@ yes        equal            anything else proves nothing               changed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +48,7 @@ _MD5 = "^[0-9a-f]{32}$"
 _Flags = npt.NDArray[np.bool_]
 _Places = npt.NDArray[np.int64]
 
-_TIES = "checksum NULLS FIRST, etag, mirror_etag"
+_TIES = ("checksum", "etag", "mirror_etag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def with_copies(
     """
     with ExitStack() as stack:
 
-        def ordered(batches: Iterable[pa.RecordBatch], ties: str = "") -> Rows:
+        def ordered(batches: Iterable[pa.RecordBatch], ties: Sequence[str] = ()) -> Rows:
             rows = sort(Rows(OBJECTS, batches), ("key",), ties=ties, work_dir=work_dir)
             return Rows(OBJECTS, stack.enter_context(closing(rows)))
 

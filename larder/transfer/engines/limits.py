@@ -9,6 +9,7 @@ from typing import Literal
 from larder.config.copying import Copy as CopyConfig
 from larder.limits import ByteBudget
 from larder.transfer.bandwidth import Bandwidth
+from larder.transfer.engines.buffers import Buffers
 from larder.transfer.failures import FailureRate
 
 __all__ = ["CopyLimits"]
@@ -31,6 +32,7 @@ class CopyLimits:
         bandwidth: Limits the bytes that pass through this machine.
         failures: Says when there are too many.
         adopt: Whether to look at what is in the target first, and copy only what differs.
+        buffers: Memory for parts, within the budget.
     """
 
     concurrency: int
@@ -41,6 +43,7 @@ class CopyLimits:
     bandwidth: Bandwidth = field(default_factory=lambda: Bandwidth(None))
     failures: FailureRate = field(default_factory=lambda: FailureRate(1.0))
     adopt: bool = False
+    buffers: Buffers = field(default_factory=lambda: Buffers(16 << 20))
 
     @staticmethod
     def of(config: CopyConfig, *, concurrent_batches: int = 1, adopt: bool = False) -> CopyLimits:
@@ -61,6 +64,7 @@ class CopyLimits:
             bandwidth=Bandwidth(config.max_bytes_per_second).share(concurrent_batches),
             failures=FailureRate(config.max_failure_rate),
             adopt=adopt,
+            buffers=Buffers(config.part_bytes),
         )
 
     def admit(self, size_bytes: int, ready: Callable[[], None]) -> None:

@@ -15,7 +15,6 @@ with the CRC32C of the bytes that were read. With ``verify: size``, it is compar
 from __future__ import annotations
 
 import hashlib
-import mmap
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -190,18 +189,22 @@ class LargeObject:
         self._tell_moved(size_bytes)
 
     def _send_bytes(self, upload: Upload, number: int, offset: int, length: int) -> UploadedPart:
-        with self._limits.budget.holding(length):
+        with self._limits.budget.holding(self._part_bytes):  # the size of the buffer
             self._limits.admit(length, self._ready)
             with self._source.open(
                 self.info.key, offset=offset, length=length, if_match=self._listed.etag
             ) as reader:
-                part, crc32c = _received(reader, length)
+                buffer = self._limits.buffers.take(length)
+                part, crc32c = _received(reader, buffer)
             if len(part) != length:
                 where = object_url(self._source.url, self.info.key)
                 raise changed(where, self.info.size_bytes, offset + len(part))
             if self._order:
                 self._order.add(number, part)
-            return upload.send(number, [part], crc32c)
+            sent = upload.send(number, [part], crc32c)
+            if not self._order:  # it may still wait for the parts before it
+                self._limits.buffers.give(buffer)
+            return sent
 
     def _commit(self, upload: Upload) -> Copy:
         parts = [self._parts[number] for number in self.numbers]
@@ -291,13 +294,8 @@ class LargeObject:
             self._records.remove(self._key)
 
 
-def _received(reader: Reader, length: int) -> tuple[memoryview, int]:
-    """The bytes of a part, and their CRC32C.
-
-    They are kept outside of the heap: what threads allocate and free there in pieces of this size
-    is not given back to the system, and a copy would take twice the memory that it is allowed.
-    """
-    buffer = memoryview(mmap.mmap(-1, max(1, length)))
+def _received(reader: Reader, buffer: memoryview) -> tuple[memoryview, int]:
+    """The bytes of a part, in a buffer, and their CRC32C."""
     filled = crc32c = 0
     for piece in reader:
         data = piece if isinstance(piece, bytes) else bytes(piece)

@@ -5,7 +5,8 @@ takes as long as copying a small object.
 
 Few threads are enough for a server nearby, and many cost CPU time there, because they wait for each
 other. For a server far away, the more the better. So their number is doubled for as long as that
-makes the steps a fifth faster, and halved again if it does not.
+makes the steps a fifth faster, and halved again if it does not. While the process hardly uses the
+processor, all of them wait for a server, so there are several times as many at once.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from collections.abc import Callable, Iterable
 __all__ = ["Pace", "work_off"]
 
 _FIRST_THREADS = 8
-_STEPS_EACH = 4
+_STEPS_EACH = 2
 _LEAST_SECONDS = 0.2
 _FASTER = 1.2
 _AGAIN_SECONDS = 20.0
+_BUSY = 0.4
+"""How much of a core a process may use while its threads all seem to wait."""
+_MOST_TIMES = 8
 
 Step = Callable[[], None]
 
@@ -68,33 +72,31 @@ class Pace:
 
     Args:
         most: The maximum.
+        seconds: The time, by a monotonic clock.
+        cpu_seconds: Processor time of the process so far.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, seconds: float, cpu_seconds: float) -> None:
         self._most = most
         self.count = min(most, _FIRST_THREADS)
         """How many there should be now."""
         self._before: float | None = None
         self._settled_seconds: float | None = None
-        self._since = (0.0, 0)
+        self._since = (seconds, 0, cpu_seconds)
 
-    def tell(self, seconds: float, steps: int) -> None:
-        """Say how many steps have ended.
-
-        Args:
-            seconds: The time, by a monotonic clock.
-            steps: Their number so far.
-        """
-        began, ended = self._since
+    def tell(self, seconds: float, steps: int, cpu_seconds: float) -> None:
+        """Say how many steps have ended so far, at a time as in the constructor."""
+        began, ended, cpu = self._since
         if self._settled_seconds is not None:
             if seconds - self._settled_seconds >= _AGAIN_SECONDS:
                 self._settled_seconds, self._before = None, None
-                self._since = (seconds, steps)
+                self._since = (seconds, steps, cpu_seconds)
             return
         if steps - ended < _STEPS_EACH * self.count or seconds - began < _LEAST_SECONDS:
             return
         rate = (steps - ended) / (seconds - began)
-        self._since = (seconds, steps)
+        busy = (cpu_seconds - cpu) / (seconds - began)
+        self._since = (seconds, steps, cpu_seconds)
         if self._before is not None and rate < _FASTER * self._before:
             self.count = max(1, self.count // 2)
             self._settled_seconds = seconds
@@ -102,7 +104,8 @@ class Pace:
             self._settled_seconds = seconds
         else:
             self._before = rate
-            self.count = min(self._most, 2 * self.count)
+            times = max(2, min(_MOST_TIMES, int(_BUSY / max(busy, 1e-3))))
+            self.count = min(self._most, times * self.count)
 
 
 class _Crew:
@@ -110,7 +113,7 @@ class _Crew:
         self.over = threading.Event()
         self._steps = iter(steps)
         self._run = run
-        self._pace = Pace(most)
+        self._pace = Pace(most, time.monotonic(), time.process_time())
         self._done = 0
         self._taking = threading.Lock()
         self._lock = threading.Lock()
@@ -132,7 +135,7 @@ class _Crew:
 
     def tune(self) -> None:
         """Have as many threads as make it fastest."""
-        self._pace.tell(time.monotonic(), self._done)
+        self._pace.tell(time.monotonic(), self._done, time.process_time())
         if self._working < self._pace.count:
             self.join_one()
 

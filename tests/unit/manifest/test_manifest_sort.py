@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from larder.errors import FatalError, StoreError
@@ -54,7 +54,17 @@ def expected(rows: list[tuple[str, int]]) -> list[Any]:
     return sorted(numbered, key=lambda row: (row[0].encode(), row[1]))
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.fixture(params=["few", "many"])
+def _amount(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows are sorted by Arrow, many by DuckDB."""
+    if request.param == "many":
+        monkeypatch.setattr(module, "_FEW_BYTES", 0)
+
+
+@pytest.mark.usefixtures("_amount")
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(ROWS, st.integers(1, 9), st.booleans())
 def test_rows_come_out_sorted_by_bytes(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, int]], cut: int, ordered: bool
@@ -83,8 +93,30 @@ def test_one_row_out_of_order_is_found_anywhere(at: int, tmp_path: Path) -> None
     assert run(rows, tmp_path) == expected(rows)
 
 
-def test_ties_are_broken_by_further_terms(tmp_path: Path) -> None:
-    assert run([("a", 0)] * 3, tmp_path, ties="value DESC") == [("a", 0, n) for n in (2, 1, 0)]
+@pytest.mark.usefixtures("_amount")
+def test_ties_are_broken_by_further_columns(tmp_path: Path) -> None:
+    assert run([("a", 0)] * 3, tmp_path, ties=["-value"]) == [("a", 0, n) for n in (2, 1, 0)]
+
+
+@pytest.mark.usefixtures("_amount")
+@pytest.mark.parametrize(("tie", "order"), [("value", [None, 1, 2]), ("-value", [2, 1, None])])
+def test_null_is_less_than_everything(tmp_path: Path, tie: str, order: list[int | None]) -> None:
+    values = pa.array([None, 2, 1], pa.uint64())
+    keys = [pa.array(["a"] * 3), pa.array([0] * 3, pa.int32())]
+    rows = Rows(SCHEMA, [pa.RecordBatch.from_arrays([*keys, values], schema=SCHEMA)])
+    found = sort(rows, ("key", "kind"), ties=(tie,), work_dir=tmp_path)
+    assert [row["value"] for batch in found for row in batch.to_pylist()] == order
+
+
+def test_few_rows_are_sorted_without_duckdb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("they fit into memory")
+
+    monkeypatch.setattr(module, "query", refuse)
+    rows = [(f"{n:06d}", 0) for n in reversed(range(1_000))]
+    assert run(rows, tmp_path) == expected(rows)
 
 
 def test_an_error_of_the_rows_is_passed_on(tmp_path: Path) -> None:
