@@ -14,6 +14,7 @@ from larder.errors import DamageError, NotFoundError
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.pipeline.job import listed
 from larder.pipeline.repairing_files import Repair
+from larder.pipeline.repairing_segments import segment_again
 from larder.pipeline.verifying_job import Inspected, VerifyJob
 from larder.store.base import Store
 from larder.versions import layout
@@ -35,6 +36,10 @@ _MOST_BYTES = 256 << 10
 """Longer documents are not tried bit by bit: half a minute at this length."""
 
 _MARKER = b'"self_sha256":"'
+
+_LOST = (
+    "restore it; or delete it and repair again, which publishes it if the source has not changed"
+)
 
 _PREPARE = "delete it and prepare the dataset again, which writes it if the source has not changed"
 
@@ -142,8 +147,9 @@ def _written_again(
         return _cache_document(root, inspected.version, names[1], names[3])
     if names[0] == "tags":
         return _tag(root)
-    what = "its samples" if names[-1] == "segment.json" else "its segments"
-    return None, f"nothing else says all that was in it, such as {what}; restore it, or {_PREPARE}"
+    if names[-1] == "segment.json" and inspected.version is not None:
+        return _segment_document(job, root, inspected.version, names[1])
+    return None, f"nothing else says all that was in it; {_LOST}"
 
 
 def _twin(root: Store, path: str) -> tuple[bytes, str] | None:
@@ -190,6 +196,22 @@ def _cache_document(
         files.setdefault(file.split, file)
     document = CacheDocument(version.dataset, segment, cache, version.cache.kind, files)
     return seal(document), "written again from version.json"
+
+
+def _segment_document(
+    job: VerifyJob, root: Store, version: VersionDocument, segment: str
+) -> tuple[bytes | None, str]:
+    """segment.json, if the options and the plan that are still there lead to its ID."""
+    try:
+        document = segment_again(job.dataset, root, version, segment)
+    except (DamageError, NotFoundError) as error:
+        return None, f"a manifest has to be repaired first: {error.message}"
+    if document is not None:
+        return seal(document), "written again from version.json and the manifests"
+    return (
+        None,
+        f"the options or the plan that it was made by have changed; restore it, or {_PREPARE}",
+    )
 
 
 def _tag(root: Store) -> tuple[bytes | None, str]:

@@ -12,12 +12,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from larder.errors import DamageError, NotFoundError
-from larder.pipeline.job import listed
+from larder.pipeline.digests import read_digest
+from larder.pipeline.job import ManifestRef, listed
 from larder.store import object_url
 from larder.store.base import Buffer, ObjectInfo, Store, Writer
 from larder.versions import layout
 
-__all__ = ["Recorded", "Repair", "Replacement", "clear_aside", "copy_right", "keep_aside"]
+__all__ = [
+    "Recorded",
+    "Repair",
+    "Replacement",
+    "clear_aside",
+    "copy_right",
+    "keep_aside",
+    "work_manifest",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +151,19 @@ def clear_aside(root: Store) -> None:
     """Delete what was kept aside, once nothing is damaged that it could repair."""
     for info in list(listed(root, layout.aside_key(""))):
         root.delete(info.key)
+
+
+def work_manifest(root: Store, key: str) -> ManifestRef:
+    """A manifest in the work of a segment, whose name has the beginning of its digest.
+
+    Args:
+        root: The dataset's root.
+        key: The manifest.
+
+    Raises:
+        DamageError: ``damage.digest``: its bytes do not match its name.
+    """
+    size_bytes, sha256 = read_digest(root, key)
+    if not key.removesuffix(".parquet").endswith(sha256[:16]):
+        raise DamageError("damage.digest", "the bytes do not match the name", where=key)
+    return ManifestRef(key, sha256, size_bytes, rows=-1)

@@ -9,14 +9,13 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from larder.disk import sha256_file
-from larder.errors import DamageError, LarderError, RetryableError, StoreError
+from larder.errors import LarderError, RetryableError, StoreError
 from larder.manifest.schemas import SHARDS
-from larder.pipeline.digests import read_digest
 from larder.pipeline.index import index_files
 from larder.pipeline.job import Job, ManifestRef, NewSegment, listed, scratch, source_of
 from larder.pipeline.listed import listed_shards
 from larder.pipeline.manifests import fetched, read_ref
-from larder.pipeline.repairing_files import Recorded, Repair, copy_right
+from larder.pipeline.repairing_files import Recorded, Repair, copy_right, work_manifest
 from larder.pipeline.verifying_job import VerifyJob
 from larder.progress import NullProgress
 from larder.store.base import Buffer, ObjectInfo, Store
@@ -130,8 +129,8 @@ def _index_jobs(job: VerifyJob, root: Store, segment: str) -> Iterator[Job]:
     shape, work = document.shape, layout.work_prefix(segment)
     orders = [info.key for info in listed(root, f"{work}order-")]
     for info in listed(root, f"{work}shards-"):
-        plan = _ref(root, info.key)
-        order = _ref(root, orders[0]) if orders else plan
+        plan = work_manifest(root, info.key)
+        order = work_manifest(root, orders[0]) if orders else plan
         new = NewSegment(segment, shape, {}, complete=True, sample_order=order, shard_plan=plan)
         yield Job(
             dataset=job.dataset,
@@ -147,18 +146,6 @@ def _index_jobs(job: VerifyJob, root: Store, segment: str) -> Iterator[Job]:
             skipped=0,
             inventory=plan,
         )
-
-
-def _ref(root: Store, key: str) -> ManifestRef:
-    """A manifest in the work of a segment, whose name has the beginning of its digest.
-
-    Raises:
-        DamageError: ``damage.digest``: its bytes do not match its name.
-    """
-    size_bytes, sha256 = read_digest(root, key)
-    if not key.removesuffix(".parquet").endswith(sha256[:16]):
-        raise DamageError("damage.digest", "the bytes do not match the name", where=key)
-    return ManifestRef(key, sha256, size_bytes, rows=-1)
 
 
 def _refusal(

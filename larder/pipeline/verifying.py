@@ -20,6 +20,7 @@ from larder.pipeline.findings import DamagedError, Finding, Verified
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.repairing import Repair, repair_large, repair_small
+from larder.pipeline.republishing import republish
 from larder.pipeline.results import Totals
 from larder.pipeline.runner import Runner
 from larder.pipeline.settings import Settings
@@ -27,9 +28,12 @@ from larder.pipeline.verifying_batch import STAGE, verify_batch
 from larder.pipeline.verifying_documents import inspect_version
 from larder.pipeline.verifying_job import Inspected, VerifyJob, open_verified
 from larder.pipeline.verifying_report import Outcome, verify_document
+from larder.shards.inspected import MISSING
 from larder.versions import layout
 
 __all__ = ["VerifySettings", "verify"]
+
+_SMALL = ("tag", "document", "manifest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +94,38 @@ def verify(asked: VerifySettings, runner: Runner, *, plan_only: bool = False) ->
     before = list(small)
     if asked.repair:
         inspected, small, repairs = _repair_small(job, runner, inspected, small, plan_only)
+        if inspected.version is None and inspected.id and _is_missing(inspected.id, small):
+            repair = republish(job, asked.settings, runner, inspected.id, trial=plan_only)
+            repairs = [*(old for old in repairs if old.path != repair.path), repair]
+            if repair.done and not plan_only:
+                inspected, small = runner.run(inspect_version, job)
+                inspected, small, more = _repair_small(job, runner, inspected, small, plan_only)
+                repairs += more
     verified = _verify_batches(job, runner, inspected)
     large = _with_twins(job, inspected, (*small, *verified.findings))[len(small) :]
     if asked.repair:
         repairs += repair_large(job, runner, inspected, large, plan_only=plan_only)
-    found = _once([*before, *small, *large])
-    outcome = Outcome(job, inspected, found, tuple(repairs), verified.read, plan_only=plan_only)
+    now = _once([*small, *large])
+    outcome = Outcome(
+        job,
+        inspected,
+        _once([*before, *now]),
+        now,
+        tuple(repairs),
+        verified.read,
+        plan_only=plan_only,
+    )
     document = verify_document(outcome, runner.times)
     left = outcome.left
     if left:
         hint = outcome.hint(asked.repair)
         raise DamagedError(left[0], len(left) - 1, hint, document)
     return document
+
+
+def _is_missing(version: str, findings: Iterable[Finding]) -> bool:
+    path = layout.version_key(version)
+    return any(finding.path == path and finding.message == MISSING for finding in findings)
 
 
 def _repair_small(
@@ -112,24 +136,15 @@ def _repair_small(
     plan_only: bool,
 ) -> tuple[Inspected, tuple[Finding, ...], list[Repair]]:
     """Repair documents and manifests, one after the other: each names what is looked at next."""
-    repairs: list[Repair] = []
-    tried: set[str] = set()
-    while True:
-        due = [
-            finding
-            for finding in findings
-            if finding.role in ("tag", "document", "manifest") and finding.path not in tried
-        ]
-        if not due:
-            return inspected, findings, repairs
-        tried |= {finding.path for finding in due}
-        found = runner.run(
-            repair_small, job, inspected, _with_twins(job, inspected, due), plan_only
-        )
-        repairs += found
+    repairs: dict[str, Repair] = {}
+    while due := [finding for finding in findings if finding.role in _SMALL]:
+        twins = _with_twins(job, inspected, due)
+        found = runner.run(repair_small, job, inspected, twins, plan_only)
+        repairs |= {repair.path: repair for repair in found}
         if plan_only or not any(repair.done for repair in found):
-            return inspected, findings, repairs
+            break
         inspected, findings = runner.run(inspect_version, job)
+    return inspected, findings, list(repairs.values())
 
 
 def _verify_batches(job: VerifyJob, runner: Runner, inspected: Inspected) -> Verified:

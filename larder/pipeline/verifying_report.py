@@ -31,6 +31,7 @@ class Outcome:
         job: The verification.
         inspected: The version.
         findings: What was found.
+        now: What of it there is after the repair of documents and manifests.
         repairs: What became of damaged files, if they were to be repaired.
         read: Files of shards and caches that were read.
         plan_only: Whether nothing was written.
@@ -39,6 +40,7 @@ class Outcome:
     job: VerifyJob
     inspected: Inspected
     findings: tuple[Finding, ...]
+    now: tuple[Finding, ...]
     repairs: tuple[Repair, ...]
     read: Totals
     plan_only: bool = False
@@ -49,7 +51,7 @@ class Outcome:
         if self.plan_only:
             return list(self.findings)
         done = {repair.path for repair in self.repairs if repair.done}
-        return [finding for finding in self.findings if finding.path not in done]
+        return [finding for finding in self.now if finding.path not in done]
 
     def hint(self, repair: bool) -> str:
         """What helps against what is left."""
