@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Literal
 
 from larder.errors import DamageError, printable
 from larder.pipeline.results import Totals
 from larder.units import format_count
 
-__all__ = ["SHOWN_SAMPLES", "DamagedError", "Finding", "Role", "Verified", "named_samples"]
+__all__ = ["SHOWN_SAMPLES", "DamagedError", "Finding", "Role", "Verified"]
 
 SHOWN_SAMPLES = 10
 """Maximum number of samples of a finding that are kept by name."""
@@ -65,11 +64,6 @@ def _concerned(samples: Sequence[str], count: int) -> str:
     more = f" and {count - min(3, len(samples)):,} more" if count > min(3, len(samples)) else ""
     names = f": {shown}{more}" if shown else ""
     return f"{format_count(count, 'sample')} concerned{names}"
-
-
-def named_samples(keys: Iterable[str]) -> tuple[str, ...]:
-    """The keys that are kept of a finding's samples."""
-    return tuple(islice(keys, SHOWN_SAMPLES))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ of them are concerned.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import google_crc32c
 
@@ -23,7 +23,7 @@ from larder.shards.formats.base import Framed, ShardFormat
 from larder.shards.model import ShardFile, label_bytes
 from larder.store.base import Readable
 
-__all__ = ["MISSING", "Fault", "check_labels", "check_places", "inspect_shard"]
+__all__ = ["MISSING", "Fault", "ShardIndex", "check_labels", "check_places", "inspect_shard"]
 
 MISSING = "the file is missing"
 
@@ -60,7 +60,17 @@ class _Span(NamedTuple):
     sample: int
 
 
-def check_places(samples: Sequence[IndexedSample], size_bytes: int) -> str:
+class ShardIndex(Protocol):
+    """The samples of a shard in their order; may be iterated over several times."""
+
+    def __iter__(self) -> Iterator[IndexedSample]:
+        """The samples, made as they are needed: a shard may have a million of them."""
+
+    def __len__(self) -> int:
+        """Their number."""
+
+
+def check_places(samples: Iterable[IndexedSample], size_bytes: int) -> str:
     """Check that the index of a shard is possible: places in order, apart, and inside the file.
 
     Args:
@@ -90,7 +100,7 @@ def check_places(samples: Sequence[IndexedSample], size_bytes: int) -> str:
     return ""
 
 
-def check_labels(samples: Sequence[IndexedSample], classes: int) -> dict[int, str]:
+def check_labels(samples: Iterable[IndexedSample], classes: int) -> tuple[str, list[int]]:
     """Compare the labels of samples with their parts ``cls``, and with the classes.
 
     Args:
@@ -98,28 +108,30 @@ def check_labels(samples: Sequence[IndexedSample], classes: int) -> dict[int, st
         classes: Number of classes of the version.
 
     Returns:
-        What is wrong, by the sample's place.
+        What is wrong with the first that is, and the places of all that are.
     """
-    found: dict[int, str] = {}
+    message, found = "", []
     for number, sample in enumerate(samples):
         if sample.label is None:
             continue
         if not 0 <= sample.label < classes:
-            found[number] = f"{sample.key} has the label {sample.label} of {classes} classes"
+            message = message or f"{sample.key} has the label {sample.label} of {classes} classes"
+            found.append(number)
             continue
         data = label_bytes(sample.label)
         wanted = len(data), google_crc32c.value(data)
         own = [(part.length, part.crc32c) for part in sample.parts if part.ext == LABEL_EXT]
         if own != [wanted]:
-            found[number] = f"the part cls of {sample.key} is not its label, {sample.label}"
-    return found
+            message = message or f"the part cls of {sample.key} is not its label, {sample.label}"
+            found.append(number)
+    return message, found
 
 
 def inspect_shard(
     store: Readable,
     keys: Sequence[str],
     files: Sequence[ShardFile],
-    samples: Sequence[IndexedSample] | None,
+    samples: ShardIndex | None,
     shard_format: ShardFormat | None,
     told: Callable[[int], None] = lambda size_bytes: None,
 ) -> list[Fault]:
@@ -143,7 +155,7 @@ def inspect_shard(
         LarderError: The store refuses access or cannot be reached.
     """
     places = check_places(samples, files[0].bytes) if samples else ""
-    index = samples if samples and not places else ()
+    index: ShardIndex = samples if samples and not places else ()
     faults: list[Fault] = []
     bad: set[int] = set()
     for number, (key, file) in enumerate(zip(keys, files, strict=True)):
@@ -177,7 +189,7 @@ def _is_range(sample: IndexedSample) -> bool:
     return all(part.offset is not None for part in sample.parts)
 
 
-def _part_spans(samples: Sequence[IndexedSample]) -> Iterator[_Span]:
+def _part_spans(samples: Iterable[IndexedSample]) -> Iterator[_Span]:
     for number, sample in enumerate(samples):
         for part in sample.parts:
             if part.offset is not None and part.length:
@@ -262,7 +274,7 @@ def _pieces(data: memoryview) -> Iterator[memoryview]:
 def _concerned(
     store: Readable,
     key: str,
-    samples: Sequence[IndexedSample],
+    samples: ShardIndex,
     shard_format: ShardFormat | None,
     found: set[int],
 ) -> set[int]:
@@ -279,7 +291,7 @@ def _concerned(
     return bad
 
 
-def _frame_spans(samples: Sequence[IndexedSample], shard_format: Framed) -> Iterator[_Span]:
+def _frame_spans(samples: Iterable[IndexedSample], shard_format: Framed) -> Iterator[_Span]:
     """What is between the parts of samples, as the format would write it."""
     for number, sample in enumerate(samples):
         for start, data in shard_format.framing(sample):
@@ -288,23 +300,22 @@ def _frame_spans(samples: Sequence[IndexedSample], shard_format: Framed) -> Iter
 
 
 def _unreadable(
-    store: Readable, key: str, samples: Sequence[IndexedSample], shard_format: ShardFormat
+    store: Readable, key: str, samples: ShardIndex, shard_format: ShardFormat
 ) -> set[int]:
     """The samples that the format's reader cannot read, or that differ from the index."""
     bad: set[int] = set()
-    first = 0
-    while first < len(samples):
-        last = first
+    left = iter(enumerate(samples))
+    number = -1
+    while number + 1 < len(samples):
         try:
             with shard_format.open(store, key) as reader:
-                for number in range(first, len(samples)):
-                    last = number
-                    reader.read(samples[number])
-            return bad
+                for place, sample in left:
+                    number = place
+                    reader.read(sample)
         except (DamageError, NotFoundError):
-            bad.add(last)
-        first = last + 1
+            if number + 1 == 0 or number in bad:  # it cannot even be opened
+                return set(range(len(samples)))
+            bad.add(number)
         if len(bad) >= _READERS_TRIED:
-            bad |= set(range(first, len(samples)))
-            break
+            return bad | set(range(number, len(samples)))
     return bad
