@@ -77,6 +77,7 @@ CODES: dict[str, str] = {
     "object.bad_key": "the key cannot be represented in the other store",
     "object.truncated": "fewer or more bytes were received than announced",
     "object.mismatch": "the bytes of the copy differ from the source",
+    "object.format": "an archive or table in the source that is damaged, or not what it should be",
     "sample.undecodable": "an image that cannot be decoded",
     "sample.empty": "a part of zero bytes where data is needed",
     "store.unavailable": "a store answers with a transient error, or not at all",

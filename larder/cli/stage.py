@@ -10,6 +10,7 @@ __all__ = ["STAGES", "Stage", "joined"]
 
 STAGES: dict[str, str] = {
     "inventory": "object",
+    "expand": "object",
     "compare": "object",
     "plan": "object",
     "prefect": "",

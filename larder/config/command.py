@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from larder.config.document import Document, KeyPath, Place
+from larder.config.fields import RefusedError
 from larder.config.keys import Schema
 from larder.config.models import AnyLocation, AnySource, Cluster, Copy, Model, Runner
 from larder.config.problems import refusal, translate
@@ -31,6 +32,13 @@ class Places(Model):
     storage: AnyLocation = Field(description="where it is copied to")
     copy_: Copy = Field(Copy(), alias="copy", description="how objects are copied")
     runner: Runner = Field(Runner(), description="what runs the batches")
+
+    @model_validator(mode="after")
+    def _whole_objects(self) -> Self:
+        if self.source.expands:
+            hint = "leave source.archives and source.rows out"
+            raise RefusedError("objects are copied as they are", hint=hint)
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["DEFAULTS", "Feature", "FormatOptions", "FormatUse"]
+__all__ = ["DEFAULTS", "Feature", "FormatOptions", "FormatUse", "Layout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,20 @@ class Feature:
 
 
 @dataclass(frozen=True, slots=True)
+class Layout:
+    """What all samples of a segment have in common, for formats that have to know it beforehand.
+
+    Attributes:
+        parts: By extension, the parts that samples may have; and their length in bytes, if it has
+            to be the same in all of them.
+        labelled: Whether samples have labels.
+    """
+
+    parts: Mapping[str, int | None]
+    labelled: bool
+
+
+@dataclass(frozen=True, slots=True)
 class FormatOptions:
     """Options of a format. Those at their default are left out of documents and identities.
 
@@ -38,11 +52,14 @@ class FormatOptions:
         classes: Names of the classes in the order of their numbers, if a feature contains them.
         first_record: The number of the segment's first sample where records have numbers: all
             records of a version have different ones.
+        layout: What the samples have in common, if the format asks for it; of a segment that was
+            added to others, what all of their samples have in common.
     """
 
     features: Mapping[str, Feature] | None = None
     classes: tuple[str, ...] = ()
     first_record: int = 0
+    layout: Layout | None = None
 
 
 DEFAULTS = FormatOptions()

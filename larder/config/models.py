@@ -153,6 +153,12 @@ class Shards(Model):
         le=100_000,
         description="minimum number of shards of a split, 1 to 100,000; null: no minimum",
     )
+    samples_per_shard: Annotated[Whole | None, OrNull] = Field(
+        None,
+        ge=1,
+        le=1_000_000_000,
+        description="samples of a shard, instead of bytes; null: as many as give it that size",
+    )
     shuffle_seed: Annotated[Whole | None, OrNull] = Field(
         None, description="seed of a global shuffle, a whole number; null keeps key order"
     )
@@ -171,6 +177,20 @@ class Shards(Model):
             expected = " or ".join(map(repr, known))
             raise PydanticKnownError("literal_error", {"expected": expected})
         return value
+
+    @model_validator(mode="after")
+    def _one_size(self) -> Self:
+        if self.samples_per_shard is not None:
+            for other in ("bytes", "count_min"):
+                if other in self.model_fields_set and getattr(self, other) is not None:
+                    hint = f"remove samples_per_shard or {other}"
+                    raise RefusedError(
+                        f"samples_per_shard and {other} exclude each other", hint=hint
+                    )
+        elif self.format == "batches":
+            hint = "set samples_per_shard to the number of samples of a batch"
+            raise RefusedError("the format batches needs samples_per_shard", hint=hint)
+        return self
 
 
 class Cache(Model):
@@ -275,6 +295,9 @@ class Dataset(Model):
                 more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
                 listed = ", ".join(unknown[:_SHOWN])
                 raise RefusedError(f"labels.files: there is no split {listed}{more}")
+        if self.mirror is True and self.source.expands:
+            hint = "leave mirror out: shards are made from the source"
+            raise RefusedError("mirror: members of archives and rows are not mirrored", hint=hint)
         if self.cache and self.cache.records == "decoded" and self.validate_ != "decode":
             hint = "set validate: decode, or cache.records: encoded"
             raise RefusedError("cache.records: decoded needs images that can be decoded", hint=hint)

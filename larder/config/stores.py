@@ -35,6 +35,7 @@ from larder.config.references import (
     is_aws_key,
     no_key,
 )
+from larder.config.rows import Rows
 from larder.config.urls import parse_url, url_fault
 from larder.config.yaml import scalar
 
@@ -244,6 +245,20 @@ class Selection(Model):
     inventory: Report | None = Field(
         None, description="report that lists the objects; null: the source is listed"
     )
+
+    archives: Literal["keep", "expand"] = Field(
+        "keep",
+        description="expand: the members of tar archives are objects, also those of archives in "
+        "archives; keep: an archive is an object like any other",
+    )
+    rows: Rows | None = Field(
+        None, description="tables whose rows are samples; null: a table is an object like any other"
+    )
+
+    @property
+    def expands(self) -> bool:
+        """Whether some objects are replaced with what is in them."""
+        return self.archives == "expand" or self.rows is not None
 
     @model_validator(mode="after")
     def _near(self) -> Self:

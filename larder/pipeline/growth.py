@@ -218,6 +218,12 @@ def _fresh(
     for option, now, then, shown in (
         ("format", shards.format, shape.format, shape.format),
         ("bytes", shards.bytes, shape.bytes, format_bytes(shape.bytes)),
+        (
+            "samples_per_shard",
+            shards.samples_per_shard,
+            shape.samples_per_shard,
+            shape.samples_per_shard or "not set",
+        ),
         ("shuffle_seed", shards.shuffle_seed, shape.shuffle_seed, shape.shuffle_seed),
         ("features", shards.options.features, shape.options.features, _other(shape)),
     ):

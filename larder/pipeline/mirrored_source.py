@@ -21,6 +21,9 @@ def mirror_choice(dataset: Dataset, cluster: Cluster, *, images: int) -> MirrorC
         cluster: As configured.
         images: Number of images among the objects.
     """
+    if dataset.source.expands:  # a dataset file cannot ask for a mirror as well
+        reason = "what is in archives and tables is read from these, which are not copied"
+        return MirrorChoice(False, reason)
     again = is_read_again(
         validate=dataset.validate_, on_bad_sample=dataset.on_bad_sample, images=images
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,12 +14,13 @@ from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.results import Totals
 from larder.shards.formats import shard_format
+from larder.shards.formats.base import SurveyingFormat
 from larder.shards.model import ShardPlan
 from larder.shards.packing import plan_shards
 from larder.shards.sizes import split_sizes
 from larder.shards.totals import RunningTotals, target_for
 
-__all__ = ["SHARD_PLAN", "Packed", "pack", "planned_shards"]
+__all__ = ["SHARD_PLAN", "Packed", "laid_out", "pack", "planned_shards"]
 
 SHARD_PLAN = pa.schema(
     [
@@ -42,6 +43,7 @@ class Packed:
         file: Local manifest of schema SHARD_PLAN.
         splits: Number and bytes of the shards of each split of the dataset.
         oversized: Number of shards with a single sample larger than ``shards.bytes``.
+        stretched: Whether any shard with several samples is longer than it should be.
         targets: By split, the size of its shards if ``shards.count_min`` makes them smaller than
             ``shards.bytes``.
     """
@@ -49,6 +51,7 @@ class Packed:
     file: ManifestFile
     splits: Mapping[str, Totals]
     oversized: int
+    stretched: bool
     targets: Mapping[str, int]
 
 
@@ -78,7 +81,7 @@ def pack(
     format_ = shard_format(shards.format, options or shards.options)
     rows = read_manifest(sample_order.path, SAMPLE_ORDER, rows=samples)
     sizes = split_sizes(rows, format_.sample_sizes)
-    if targets is None and shards.count_min is not None:
+    if targets is None and shards.count_min is not None:  # never with samples_per_shard
         targets = {}
         totals = RunningTotals(sizes, folder / "totals")
         for split, ends in totals.of_split.items():
@@ -88,21 +91,56 @@ def pack(
         sizes = totals.sizes()
     targets = targets or {}
     counts = {split: Totals() for split in dataset.split_names}
-    oversized = 0
+    oversized, stretched = 0, False
 
     def batches() -> Iterator[pa.RecordBatch]:
-        nonlocal oversized
+        nonlocal oversized, stretched
         plans = plan_shards(
-            sizes, shards.bytes, dataset.name, format_, targets=targets, first_shards=first_shards
+            sizes,
+            shards.bytes,
+            dataset.name,
+            format_,
+            targets=targets,
+            first_shards=first_shards,
+            samples_per_shard=shards.samples_per_shard,
         )
         for plan in plans:
-            oversized += plan.bytes > shards.bytes
+            if shards.samples_per_shard is None:
+                oversized += plan.rows == 1 and plan.bytes > shards.bytes
+                stretched |= plan.rows > 1 and plan.bytes > targets.get(plan.split, shards.bytes)
             counts[plan.split] += Totals(1, plan.bytes)
             row = [plan.split, plan.index, plan.name, plan.first_row, plan.rows, plan.bytes]
             yield pa.record_batch([[value] for value in row], schema=SHARD_PLAN)
 
     file = write_manifest(folder / "shards.parquet", SHARD_PLAN, batches())
-    return Packed(file, counts, oversized, targets)
+    return Packed(file, counts, oversized, stretched, targets)
+
+
+def laid_out(
+    format_name: str,
+    options: FormatOptions,
+    sample_order: ManifestFile,
+    samples: int,
+    before: FormatOptions | None,
+) -> FormatOptions:
+    """The options of a format, with the layout of a segment if the format needs to know it.
+
+    Args:
+        format_name: Its name in ``shards.format``.
+        options: The options without the layout.
+        sample_order: Local manifest of schema SAMPLE_ORDER.
+        samples: Number of samples, which are its first rows.
+        before: The options of the last of the segments next to it, if there are any.
+
+    Raises:
+        ConfigError: ``config.invalid_value``: a sample that the format cannot store, by name.
+    """
+    format_ = shard_format(format_name, options)
+    if not isinstance(format_, SurveyingFormat):
+        return options
+    columns = ["label", "parts"]
+    rows = read_manifest(sample_order.path, SAMPLE_ORDER, columns=columns, rows=samples)
+    return replace(options, layout=format_.survey(rows, before.layout if before else None))
 
 
 def planned_shards(path: Path) -> Iterator[ShardPlan]:

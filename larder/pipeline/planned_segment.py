@@ -10,7 +10,7 @@ from larder.config.models import Dataset
 from larder.manifest.files import ManifestFile
 from larder.pipeline.growth import Growth
 from larder.pipeline.job import UsedSegment
-from larder.pipeline.pack import pack
+from larder.pipeline.pack import laid_out, pack
 from larder.pipeline.previous import Previous
 from larder.pipeline.results import Totals
 from larder.pipeline.source import SourceState
@@ -71,15 +71,16 @@ def plan_segment(
     if not selected.samples and growth.kept:
         return None
     shards = dataset.shards
-    targets = first_shards = None
+    targets = first_shards = before = None
     if growth.kept and previous:
-        targets = previous.segments[-1].document.shape.split_bytes
+        last = previous.segments[-1].document.shape
+        targets, before = last.split_bytes, last.options
         first_shards = _first_shards(growth.kept)
-    options = shards.options
+    order = (selected.file, selected.samples)
+    options = laid_out(shards.format, shards.options, *order, before)
     packed = pack(
         dataset,
-        selected.file,
-        selected.samples,
+        *order,
         folder,
         options=options,
         targets=targets,
@@ -92,6 +93,8 @@ def plan_segment(
         split_bytes=packed.targets,
         shuffle_seed=shards.shuffle_seed,
         options=options,
+        samples_per_shard=shards.samples_per_shard,
+        packing=2 if packed.stretched else 1,
     )
     filled = (split for split, totals in packed.splits.items() if totals.count)
     firsts = {split: (first_shards or {}).get(split, 0) for split in filled}

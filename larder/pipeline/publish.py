@@ -14,6 +14,7 @@ from larder.pipeline.job import Job, UsedSegment, open_root
 from larder.pipeline.listed import combined, shard_files
 from larder.pipeline.lists import put_lists
 from larder.pipeline.manifests import read_ref
+from larder.pipeline.split_indexes import put_split_indexes
 from larder.progress import Progress
 from larder.store import object_url
 from larder.store.base import Store
@@ -189,6 +190,7 @@ def _version(
     )
     omitted = read_omitted(root, version)
     lists = put_lists(root, version, segments, omitted)
+    lists += put_split_indexes(root, version, segments, omitted)
     rows = _shard_identities(root, segments, omitted)
     digest = content_digest(rows, version.classes, cache)
     return replace(version, digest=digest, files=(*version.files, *lists))

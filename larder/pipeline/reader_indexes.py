@@ -1,12 +1,13 @@
 """The index files that other readers of shards need: one of each kind for every shard.
 
 The task that writes a shard writes them next. The index step lists them, and makes again those that
-are missing: of shards that an earlier release wrote, or that were deleted in between.
+are missing or altered, or of shards that an earlier release wrote.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -57,8 +58,8 @@ def put_indexes(
     """
     files = []
     for file, data in index_files(shard_format.indexes, shard, rows):
-        root.put(layout.reader_index_key(segment, file.kind, split, file.name), data)
-        files.append(file)
+        info = root.put(_key(segment, split, file), data)
+        files.append(replace(file, etag=info.etag))
     return tuple(files)
 
 
@@ -73,13 +74,16 @@ def noted_indexes(
         shard_format: Their format.
         shards: The shards, in order.
     """
-    sizes = {info.key: info.size_bytes for info in listed(root, layout.index_prefix(segment))}
+    infos = {info.key: info for info in listed(root, layout.index_prefix(segment))}
     kinds = {index.kind for index in shard_format.indexes}
     for indexed in shards:
         shard = indexed.shard
         files = shard.indexes
-        keys = [_key(segment, shard.split, file) for file in files]
-        there = all(sizes.get(key) == file.bytes for key, file in zip(keys, files, strict=True))
+        found = [infos.get(_key(segment, shard.split, file)) for file in files]
+        there = all(
+            info is not None and (info.size_bytes, info.etag) == (file.bytes, file.etag)
+            for info, file in zip(found, files, strict=True)
+        )
         if not there or {file.kind for file in files} != kinds:
             rows = _rows(root, indexed)
             files = put_indexes(root, segment, shard.split, shard.name, shard_format, rows)

@@ -11,16 +11,20 @@ import pyarrow.parquet as pq
 from larder.disk import sha256_file
 from larder.errors import LarderError, RetryableError, StoreError
 from larder.manifest.schemas import SHARDS
+from larder.pipeline.expanding import expand_inventory
 from larder.pipeline.index import index_files
 from larder.pipeline.job import Job, ManifestRef, NewSegment, listed, scratch, source_of
 from larder.pipeline.listed import listed_shards
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.repairing_files import Recorded, Repair, copy_right, work_manifest
+from larder.pipeline.source import take_source
 from larder.pipeline.verifying_job import VerifyJob
 from larder.progress import NullProgress
+from larder.shards.formats import shard_format
+from larder.shards.indexes.splits import Split, SplitIndexed, SplitShard
 from larder.store.base import Buffer, ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
-from larder.transfer.inventory import take_inventory
+from larder.transfer.unlisted import Unlisted
 from larder.versions import layout
 from larder.versions.conditions import KEPT
 from larder.versions.documents import FileFacts, VersionDocument
@@ -79,6 +83,9 @@ def _made(
     own = file.path.startswith(layout.version_prefix(version.id))
     if file.role == "objects":
         yield "the listing of the source", _inventory(job, folder)
+    elif file.role == "readers":
+        for path in _split_index(root, version, file, folder):
+            yield "the manifests of shards", path
     elif file.role == "list":
         yield "the manifests of shards", _list(root, version, file, folder)
     elif file.role in _OF_SEGMENT and not own:
@@ -101,11 +108,43 @@ class _Unwritten(DelegatingStore):
 
 
 def _inventory(job: VerifyJob, folder: Path) -> Path:
-    dataset = job.dataset
-    source = source_of(dataset, job.cluster)
-    out = folder / "inventory.parquet"
-    include, exclude = dataset.source.include, dataset.source.exclude
-    return take_inventory(source, include, exclude, out, NullProgress()).file.path
+    dataset, cluster, progress = job.dataset, job.cluster, NullProgress()
+    unlisted = Unlisted(dataset.source.include, dataset.source.exclude)
+    source = source_of(dataset, cluster, unlisted=unlisted)
+    found = take_source(dataset, cluster, source, unlisted, folder, progress)
+    found = expand_inventory(
+        dataset, cluster, source, found, folder, plan_only=True, progress=progress
+    )
+    return found.file.path
+
+
+def _split_index(
+    root: Store, version: VersionDocument, file: FileFacts, folder: Path
+) -> Iterator[Path]:
+    """An index of a split for other readers, by the format of the last segment."""
+    kind, split = file.path.removesuffix(".json").split("/")[-2:]
+    document, omitted = read_segment(root, version.segments[-1].id), read_omitted(root, version)
+    if document is None:
+        return
+    format_ = shard_format(*document.shape.use)
+    if not isinstance(format_, SplitIndexed):
+        return
+    shards = [
+        SplitShard(
+            layout.shard_key(shard.segment, split, shard.files[0].name),
+            shard.files[0].bytes,
+            shard.samples,
+        )
+        for manifest in version.files_of("shards")
+        for shard in listed_shards(read_ref(root, ManifestRef.of(manifest), SHARDS), omitted)
+        if shard.split == split
+    ]
+    known = Split(version.dataset, split, shards, layout.SPLIT_INDEX_TO_ROOT)
+    for index in format_.split_indexes:
+        if index.kind == kind:
+            path = folder / "index.json"
+            path.write_bytes(index.content(known))
+            yield path
 
 
 def _list(root: Store, version: VersionDocument, file: FileFacts, folder: Path) -> Path:

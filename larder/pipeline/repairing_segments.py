@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby, product
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from larder.config.models import Dataset
-from larder.errors import DamageError
+from larder.errors import ConfigError, DamageError
 from larder.manifest.digest import RowDigest
+from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SHARDS, SKIPPED
 from larder.pipeline.job import ManifestRef, listed
 from larder.pipeline.manifests import fetched, read_ref
-from larder.pipeline.pack import planned_shards
+from larder.pipeline.pack import laid_out, planned_shards
 from larder.pipeline.repairing_files import work_manifest
 from larder.pipeline.verifying_batches import shards_of
 from larder.samples.order import identity_parts
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
-from larder.store.base import Store
+from larder.store.base import ObjectInfo, Store
 from larder.versions import layout
 from larder.versions.documents import (
     FileFacts,
@@ -57,86 +60,85 @@ def segment_again(
     """
     prefix = layout.index_prefix(segment)
     files = tuple(file for file in version.files if file.path.startswith(prefix))
-    orders = [_digest(root, info.key) for info in _work(root, segment, "order-")]
+    for info in _work(root, segment, "order-"):
+        with fetched(root, work_manifest(root, info.key)) as path:
+            digest, samples = _digest(path)
+            shapes = list(_shapes(dataset, root, version, segment, path, samples))
+        for plans in _plans(root, segment):
+            firsts = {
+                split: next(own).index for split, own in groupby(plans, key=lambda plan: plan.split)
+            }
+            for shape, validate, on_bad in product(shapes, _VALIDATIONS, _ON_BAD):
+                identity = SegmentIdentity(version.dataset, digest, shape, validate, on_bad, firsts)
+                if segment_id(identity) == segment:
+                    return SegmentDocument(
+                        dataset=version.dataset,
+                        id=segment,
+                        shape=shape,
+                        validate=validate,
+                        splits=_splits(root, files, plans),
+                        files=files,
+                        skipped=_skipped(root, files),
+                    )
+    return None
+
+
+def _plans(root: Store, segment: str) -> Iterator[list[ShardPlan]]:
     for info in _work(root, segment, "shards-"):
         with fetched(root, work_manifest(root, info.key)) as path:
-            plans = list(planned_shards(path))
-        firsts = {
-            split: next(own).index for split, own in groupby(plans, key=lambda plan: plan.split)
-        }
-        known = _shape(dataset, root, version, segment, orders, firsts)
-        if known is not None:
-            shape, validate = known
-            return SegmentDocument(
-                dataset=version.dataset,
-                id=segment,
-                shape=shape,
-                validate=validate,
-                splits=_splits(root, files, plans),
-                files=files,
-                skipped=_skipped(root, files),
-            )
-    return None
+            yield list(planned_shards(path))
 
 
-def _work(root: Store, segment: str, name: str) -> Iterable[ManifestRef]:
-    return [
-        ManifestRef(info.key, "", info.size_bytes, -1)
-        for info in listed(root, f"{layout.work_prefix(segment)}{name}")
-    ]
+def _work(root: Store, segment: str, name: str) -> list[ObjectInfo]:
+    return list(listed(root, f"{layout.work_prefix(segment)}{name}"))
 
 
-def _digest(root: Store, key: str) -> str:
-    """The digest of a sample order, as in `larder.samples.order.SampleOrder`."""
-    digest = RowDigest()
+def _digest(path: Path) -> tuple[str, int]:
+    """The digest of a sample order, as in `larder.samples.order.SampleOrder`; its samples."""
+    digest, samples = RowDigest(), 0
     names = SAMPLE_ORDER.names[:4]
-    for batch in read_ref(root, work_manifest(root, key), SAMPLE_ORDER, columns=names):
-        own = batch.filter(pa.compute.not_equal(batch.column("split"), ""))
+    for batch in read_manifest(path, SAMPLE_ORDER, columns=names):
+        own = batch.filter(pc.not_equal(batch.column("split"), ""))
         columns = [*own.columns[:3], identity_parts(own.column("parts"))]
         digest.update_batch(pa.RecordBatch.from_arrays(columns, names))
-    return digest.hexdigest()
-
-
-def _shape(
-    dataset: Dataset,
-    root: Store,
-    version: VersionDocument,
-    segment: str,
-    orders: Iterable[str],
-    firsts: dict[str, int],
-) -> tuple[Shape, str] | None:
-    """The shape and the validation that lead to the ID."""
-    shapes = list(_shapes(dataset, root, version, segment))
-    for order, shape, validate, on_bad in product(orders, shapes, _VALIDATIONS, _ON_BAD):
-        identity = SegmentIdentity(version.dataset, order, shape, validate, on_bad, firsts)
-        if segment_id(identity) == segment:
-            return shape, validate
-    return None
+        samples += own.num_rows
+    return digest.hexdigest(), samples
 
 
 def _shapes(
-    dataset: Dataset, root: Store, version: VersionDocument, segment: str
+    dataset: Dataset, root: Store, version: VersionDocument, segment: str, order: Path, samples: int
 ) -> Iterator[Shape]:
     """What may have shaped the segment: the dataset file, or what shaped the others."""
     shards = dataset.shards
-    options = shards.options
-    own = Shape(
-        format=shards.format,
-        format_version=shard_format(shards.format, options).version,
-        bytes=shards.bytes,
-        split_bytes={},
-        shuffle_seed=shards.shuffle_seed,
-        options=options,
-    )
-    yield own
+    others: list[Shape] = []
     for use in version.segments:
         try:
             other = read_segment(root, use.id) if use.id != segment else None
         except DamageError:
             continue
-        if other is not None:
-            yield other.shape
-            yield replace(own, split_bytes=other.shape.split_bytes)
+        others += [other.shape] if other is not None else []
+    file = ManifestFile(order, samples, 0, "")
+    for before in (None, *others):
+        try:
+            options = laid_out(
+                shards.format, shards.options, file, samples, before.options if before else None
+            )
+        except ConfigError:
+            continue
+        for packing in (1, 2):
+            yield Shape(
+                format=shards.format,
+                format_version=shard_format(shards.format, options).version,
+                bytes=shards.bytes,
+                split_bytes=before.split_bytes if before else {},
+                shuffle_seed=shards.shuffle_seed,
+                options=options,
+                samples_per_shard=shards.samples_per_shard,
+                packing=packing,
+            )
+    for shape in others:
+        for packing in (1, 2):
+            yield replace(shape, packing=packing)
 
 
 def _splits(

@@ -16,6 +16,7 @@ from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.compacted import is_compact
 from larder.pipeline.complete import check_complete
+from larder.pipeline.expanding import containers_to_list, expand_inventory
 from larder.pipeline.job import source_of, storage_of
 from larder.pipeline.results import BatchReport, RunError
 from larder.pipeline.settings import Settings
@@ -35,7 +36,7 @@ from larder.versions.identity import inputs_digest
 from larder.versions.publish import own_file_errors, read_segment, read_version
 from larder.versions.tags import TAG, Tag, read_tag
 
-__all__ = ["LabelFile", "SourceState", "inspect_source"]
+__all__ = ["LabelFile", "SourceState", "inspect_source", "take_source"]
 
 MAX_LABEL_FILE_BYTES = 256 * 1024**2
 
@@ -55,7 +56,8 @@ class SourceState:
 
     Attributes:
         settings: The run.
-        inventory: The objects in the source, in a local manifest.
+        inventory: The objects in the source, in a local manifest; if there is something to do, with
+            what is in archives and tables in place of them.
         label_files: By split.
         inputs: The inputs digest.
         tag: The tag ``latest`` before the listing; None if there was none.
@@ -114,11 +116,12 @@ def inspect_source(
         own: ID of a version that this run has made itself, a compaction that another run has
             superseded: what differs now is added to it instead of packing everything once more.
         plan_only: Whether nothing may be written, so that only reading is tried.
-        progress: Reports progress of stage ``inventory``.
+        progress: Reports progress of stages ``inventory`` and ``expand``.
 
     Raises:
         ConfigError: The source is empty, overlaps the storage, or has no such label file.
-        RunError: ``run.failed``: a directory has files that cannot be listed.
+        RunError: ``run.failed``: a directory has files that cannot be listed; see also
+            `larder.pipeline.expanding.expand_inventory`.
         StoreError: A store refuses access or cannot be reached.
         DamageError: These inputs were prepared before, but the version is incomplete; see
             `larder.pipeline.complete.check_complete`.
@@ -138,7 +141,7 @@ def inspect_source(
         probe_storage(root, layout.probe_prefix())
     previous, classes = _previous(root, tag)
     with permission(source, "source", "list" if listing else "get"):
-        inventory = _take(dataset, cluster, source, unlisted, folder, progress)
+        inventory = take_source(dataset, cluster, source, unlisted, folder, progress)
     with permission(source, "source", "get"):
         label_files = _read_label_files(dataset, source)
     inputs = _inputs(dataset, label_files, inventory.digest)
@@ -155,6 +158,10 @@ def inspect_source(
     elif own is not None and (found := _own(root, own, classes)):
         previous, classes = found
         settings = replace(settings, compact=False)
+    if published is None:
+        inventory = expand_inventory(
+            dataset, cluster, source, inventory, folder, plan_only=plan_only, progress=progress
+        )
     return SourceState(
         settings=settings,
         inventory=inventory,
@@ -178,7 +185,7 @@ def _samples(source: Readable, inventory: Inventory) -> list[ObjectInfo]:
     return sample_of(list(map(ObjectInfo, *listed, repeat(""), repeat(0))))
 
 
-def _take(
+def take_source(
     dataset: Dataset,
     cluster: Cluster,
     source: Readable,
@@ -186,7 +193,15 @@ def _take(
     folder: Path,
     progress: Progress,
 ) -> Inventory:
-    """The inventory.
+    """The inventory of a dataset's source, without what is in archives and tables.
+
+    Args:
+        dataset: As configured.
+        cluster: As configured.
+        source: The source.
+        unlisted: What the source tells of paths that it cannot list.
+        folder: A private directory, for the inventory.
+        progress: Reports progress of stage ``inventory``.
 
     Raises:
         RunError: ``run.failed``: paths cannot be listed, and are not to be skipped.
@@ -200,6 +215,7 @@ def _take(
             folder / "inventory.parquet",
             progress,
             _report(dataset, cluster),
+            containers=containers_to_list(dataset),
         )
     except ConfigError:
         if unlisted.count and fails:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,14 +19,15 @@ from larder.limits import map_ahead
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline.digests import read_digest
 from larder.pipeline.findings import SHOWN_SAMPLES, Finding, Role, Verified
+from larder.pipeline.job import scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import Totals
 from larder.pipeline.verifying_job import ShardToVerify, VerifyBatch, VerifyJob, open_verified
 from larder.progress import Progress
-from larder.samples.indexed import IndexedSample, read_index
 from larder.shards.formats import shard_format
-from larder.shards.inspected import MISSING, Fault, check_labels, inspect_shard
-from larder.store import local_path
+from larder.shards.inspected import MISSING, Fault, inspect_shard
+from larder.shards.inspected_index import ShardIndex
+from larder.store import local_path, open_store
 from larder.store.base import Store
 from larder.temporary import workshop
 from larder.versions import layout
@@ -41,34 +43,8 @@ _READ_BYTES = 16 << 20
 
 _TOLD_BYTES = 4 << 20
 
-_CHUNK_ROWS = 4_096
 
-
-class RowsIndex:
-    """The samples in some rows of `larder.manifest.schemas.SAMPLES`.
-
-    Args:
-        rows: The rows, which take a tenth of the memory of the samples.
-    """
-
-    def __init__(self, rows: pa.Table) -> None:
-        self._rows = rows
-
-    def __iter__(self) -> Iterator[IndexedSample]:
-        """The samples in order."""
-        return read_index(self._rows.to_batches(max_chunksize=_CHUNK_ROWS))
-
-    def __len__(self) -> int:
-        """Their number."""
-        return int(self._rows.num_rows)
-
-    def named(self, numbers: Sequence[int]) -> tuple[str, ...]:
-        """The keys of the first of some samples."""
-        first = list(numbers[:SHOWN_SAMPLES])
-        return tuple(self._rows.column("key").take(first).to_pylist()) if first else ()
-
-
-Indexed = tuple[ShardToVerify, RowsIndex | None, str]
+Indexed = tuple[ShardToVerify, ShardIndex | None, str]
 """A shard, its index if that is known, and what is wrong with the index."""
 
 
@@ -159,7 +135,7 @@ def read_shards_index(root: Store, batch: VerifyBatch) -> Iterator[Indexed]:
             yield shard, None, f"its index cannot be read: {error.message}"
             continue
         problem = _head_problem(table, batch.segment, shard)
-        yield shard, None if problem else RowsIndex(table), problem
+        yield shard, None if problem else ShardIndex(table), problem
 
 
 class _Rows:
@@ -201,21 +177,25 @@ def _verify_shard(
     root: Store,
     batch: VerifyBatch,
     shard: ShardToVerify,
-    samples: RowsIndex | None,
+    samples: ShardIndex | None,
     problem: str,
     told: Callable[[int], None],
 ) -> Iterator[Finding]:
     keys = [layout.shard_key(batch.segment, shard.split, file.name) for file in shard.files]
     format_ = shard_format(*batch.format) if batch.format else None
-    faults = inspect_shard(root, keys, shard.files, samples, format_, told)
+    with ExitStack() as stack:
+        spool = None
+        if not root.features.local_path and samples and not samples.is_ranges:
+            spool = open_store(str(stack.enter_context(scratch())))
+        faults = inspect_shard(root, keys, shard.files, samples, format_, told, spool)
     for fault in faults:
         yield _shard_finding(keys, shard, samples, fault)
     yield from _verify_indexes(root, batch.segment, shard, told)
     if problem:
         yield Finding(keys[0], "content", "damage.manifest", problem, (), shard.rows)
-    message, wrong = check_labels(samples or (), batch.classes)
+    message, wrong = samples.label_problems(batch.classes) if samples else ("", [])
     if samples and wrong:
-        named = samples.named(wrong)
+        named = samples.named(wrong[:SHOWN_SAMPLES])
         yield Finding(keys[0], "content", "damage.manifest", message, named, len(wrong))
 
 
@@ -241,10 +221,10 @@ def _verify_indexes(
 def _shard_finding(
     keys: Sequence[str],
     shard: ShardToVerify,
-    samples: RowsIndex | None,
+    samples: ShardIndex | None,
     fault: Fault,
 ) -> Finding:
-    named = samples.named(fault.samples) if samples else ()
+    named = samples.named(fault.samples[:SHOWN_SAMPLES]) if samples else ()
     count = len(fault.samples)
     message = fault.message
     if samples is None:

@@ -14,6 +14,7 @@ from larder.errors import ConfigError
 from larder.samples.classes import ClassTable, Numbering
 from larder.samples.columns import column_texts
 from larder.samples.labelfile import parse_label_file
+from larder.samples.tar_names import is_archive
 
 __all__ = ["Labeller"]
 
@@ -24,7 +25,8 @@ _Codes = npt.NDArray[np.int32]
 class Labeller:
     """Labels samples with codes; `number` gives their meaning when all samples are known.
 
-    The class of a sample is the name of its immediate parent folder. In a split with a label file,
+    The class of a sample is the name of its immediate parent folder; if that is an archive, without
+    ``.tar``. In a split with a label file,
     the file is searched for, in this order: the key of a part, the sample key, the base name of a
     part, the base name of the sample key. So a file names samples by full keys or by base names,
     with or without extension. It is held in memory.
@@ -34,6 +36,7 @@ class Labeller:
         split_names: The splits in order.
         label_files: By split, the bytes of the files that ``labels.files`` names.
         known_classes: See `larder.samples.classes.ClassTable`.
+        archives: Whether folders may be archives.
 
     Raises:
         ConfigError: ``config.label``: an invalid label file, or a duplicate pinned class.
@@ -45,7 +48,10 @@ class Labeller:
         split_names: Sequence[str],
         label_files: Mapping[str, bytes],
         known_classes: Sequence[str] = (),
+        *,
+        archives: bool = False,
     ) -> None:
+        self._archives = archives
         self._table = ClassTable(labels.classes, known_classes)
         self._files = {
             split_names.index(split): (key, parse_label_file(label_files[split], key))
@@ -92,7 +98,10 @@ class Labeller:
         encoded = folders.field("folder").dictionary_encode()
         indices = encoded.indices.to_numpy()
         firsts = sample_keys.take(pa.array(np.unique(indices, return_index=True)[1]))
-        seen = zip(encoded.dictionary.to_pylist(), firsts.to_pylist(), strict=True)
+        names = encoded.dictionary.to_pylist()
+        if self._archives:
+            names = [name[: -len(".tar")] if is_archive(name) else name for name in names]
+        seen = zip(names, firsts.to_pylist(), strict=True)
         codes = [self._table.code(name, sample_key=sample_key) for name, sample_key in seen]
         of_samples: _Codes = np.array(codes, np.int32)[indices]
         return of_samples

@@ -52,8 +52,11 @@ class Planner:
         splits, labels = dataset.splits, dataset.labels
         self.split_names = dataset.split_names
         self.glob_rule = None if isinstance(splits, HashSplits) else GlobRule(splits)
+        archives = dataset.source.archives == "expand"
         self.labeller = (
-            Labeller(labels, self.split_names, label_files, known_classes) if labels else None
+            Labeller(labels, self.split_names, label_files, known_classes, archives=archives)
+            if labels
+            else None
         )
         self._hash_rule = HashRule(splits) if isinstance(splits, HashSplits) else None
         self._seed = dataset.shards.shuffle_seed

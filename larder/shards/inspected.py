@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple, Protocol
 
 import google_crc32c
 
 from larder.errors import DamageError, NotFoundError, ObjectError
-from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedSample
 from larder.shards.formats.base import Framed, ShardFormat
-from larder.shards.model import ShardFile, label_bytes
-from larder.store.base import Readable
+from larder.shards.inspected_index import ShardIndex, Span
+from larder.shards.model import ShardFile
+from larder.store.base import Readable, Store, Writer
 
-__all__ = ["MISSING", "Fault", "ShardIndex", "check_labels", "check_places", "inspect_shard"]
+__all__ = ["MISSING", "Fault", "inspect_shard"]
 
 MISSING = "the file is missing"
 
@@ -51,82 +51,6 @@ class Fault:
     samples: tuple[int, ...]
 
 
-class _Span(NamedTuple):
-    """A range of a file, its checksum, and the sample that it belongs to."""
-
-    start: int
-    stop: int
-    crc32c: int
-    sample: int
-
-
-class ShardIndex(Protocol):
-    """The samples of a shard in their order; may be iterated over several times."""
-
-    def __iter__(self) -> Iterator[IndexedSample]:
-        """The samples, made as they are needed: a shard may have a million of them."""
-
-    def __len__(self) -> int:
-        """Their number."""
-
-
-def check_places(samples: Iterable[IndexedSample], size_bytes: int) -> str:
-    """Check that the index of a shard is possible: places in order, apart, and inside the file.
-
-    Args:
-        samples: All samples of the shard in their order.
-        size_bytes: Length of its first file.
-
-    Returns:
-        What is wrong with the first sample that is not; empty if all are.
-    """
-    end = 0
-    for sample in samples:
-        stop = sample.offset + sample.length
-        if sample.offset < end or sample.length < 0:
-            return f"the index of {sample.key} begins at {sample.offset:,}, before {end:,}"
-        inner = sample.offset
-        for part in sample.parts:
-            if part.length < 0:
-                return f"the index says that {sample.key}.{part.ext} has {part.length} bytes"
-            if part.offset is None:
-                continue
-            if part.offset < inner or part.offset + part.length > stop:
-                return f"the index of {sample.key}.{part.ext} is outside of its sample"
-            inner = part.offset + part.length
-            if inner > size_bytes:
-                return f"the index of {sample.key}.{part.ext} is beyond the end of the shard"
-        end = stop
-    return ""
-
-
-def check_labels(samples: Iterable[IndexedSample], classes: int) -> tuple[str, list[int]]:
-    """Compare the labels of samples with their parts ``cls``, and with the classes.
-
-    Args:
-        samples: Samples of a shard.
-        classes: Number of classes of the version.
-
-    Returns:
-        What is wrong with the first that is, and the places of all that are.
-    """
-    message, found = "", []
-    for number, sample in enumerate(samples):
-        if sample.label is None:
-            continue
-        if not 0 <= sample.label < classes:
-            message = message or f"{sample.key} has the label {sample.label} of {classes} classes"
-            found.append(number)
-            continue
-        data = label_bytes(sample.label)
-        wanted = len(data), google_crc32c.value(data)
-        own = [(part.length, part.crc32c) for part in sample.parts if part.ext == LABEL_EXT]
-        if own != [wanted]:
-            message = message or f"the part cls of {sample.key} is not its label, {sample.label}"
-            found.append(number)
-    return message, found
-
-
 def inspect_shard(
     store: Readable,
     keys: Sequence[str],
@@ -134,6 +58,7 @@ def inspect_shard(
     samples: ShardIndex | None,
     shard_format: ShardFormat | None,
     told: Callable[[int], None] = lambda size_bytes: None,
+    spool: Store | None = None,
 ) -> list[Fault]:
     """Read a shard, and compare it with what was published.
 
@@ -147,6 +72,8 @@ def inspect_shard(
         samples: Its index; None if that is not known, so that only digests are compared.
         shard_format: Its format; None if that is not known.
         told: Called with the number of bytes read since the last call.
+        spool: A private directory. If the format's reader is needed, it reads a copy there, so that
+            nothing is requested twice.
 
     Returns:
         At most one fault for each file; empty if everything is as it was published.
@@ -154,21 +81,22 @@ def inspect_shard(
     Raises:
         LarderError: The store refuses access or cannot be reached.
     """
-    places = check_places(samples, files[0].bytes) if samples else ""
-    index: ShardIndex = samples if samples and not places else ()
+    places = samples.places_problem(files[0].bytes) if samples else ""
+    index = None if places else samples
+    spooled = spool if index and not index.is_ranges else None
     faults: list[Fault] = []
     bad: set[int] = set()
     for number, (key, file) in enumerate(zip(keys, files, strict=True)):
-        spans = _part_spans(index) if number == 0 else iter(())
-        reading = _Reading(spans)
-        reading.read(store, key, told)
+        reading = _Reading(index.spans() if index and number == 0 else iter(()))
+        reading.read(store, key, told, copy=spooled.writer(file.name) if spooled else None)
         message = reading.difference(file)
         bad |= reading.bad
         if message:
             code = "damage.digest" if reading.size_bytes == file.bytes else "damage.size"
             faults.append(Fault(number, code, message, reading.sha256, ()))
     if faults:
-        bad = _concerned(store, keys[0], index, shard_format, bad)
+        if index and shard_format:
+            bad |= _concerned(store, keys[0], index, shard_format)
         if faults[0].file == 0 and faults[0].message == MISSING:
             bad = set(range(len(samples or ())))
         numbers = tuple(sorted(bad))
@@ -177,23 +105,13 @@ def inspect_shard(
         ]
     if places:
         return [Fault(0, "damage.manifest", places, "", ())]
-    if not bad and index and shard_format and not all(map(_is_range, index)):
-        bad = _unreadable(store, keys[0], index, shard_format)
+    if not bad and index and shard_format and not index.is_ranges:
+        place = (spooled, files[0].name) if spooled else (store, keys[0])
+        bad = _unreadable(*place, index, shard_format)
     if bad:
         message = "the file is as it was published, but its samples differ from the index"
         return [Fault(0, "damage.record", message, "", tuple(sorted(bad)))]
     return []
-
-
-def _is_range(sample: IndexedSample) -> bool:
-    return all(part.offset is not None for part in sample.parts)
-
-
-def _part_spans(samples: Iterable[IndexedSample]) -> Iterator[_Span]:
-    for number, sample in enumerate(samples):
-        for part in sample.parts:
-            if part.offset is not None and part.length:
-                yield _Span(part.offset, part.offset + part.length, part.crc32c, number)
 
 
 class _Reading:
@@ -203,7 +121,7 @@ class _Reading:
         spans: The ranges, in order and apart.
     """
 
-    def __init__(self, spans: Iterator[_Span]) -> None:
+    def __init__(self, spans: Iterator[Span]) -> None:
         self.bad: set[int] = set()
         self.size_bytes = 0
         self.missing = False
@@ -218,15 +136,33 @@ class _Reading:
         """The digest of what is there; empty if that is unknown."""
         return "" if self.missing or self._refused else self._hasher.hexdigest()
 
-    def read(self, store: Readable, key: str, told: Callable[[int], None]) -> None:
-        """Read all of it; what comes too late for a range makes its sample bad."""
+    def read(
+        self,
+        store: Readable,
+        key: str,
+        told: Callable[[int], None],
+        *,
+        copy: Writer | None = None,
+    ) -> None:
+        """Read all of it; what comes too late for a range makes its sample bad.
+
+        Args:
+            store: The store of the file.
+            key: Its key.
+            told: Called with the number of bytes read since the last call.
+            copy: Gets the bytes, too.
+        """
         try:
-            with store.open(key) as reader:
+            with store.open(key) as reader, copy or nullcontext():
                 for buffer in reader:
                     for data in _pieces(memoryview(buffer).cast("B")):
                         self._hasher.update(data)
                         self._add(data)
+                        if copy:
+                            copy.write(data)
                         told(len(data))
+                if copy:
+                    copy.commit()
         except NotFoundError:
             self.missing = True
         except ObjectError as error:
@@ -272,31 +208,25 @@ def _pieces(data: memoryview) -> Iterator[memoryview]:
 
 
 def _concerned(
-    store: Readable,
-    key: str,
-    samples: ShardIndex,
-    shard_format: ShardFormat | None,
-    found: set[int],
+    store: Readable, key: str, samples: ShardIndex, shard_format: ShardFormat
 ) -> set[int]:
-    """Which samples of a damaged shard are concerned: also by damage between their parts."""
-    bad = set(found)
-    if not samples or shard_format is None:
-        return bad
+    """Samples of a damaged shard that damage between parts, or in other forms of them, concerns."""
+    bad: set[int] = set()
     if isinstance(shard_format, Framed):
         framing = _Reading(_frame_spans(samples, shard_format))
         framing.read(store, key, lambda size_bytes: None)
         bad |= framing.bad
-    if not all(map(_is_range, samples)):
+    if not samples.is_ranges:
         bad |= _unreadable(store, key, samples, shard_format)
     return bad
 
 
-def _frame_spans(samples: Iterable[IndexedSample], shard_format: Framed) -> Iterator[_Span]:
+def _frame_spans(samples: Iterable[IndexedSample], shard_format: Framed) -> Iterator[Span]:
     """What is between the parts of samples, as the format would write it."""
     for number, sample in enumerate(samples):
         for start, data in shard_format.framing(sample):
             if data:
-                yield _Span(start, start + len(data), google_crc32c.value(data), number)
+                yield Span(start, start + len(data), google_crc32c.value(data), number)
 
 
 def _unreadable(

@@ -7,12 +7,12 @@ depends only on the sizes before it in its split.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 
 from larder.shards.formats.base import ShardFormat
 from larder.shards.model import ShardBatch, ShardPlan
 
-__all__ = ["batch_shards", "brace_patterns", "plan_shards"]
+__all__ = ["batch_shards", "brace_patterns", "plan_shards", "stretches"]
 
 _DIGITS = "0123456789"
 
@@ -25,21 +25,25 @@ def plan_shards(
     *,
     targets: Mapping[str, int] | None = None,
     first_shards: Mapping[str, int] | None = None,
+    samples_per_shard: int | None = None,
 ) -> Iterator[ShardPlan]:
-    """Fill shards greedily with samples, in order.
+    """Fill shards with samples, in order.
 
-    No shard is longer than ``target_bytes``, unless its only sample is. A split without samples
-    gets no shard.
+    A shard ends before the sample that would make it longer than ``target_bytes``; unless it is
+    shorter than 0.95 of that then, and closer to it with the sample. So if no sample is longer than
+    a tenth of ``target_bytes``, all shards but the last of a split have between 0.95 and 1.05 of
+    it. A split without samples gets no shard.
 
     Args:
         sizes: Pairs of a split and the bytes that its samples take in a shard, one split after the
             other; a split may have several pairs. From `larder.shards.sizes`.
-        target_bytes: Maximum total length of the files of a shard.
+        target_bytes: Total length that the files of a shard should have.
         dataset: The beginning of the shards' names.
         shard_format: Their format.
         targets: Replaces ``target_bytes`` for some splits; see
             `larder.shards.totals.target_for`.
         first_shards: By split, the number of the first shard, unless it is 0.
+        samples_per_shard: Fill shards with so many samples instead, whatever their size.
 
     Yields:
         The shards, each as soon as it is full, so that sizes are not kept; if names contain the
@@ -49,7 +53,12 @@ def plan_shards(
     for split, group in groupby(sizes, key=lambda pair: pair[0]):
         all_sizes = (size for _, part in group for size in part)
         target = (targets or {}).get(split, target_bytes)
-        filled: Iterable[tuple[int, int]] = _fill(all_sizes, target, shard_format.empty_bytes)
+        empty_bytes = shard_format.empty_bytes
+        filled: Iterable[tuple[int, int]] = (
+            _fill(all_sizes, target, empty_bytes)
+            if samples_per_shard is None
+            else _count_off(all_sizes, samples_per_shard, empty_bytes)
+        )
         first, count = (first_shards or {}).get(split, 0), 0
         if shard_format.counted:
             filled = list(filled)
@@ -110,13 +119,36 @@ def _fill(sizes: Iterable[int], target_bytes: int, empty_bytes: int) -> Iterator
     rows = 0
     total_bytes = empty_bytes
     for size in sizes:
-        if rows and total_bytes + size > target_bytes:
+        if (
+            rows
+            and total_bytes + size > target_bytes
+            and not stretches(total_bytes, size, target_bytes)
+        ):
             yield rows, total_bytes
             rows, total_bytes = 0, empty_bytes
         rows += 1
         total_bytes += size
     if rows:
         yield rows, total_bytes
+
+
+def stretches(total_bytes: int, size_bytes: int, target_bytes: int) -> bool:
+    """Whether a shard takes a sample that makes it longer than it should be.
+
+    Args:
+        total_bytes: Its length without the sample.
+        size_bytes: What the sample adds to it.
+        target_bytes: The length that it should have.
+    """
+    missing_bytes = target_bytes - total_bytes
+    return 20 * total_bytes < 19 * target_bytes and size_bytes < 2 * missing_bytes
+
+
+def _count_off(sizes: Iterable[int], rows: int, empty_bytes: int) -> Iterator[tuple[int, int]]:
+    """Number of samples and bytes of shards with ``rows`` samples; the last may have fewer."""
+    left = iter(sizes)
+    while own := list(islice(left, rows)):
+        yield len(own), empty_bytes + sum(own)
 
 
 def _runs(numbers: Iterable[str]) -> Iterator[tuple[str, str]]:

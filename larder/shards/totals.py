@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from larder.disk import disk_errors
+from larder.shards.packing import stretches
 
 __all__ = ["RunningTotals", "count_shards", "target_for"]
 
@@ -101,6 +102,10 @@ def count_shards(ends: _Totals, target_bytes: int, most: int, empty_bytes: int) 
     row = count = filled = 0
     while row < len(ends) and count < most:
         fitting = int(np.searchsorted(ends, filled + room, side="right"))
+        if row < fitting < len(ends):
+            total = empty_bytes + int(ends[fitting - 1]) - filled
+            size = int(ends[fitting] - ends[fitting - 1])
+            fitting += stretches(total, size, target_bytes)
         row = max(row + 1, fitting)
         filled = int(ends[row - 1])
         count += 1

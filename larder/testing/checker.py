@@ -207,7 +207,7 @@ class _Check:
         assert len({file.path for file in files}) == len(files), "a file twice"
         own = layout.version_prefix(self.document.id)
         for file in files:
-            if file.role in ("omitted", "list", "objects"):
+            if file.role in ("omitted", "list", "objects", "readers"):
                 assert file.path.startswith(own)
             else:
                 assert file.role in ("samples", "shards", "indexes", "skipped")

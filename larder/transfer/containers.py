@@ -11,7 +11,7 @@ into the storage. The index is written last: where there is one, the container i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.extents import extent_etags
 from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.schemas import OBJECTS
-from larder.store.base import Readable, Store, Writer
+from larder.store.base import ObjectInfo, Readable, Store, Writer
 
 __all__ = [
     "INDEX",
@@ -36,6 +36,7 @@ __all__ = [
     "container_name",
     "container_writer",
     "fetch_index",
+    "identity",
     "objects_in",
 ]
 
@@ -69,17 +70,28 @@ def container_name(suffix: str, *made_from: Any) -> str:
     return f"{sha256_hex(canonical_json([_VERSION, *made_from]))[:32]}.{suffix}"
 
 
+def identity(container: ObjectInfo) -> list[Any]:
+    """What tells a container from others, and from itself after a change.
+
+    Args:
+        container: As it was listed; without an etag, its time counts.
+    """
+    state = container.etag or container.modified_us
+    return [container.key, container.size_bytes, state]
+
+
 def _index_key(name: str) -> str:
     return f"{name}.parquet"
 
 
-def fetch_index(store: Readable, name: str, path: Path) -> bool:
+def fetch_index(store: Readable, name: str, path: Path, *, own: bool = False) -> bool:
     """Copy an index into a local file, if there is one that is whole.
 
     Args:
         store: The store of the indexes.
         name: From `container_name`.
         path: The file to write.
+        own: Whether there has to be a container of Larder's own with it.
 
     Raises:
         StoreError: The store refuses access; ``store.full``: no space is left.
@@ -88,11 +100,18 @@ def fetch_index(store: Readable, name: str, path: Path) -> bool:
         with store.open(_index_key(name)) as reader, disk_errors(path), path.open("wb") as file:
             for buffer in reader:
                 file.write(buffer)
-        for _ in read_manifest(path, INDEX):
-            pass
+        end = max((_end(batch) for batch in read_manifest(path, INDEX)), default=0)
+        if own and end and store.head(name).size_bytes < end:
+            return False
     except (NotFoundError, DamageError):
         return False
     return True
+
+
+def _end(batch: pa.RecordBatch) -> int:
+    """Where the last derived object of a batch ends."""
+    ends = pc.add(batch.column("offset"), batch.column("size_bytes"))
+    return int(pc.max(ends).as_py() or 0)
 
 
 class ContainerWriter:
@@ -108,20 +127,29 @@ class ContainerWriter:
         self._open = open_container
         self._writer: Writer | None = None
 
-    def add(self, names: pa.Array, contents: pa.Array, *, separator: bytes = b"\n") -> None:
+    def add(
+        self,
+        names: pa.Array,
+        contents: pa.Array,
+        *,
+        problems: pa.Array | None = None,
+        separator: bytes = b"\n",
+    ) -> None:
         """Append derived objects to the container.
 
         Args:
             names: Their names, strings.
             contents: What they contain, strings or binary values without nulls.
+            problems: As in `INDEX`.
             separator: Follows each of them in the container, and belongs to none.
         """
-        values = contents.cast(pa.binary()).to_numpy(zero_copy_only=False).tolist()
+        values = contents.cast(pa.large_binary()).to_numpy(zero_copy_only=False).tolist()
         sizes = np.fromiter(map(len, values), np.int64, len(values))
         offsets = self.bytes + np.cumsum(sizes + len(separator)) - sizes - len(separator)
         checksums = [format_crc32c(google_crc32c.value(value)) for value in values]
         self._write(separator.join([*values, b""]))
-        self.add_ranges(names, pa.array(offsets), pa.array(sizes), pa.array(checksums, pa.string()))
+        found = pa.array(checksums, pa.string())
+        self.add_ranges(names, pa.array(offsets), pa.array(sizes), found, problems)
 
     def add_ranges(
         self,
@@ -174,19 +202,19 @@ def container_writer(store: Store | None, name: str, path: Path) -> Iterator[Con
 
 
 def objects_in(
-    path: Path, end: str, modified_us: int, *, prefix: str = ""
+    batches: Iterable[pa.RecordBatch], end: str, modified_us: int, *, prefix: str = ""
 ) -> Iterator[pa.RecordBatch]:
     """The objects that an index lists, as rows of schema OBJECTS in its order.
 
     Rows with a problem are left out.
 
     Args:
-        path: The index.
+        batches: Rows of `INDEX`, as from `larder.manifest.files.read_manifest`.
         end: The end of their etags, from `larder.manifest.extents`.
         modified_us: When the container was modified, microseconds since 1970 UTC.
         prefix: What precedes the names in the keys.
     """
-    for batch in read_manifest(path, INDEX):
+    for batch in batches:
         rows = batch.filter(batch.column("problem").is_null())
         count = rows.num_rows
         columns = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort_to_file
-from larder.progress import Progress
+from larder.progress import NullProgress, Progress
 from larder.store.base import ObjectInfo, Readable
 from larder.transfer.archived import ArchivedWriter
 from larder.transfer.report_inventory import Reported
@@ -33,7 +33,9 @@ __all__ = [
     "Listed",
     "list_source",
     "object_batches",
+    "parted",
     "take_inventory",
+    "with_contents",
 ]
 
 Group = TypeVar("Group")
@@ -132,6 +134,8 @@ def take_inventory(
     out: Path,
     progress: Progress,
     report: Reported | None = None,
+    *,
+    containers: Callable[[pa.Array], npt.NDArray[np.bool_]] | None = None,
 ) -> Inventory:
     """List a source, and keep the objects that are included and not excluded.
 
@@ -146,13 +150,15 @@ def take_inventory(
         out: The manifest to write; temporary files are written next to it.
         progress: Reports progress of stage ``inventory``.
         report: Lists the objects instead of the source itself.
+        containers: Tells which keys are included whether or not a glob matches them: what is in
+            these objects may be included.
 
     Raises:
         ConfigError: ``config.empty_source``: no object is left; says what was listed and matched.
             ``config.inventory``: the report cannot be used.
         StoreError: The listing is refused or fails; a partial listing is never used.
     """
-    tally = _Tally(include, exclude, progress)
+    tally = _Tally(include, exclude, progress, containers)
     progress.start("inventory")
     pages = report.pages(out.parent) if report else store.list()
     with ArchivedWriter(out.with_name("archived.parquet")) as archived:
@@ -196,10 +202,48 @@ def list_source(
     return replace(tally.found(store, report), rows=rows, archived=archived.file)
 
 
+def with_contents(
+    inventory: Inventory, rows: Iterable[pa.RecordBatch], out: Path, where: str
+) -> Inventory:
+    """An inventory of other objects: those that are in the objects of another one.
+
+    Args:
+        inventory: The other one, of which the rest stays as it is.
+        rows: Rows of schema OBJECTS, ordered by key.
+        out: The manifest to write.
+        where: URL of the source, for errors.
+
+    Raises:
+        ConfigError: ``config.empty_source``: there are none.
+        StoreError: ``store.full``: no space is left.
+    """
+    tally = _Tally(("**",), (), NullProgress())
+    counted = (tally.count(batch) for batch in rows if batch.num_rows)
+    file = write_manifest(out, OBJECTS, map(tally.digested, counted))
+    if not tally.objects:
+        message = "nothing in the archives or tables of the source is included"
+        hint = "check source.include and source.exclude: globs match KEY_OF_ARCHIVE/MEMBER"
+        raise ConfigError("config.empty_source", message, where=where, hint=hint)
+    return replace(
+        inventory,
+        file=file,
+        objects=tally.objects,
+        bytes=tally.bytes,
+        digest=tally.digest.hexdigest(),
+        sizes=tally.found_sizes,
+    )
+
+
 class _Tally:
     """Counts and digests objects."""
 
-    def __init__(self, include: Sequence[str], exclude: Sequence[str], progress: Progress) -> None:
+    def __init__(
+        self,
+        include: Sequence[str],
+        exclude: Sequence[str],
+        progress: Progress,
+        containers: Callable[[pa.Array], npt.NDArray[np.bool_]] | None = None,
+    ) -> None:
         self.objects = self.bytes = self.listed = 0
         self.digest = RowDigest()
         self.not_included = self.excluded = LeftOut()
@@ -209,6 +253,7 @@ class _Tally:
         self._globs = (_named(include), _named(exclude))
         self._included = KeyRule(include)
         self._excluded = KeyRule(exclude)
+        self._containers = containers
         self._progress = progress
 
     def batches(
@@ -222,7 +267,7 @@ class _Tally:
             if self._classed:
                 self._count_classes(batch, found, archived)
             if found.num_rows:
-                yield self._count(found)
+                yield self.count(found)
 
     def _noticed(self, pages: Iterable[list[ObjectInfo]]) -> Iterator[list[ObjectInfo]]:
         """The same pages; remembers the objects that are not of the standard class."""
@@ -243,13 +288,15 @@ class _Tally:
             self._classed.pop(key, None)
 
     def _taken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        batch, self.not_included = _parted(
-            batch, self._included(batch.column("key")), self.not_included
-        )
-        batch, self.excluded = _parted(batch, ~self._excluded(batch.column("key")), self.excluded)
+        included = self._included(batch.column("key"))
+        if self._containers is not None:
+            included |= self._containers(batch.column("key"))
+        batch, self.not_included = parted(batch, included, self.not_included)
+        batch, self.excluded = parted(batch, ~self._excluded(batch.column("key")), self.excluded)
         return batch
 
-    def _count(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def count(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Count the objects of a batch, and return it."""
         size_bytes = pc.sum(batch.column("size_bytes")).as_py()
         self.objects += batch.num_rows
         self.bytes += size_bytes
@@ -268,6 +315,11 @@ class _Tally:
         self.digest.update_batch(batch.select(IDENTITY))
         return batch
 
+    @property
+    def found_sizes(self) -> tuple[tuple[int, int], ...]:
+        """As in `Inventory`."""
+        return tuple(found for _, found in sorted(self.sizes.items()))
+
     def found(self, store: Readable, report: Reported | None) -> Listed:
         """The result, once all batches were read.
 
@@ -283,7 +335,7 @@ class _Tally:
             self.not_included,
             self.excluded,
             report,
-            sizes=tuple(found for _, found in sorted(self.sizes.items())),
+            sizes=self.found_sizes,
             classes=dict(sorted(self.classes.items())),
         )
 
@@ -304,7 +356,7 @@ class _Tally:
         return ConfigError("config.empty_source", message, where=store.url, hint=hint)
 
 
-def _parted(
+def parted(
     batch: pa.RecordBatch, wanted: npt.NDArray[np.bool_], others: LeftOut
 ) -> tuple[pa.RecordBatch, LeftOut]:
     """The wanted objects, and what is left out with the rest."""

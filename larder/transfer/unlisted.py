@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from larder.config.globs import Selection
 from larder.errors import Failure, ObjectError
 
-__all__ = ["SHOWN_FAILURES", "Unlisted"]
+__all__ = ["SHOWN_FAILURES", "Unlisted", "beginning"]
 
 SHOWN_FAILURES = 1000
 
@@ -34,7 +34,7 @@ class Unlisted:
     def __init__(self, include: Sequence[str], exclude: Sequence[str]) -> None:
         self.count = 0
         self.failures: tuple[Failure, ...] = ()
-        self._beginnings = [_beginning(glob) for glob in include]
+        self._beginnings = [beginning(glob) for glob in include]
         self._wanted = Selection(include, exclude)
         self._excluded = Selection(exclude)
         self._last = b""
@@ -60,14 +60,13 @@ class Unlisted:
     def _may_be_wanted(self, folder: str) -> bool:
         """Whether there may be a wanted object in a directory."""
         included = any(
-            folder.startswith(beginning) or beginning.startswith(folder)
-            for beginning in self._beginnings
+            folder.startswith(start) or start.startswith(folder) for start in self._beginnings
         )
         inside = (f"{folder}{between}{name}" for between in ("", "b/") for name in _NAMES)
         return included and not all(map(self._excluded, inside))
 
 
-def _beginning(glob: str) -> str:
+def beginning(glob: str) -> str:
     """What each key that a glob matches begins with."""
     match = _LITERAL.match(glob)
     assert match is not None, "it matches the empty string"

@@ -41,10 +41,10 @@ SEGMENT_FORMAT = "larder-segment-1"
 CACHE_FORMAT = "larder-segment-cache-1"
 VERSION_FORMAT = "larder-version-1"
 
-ROLES = ("samples", "shards", "indexes", "skipped", "objects", "omitted", "list")
+ROLES = ("samples", "shards", "indexes", "skipped", "objects", "omitted", "list", "readers")
 """What the files of a version are: indexes of its segments, the index files that other readers
-have, samples that were left out as bad, the objects in the source, rows that the version omits, and
-the shards of a split as a list."""
+have, samples that were left out as bad, the objects in the source, rows that the version omits, the
+shards of a split as a list, and indexes of a split for other readers."""
 
 MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
 """The hint for damage to any file except source objects: all can be made again from the source."""
@@ -95,6 +95,9 @@ class Shape:
         split_bytes: By split, the size of its shards where ``shards.count_min`` made it smaller.
         shuffle_seed: ``shards.shuffle_seed``.
         options: What the format is made from. Left out of the document where they are the default.
+        samples_per_shard: ``shards.samples_per_shard``.
+        packing: 2 if a shard of several samples is longer than it should be, which in the first
+            version of packing none was; else 1.
     """
 
     format: str
@@ -103,6 +106,8 @@ class Shape:
     split_bytes: Mapping[str, int]
     shuffle_seed: int | None
     options: FormatOptions = field(default=DEFAULTS, metadata=SPARSE)
+    samples_per_shard: int | None = field(default=None, metadata=SPARSE)
+    packing: int = field(default=1, metadata=SPARSE)
 
     @property
     def use(self) -> FormatUse:

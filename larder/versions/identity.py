@@ -72,6 +72,8 @@ def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[
         [
             ("name", dataset.name, None),
             ("inventory", inventory_digest, None),
+            ("archives", _archives(dataset), None),
+            ("rows", _rows(dataset), None),
             ("splits", _splits(dataset), _ALL_IN_TRAIN),
             ("labels", labels.source if labels else None, None),
             ("classes", labels.classes if labels else None, None),
@@ -81,12 +83,27 @@ def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[
             ("count_min", shards.count_min, None),
             ("shuffle_seed", shards.shuffle_seed, None),
             ("options", to_plain(shards.options, sparse=True), {}),
+            ("samples_per_shard", shards.samples_per_shard, None),
             ("validate", dataset.validate_, "header"),
             ("on_bad_key", dataset.on_bad_key, "fail"),
             ("on_bad_sample", dataset.on_bad_sample, "fail"),
             ("cache", cache.records if cache else None, None),
         ],
     )
+
+
+def _archives(dataset: Dataset) -> list[Any] | None:
+    """Which members of archives are objects: what the inventory does not tell."""
+    source = dataset.source
+    if source.archives == "keep":
+        return None
+    return [source.archives, list(source.include), list(source.exclude)]
+
+
+def _rows(dataset: Dataset) -> dict[str, Any] | None:
+    """Which rows of tables are objects, and under which keys."""
+    rows = dataset.source.rows
+    return rows.model_dump(mode="json", exclude_defaults=True) if rows else None
 
 
 def _splits(dataset: Dataset) -> list[Any]:
@@ -137,6 +154,8 @@ def segment_id(identity: SegmentIdentity) -> str:
             ("split_bytes", dict(shape.split_bytes), {}),
             ("shuffle_seed", shape.shuffle_seed, None),
             ("options", to_plain(shape.options, sparse=True), {}),
+            ("samples_per_shard", shape.samples_per_shard, None),
+            ("packing", shape.packing, 1),
             ("validate", identity.validate, "header"),
             ("on_bad_sample", identity.on_bad_sample, "fail"),
             ("first_shards", first_shards, {}),

@@ -18,6 +18,7 @@
     versions/ID/
       version.json             the last write, created if absent
       manifests/               the objects it was made from
+      readers/KIND/SPLIT.json  what readers other than Larder's need to know of a split
     tags/NAME.json             movable names
 
 Every function returns a key relative to the dataset's root. Pure.
@@ -26,6 +27,7 @@ Every function returns a key relative to the dataset's root. Pure.
 from __future__ import annotations
 
 __all__ = [
+    "SPLIT_INDEX_TO_ROOT",
     "aside_key",
     "cache_file_key",
     "cache_key",
@@ -57,6 +59,7 @@ __all__ = [
     "shard_key",
     "shards_prefix",
     "shards_work_prefix",
+    "split_index_key",
     "tag_key",
     "uploads_prefix",
     "version_key",
@@ -254,6 +257,15 @@ def omitted_key(version: str, sha256: str) -> str:
 def list_key(version: str, split: str, sha256: str) -> str:
     """Key of the list of the shards of a split, if its patterns are many."""
     return f"{version_prefix(version)}lists/{split}-{sha256[:16]}.txt"
+
+
+SPLIT_INDEX_TO_ROOT = "../../../.."
+"""From the folder of a `split_index_key` to the dataset's root."""
+
+
+def split_index_key(version: str, kind: str, split: str) -> str:
+    """Key of an index of all shards of a split; its bytes follow from the version."""
+    return f"{version_prefix(version)}readers/{kind}/{split}.json"
 
 
 def listed_split(key: str) -> str:

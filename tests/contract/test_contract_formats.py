@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import pytest
 from column_format import Columns
 
-from larder.errors import DamageError
+from larder.config.formats import FormatOptions
+from larder.errors import ConfigError, DamageError
 from larder.readers.braces import expand
 from larder.samples.indexed import IndexedSample, read_index
 from larder.shards.build import build_shard
 from larder.shards.formats import FORMATS, shard_format
-from larder.shards.formats.base import ShardFormat
+from larder.shards.formats.base import ShardFormat, SurveyingFormat
 from larder.shards.index import sample_rows
 from larder.shards.model import ROWS, ShardPlan, ShardResult, read_samples
 from larder.shards.packing import brace_patterns, plan_shards
@@ -38,11 +40,13 @@ CONTENTS = [
 ]
 
 
-@pytest.fixture(
-    params=[*map(shard_format, FORMATS), Columns()], ids=lambda each: type(each).__name__
-)
-def format_(request: pytest.FixtureRequest) -> Any:
-    return request.param
+EQUAL = [
+    Content(key, {"bin": bytes([n]) * 150, "json": b"{}", "seg.png": b"%02d" % n}, label)
+    for n, (key, label) in enumerate(
+        {**{f"a/{n:02}": n for n in range(9)}, "b/many": -(2**31), "höhe/漢字 ": 2**31 - 1}.items()
+    )
+]
+"""For formats whose samples have to have equal parts."""
 
 
 @pytest.fixture
@@ -50,6 +54,23 @@ def store() -> Iterator[Store]:
     name = uuid.uuid4().hex
     yield open_store(f"memory://{name}")
     forget(name)
+
+
+@pytest.fixture(params=[*FORMATS, "columns"])
+def format_(
+    request: pytest.FixtureRequest, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> ShardFormat:
+    if request.param == "columns":
+        return Columns()
+    format_ = shard_format(request.param)
+    if not isinstance(format_, SurveyingFormat):
+        return format_
+    try:
+        layout = format_.survey([order_samples(store, CONTENTS)], None)
+    except ConfigError:
+        monkeypatch.setattr(sys.modules[__name__], "CONTENTS", EQUAL)
+        layout = format_.survey([order_samples(store, EQUAL)], None)
+    return shard_format(request.param, FormatOptions(layout=layout))
 
 
 def planned(store: Store, format_: ShardFormat, contents: list[Content]) -> ShardPlan:
@@ -61,11 +82,12 @@ def planned(store: Store, format_: ShardFormat, contents: list[Content]) -> Shar
 def build(
     store: Store,
     format_: ShardFormat,
-    contents: list[Content] = CONTENTS,
+    contents: list[Content] | None = None,
     *,
     concurrency: int = 1,
     memory_bytes: int = 1 << 24,
 ) -> ShardResult:
+    contents = CONTENTS if contents is None else contents
     plan = planned(store, format_, contents)
     samples = read_samples([order_samples(store, contents)])
     with open_reads(concurrency, memory_bytes) as reads:

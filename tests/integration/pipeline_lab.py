@@ -131,7 +131,7 @@ def directory_lab(folder: Path, objects: Mapping[str, bytes] | None = None, **fi
     write(source, images() if objects is None else objects)
     defaults: dict[str, Any] = {
         "labels": {"from": "folder"},
-        "shards": {"bytes": 8_000},
+        "shards": {"bytes": 6_000},
         "cache": {"records": "decoded"},
         "validate": "decode",
     }

@@ -179,7 +179,7 @@ def test_samples_larger_than_a_shard_should_be(tmp_path: Path) -> None:
             "train has 1 shard; a loader with 2 workers needs two: set shards.count_min: 2",
         ),
         (EIGHT, {}, "train has 1 shard; test.yaml has 8 readers, and each needs one: set"),
-        (EIGHT, {"bytes": 8_000}, "train has 6 shards; test.yaml has 8 readers"),
+        (EIGHT, {"bytes": 6_000}, "train has 6 shards; test.yaml has 8 readers"),
         (
             {**EIGHT, "hyperparameters": {"workers": {"type": "const", "val": 8}}},
             {"bytes": 1},
@@ -233,13 +233,13 @@ def test_count_min_packs_nothing_again_unless_it_needs_more_shards(tmp_path: Pat
     first = lab.prepare()
     count = first["shards"]["count"]
     for least in (1, count):
-        again = lab.prepare(shards={"bytes": 8_000, "count_min": least})
+        again = lab.prepare(shards={"bytes": 6_000, "count_min": least})
         assert (again["version"], again["segments"]["new"]) == (first["version"], 0)
         assert again["shards"]["reused"] == count
-    other = lab.prepare(shards={"bytes": 8_000, "count_min": count + 1})
+    other = lab.prepare(shards={"bytes": 6_000, "count_min": count + 1})
     assert other["version"] != first["version"]
     assert other["shards"]["count"] > count
-    same = lab.prepare(shards={"bytes": 8_000, "count_min": other["shards"]["count"]})
+    same = lab.prepare(shards={"bytes": 6_000, "count_min": other["shards"]["count"]})
     assert same["version"] == other["version"], "the size of the shards is what counts"
 
 

@@ -72,7 +72,7 @@ def test_a_version_that_has_grown_has_those_of_all_its_segments(lab: Lab) -> Non
     assert len(grown.version.files_of("indexes")) == 2
 
 
-@pytest.mark.parametrize("damage", ["missing", "shorter", "never written"])
+@pytest.mark.parametrize("damage", ["missing", "shorter", "altered", "never written"])
 def test_an_index_that_is_not_there_is_made_again_with_the_segment(lab: Lab, damage: str) -> None:
     stop = StopAtSegment()
     with between(partial(StoppingStore, stop=stop)), pytest.raises(Stopped):
@@ -81,6 +81,8 @@ def test_an_index_that_is_not_there_is_made_again_with_the_segment(lab: Lab, dam
     for path in files(lab, "index/dali/*/*.idx").values():
         if damage == "shorter":
             path.write_bytes(path.read_bytes()[:-1])
+        elif damage == "altered":
+            path.write_bytes(path.read_bytes().replace(b"v1.2", b"v1.3"))
         else:
             path.unlink()
     if damage == "never written":  # as by a release that had no such indexes

@@ -32,7 +32,7 @@ from larder.versions.publish import read_segment
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
     "splits": {"train": ["a/**", "b/**"], "validation": "c/**"},
-    "shards": {"format": "columns", "bytes": 700},
+    "shards": {"format": "columns", "bytes": 600},
     "validate": "decode",
     "cache": {"records": "decoded"},
     "on_bad_sample": "skip",

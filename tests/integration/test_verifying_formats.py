@@ -12,18 +12,20 @@ from verify_lab import DAMAGES, damaged, findings, published, sibling_of, verifi
 from larder.shards.formats import FORMATS
 from larder.store.base import Store
 
+OPTIONS: dict[str, dict[str, int]] = {"batches": {"samples_per_shard": 4}}
+
 
 @pytest.fixture(scope="module", params=[*FORMATS, column_format.NAME])
 def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     objects = {
-        f"{'ab'[number % 2]}/{number:02}.bin": bytes(range(256)) * 4 + b"%d" % number
+        f"{'ab'[number % 2]}/{number:02}.bin": bytes(range(256)) * 4 + b"%02d" % number
         for number in range(12)
     }
     with column_format.registered():
         made = directory_lab(
             tmp_path_factory.mktemp("formats"),
             objects,
-            shards={"bytes": 10_000, "format": request.param},
+            shards={"format": request.param, **OPTIONS.get(request.param, {"bytes": 10_000})},
             cache={"records": "encoded"},
             validate="none",
         )
@@ -36,7 +38,7 @@ def shard_files(root: Store) -> dict[str, bytes]:
 
 
 def test_every_damage_to_a_shard_is_found_and_repaired(lab: Lab) -> None:
-    assert verified(lab)["status"] == "intact"
+    assert verified(lab)["findings"] == []
     with lab.opened_root() as root:
         files = shard_files(root)
         suffixes = {key.rpartition(".")[2] for key in files}

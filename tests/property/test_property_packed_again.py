@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import column_format
 import pyarrow as pa
 import pytest
+from format_options import RAGGED, use
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from larder.config.formats import FormatUse
 from larder.shards.build import build_shard
-from larder.shards.formats import FORMATS, shard_format
+from larder.shards.formats import shard_format
 from larder.shards.index import sample_rows
 from larder.shards.model import ShardResult, read_samples
 from larder.shards.packed import OldShards
@@ -24,7 +24,7 @@ from larder.store import Store
 from larder.store.memory import MemoryStore, forget
 from larder.testing.sample_orders import Content, order_samples, with_packed
 
-FORMAT = st.sampled_from([*FORMATS, column_format.NAME])
+FORMAT = st.sampled_from([*RAGGED, column_format.NAME])
 LABEL = st.none() | st.integers(-(2**31), 2**31 - 1)
 SPLIT = st.sampled_from(["train", "validation"])
 
@@ -68,7 +68,7 @@ def pack(
     how: tuple[int, int] = (1, 1 << 24),
     old_shards: OldShards | None = None,
 ) -> list[ShardResult]:
-    format_ = shard_format(format_name)
+    format_ = shard_format(*use(format_name))
     plans = plan_shards(split_sizes([order], format_.sample_sizes), shard_bytes, "d", format_)
     samples = read_samples([order])
     with open_reads(*how) as reads:
@@ -132,7 +132,7 @@ def test_packed_from_old_shards_as_from_the_source(
         if row["packed"] is not None:
             for part in row["parts"]:
                 store.delete(part["key"])
-    formats = {f"s{number}": FormatUse(segment[0]) for number, segment in enumerate(segments)}
+    formats = {f"s{number}": use(segment[0]) for number, segment in enumerate(segments)}
     with OldShards(store, formats, lambda *names: "/".join(names)) as old_shards:
         assert pack(again, store, "found", format_name, shard_bytes, how, old_shards) == expected
     for result in expected:

@@ -87,9 +87,36 @@ def test_every_row_is_in_one_shard_in_order(
         assert plan.rows == len(taken) > 0
         assert {split for split, _ in taken} == {plan.split}
         assert plan.bytes == sum(size for _, size in taken) + len(tar.END)
-        assert plan.bytes <= target_bytes or plan.rows == 1
+        if plan.rows > 1 and plan.bytes > target_bytes:
+            before = plan.bytes - taken[-1][1]
+            assert before < 0.95 * target_bytes
+            assert plan.bytes - target_bytes < target_bytes - before, "closer than without it"
         row += plan.rows
     assert row == len(all_rows)
+
+
+@given(st.lists(st.integers(512, 2_000), max_size=200), st.integers(20_000, 60_000))
+@example([2_000] * 40, 20_000)
+@example([*[1_700] * 11, 2_000, 512], 20_000)
+def test_shards_of_small_samples_are_nearly_as_long_as_they_should_be(
+    group: list[int], target_bytes: int
+) -> None:
+    """Every sample is at most a tenth; the last shard has what is left."""
+    plans = _filled(group, target_bytes)
+    for plan in plans[:-1]:
+        assert 0.95 * target_bytes <= plan.bytes <= 1.05 * target_bytes
+    assert all(plan.bytes <= 1.05 * target_bytes for plan in plans[-1:])
+
+
+@given(splits, st.integers(1, 9))
+def test_shards_of_a_number_of_samples(content: list[tuple[str, list[int]]], rows: int) -> None:
+    plans = list(plan_shards(content, 1, "d", WEBDATASET, samples_per_shard=rows))
+    for split, group in content:
+        own = [plan for plan in plans if plan.split == split]
+        assert [plan.rows for plan in own[:-1]] == [rows] * (len(own) - 1)
+        assert sum(plan.rows for plan in own) == len(group)
+        assert sum(plan.bytes - len(tar.END) for plan in own) == sum(group)
+        assert all(0 < plan.rows <= rows for plan in own)
 
 
 @given(splits, targets)
@@ -156,7 +183,6 @@ def test_every_split_gets_as_many_shards_as_it_should(
             assert len(_filled(group, targets[split] - 1)) > len(own)
         for plan in own:
             assert plan.first_row == row
-            assert plan.bytes <= target_bytes or plan.rows == 1
             row += plan.rows
     assert row == sum(len(group) for _, group in content)
 

@@ -11,7 +11,7 @@ import pytest
 
 from larder.cache.record import Codec
 from larder.cache.schema import Field, Schema
-from larder.manifest.schemas import OBJECTS, SAMPLES, SHARDS, SKIPPED
+from larder.manifest.schemas import INDEXES, OBJECTS, SAMPLES, SHARDS, SKIPPED
 from larder.pipeline.lists import MAX_PATTERNS
 from larder.samples.images import EXTENSIONS
 from larder.versions.documents import (
@@ -57,6 +57,7 @@ def test_the_schema_of_the_example_is_canonical() -> None:
         ("objects", OBJECTS),
         ("samples", SAMPLES),
         ("shards", SHARDS),
+        ("indexes", INDEXES),
         ("skipped", SKIPPED),
     ],
 )

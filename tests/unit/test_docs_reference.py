@@ -101,7 +101,7 @@ def test_defaults_are_those_of_the_models(heading: str, model: type[BaseModel], 
 def _is_inner(name: str) -> bool:
     """Keys of another kind of splits, of list items, or of fields that are null by default."""
     return (
-        name.startswith(("splits.", "source.inventory."))
+        name.startswith(("splits.", "source.inventory.", "source.rows."))
         or "[]" in name
         or name in ("labels", "cache")
     )
@@ -126,6 +126,8 @@ def test_examples_are_accepted(heading: str, model: type[BaseModel], least: Any)
             tree.setdefault(place, {}).setdefault("url", _url_for(name))
             if name.startswith("source.inventory."):
                 tree["source"]["inventory"].setdefault("url", "y")
+            if name == "source.rows.files":
+                tree["source"]["rows"]["format"] = "text"
             assert model.model_validate(_merged(least, tree))
 
 

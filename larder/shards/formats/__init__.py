@@ -22,6 +22,9 @@ def _imported(module: str, name: str) -> Callable[[FormatOptions], ShardFormat]:
 
 FORMATS: dict[str, Callable[[FormatOptions], ShardFormat]] = {
     "webdataset": _imported("webdataset", "WebDataset"),
+    "parquet": _imported("parquet", "ParquetFormat"),
+    "records": _imported("records", "Records"),
+    "batches": _imported("batches", "Batches"),
 }
 """Every format under its name in ``shards.format``: makes a `ShardFormat` from its options."""
 

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from larder.config.formats import Layout
 from larder.errors import Failure
 from larder.samples.indexed import IndexedSample, SampleReader
 from larder.shards.fetch import Body
@@ -20,7 +21,7 @@ from larder.shards.output import HashedOutput
 from larder.shards.sizes import Sizes
 from larder.store.base import Readable
 
-__all__ = ["Framed", "ShardFormat", "ShardWriter"]
+__all__ = ["Framed", "ShardFormat", "ShardWriter", "SurveyingFormat"]
 
 
 class ShardWriter(Protocol):
@@ -141,6 +142,22 @@ class ShardFormat(Protocol):
         Raises:
             DamageError: The shard is damaged.
             LarderError: An error of the store.
+        """
+
+
+@runtime_checkable
+class SurveyingFormat(Protocol):
+    """A format that has to know something of all samples before it writes the first shard."""
+
+    def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
+        """The `larder.config.formats.FormatOptions.layout` of a segment.
+
+        Args:
+            batches: Rows of `larder.manifest.schemas.SAMPLE_ORDER`: all samples of the segment.
+            before: The layout of the segments next to it, if there are any.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: a sample that the format cannot store, by name.
         """
 
 

@@ -20,6 +20,7 @@ from larder.samples.indexed import IndexedSample
 from larder.shards import tar
 from larder.shards.fetch import Body
 from larder.shards.indexes.dali_tar import DaliTarIndex
+from larder.shards.indexes.splits import WidsIndex
 from larder.shards.members import members, streamed_members
 from larder.shards.model import Sample, ShardPlan
 from larder.shards.output import HashedOutput
@@ -43,6 +44,7 @@ class WebDataset:
     empty_bytes = len(tar.END)
     counted = False
     indexes = (DaliTarIndex(),)
+    split_indexes = (WidsIndex(),)
 
     def __init__(self, options: FormatOptions) -> None: ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -49,12 +49,14 @@ class IndexFile:
         name: Its name.
         bytes: Its length, bytes.
         sha256: Its hex digest.
+        etag: The etag of the object, empty if it was not written yet. It is not compared.
     """
 
     kind: str
     name: str
     bytes: int
     sha256: str
+    etag: str = field(default="", compare=False)
 
 
 def index_files(

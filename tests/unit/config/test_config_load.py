@@ -347,7 +347,8 @@ def test_all_mistakes_of_a_file_are_listed(refused: Refuse) -> None:
         "${NAME:-default}; write $$ for a dollar sign",
         f"{where}:3: unknown key mirrr; did you mean mirror?",
         f"{where}:7: unknown key shards.size; "
-        "the known keys are shards.format, shards.bytes, shards.count_min, shards.shuffle_seed",
+        "the known keys are shards.format, shards.bytes, shards.count_min, "
+        "shards.samples_per_shard, shards.shuffle_seed",
         "--set source.region: expected a region such as us-west-2",
         "--set validate.x.y: validate: expected none, header or decode, not a mapping",
         f"{where}:1: name: expected x, the name of the file, not 'y'; "

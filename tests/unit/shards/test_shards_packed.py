@@ -10,13 +10,13 @@ from typing import Any
 import column_format
 import pyarrow as pa
 import pytest
+from format_options import RAGGED, use
 from PIL import Image
 
-from larder.config.formats import FormatUse
 from larder.errors import DamageError, FatalError, ObjectError
 from larder.manifest.schemas import SAMPLES
 from larder.shards.build import build_shard
-from larder.shards.formats import FORMATS, shard_format
+from larder.shards.formats import shard_format
 from larder.shards.index import sample_rows
 from larder.shards.model import ShardPlan, ShardResult, read_samples
 from larder.shards.packed import OldShards, lots
@@ -28,7 +28,7 @@ from larder.store.memory import MemoryStore, forget
 from larder.testing.recording import RecordingStore
 from larder.testing.sample_orders import Content, order_samples, with_packed
 
-NAMES = [*FORMATS, column_format.NAME]
+NAMES = [*RAGGED, column_format.NAME]
 WHOLE = 1 << 24
 
 
@@ -95,7 +95,7 @@ def pack(
     **options: Any,
 ) -> list[ShardResult]:
     """All samples of an order, in shards."""
-    format_ = shard_format(name)
+    format_ = shard_format(*use(name))
     options = {"validate": "none", **options}
     plans = plan_shards(split_sizes([order], format_.sample_sizes), shard_bytes, "d", format_)
     samples = read_samples([order])
@@ -134,7 +134,7 @@ def shuffled(order: pa.RecordBatch, seed: int = 5) -> pa.RecordBatch:
 
 
 def old(store: Any, name: str, **options: Any) -> OldShards:
-    return OldShards(store, {"old": FormatUse(name)}, shard_key, **options)
+    return OldShards(store, {"old": use(name)}, shard_key, **options)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -176,7 +176,7 @@ def test_segments_of_several_formats_and_new_samples_are_interleaved(
     order = order_samples(source, CONTENTS)
     index_rows: list[pa.RecordBatch] = []
     for place, name in enumerate(NAMES):
-        some = order.take(pa.array(range(place, len(CONTENTS), 3)))
+        some = order.take(pa.array(range(place, len(CONTENTS), len(NAMES) + 1)))
         index_rows += index(pack(some, source, store, name, segment=name, shard_bytes=2_000), name)
     again = with_packed(order, index_rows)
     nulls = again.column("packed").null_count
@@ -190,7 +190,7 @@ def test_segments_of_several_formats_and_new_samples_are_interleaved(
         "webdataset",
         concurrency=concurrency,
         memory_bytes=memory_bytes,
-        old_shards=OldShards(store, {name: FormatUse(name) for name in NAMES}, shard_key),
+        old_shards=OldShards(store, {name: use(name) for name in NAMES}, shard_key),
     )
     assert found == expected
     new = order.filter(again.column("packed").is_null())

@@ -10,6 +10,7 @@ import pytest
 
 from larder.manifest.crc import format_crc32c
 from larder.manifest.extents import in_object, in_own
+from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.store import Store, open_store
 from larder.store.derived import DerivedObjects
@@ -41,7 +42,9 @@ def test_what_is_written_is_read_as_objects(store: Store, tmp_path: Path) -> Non
         writer.add(pa.array(["2.json", "3.bin"]), pa.array(values[2:]))
     assert keys(store) == [NAME, f"{NAME}.parquet"]
     assert store.get(NAME) == b"".join(value + b"\n" for value in values)
-    (batch,) = objects_in(tmp_path / "index", in_own(NAME), 7, prefix="table.csv/")
+    (batch,) = objects_in(
+        read_manifest(tmp_path / "index", INDEX), in_own(NAME), 7, prefix="table.csv/"
+    )
     assert batch.schema == OBJECTS
     rows = batch.to_pylist()
     assert [row["key"] for row in rows] == [
@@ -63,7 +66,9 @@ def test_an_index_is_read_again(store: Store, tmp_path: Path) -> None:
     assert keys(store) == [f"{NAME}.parquet"]
     assert fetch_index(store, NAME, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == (tmp_path / "index").read_bytes()
-    (batch,) = objects_in(tmp_path / "copy", in_object("a.tar", "e"), 0, prefix="a.tar/")
+    (batch,) = objects_in(
+        read_manifest(tmp_path / "copy", INDEX), in_object("a.tar", "e"), 0, prefix="a.tar/"
+    )
     assert [(row["key"], row["etag"]) for row in batch.to_pylist()] == [
         ("a.tar/x.jpg", "@512+3/5:e")
     ]
@@ -94,7 +99,7 @@ def test_nothing_is_left_after_an_error(store: Store, tmp_path: Path) -> None:
 def test_a_plan_writes_only_the_local_index(tmp_path: Path) -> None:
     with container_writer(None, NAME, tmp_path / "index") as writer:
         writer.add(pa.array(["a", "b"]), pa.array([b"12", b"345"]))
-    (batch,) = objects_in(tmp_path / "index", in_own(NAME), 0)
+    (batch,) = objects_in(read_manifest(tmp_path / "index", INDEX), in_own(NAME), 0)
     assert batch.column("etag").to_pylist() == [f"@0+2={NAME}", f"@3+3={NAME}"]
 
 

@@ -1,0 +1,111 @@
+"""Expands the inventory of a run, if the dataset file says that objects are archives or tables.
+
+A run that finds its version does not get here: the inputs digest covers the containers as they are
+listed, so nothing is read to find out that nothing has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from larder.config.models import Cluster, Dataset
+from larder.pipeline.job import storage_of
+from larder.pipeline.results import SHOWN_FAILURES, BatchReport, RunError
+from larder.progress import Progress
+from larder.store.base import Readable, Store
+from larder.transfer.archive_expansion import archive_expansion, archives_to_list
+from larder.transfer.expanded import Expanded, Expansion, Failures, expand
+from larder.transfer.inventory import Inventory
+from larder.transfer.row_expansion import row_expansion
+from larder.versions import layout
+
+__all__ = ["containers_to_list", "expand_inventory"]
+
+_LOCAL_THREADS = 4
+"""More would only take turns reading headers from the page cache."""
+
+
+def containers_to_list(dataset: Dataset) -> Callable[[pa.Array], npt.NDArray[np.bool_]] | None:
+    """Tells which objects a run needs because of what is in them; None if there are none."""
+    if dataset.source.archives != "expand":
+        return None
+    return archives_to_list(dataset.source.include)
+
+
+def expand_inventory(
+    dataset: Dataset,
+    cluster: Cluster,
+    source: Readable,
+    inventory: Inventory,
+    folder: Path,
+    *,
+    plan_only: bool,
+    progress: Progress,
+) -> Inventory:
+    """The inventory with what is in archives and tables, in place of them.
+
+    Args:
+        dataset: As configured.
+        cluster: As configured.
+        source: The source.
+        inventory: As it was listed.
+        folder: A private directory.
+        plan_only: Whether nothing may be written to the storage, so that indexes are not kept.
+        progress: Reports progress of stage ``expand``.
+
+    Raises:
+        ConfigError: ``config.empty_source``: nothing is left.
+        RunError: ``run.failed``: containers that cannot be read; or names that no object can have,
+            unless ``on_bad_key`` is ``skip``.
+        StoreError: A store refuses access; ``store.full``: no space is left.
+    """
+    if not dataset.source.expands:
+        return inventory
+    own = storage_of(dataset, cluster, layout.derived_prefix())
+    expansions = _expansions(dataset, source, own, None if plan_only else own, progress)
+    local = source.features.local_path
+    found = expand(
+        source,
+        inventory,
+        expansions,
+        dataset.source.include,
+        dataset.source.exclude,
+        folder,
+        concurrency=_LOCAL_THREADS if local else cluster.copy_.concurrency,
+        progress=progress,
+    )
+    return _checked(found, dataset, inventory)
+
+
+def _expansions(
+    dataset: Dataset, source: Readable, own: Store, put: Store | None, progress: Progress
+) -> list[Expansion]:
+    found = []
+    if dataset.source.archives == "expand":
+        found.append(archive_expansion(source, own, put, progress))
+    if dataset.source.rows is not None:
+        found.append(row_expansion(dataset.source.rows, source, own, put, progress))
+    return found
+
+
+def _checked(found: Expanded, dataset: Dataset, inventory: Inventory) -> Inventory:
+    if found.damaged.count:
+        hint = "nothing was published; replace or exclude them"
+        raise _failed(found.damaged, hint)
+    if found.bad.count and dataset.on_bad_key == "fail":
+        raise _failed(found.bad, "rename or exclude them, or set on_bad_key: skip")
+    if found.inventory is None:
+        raise _failed(found.bad, "nothing else is in the source")
+    shown = (*inventory.failures, *found.bad.shown)[:SHOWN_FAILURES]
+    return replace(found.inventory, unlisted=inventory.unlisted + found.bad.count, failures=shown)
+
+
+def _failed(failures: Failures, hint: str) -> RunError:
+    report = BatchReport(failures=tuple(failures.shown), failed=failures.count)
+    return RunError("expand", report, hint)

@@ -1,0 +1,284 @@
+"""A batch of samples in one object: an ``.npz`` that ``numpy.load`` reads.
+
+For every extension EXT that any sample of the segment has there are two arrays: ``EXT``, uint8, the
+contents of all samples one after the other, and ``EXT.offsets``, int64: sample i has the items from
+``offsets[i]`` up to ``offsets[i + 1]``. A part that a sample lacks has no items. ``key`` and
+``key.offsets`` are the same for the keys, in UTF-8. ``label``, if the dataset has labels, has an
+int64 for each sample, -1 for one without. `larder.shards.npz` has the bytes.
+
+A batch is in memory while it is written, and while samples are read back.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.config.formats import FormatOptions, Layout
+from larder.errors import ConfigError, DamageError, Failure, ObjectError
+from larder.manifest.digest import canonical_json
+from larder.samples.indexed import IndexedPart, IndexedSample, check_part
+from larder.shards import npz
+from larder.shards.fetch import Body, stream
+from larder.shards.indexes import ReaderIndex
+from larder.shards.indexes.splits import Split
+from larder.shards.layouts import survey_parts
+from larder.shards.members import members
+from larder.shards.model import Sample, ShardPlan, label_bytes
+from larder.shards.output import HashedOutput
+from larder.shards.rows import IndexRows
+from larder.shards.sizes import Sizes, sum_members
+from larder.store import object_url
+from larder.store.base import Closing, Readable
+
+__all__ = ["Batches", "BatchesIndex"]
+
+_KEY, _LABEL, _OFFSETS = "key", "label", ".offsets"
+_NUMBER_BYTES = 8
+_NO_LABEL = -1
+
+
+class Batches:
+    """``shards.format: batches``; see `larder.shards.formats.base.ShardFormat`.
+
+    Args:
+        options: ``layout`` says which arrays there are.
+    """
+
+    version = 1
+    sizes_known = True
+    counted = False
+    indexes: Sequence[ReaderIndex] = ()
+
+    def __init__(self, options: FormatOptions) -> None:
+        self._layout = options.layout or Layout({}, labelled=False)
+        self.split_indexes = (BatchesIndex(),)
+
+    @property
+    def empty_bytes(self) -> int:
+        """Headers, the first of the offsets of each column, and the end of the archive."""
+        names = _names(self._layout)
+        offsets = _NUMBER_BYTES * sum(name.endswith(_OFFSETS) for name in names)
+        return sum(map(npz.array_bytes, names)) + offsets + npz.END_BYTES
+
+    def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
+        """The extensions of all parts.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: one of them is the name of another array.
+        """
+        found = survey_parts(batches, before)
+        names = _names(found)
+        if len(set(names)) < len(names):
+            clash = next(name for name in names if names.count(name) > 1)
+            message = f"a batch has an array {clash!r} already, so no part can be called so"
+            hint = "rename the objects with this extension, or choose another format"
+            raise ConfigError("config.invalid_value", message, where="shards.format", hint=hint)
+        return found
+
+    def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
+        """Bytes of the contents and the key, of their offsets, and of the label."""
+        place = batch.schema.get_field_index("label")
+        bare = batch.set_column(place, "label", pa.nulls(len(batch), pa.int32()))
+        sizes = sum_members(bare, lambda keys, exts, own: own)
+        sizes += pc.binary_length(batch.column("key")).to_numpy()
+        columns = len(self._layout.parts) + 1 + self._layout.labelled
+        return sizes + _NUMBER_BYTES * columns
+
+    def shard_name(self, stem: str, index: int, count: int) -> str:
+        """``imagenet-train-000000.npz``."""
+        return f"{stem}-{index:06d}.npz"
+
+    def file_names(self, name: str) -> Sequence[str]:
+        """Only the archive."""
+        return (name,)
+
+    def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> BatchWriter:
+        """Start a batch."""
+        (output,) = outputs
+        return BatchWriter(output, self._layout, plan)
+
+    def open(self, store: Readable, key: str) -> BatchReader:
+        """Open a batch."""
+        return BatchReader(store, key)
+
+
+class BatchesIndex:
+    """The index of a split; see `larder.shards.indexes.splits.SplitIndex`."""
+
+    kind = "batches"
+
+    def content(self, split: Split) -> bytes:
+        """The JSON document ``larder-batches-1``."""
+        document = {
+            "format": "larder-batches-1",
+            "dataset": split.dataset,
+            "split": split.name,
+            "samples": sum(shard.samples for shard in split.shards),
+            "batches": [{"key": shard.key, "samples": shard.samples} for shard in split.shards],
+        }
+        return canonical_json(document) + b"\n"
+
+
+class BatchWriter:
+    """A batch being written; see `larder.shards.formats.base.ShardWriter`.
+
+    Args:
+        output: Receives its bytes.
+        layout: Its arrays.
+        plan: The shard, to say which one is too long.
+
+    Raises:
+        ConfigError: From `finish`, ``config.invalid_value``: the batch is too long for a ZIP file.
+    """
+
+    def __init__(self, output: HashedOutput, layout: Layout, plan: ShardPlan) -> None:
+        if plan.bytes > npz.MAX_BYTES:
+            message = f"a batch has at most {npz.MAX_BYTES:,} bytes, this one has {plan.bytes:,}"
+            hint = "lower shards.samples_per_shard, or choose another format"
+            raise ConfigError("config.invalid_value", message, where=plan.name, hint=hint)
+        self._output = output
+        self._layout = layout
+        self._samples: list[tuple[Sample, Sequence[Body]]] = []
+
+    def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
+        """Append a sample whose parts were read."""
+        self._samples.append((sample, bodies))
+
+    def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+        """Read and append a sample."""
+        bodies = []
+        for part in sample.parts:
+            try:
+                data = b"".join(stream(source, part))
+            except ObjectError as error:
+                return Failure.of(part.key, error)
+            bodies.append(Body(data, google_crc32c.value(data)))
+        self.append(sample, bodies)
+        return None
+
+    def finish(self) -> pa.RecordBatch:
+        """Write all arrays, and return the rows of the index."""
+        entries: list[tuple[npz.Array, int, int]] = []
+        places: dict[str, list[int]] = {}
+        contents = [
+            {part.ext: body.data for part, body in zip(sample.parts, bodies, strict=True)}
+            for sample, bodies in self._samples
+        ]
+        keys = [sample.key.encode() for sample, _ in self._samples]
+        self._put_texts(_KEY, keys, entries)
+        if self._layout.labelled:
+            labels = [
+                _NO_LABEL if sample.label is None else sample.label for sample, _ in self._samples
+            ]
+            self._put(_LABEL, "<i8", len(labels), [_numbers(labels)], entries)
+        for ext in self._layout.parts:
+            places[ext] = self._put_texts(ext, [own.get(ext, b"") for own in contents], entries)
+        end = npz.directory(entries)
+        self._output.append([end], len(end))
+        return self._index(places)
+
+    def _put_texts(
+        self, name: str, values: list[bytes], entries: list[tuple[npz.Array, int, int]]
+    ) -> list[int]:
+        """Write contents and their offsets, and return where each begins in the object."""
+        ends = list(accumulate(map(len, values), initial=0))
+        start = self._put(name, "|u1", ends[-1], values, entries)
+        self._put(f"{name}{_OFFSETS}", "<i8", len(ends), [_numbers(ends)], entries)
+        return [start + end for end in ends[:-1]]
+
+    def _put(
+        self,
+        name: str,
+        kind: str,
+        length: int,
+        pieces: list[bytes],
+        entries: list[tuple[npz.Array, int, int]],
+    ) -> int:
+        array = npz.Array(name, kind, length, sum(map(len, pieces)))
+        crc32, offset = array.crc32(pieces), self._output.bytes
+        header = npz.entry_header(array, crc32)
+        self._output.append([header], len(header))
+        entries.append((array, crc32, offset))
+        start = self._output.bytes
+        self._output.append(pieces, array.size_bytes)
+        return start
+
+    def _index(self, places: dict[str, list[int]]) -> pa.RecordBatch:
+        rows = IndexRows()
+        for number, (sample, bodies) in enumerate(self._samples):
+            parts = [
+                (
+                    *(ext, source, etag, places[ext][number] if source is not None else None),
+                    *(len(body.data), body.crc32c),
+                )
+                for ext, source, etag, body in members(sample, bodies)
+            ]
+            rows.add((sample.key, number, 1, sample.label), parts)
+        return rows.finish()
+
+
+class BatchReader(Closing):
+    """Reads samples back from a batch; see `larder.samples.indexed.SampleReader`.
+
+    Args:
+        store: The store of the batch.
+        key: Its key.
+    """
+
+    def __init__(self, store: Readable, key: str) -> None:
+        self.url = object_url(store.url, key)
+        self._data = store.get(key)
+
+    def read(
+        self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
+    ) -> dict[str, bytes]:
+        """Read parts of a sample."""
+        found = {}
+        for part in sample.parts if parts is None else parts:
+            if part.offset is None:
+                data = label_bytes(self._label(sample.offset))
+            else:
+                data = self._data[part.offset : part.offset + part.length]
+                if len(data) < part.length:
+                    stop = part.offset + part.length
+                    message = f"the batch has {len(self._data):,} bytes, {stop:,} are in the index"
+                    raise DamageError("damage.size", message, where=self.url)
+            found[part.ext] = check_part(part, data, sample, self.url)
+        return found
+
+    def close(self) -> None:
+        """Let go of the batch. May be called twice."""
+        self._data = b""
+
+    def _label(self, row: int) -> int:
+        try:
+            with zipfile.ZipFile(io.BytesIO(self._data)) as archive:
+                data = archive.read(f"{_LABEL}.npy")
+            start = npz.HEADER_BYTES + _NUMBER_BYTES * row
+            (label,) = struct.unpack_from("<q", data, start)
+        except (zipfile.BadZipFile, KeyError, struct.error, OSError, ValueError) as error:
+            message = f"the batch cannot be read: {error}"
+            raise DamageError("damage.record", message, where=self.url) from error
+        return int(label)
+
+
+def _names(layout: Layout) -> list[str]:
+    """The arrays of a batch."""
+    columns = [_KEY, *layout.parts]
+    names = [name for column in columns for name in (column, f"{column}{_OFFSETS}")]
+    return [*names, *([_LABEL] if layout.labelled else [])]
+
+
+def _numbers(values: Sequence[int]) -> bytes:
+    numbers: npt.NDArray[np.int64] = np.array(values, "<i8")
+    return numbers.tobytes()

@@ -1,0 +1,360 @@
+"""Samples as rows of a Parquet file, as Hugging Face ``datasets``, DuckDB or Spark read them.
+
+Columns: ``key``, a string; ``label``, an int64, if the dataset has labels; and one for every
+extension that any sample of the segment has, its name, with the content of the part as it is, null
+where a sample lacks it. No compression, no dictionaries: images are compressed already, and so the
+size of a shard is known well enough to plan it. Row groups of about 16 MiB are what a reader holds
+at once. Every page has a checksum.
+
+The bytes depend on the release of pyarrow, which is part of the format's version.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Self
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from larder.config.formats import FormatOptions, Layout
+from larder.errors import ConfigError, DamageError, Failure, ObjectError
+from larder.samples.grouping import LABEL_EXT
+from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
+from larder.shards.fetch import Body, stream
+from larder.shards.indexes import ReaderIndex
+from larder.shards.layouts import survey_parts
+from larder.shards.members import members
+from larder.shards.model import Sample, ShardPlan, label_bytes
+from larder.shards.output import HashedOutput
+from larder.shards.rows import IndexRows
+from larder.shards.sizes import Sizes, sum_members
+from larder.store import object_url
+from larder.store.base import Closing, Readable
+from larder.store.range_file import RangeFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["ParquetFormat"]
+
+ROW_GROUP_BYTES = 16 << 20
+"""Parts of the samples of a row group; more if there is only one."""
+
+VALUE_BYTES = 2**31 - 2**20
+"""Maximum length of a part: pyarrow counts the bytes of a page in 31 bits."""
+
+_KEY, _LABEL = "key", "label"
+
+_LENGTH_BYTES = 4
+
+
+class ParquetFormat:
+    """``shards.format: parquet``; see `larder.shards.formats.base.ShardFormat`.
+
+    Args:
+        options: ``layout`` says which columns there are.
+    """
+
+    sizes_known = False
+    counted = True
+    indexes: Sequence[ReaderIndex] = ()
+
+    def __init__(self, options: FormatOptions) -> None:
+        self._layout = options.layout or Layout({}, labelled=False)
+
+    @property
+    def version(self) -> int:
+        """1, and the release of pyarrow in three groups of three digits: 1026000001 for 26.0.1."""
+        numbers = [int(text) for text in pa.__version__.split(".")[:3] if text.isdigit()]
+        return 10**9 + sum(
+            number * scale for number, scale in zip(numbers, (10**6, 10**3, 1), strict=False)
+        )
+
+    @property
+    def empty_bytes(self) -> int:
+        """Bytes of a file with one row group of nothing."""
+        return _empty_bytes(tuple(self._layout.parts), self._layout.labelled)
+
+    def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
+        """The extensions of all parts.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: one of them is the name of another column.
+        """
+        found = survey_parts(batches, before)
+        taken = {_KEY, _LABEL} if found.labelled else {_KEY}
+        if clash := min(taken & found.parts.keys(), default=None):
+            message = f"a Parquet file has a column {clash!r} already, so no part can be called so"
+            hint = f"rename the objects with the extension {clash}, or choose another format"
+            raise ConfigError("config.invalid_value", message, where="shards.format", hint=hint)
+        return found
+
+    def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
+        """Bytes of the values, and of the lengths in front of those of variable length.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: a part is too long for a page.
+        """
+        _refuse_long(batch.column("parts").flatten())
+        sizes = sum_members(_without_labels(batch), lambda keys, exts, own: own + _LENGTH_BYTES)
+        sizes += pc.binary_length(batch.column("key")).to_numpy() + _LENGTH_BYTES
+        sizes += 8 * batch.column("label").is_valid().to_numpy(zero_copy_only=False)
+        return sizes
+
+    def shard_name(self, stem: str, index: int, count: int) -> str:
+        """``imagenet-train-00000-of-00950.parquet``."""
+        return f"{stem}-{index:05d}-of-{count:05d}.parquet"
+
+    def file_names(self, name: str) -> Sequence[str]:
+        """Only the Parquet file."""
+        return (name,)
+
+    def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> ParquetRows:
+        """Start a file."""
+        (output,) = outputs
+        return ParquetRows(output, self._layout)
+
+    def open(self, store: Readable, key: str) -> ParquetReader:
+        """Open a file: its footer is read."""
+        return ParquetReader(store, key)
+
+
+class ParquetRows:
+    """A shard being written; see `larder.shards.formats.base.ShardWriter`.
+
+    Holds the samples of a row group, and while it is written a copy of them.
+
+    Args:
+        output: Receives its bytes.
+        layout: Its columns.
+    """
+
+    def __init__(self, output: HashedOutput, layout: Layout) -> None:
+        self._schema = _schema(tuple(layout.parts), layout.labelled)
+        self._sink = _Sink(output)
+        with self._sink:
+            self._parquet = _parquet(self._sink, self._schema)
+        self._labelled = layout.labelled
+        self._exts = tuple(layout.parts)
+        self._held: list[tuple[Sample, Sequence[Body]]] = []
+        self._held_bytes = 0
+        self._count = 0
+        self._rows = IndexRows()
+
+    def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
+        """Append a sample whose parts were read."""
+        size_bytes = sum(len(body.data) for body in bodies)
+        if self._held and self._held_bytes + size_bytes > ROW_GROUP_BYTES:
+            self._flush()
+        self._held.append((sample, bodies))
+        self._held_bytes += size_bytes
+        parts = [
+            (ext, source, etag, None, len(body.data), body.crc32c)
+            for ext, source, etag, body in members(sample, bodies)
+        ]
+        self._rows.add((sample.key, self._count, 1, sample.label), parts)
+        self._count += 1
+
+    def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+        """Read and append a sample, which is held in memory."""
+        bodies = []
+        for part in sample.parts:
+            try:
+                data = b"".join(stream(source, part))
+            except ObjectError as error:
+                return Failure.of(part.key, error)
+            bodies.append(Body(data, google_crc32c.value(data)))
+        self.append(sample, bodies)
+        return None
+
+    def finish(self) -> pa.RecordBatch:
+        """Write the last row group and the footer, and return the rows of the index."""
+        if self._held:
+            self._flush()
+        with self._sink:
+            self._parquet.close()
+        return self._rows.finish()
+
+    def _flush(self) -> None:
+        contents = [
+            {part.ext: body.data for part, body in zip(sample.parts, own, strict=True)}
+            for sample, own in self._held
+        ]
+        columns = [pa.array([sample.key for sample, _ in self._held], pa.string())]
+        if self._labelled:
+            columns.append(pa.array([sample.label for sample, _ in self._held], pa.int64()))
+        self._held, self._held_bytes = [], 0
+        for ext in self._exts:
+            columns.append(pa.array([own.get(ext) for own in contents], pa.binary()))
+        batch = pa.record_batch(columns, schema=self._schema)
+        with self._sink:
+            self._parquet.write_table(pa.Table.from_batches([batch]), row_group_size=len(batch))
+
+
+class ParquetReader(Closing):
+    """Reads samples back, one row group at a time; see `larder.samples.indexed.SampleReader`.
+
+    Args:
+        store: The store of the shard.
+        key: Its key.
+
+    Raises:
+        DamageError: ``damage.record``: it is not a Parquet file.
+        LarderError: An error of the store.
+    """
+
+    def __init__(self, store: Readable, key: str) -> None:
+        self.url = object_url(store.url, key)
+        with self._damage():
+            file = RangeFile(store, key)
+            self._parquet = pq.ParquetFile(
+                pa.PythonFile(file, "r"), page_checksum_verification=True, pre_buffer=False
+            )
+            groups = range(self._parquet.num_row_groups)
+            lengths = (self._parquet.metadata.row_group(group).num_rows for group in groups)
+            self._ends = np.array(list(accumulate(lengths)), np.int64)
+        self._group = -1
+        self._columns: dict[str, pa.ChunkedArray] = {}
+
+    def read(
+        self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
+    ) -> dict[str, bytes]:
+        """Read parts of a sample, and with the first of a row group those of all others in it."""
+        group = int(np.searchsorted(self._ends, sample.offset, side="right"))
+        if group >= len(self._ends):
+            message = f"the shard has no row {sample.offset:,}"
+            raise DamageError("damage.size", message, where=self.url)
+        if group != self._group:
+            self._group, self._columns = group, {}
+        row = sample.offset - (int(self._ends[group - 1]) if group else 0)
+        found = {}
+        for part in sample.parts if parts is None else parts:
+            labels = part.ext == LABEL_EXT and sample.label is not None
+            value = self._column(_LABEL if labels else part.ext)[row].as_py()
+            if value is None:
+                where, message = part_place(self.url, sample, part.ext), "there is no such part"
+                raise DamageError("damage.manifest", message, where=where)
+            data = label_bytes(value) if labels else value
+            found[part.ext] = check_part(part, data, sample, self.url)
+        return found
+
+    def close(self) -> None:
+        """Forget the row group. May be called twice."""
+        self._group, self._columns = -1, {}
+
+    def _column(self, name: str) -> pa.ChunkedArray:
+        if name not in self._columns:
+            if name not in self._parquet.schema_arrow.names:
+                message = f"the shard has no column {name!r}, although the index refers to one"
+                raise DamageError("damage.manifest", message, where=self.url)
+            with self._damage():
+                table = self._parquet.read_row_group(self._group, [name], use_threads=False)
+            self._columns[name] = table.column(0)
+        return self._columns[name]
+
+    @contextmanager
+    def _damage(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError) as error:
+            message = f"the shard cannot be read: {str(error).splitlines()[0]}"
+            raise DamageError("damage.record", message, where=self.url) from error
+
+
+class _Sink(io.RawIOBase):
+    """A file for pyarrow that passes on what is written inside ``with`` blocks.
+
+    Outside there is only the footer that pyarrow writes when a file is dropped that was given up.
+    """
+
+    def __init__(self, output: HashedOutput) -> None:
+        self._output = output
+        self._wanted = False
+
+    def __enter__(self) -> Self:
+        """Pass on what is written from now on."""
+        self._wanted = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Pass on nothing any more."""
+        self._wanted = False
+
+    def writable(self) -> bool:
+        """Always true."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Pass on some bytes, which have to be copied: the buffer is used again."""
+        piece = bytes(data)
+        if self._wanted:
+            self._output.append([piece], len(piece))
+        return len(piece)
+
+    def tell(self) -> int:
+        """Number of bytes written."""
+        return self._output.bytes
+
+
+class _Nothing(HashedOutput):
+    """Counts bytes."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def append(self, pieces: Sequence[bytes], size_bytes: int) -> None:
+        """Count them."""
+        self.bytes += size_bytes
+
+
+def _schema(exts: tuple[str, ...], labelled: bool) -> pa.Schema:
+    fields = [pa.field(_KEY, pa.string(), nullable=False)]
+    if labelled:
+        fields.append(pa.field(_LABEL, pa.int64()))
+    return pa.schema([*fields, *(pa.field(ext, pa.binary()) for ext in exts)])
+
+
+def _parquet(sink: _Sink, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        version="2.6",
+        compression="none",
+        use_dictionary=False,
+        write_statistics=False,
+        write_page_checksum=True,
+    )
+
+
+@lru_cache(16)
+def _empty_bytes(exts: tuple[str, ...], labelled: bool) -> int:
+    output, schema = _Nothing(), _schema(exts, labelled)
+    arrays = [pa.array([""], pa.string()), *([pa.array([0], pa.int64())] if labelled else [])]
+    arrays += [pa.array([b""], pa.binary()) for _ in exts]
+    with _Sink(output) as sink, _parquet(sink, schema) as parquet:
+        parquet.write_table(pa.Table.from_arrays(arrays, schema=schema))
+    return output.bytes - 8 * labelled - _LENGTH_BYTES * (1 + len(exts))
+
+
+def _without_labels(batch: pa.RecordBatch) -> pa.RecordBatch:
+    place = batch.schema.get_field_index("label")
+    return batch.set_column(place, "label", pa.nulls(len(batch), pa.int32()))
+
+
+def _refuse_long(parts: pa.StructArray) -> None:
+    sizes = parts.field("size_bytes").to_numpy()
+    if len(sizes) and sizes.max() > VALUE_BYTES:
+        key = parts.field("key")[int(sizes.argmax())].as_py()
+        message = (
+            f"the object has {sizes.max():,} bytes, a value of Parquet at most {VALUE_BYTES:,}"
+        )
+        hint = "exclude it, or choose another shards.format"
+        raise ConfigError("config.invalid_value", message, where=key, hint=hint)

@@ -1,0 +1,233 @@
+"""Samples as records of a fixed size: record i of a shard is its bytes from i times the size on.
+
+A record is the content of the parts one after the other, sorted by extension, and then, if the
+dataset has labels, the number of its class as an int64, little-endian. Nothing else is in a shard.
+So all samples have to have the same parts with the same lengths: sensor data, decoded arrays.
+An index of each split says how long a record is and what is where in it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+
+from larder.config.formats import FormatOptions, Layout
+from larder.errors import ConfigError, Failure, ObjectError
+from larder.manifest.digest import canonical_json
+from larder.samples.grouping import LABEL_EXT
+from larder.samples.indexed import IndexedPart, IndexedSample, check_part
+from larder.shards.fetch import Body, stream
+from larder.shards.indexes import ReaderIndex
+from larder.shards.indexes.splits import Split
+from larder.shards.layouts import survey_sizes
+from larder.shards.model import Sample, ShardPlan, label_bytes
+from larder.shards.output import HashedOutput
+from larder.shards.ranges import RangeReader
+from larder.shards.rows import IndexRows, PartRow
+from larder.shards.sizes import Sizes
+from larder.store.base import Readable
+
+__all__ = ["Records", "RecordsIndex"]
+
+_LABEL = struct.Struct("<q")
+
+
+class Records:
+    """``shards.format: records``; see `larder.shards.formats.base.ShardFormat`.
+
+    Args:
+        options: ``layout`` says what a record is made of.
+    """
+
+    version = 1
+    sizes_known = True
+    empty_bytes = 0
+    counted = False
+    indexes: Sequence[ReaderIndex] = ()
+
+    def __init__(self, options: FormatOptions) -> None:
+        layout = options.layout or Layout({}, labelled=False)
+        self._layout = _RecordLayout(layout)
+        self.split_indexes = (RecordsIndex(layout),)
+
+    def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
+        """The parts of all samples, with their lengths.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: a sample is not like the others, or has no bytes.
+        """
+        found = survey_sizes(batches, before)
+        if not _RecordLayout(found).bytes:
+            message = "a record would have no bytes"
+            hint = "choose another format"
+            raise ConfigError("config.invalid_value", message, where="shards.format", hint=hint)
+        if found.labelled and "label" in found.parts:
+            message = "a record has a field 'label' already, so no part can be called so"
+            hint = "rename the objects with the extension label, or choose another format"
+            raise ConfigError("config.invalid_value", message, where="shards.format", hint=hint)
+        return found
+
+    def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
+        """The size of a record."""
+        return np.full(len(batch), self._layout.bytes, np.int64)
+
+    def shard_name(self, stem: str, index: int, count: int) -> str:
+        """``imagenet-train-000000.bin``."""
+        return f"{stem}-{index:06d}.bin"
+
+    def file_names(self, name: str) -> Sequence[str]:
+        """Only the object with the records."""
+        return (name,)
+
+    def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> RecordWriter:
+        """Start a shard."""
+        (output,) = outputs
+        return RecordWriter(output, self._layout)
+
+    def open(self, store: Readable, key: str) -> RecordReader:
+        """Open a shard."""
+        return RecordReader(store, key, self._layout)
+
+
+class RecordsIndex:
+    """The index of a split; see `larder.shards.indexes.splits.SplitIndex`.
+
+    Args:
+        layout: What the samples have in common.
+    """
+
+    kind = "records"
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = _RecordLayout(layout)
+
+    def content(self, split: Split) -> bytes:
+        """The JSON document ``larder-records-1``."""
+        document = {
+            "format": "larder-records-1",
+            "dataset": split.dataset,
+            "split": split.name,
+            "record_bytes": self._layout.bytes,
+            "fields": [
+                {"name": name, "offset": offset, "bytes": size_bytes, "type": kind}
+                for name, offset, size_bytes, kind in self._layout.fields
+            ],
+            "records": sum(shard.samples for shard in split.shards),
+            "shards": [{"key": shard.key, "records": shard.samples} for shard in split.shards],
+        }
+        return canonical_json(document) + b"\n"
+
+
+class _RecordLayout:
+    """Where each part is in a record.
+
+    Attributes:
+        offsets: By extension.
+        label_offset: Where the label is, if there is one.
+        bytes: Length of a record.
+        fields: Name, offset, length and type of each field.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        sizes = [size_bytes or 0 for size_bytes in layout.parts.values()]
+        *starts, end = accumulate(sizes, initial=0)
+        self.offsets = dict(zip(layout.parts, starts, strict=True))
+        self.label_offset = end
+        self.bytes = end + (_LABEL.size if layout.labelled else 0)
+        self.fields = [
+            (ext, start, size_bytes, "bytes")
+            for ext, start, size_bytes in zip(layout.parts, starts, sizes, strict=True)
+        ]
+        if layout.labelled:
+            self.fields.append(("label", end, _LABEL.size, "int64"))
+
+
+class RecordWriter:
+    """A shard being written; see `larder.shards.formats.base.ShardWriter`.
+
+    Args:
+        output: Receives its bytes.
+        layout: What a record is made of.
+    """
+
+    def __init__(self, output: HashedOutput, layout: _RecordLayout) -> None:
+        self._output = output
+        self._layout = layout
+        self._rows = IndexRows()
+
+    def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
+        """Append a sample whose parts were read."""
+        start = self._output.bytes
+        pieces = [body.data for body in bodies]
+        if sample.label is not None:
+            pieces.append(_LABEL.pack(sample.label))
+        self._output.append(pieces, self._layout.bytes)
+        self._note(sample, start, [(len(body.data), body.crc32c) for body in bodies])
+
+    def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+        """Read and append a sample, one buffer at a time."""
+        start, found = self._output.bytes, []
+        for part in sample.parts:
+            crc32c = 0
+            try:
+                for buffer in stream(source, part):
+                    crc32c = google_crc32c.extend(crc32c, buffer)
+                    self._output.append([buffer], len(buffer))
+            except ObjectError as error:
+                return Failure.of(part.key, error)
+            found.append((part.size_bytes, crc32c))
+        if sample.label is not None:
+            self._output.append([_LABEL.pack(sample.label)], _LABEL.size)
+        self._note(sample, start, found)
+        return None
+
+    def finish(self) -> pa.RecordBatch:
+        """The rows of the index: there is nothing left to write."""
+        return self._rows.finish()
+
+    def _note(self, sample: Sample, start: int, found: Sequence[tuple[int, int]]) -> None:
+        rows: list[PartRow] = [
+            (part.ext, part.key, part.etag, start + self._layout.offsets[part.ext], length, crc32c)
+            for part, (length, crc32c) in zip(sample.parts, found, strict=True)
+        ]
+        if sample.label is not None:
+            data = label_bytes(sample.label)
+            rows.append((LABEL_EXT, None, None, None, len(data), google_crc32c.value(data)))
+            rows.sort(key=lambda row: row[0])
+        self._rows.add((sample.key, start, self._layout.bytes, sample.label), rows)
+
+
+class RecordReader(RangeReader):
+    """Reads samples back; see `larder.samples.indexed.SampleReader`.
+
+    Args:
+        store: The store of the shard.
+        key: Its key.
+        layout: What a record is made of.
+    """
+
+    def __init__(self, store: Readable, key: str, layout: _RecordLayout) -> None:
+        super().__init__(store, key)
+        self._layout = layout
+
+    def read(
+        self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
+    ) -> dict[str, bytes]:
+        """Read parts of a sample."""
+        wanted = sample.parts if parts is None else parts
+        found: dict[str, bytes] = {}
+        for part in wanted:
+            if part.offset is not None:
+                data = self.read_range(part.offset, part.length)
+                found[part.ext] = check_part(part, data, sample, self.url)
+        for part in wanted:
+            if part.offset is None:  # the label, which comes last
+                place = sample.offset + self._layout.label_offset
+                (label,) = _LABEL.unpack(self.read_range(place, _LABEL.size))
+                found[part.ext] = check_part(part, label_bytes(label), sample, self.url)
+        return {part.ext: found[part.ext] for part in wanted}

@@ -1,0 +1,298 @@
+"""Expands an inventory: objects that are archives or tables are replaced with what is in them.
+
+Memory does not depend on their number: each index is read as a stream, and all rows are sorted by
+their key in a file. What two archives contain under one key is told apart by its place: within one
+archive, the last member of a name counts, as for tar itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.errors import Failure, LarderError, ObjectError
+from larder.limits import map_ahead
+from larder.manifest.files import read_manifest
+from larder.manifest.query import Rows
+from larder.manifest.schemas import OBJECTS
+from larder.manifest.sort import sort
+from larder.progress import Progress
+from larder.samples.columns import column_texts
+from larder.store.base import ObjectInfo, Readable
+from larder.transfer.containers import INDEX, objects_in
+from larder.transfer.inventory import Inventory, LeftOut, parted, with_contents
+from larder.transfer.selection import KeyRule
+
+__all__ = ["Container", "Expanded", "Expansion", "Failures", "expand"]
+
+_PLACED = OBJECTS.append(pa.field("place", pa.int64(), nullable=False)).append(
+    pa.field("container", pa.int64(), nullable=False)
+)
+"""Where an object is: the order within its container, and the number of that; -1 if in none."""
+
+_MOST_SHOWN = 1_000
+
+_Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Failures:
+    """What cannot be an object: the first 1,000, and their number."""
+
+    count: int = 0
+    shown: list[Failure] = field(default_factory=list)
+
+    def add(self, key: str, code: str, message: str) -> None:
+        """Add one."""
+        self.count += 1
+        if len(self.shown) < _MOST_SHOWN:
+            self.shown.append(Failure(key, code, message))
+
+
+class Container(NamedTuple):
+    """An object that is expanded, and its index.
+
+    Attributes:
+        info: The object, as it was listed.
+        end: The end of the etags of what it contains.
+        last_counts: Whether, of several entries with a name, the last one counts; otherwise they
+            are bad keys.
+        filtered: Whether globs apply to what it contains.
+        read: Whether it was read, because there was no index of it.
+    """
+
+    info: ObjectInfo
+    end: str
+    last_counts: bool
+    filtered: bool
+    read: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """How a kind of objects is expanded.
+
+    Attributes:
+        matches: Which keys are of this kind.
+        indexed: Writes the index of an object to a local file, reading with threads of an executor.
+        refused: Why an object of that key cannot be expanded, as a clause; None if it can.
+    """
+
+    matches: Callable[[pa.Array], _Flags]
+    indexed: Callable[[ObjectInfo, Path, Executor], Container]
+    refused: Callable[[str], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """What an expansion found.
+
+    Attributes:
+        inventory: With what is in the containers, in place of them.
+        containers: Number of containers.
+        read: Number of those that had no index, and were read.
+        bad: What cannot be an object: unsafe names, links, duplicate keys.
+        damaged: Containers that cannot be read.
+    """
+
+    inventory: Inventory | None
+    containers: int
+    read: int
+    bad: Failures
+    damaged: Failures
+
+
+def expand(
+    source: Readable,
+    inventory: Inventory,
+    expansions: Sequence[Expansion],
+    include: Sequence[str],
+    exclude: Sequence[str],
+    folder: Path,
+    *,
+    concurrency: int,
+    progress: Progress,
+) -> Expanded:
+    """Expand an inventory.
+
+    Args:
+        source: The source.
+        inventory: The objects at the source, with all containers.
+        expansions: The kinds of containers; of several that match, the first counts.
+        include: Globs, which may match an archive, and with it all of its members.
+        exclude: Globs of what to leave out.
+        folder: A private directory.
+        concurrency: Number of containers that are read at the same time, and of the requests.
+        progress: Reports progress of stage ``expand``.
+
+    Raises:
+        ConfigError: ``config.empty_source``: nothing is left.
+        StoreError: A store refuses access; ``store.full``: no space is left.
+    """
+    progress.start("expand")
+    with ExitStack() as stack:
+        names = ("expand", "expand-read")
+        pools = [
+            stack.enter_context(ThreadPoolExecutor(concurrency, thread_name_prefix=name))
+            for name in names
+        ]
+        expanding = _Expanding(expansions, KeyRule(include), KeyRule(exclude), folder, *pools)
+        placed = Rows(_PLACED, expanding.rows(inventory))
+        ordered = stack.enter_context(
+            closing(sort(placed, ("key", "place"), ties=("etag",), work_dir=folder))
+        )
+        rows = expanding.unique(ordered)
+        found: Inventory | None = None
+        try:
+            found = with_contents(inventory, rows, folder / "expanded.parquet", source.url)
+        except LarderError:
+            if not expanding.damaged.count and not expanding.bad.count:
+                raise
+    progress.finish("expand")
+    if found is not None:
+        not_included = expanding.not_included, expanding.excluded
+        found = replace(found, not_included=not_included[0], excluded=not_included[1])
+    return Expanded(found, expanding.containers, expanding.read, expanding.bad, expanding.damaged)
+
+
+class _Expanding:
+    """Replaces containers with what is in them, and counts."""
+
+    def __init__(
+        self,
+        expansions: Sequence[Expansion],
+        included: KeyRule,
+        excluded: KeyRule,
+        folder: Path,
+        coordinators: Executor,
+        readers: Executor,
+    ) -> None:
+        self.containers = self.read = 0
+        self.bad, self.damaged = Failures(), Failures()
+        self.not_included = self.excluded = LeftOut()
+        self._expansions = expansions
+        self._is_included = included
+        self._is_excluded = excluded
+        self._folder = folder
+        self._coordinators = coordinators
+        self._readers = readers
+        self._numbers = count()
+
+    def rows(self, inventory: Inventory) -> Iterator[pa.RecordBatch]:
+        """Rows of `_PLACED`, in any order."""
+        self.not_included, self.excluded = inventory.not_included, inventory.excluded
+        for batch in read_manifest(inventory.file.path, OBJECTS):
+            kinds = self._kinds(batch.column("key"))
+            yield _placed(batch.filter(pa.array(kinds < 0)), -1)
+            for kind in np.unique(kinds[kinds >= 0]).tolist():
+                own = batch.filter(pa.array(kinds == kind))
+                yield from self._contents(self._expansions[kind], own)
+
+    def _kinds(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+        kinds = np.full(len(keys), -1)
+        for kind, expansion in reversed(list(enumerate(self._expansions))):
+            kinds[expansion.matches(keys)] = kind
+        return kinds
+
+    def _contents(self, expansion: Expansion, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        def index(info: ObjectInfo) -> tuple[ObjectInfo, Path, Container | ObjectError]:
+            path = self._folder / f"index-{next(self._numbers)}.parquet"
+            try:
+                return info, path, expansion.indexed(info, path, self._readers)
+            except ObjectError as error:
+                return info, path, error
+
+        infos = self._expandable(expansion, batch)
+        for info, path, found in map_ahead(self._coordinators, index, infos, window=64):
+            number = self.containers
+            self.containers += 1
+            if isinstance(found, ObjectError):
+                self.damaged.add(info.key, found.code, str(found))
+                continue
+            self.read += found.read
+            for rows in self._wanted(found, path):
+                yield _placed(rows, number if found.last_counts else -2 - number)
+            path.unlink()
+
+    def _expandable(self, expansion: Expansion, batch: pa.RecordBatch) -> Iterator[ObjectInfo]:
+        columns = ("key", "size_bytes", "etag", "modified")
+        values = [batch.column(name) for name in columns[:3]]
+        values.append(batch.column("modified").cast(pa.int64()))
+        for info in map(ObjectInfo, *(column.to_pylist() for column in values)):
+            reason = expansion.refused(info.key)
+            if reason is None:
+                yield info
+            else:
+                self.bad.add(info.key, "config.bad_key", reason)
+
+    def _wanted(self, container: Container, path: Path) -> Iterator[pa.RecordBatch]:
+        """The objects in a container, as rows of OBJECTS, without those that are left out."""
+        prefix = f"{container.info.key}/"
+        everything = not container.filtered or bool(
+            self._is_included(pa.array([container.info.key]))[0]
+        )
+        for batch in read_manifest(path, INDEX):
+            keys = pc.binary_join_element_wise(prefix, batch.column("name"), "")
+            wanted = np.full(len(keys), True) if everything else self._is_included(keys)
+            batch, self.not_included = parted(_with_key(batch, keys), wanted, self.not_included)
+            if container.filtered:
+                excluded = self._is_excluded(batch.column("key"))
+                batch, self.excluded = parted(batch, ~excluded, self.excluded)
+            self._note_problems(batch)
+            objects = objects_in(
+                [batch.drop_columns(["key"])],
+                container.end,
+                container.info.modified_us,
+                prefix=prefix,
+            )
+            places = batch.column("offset").filter(batch.column("problem").is_null())
+            for rows in objects:
+                yield rows.append_column("place", places)
+
+    def _note_problems(self, batch: pa.RecordBatch) -> None:
+        if batch.column("problem").null_count < batch.num_rows:
+            bad = batch.filter(batch.column("problem").is_valid())
+            columns = (bad.column(name) for name in ("key", "problem"))
+            for key, problem in zip(*map(column_texts, columns), strict=True):
+                self.bad.add(key, "config.bad_key", problem)
+
+    def unique(self, ordered: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of OBJECTS: of those with the same key, the last."""
+        held: pa.RecordBatch | None = None
+        for batch in ordered:
+            rows = batch if held is None else pa.concat_batches([held, batch])
+            held = rows.slice(rows.num_rows - 1)
+            yield self._without_replaced(rows)
+        if held is not None:
+            yield held.select(OBJECTS.names)
+
+    def _without_replaced(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows, except the last one, that are followed by another key."""
+        keys = rows.column("key")
+        again = pc.equal(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)
+        containers = rows.column("container").to_numpy()
+        same = (containers[:-1] == containers[1:]) & (containers[:-1] >= 0)
+        for row in np.flatnonzero(again & ~same).tolist():
+            self.bad.add(keys[row].as_py(), "config.bad_key", "another object has the same key")
+        return rows.slice(0, rows.num_rows - 1).filter(pa.array(~again)).select(OBJECTS.names)
+
+
+def _with_key(batch: pa.RecordBatch, keys: pa.Array) -> pa.RecordBatch:
+    return batch.append_column("key", keys)
+
+
+def _placed(batch: pa.RecordBatch, container: int) -> pa.RecordBatch:
+    numbers = pa.array(np.full(batch.num_rows, container))
+    if "place" not in batch.schema.names:
+        batch = batch.append_column("place", numbers)
+    return pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=_PLACED)

@@ -1,0 +1,116 @@
+"""``source.rows``: which objects are tables, and how their rows become objects."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.config.rows import FORMATS, RowFormat, Rows
+from larder.manifest.extents import in_object, in_own
+from larder.progress import Progress
+from larder.store.base import ObjectInfo, Readable, Store
+from larder.transfer.containers import (
+    ContainerWriter,
+    container_name,
+    container_writer,
+    fetch_index,
+    identity,
+)
+from larder.transfer.expanded import Container, Expansion
+from larder.transfer.line_rows import index_lines
+from larder.transfer.selection import KeyRule
+from larder.transfer.table_rows import write_csv_rows, write_parquet_rows
+
+__all__ = ["row_expansion"]
+
+_Flags = npt.NDArray[np.bool_]
+
+
+def row_expansion(
+    rows: Rows, source: Readable, own: Readable, put: Store | None, progress: Progress
+) -> Expansion:
+    """How tables are expanded.
+
+    Args:
+        rows: As configured.
+        source: The source.
+        own: The store of the indexes and of Larder's own containers.
+        put: The same, if new ones are kept there; None for a plan.
+        progress: Advances stage ``expand``.
+    """
+
+    def indexed(info: ObjectInfo, path: Path, executor: Executor) -> Container:
+        del executor  # a table is read from front to back
+        table = _Table(rows, info)
+        read = not fetch_index(own, table.name, path, own=table.rewritten)
+        if read:
+            with container_writer(put, table.name, path) as writer:
+                table.read(source, writer, progress)
+        return Container(info, table.end, last_counts=False, filtered=False, read=read)
+
+    return Expansion(lambda keys: _matching(rows, keys), indexed, lambda key: None)
+
+
+def _matching(rows: Rows, keys: pa.Array) -> _Flags:
+    if rows.files is not None:
+        return KeyRule(rows.files)(keys)
+    ends = [end for end, kind in FORMATS.items() if rows.format in ("auto", kind)]
+    found = np.zeros(len(keys), np.bool_)
+    for end in ends:
+        found |= pc.ends_with(keys, end, ignore_case=True).to_numpy(zero_copy_only=False)
+    return found
+
+
+class _Table:
+    """An object whose rows are samples.
+
+    Attributes:
+        rewritten: Whether its rows are written into a container of Larder's own.
+        name: The name of the index, and of that container.
+        end: The end of the etags of its rows.
+    """
+
+    def __init__(self, rows: Rows, info: ObjectInfo) -> None:
+        self._rows = rows
+        self._info = info
+        self._format = _format(rows, info.key)
+        self._delimiter = rows.delimiter or ("\t" if info.key.lower().endswith(".tsv") else ",")
+        self.rewritten = self._format in ("csv", "parquet")
+        made_from = [*identity(info), self._format, rows.key]
+        if self._format == "csv":
+            made_from.append(self._delimiter)
+        if self._format == "parquet":
+            made_from.append(dict(rows.columns))
+        self.name = container_name("rows" if self.rewritten else "lines", *made_from)
+        self.end = in_own(self.name) if self.rewritten else in_object(info.key, info.etag)
+
+    def read(self, source: Readable, writer: ContainerWriter, progress: Progress) -> None:
+        """Add its rows to an index.
+
+        Raises:
+            ObjectError: ``object.format``: it is damaged; any other error of reading it.
+        """
+
+        def told(count: int) -> None:
+            progress.advance("expand", objects=count)
+
+        info, key = self._info, self._rows.key
+        if self._format == "csv":
+            write_csv_rows(source, info, writer, delimiter=self._delimiter, key=key, told=told)
+        elif self._format == "parquet":
+            columns = self._rows.columns
+            write_parquet_rows(source, info, writer, columns=columns, key=key, told=told)
+        else:
+            is_json = self._format == "jsonl"
+            index_lines(source, info, writer, is_json=is_json, key=key, told=told)
+
+
+def _format(rows: Rows, key: str) -> RowFormat:
+    if rows.format != "auto":
+        return rows.format
+    return next(kind for end, kind in FORMATS.items() if key.lower().endswith(end))

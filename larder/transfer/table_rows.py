@@ -1,0 +1,292 @@
+"""Rows of CSV and Parquet: each is written into a container of Larder's own, as canonical JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import islice
+from math import isfinite
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from larder.manifest.digest import canonical_json
+from larder.samples.row_names import RowName, key_names, row_names
+from larder.store import object_url
+from larder.store.base import ObjectInfo, Readable
+from larder.store.object_file import ObjectFile
+from larder.transfer.containers import ContainerWriter
+from larder.transfer.line_rows import MAX_ROW_BYTES, row_error
+
+__all__ = ["write_csv_rows", "write_parquet_rows"]
+
+_CSV_ROWS = 1_000
+_BATCH_BYTES = 16 << 20
+_MOST_ROWS = 4_096
+_BUFFER_BYTES = 1 << 20
+_TEXT_BYTES = 1 << 16
+
+
+def write_csv_rows(
+    source: Readable,
+    info: ObjectInfo,
+    writer: ContainerWriter,
+    *,
+    delimiter: str,
+    key: str | None,
+    told: Callable[[int], object],
+) -> None:
+    """Add the rows of a CSV file with a header: objects of strings, by column.
+
+    A quoted field may have newlines. Blank lines are left out. Rows are numbered from 0, without
+    the header. A byte order mark at the beginning is left out.
+
+    Args:
+        source: The source.
+        info: The object, as it was listed.
+        writer: Writes the container.
+        delimiter: What separates fields.
+        key: The column that names samples; None for the number of the row.
+        told: Called with numbers of rows.
+
+    Raises:
+        ObjectError: ``object.format``: the file is not UTF-8, or is not CSV, or a header that is
+            missing, empty or twice there; any other error of reading it.
+    """
+    where = object_url(source.url, info.key)
+    csv.field_size_limit(MAX_ROW_BYTES)
+    raw = ObjectFile(source, info)
+    with io.TextIOWrapper(
+        io.BufferedReader(raw, _BUFFER_BYTES), encoding="utf-8-sig", newline=""
+    ) as text:
+        reader = csv.reader(text, delimiter=delimiter, strict=True)
+        try:
+            header = next(reader, [])
+            _check_header(header, key, where)
+            rows = (row for row in reader if row)
+            number = 0
+            while batch := list(islice(rows, _CSV_ROWS)):
+                _add_csv(writer, header, batch, number, key)
+                number += len(batch)
+                told(len(batch))
+        except csv.Error as error:
+            message = f"not CSV in line {reader.line_num:,}: {error}"
+            raise row_error(where, message) from None
+        except UnicodeDecodeError:
+            message = f"it is not UTF-8 in line {reader.line_num + 1:,} or soon after"
+            raise row_error(where, message) from None
+
+
+def _check_header(header: Sequence[str], key: str | None, where: str) -> None:
+    if not header or not all(header):
+        raise row_error(where, "its first line does not name every column")
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if twice is not None:
+        raise row_error(where, f"two columns are named {twice!r}")
+    if key is not None and key not in header:
+        raise row_error(where, f"it has no column {key!r}, which source.rows.key names")
+
+
+def _add_csv(
+    writer: ContainerWriter,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    number: int,
+    key: str | None,
+) -> None:
+    names = row_names(number, len(rows))
+    if key is not None:
+        place = header.index(key)
+        names = key_names(key, [row[place] if place < len(row) else "" for row in rows], number)
+    names = [
+        name if len(row) == len(header) else RowName(name.name, _other_width(header, row))
+        for name, row in zip(names, rows, strict=True)
+    ]
+    values = [canonical_json(dict(zip(header, row, strict=False))) for row in rows]
+    _add(writer, names, "json", values)
+
+
+def _other_width(header: Sequence[str], row: Sequence[str]) -> str:
+    return f"the row has {len(row)} fields, the header {len(header)}"
+
+
+def _add(
+    writer: ContainerWriter, names: Sequence[RowName], ext: str, values: Sequence[bytes]
+) -> None:
+    texts = pa.array([f"{name.name}.{ext}" for name in names], pa.string())
+    problems = pa.array([name.problem for name in names], pa.string())
+    writer.add(texts, pa.array(values, pa.large_binary()), problems=problems)
+
+
+def write_parquet_rows(
+    source: Readable,
+    info: ObjectInfo,
+    writer: ContainerWriter,
+    *,
+    columns: Mapping[str, str | None],
+    key: str | None,
+    told: Callable[[int], object],
+) -> None:
+    """Add the rows of a Parquet file: a part for each column that has an extension, JSON of others.
+
+    Args:
+        source: The source.
+        info: The object, as it was listed.
+        writer: Writes the container.
+        columns: The extension of each column that is a part of its own, null where it is null in
+            the row; None for those to leave out. ``a.b`` is field ``b`` of the struct ``a``.
+        key: The column that names samples; None for the number of the row.
+        told: Called with numbers of rows.
+
+    Raises:
+        ObjectError: ``object.format``: it is damaged, or has no such column, or binary values that
+            are neither a part nor left out; any other error of reading it.
+    """
+    where = object_url(source.url, info.key)
+    raw = ObjectFile(source, info)
+    try:
+        with pq.ParquetFile(
+            pa.PythonFile(raw, mode="r"),
+            pre_buffer=False,
+            buffer_size=_BUFFER_BYTES,
+            page_checksum_verification=True,
+        ) as file:
+            _check_columns(file.schema_arrow, columns, key, where)
+            number = 0
+            for batch in file.iter_batches(batch_size=_batch_rows(file.metadata)):
+                _add_batch(writer, batch, columns, number, key)
+                number += batch.num_rows
+                told(batch.num_rows)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if raw.error is not None:
+            raise raw.error from None
+        message = f"not a Parquet file that can be read: {str(error).splitlines()[0]}"
+        raise row_error(where, message) from None
+
+
+def _batch_rows(metadata: Any) -> int:
+    """How many rows to read at once, so that a batch has about 16 MiB."""
+    size_bytes = sum(
+        metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups)
+    )
+    each = max(1, size_bytes // max(1, metadata.num_rows))
+    return max(1, min(_MOST_ROWS, int(_BATCH_BYTES // each)))
+
+
+def _check_columns(
+    schema: pa.Schema, columns: Mapping[str, str | None], key: str | None, where: str
+) -> None:
+    known = {field.name: field.type for field in _fields(schema)}
+    named = {"key": key, **{f"columns.{name}": name for name in columns}}
+    for option, name in named.items():
+        if name is not None and name not in known:
+            raise row_error(where, f"it has no column {name!r}, which source.rows.{option} names")
+    for name, ext in columns.items():
+        if ext is not None and not _is_bytes(known[name]):
+            message = f"column {name!r} is of type {known[name]}: only strings and binary values"
+            raise row_error(where, f"{message} can be parts of their own")
+    for name, kind in known.items():
+        if _is_binary(kind) and not _is_covered(name, columns):
+            message = f"column {name!r} has binary values: give it an extension, or null to leave"
+            raise row_error(where, f"{message} it out, as in source.rows.columns: {{{name}: jpg}}")
+
+
+def _is_covered(name: str, columns: Mapping[str, str | None]) -> bool:
+    steps = name.split(".")
+    return any(".".join(steps[: at + 1]) in columns for at in range(len(steps)))
+
+
+def _fields(schema: pa.Schema) -> Iterator[pa.Field]:
+    """Columns, and the fields of structs as ``STRUCT.FIELD``."""
+    waiting = list(schema)
+    while waiting:
+        field = waiting.pop(0)
+        yield field
+        if pa.types.is_struct(field.type):
+            waiting += [inner.with_name(f"{field.name}.{inner.name}") for inner in field.type]
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    checks = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    return any(check(kind) for check in checks)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return _is_binary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """A column, or a field of a struct: null where the struct is."""
+    if name in batch.schema.names:
+        return batch.column(name)
+    first, *steps = name.split(".")
+    found = pa.StructArray.from_arrays(batch.columns, names=batch.schema.names)
+    for step in (first, *steps):
+        found = found.flatten()[found.type.get_field_index(step)]
+    return found
+
+
+def _add_batch(
+    writer: ContainerWriter,
+    batch: pa.RecordBatch,
+    columns: Mapping[str, str | None],
+    number: int,
+    key: str | None,
+) -> None:
+    names = row_names(number, batch.num_rows)
+    if key is not None:
+        names = key_names(key, _column(batch, key).to_pylist(), number)
+    for name, ext in columns.items():
+        if ext is not None:
+            values = _column(batch, name).to_pylist()
+            there = [at for at, value in enumerate(values) if value is not None]
+            raw = [_raw(values[at]) for at in there]
+            _add(writer, [names[at] for at in there], ext, raw)
+    rest = [name for name in batch.schema.names if name not in columns]
+    if rest:
+        rows = batch.select(rest).to_pylist()
+        for row in rows:
+            _leave_out(row, columns)
+        if any(rows):
+            _add(writer, names, "json", [canonical_json(_plain(row)) for row in rows])
+
+
+def _raw(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _leave_out(row: dict[str, Any], columns: Mapping[str, str | None]) -> None:
+    """Remove the fields of structs that are parts of their own, or left out."""
+    for name in columns:
+        *folders, last = name.split(".")
+        inner: Any = row
+        for folder in folders:
+            inner = inner.get(folder) if isinstance(inner, dict) else None
+        if isinstance(inner, dict):
+            inner.pop(last, None)
+            if not inner and folders:
+                _leave_out(row, {".".join(folders): None})
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON: dates as ISO 8601, decimals as strings, NaN and infinities as null."""
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    convert = next((change for kind, change in _SCALARS if isinstance(value, kind)), None)
+    return convert(value) if convert else value
+
+
+_SCALARS: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] = (
+    (float, lambda value: value if isfinite(value) else None),
+    ((datetime, date, time), lambda value: value.isoformat()),
+    (timedelta, timedelta.total_seconds),
+    (Decimal, str),
+    (bytes, lambda value: b64encode(value).decode()),  # in a list: others are parts or left out
+)

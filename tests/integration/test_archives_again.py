@@ -1,0 +1,226 @@
+"""Archives that are read once: runs that follow, that grow, and that were cut off."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archives_lab import by_class, imagenet, tar
+from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, opened, png, write
+
+from larder.pipeline.inline import prepare
+from larder.pipeline.results import RunError
+from larder.store.base import Store
+from larder.testing.meanwhile import Meanwhile, MeanwhileStore
+from larder.testing.recording import RecordedCall, RecordingStore
+from larder.testing.runs import between, forget_manifests
+from larder.testing.servers import S3Server
+from larder.testing.stops import Stop, Stopped, StoppingStore
+
+FIELDS: dict[str, Any] = {
+    "labels": {"from": "folder"},
+    "shards": {"bytes": 8_000},
+    "cache": {"records": "decoded"},
+    "validate": "decode",
+}
+
+
+def archive_lab(folder: Path, objects: dict[str, bytes], **fields: Any) -> Lab:
+    lab = directory_lab(folder, objects, **fields)
+    return Lab({"url": lab.source, "archives": "expand"}, lab.storage, lab.output, lab.fields)
+
+
+def classes(names: str) -> dict[str, bytes]:
+    """An archive for each class."""
+    found = by_class()
+    return {f"{name}.tar": tar(found[name]) for name in names}
+
+
+def reads(run: Callable[[], DOCUMENT], piece: str = ".tar") -> tuple[DOCUMENT, list[RecordedCall]]:
+    """What a run returns, and how it read objects of the source whose key ends like that."""
+    stores: list[RecordingStore] = []
+
+    def recorded(store: Store) -> Store:
+        stores.append(RecordingStore(store))
+        return stores[-1]
+
+    with between(recorded):
+        document = run()
+    calls = (call for store in stores if "/local" not in store.url for call in store.calls)
+    return document, [
+        each for each in calls if each.method in ("get", "open") and piece in each.key
+    ]
+
+
+def indexes(lab: Lab) -> list[str]:
+    with lab.opened_root() as root:
+        return [info.key for page in root.list("work/derived/") for info in page]
+
+
+def of(lab: Lab, document: DOCUMENT) -> dict[str, dict[str, bytes]]:
+    """The samples of a version."""
+    published = lab.check()[document["version"]]
+    return {key: parts for (_, key), parts in contents(published).items()}
+
+
+def test_a_second_run_reads_no_header(tmp_path: Path) -> None:
+    lab = archive_lab(tmp_path, classes("abc"))
+    _, first = reads(lab.prepare)
+    assert {call.key for call in first} == {"a.tar", "b.tar", "c.tar"}
+    document, again = reads(lab.prepare)
+    assert (document["status"], again) == ("reused", [])
+
+
+def test_one_archive_more_costs_its_headers(tmp_path: Path) -> None:
+    lab = archive_lab(tmp_path, classes("ab"))
+    first = lab.prepare()
+    write(str(lab.source["url"]), classes("c"))  # type: ignore[index]
+    growth = lab.plan()["growth"]["samples"]
+    assert (growth["added"], growth["unchanged"]) == (4, 8)
+    second, again = reads(lab.prepare)
+    assert {call.key for call in again} == {"c.tar"}
+    assert len(of(lab, second)) == 12
+    assert first["version"] != second["version"]
+    assert len(indexes(lab)) == 3
+
+
+def test_an_index_is_read_although_a_plan_needs_it(tmp_path: Path) -> None:
+    lab = archive_lab(tmp_path, classes("ab"))
+    planned, first = reads(lab.plan)
+    assert planned["objects"]["count"] == 10
+    assert {call.key for call in first} == {"a.tar", "b.tar"}
+    assert not Path(str(lab.storage)).exists(), "a plan writes nothing"
+    lab.prepare()
+    planned, again = reads(partial(lab.plan, shards={"bytes": 9_000}))
+    assert (planned["status"], again) == ("planned", [])
+
+
+def test_a_touched_archive_is_compared_not_packed(tmp_path: Path) -> None:
+    lab = archive_lab(tmp_path, classes("ab"))
+    first = lab.prepare()
+    path = Path(lab.source["url"], "a.tar")  # type: ignore[index]
+    os.utime(path, ns=(1, 1))
+    growth = lab.plan()["growth"]["samples"]
+    assert (growth["added"], growth["changed"], growth["unchanged"]) == (0, 0, 8)
+    second, calls = reads(lab.prepare)
+    assert second["digest"] == first["digest"]
+    assert {call.key for call in calls} == {"a.tar"}
+    third, calls = reads(lab.prepare)
+    assert (third["status"], calls) == ("reused", [])
+
+
+def test_a_member_that_changed_is_packed_again(tmp_path: Path) -> None:
+    lab = archive_lab(tmp_path, classes("ab"))
+    lab.prepare()
+    members = by_class()["a"] | {"01.png": png(77)}
+    write(str(lab.source["url"]), {"a.tar": tar(members)})  # type: ignore[index]
+    growth = lab.plan()["growth"]["samples"]
+    assert (growth["changed"], growth["unchanged"]) == (1, 7)
+    second = lab.prepare()
+    assert of(lab, second)["a.tar/01"]["png"] == png(77)
+
+
+def test_a_damaged_index_is_made_again(tmp_path: Path) -> None:
+    lab = archive_lab(tmp_path, classes("ab"))
+    lab.prepare()
+    with lab.opened_root() as root:
+        for key in indexes(lab):
+            root.put(key, root.get(key)[:-5])
+    again = lab.prepare(shards={"bytes": 9_000})
+    assert again["status"] == "built"
+    assert len(of(lab, again)) == 8
+
+
+def test_an_archive_that_changes_while_shards_are_made_fails_the_run(tmp_path: Path) -> None:
+    lab = archive_lab(tmp_path, {"train.tar": imagenet()})
+    meanwhile = Meanwhile()
+    meanwhile.before(
+        "writer",
+        "shards/",
+        lambda: write(str(lab.source["url"]), {"train.tar": imagenet("abd")}),  # type: ignore[index]
+    )
+    with (
+        between(partial(MeanwhileStore, meanwhile=meanwhile)),
+        pytest.raises(RunError, match="it changed since it was listed") as caught,
+    ):
+        lab.prepare()
+    assert {failure.code for failure in caught.value.report.failures} == {"object.changed"}
+    assert all(failure.key.startswith("train.tar/") for failure in caught.value.report.failures)
+    document = lab.prepare()
+    assert {parts["cls"] for parts in of(lab, document).values()} == {b"a", b"b", b"d"}
+
+
+def writes(lab: Lab) -> int:
+    stop = Stop()
+    with between(partial(StoppingStore, stop=stop)):
+        lab.prepare()
+    return len(stop.writes)
+
+
+def test_a_run_can_be_cut_off_anywhere(tmp_path: Path) -> None:
+    """Whatever was written: the next run ends with the same version."""
+    whole = archive_lab(tmp_path / "whole", {"train.tar": imagenet()})
+    count = writes(whole)
+    wanted = whole.only().version.digest
+    for after in range(0, count, 2):
+        folder = tmp_path / str(after)
+        lab = archive_lab(folder, {"train.tar": imagenet()})
+        stop = Stop(after)
+        forget_manifests()
+        with between(partial(StoppingStore, stop=stop)), pytest.raises(Stopped):
+            prepare(lab.settings())
+        assert lab.prepare()["digest"] == wanted
+        lab.check()
+
+
+@pytest.fixture
+def bucket(rclone_server: S3Server) -> dict[str, str]:
+    rclone_server.create_bucket("archives")
+    return {
+        "url": f"s3://archives/{uuid.uuid4().hex[:12]}/source",
+        "endpoint": rclone_server.endpoint,
+        "region": rclone_server.region,
+    }
+
+
+def test_from_a_bucket(bucket: dict[str, str], tmp_path: Path) -> None:
+    options = {name: bucket[name] for name in ("endpoint", "region")}
+    write(bucket["url"], {"train.tar": imagenet()}, **options)
+    source = {**bucket, "archives": "expand"}
+    lab = Lab(source, str(tmp_path / "local"), tmp_path / "out", FIELDS)
+    local = archive_lab(tmp_path / "beside", {"train.tar": imagenet()})
+    document, calls = reads(lab.prepare)
+    assert document["digest"] == local.prepare()["digest"]
+    headers = [call for call in calls if call.key == "train.tar"]
+    assert len(headers) < 20
+    assert document["copied"]["count"] == 0
+    document, calls = reads(lab.prepare)
+    assert (document["status"], calls) == ("reused", [])
+    with opened(bucket["url"], **options) as store:
+        store.put("more.tar", tar({"a/05.png": png(5)}))
+    assert lab.plan()["growth"]["samples"]["added"] == 1
+    _, calls = reads(lab.prepare)
+    assert {call.key for call in calls} == {"more.tar"}
+
+
+def test_a_bucket_run_carries_on(bucket: dict[str, str], tmp_path: Path) -> None:
+    options = {name: bucket[name] for name in ("endpoint", "region")}
+    write(bucket["url"], {"train.tar": imagenet()}, **options)
+    target = {**bucket, "url": bucket["url"].replace("source", "local")}
+    lab = Lab({**bucket, "archives": "expand"}, target, tmp_path / "out", FIELDS)
+    stop = Stop(8)
+    forget_manifests()
+    with between(partial(StoppingStore, stop=stop)), pytest.raises(Stopped):
+        prepare(lab.settings())
+    assert stop.stopped
+    document, calls = reads(lab.prepare)
+    assert document["status"] == "built"
+    assert len(indexes(lab)) == 1
+    assert len(of(lab, document)) == 12
+    again, calls = reads(lab.prepare)
+    assert (again["status"], calls) == ("reused", [])

@@ -1,0 +1,217 @@
+"""Complete runs in every format: what comes out, growth, caches, and the indexes of splits."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from pipeline_lab import Lab, contents, directory_lab, write
+
+import larder
+from larder.errors import ConfigError
+from larder.testing.checker import Published
+
+SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
+
+
+def blobs(classes: str = "abc", each: int = 11, size: int = 300) -> dict[str, bytes]:
+    """Two parts of each sample, of the same lengths in all of them."""
+    found = {}
+    for place, name in enumerate(classes):
+        for number in range(each):
+            found[f"{name}/{number:02}.bin"] = bytes([16 * place + number]) * size
+            found[f"{name}/{number:02}.pos.f4"] = np.float32(number).tobytes()
+    return found
+
+
+FORMATS: dict[str, dict[str, Any]] = {
+    "webdataset": {"format": "webdataset", "samples_per_shard": 4},
+    "parquet": {"format": "parquet", "bytes": 3_000},
+    "records": {"format": "records", "bytes": 1_300},
+    "batches": {"format": "batches", "samples_per_shard": 4},
+}
+
+
+@pytest.fixture(params=FORMATS)
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
+    return lab_of(tmp_path, request.param)
+
+
+def lab_of(folder: Path, name: str, objects: dict[str, bytes] | None = None, **fields: Any) -> Lab:
+    own = blobs() if objects is None else objects
+    defaults = {"shards": FORMATS[name], "splits": SPLITS, "cache": {}, "validate": "header"}
+    return directory_lab(folder, own, **{**defaults, **fields})
+
+
+def sources(objects: dict[str, bytes]) -> dict[tuple[str, str], dict[str, bytes]]:
+    found: dict[tuple[str, str], dict[str, bytes]] = {}
+    for key, data in objects.items():
+        sample, _, ext = key.partition(".")
+        split = "validation" if key.startswith("c") else "train"
+        found.setdefault((split, sample), {"cls": key[0].encode()})[ext] = data
+    return found
+
+
+def newest(lab: Lab) -> Published:
+    return max(lab.check().values(), key=lambda each: len(each.version.segments))
+
+
+def test_what_is_published_is_what_was_in_the_source(lab: Lab) -> None:
+    document = lab.prepare()
+    assert contents(lab.only()) == sources(blobs())
+    assert document["shards"]["count"] > 4
+    read = {
+        (split, sample.key): dict(sample.parts)
+        for data in [larder.open(f"{lab.storage}/larder/d")]
+        for split in data.splits
+        for sample in data.samples(split)
+    }
+    assert read == {
+        place: {**parts, "cls": b"%d" % "abc".index(parts["cls"].decode())}
+        for place, parts in sources(blobs()).items()
+    }
+    assert lab.prepare()["status"] == "reused"
+
+
+def test_the_bytes_do_not_depend_on_workers_and_batches(tmp_path: Path) -> None:
+    for name in FORMATS:
+        one = lab_of(tmp_path / name / "1", name).prepare()
+        cluster = {"runner": {"workers": 2, "batch_bytes": 1}, "copy": {"memory_bytes": "1 MiB"}}
+        two = lab_of(tmp_path / name / "2", name, cluster=cluster, mirror=False).prepare()
+        assert one["digest"] == two["digest"]
+
+
+@pytest.mark.parametrize("removals", ["repack", "omit"])
+def test_a_version_grows(tmp_path: Path, removals: str) -> None:
+    for name in FORMATS:
+        objects = blobs(each=40)
+        lab = lab_of(tmp_path / name, name, objects, growth={"removals": removals})
+        lab.prepare()
+        for key in ("a/03.bin", "a/03.pos.f4", "c/00.bin", "c/00.pos.f4"):
+            Path(str(lab.source), key).unlink()
+            del objects[key]
+        more = {"a/99.bin": b"!" * 300, "a/99.pos.f4": b"4444", "b/05.bin": b"?" * 300}
+        write(str(lab.source), more)
+        assert lab.prepare()["segments"]["new"] == 1
+        published = newest(lab)
+        assert len(published.version.segments) == 2
+        assert contents(published) == sources(objects | more)
+
+
+def test_a_version_is_compacted_from_its_shards(tmp_path: Path) -> None:
+    """Samples are read back from every format and packed again into any other."""
+    names = list(FORMATS)
+    lab = lab_of(tmp_path, names[-1])
+    lab.prepare()
+    for name in names:
+        lab.prepare(shards=FORMATS[name])
+    versions = lab.check().values()
+    assert len(versions) == len(names)
+    for published in versions:
+        assert contents(published) == sources(blobs())
+
+
+def test_a_bad_sample_leaves_a_smaller_batch(tmp_path: Path) -> None:
+    for name in FORMATS:
+        objects = {f"a/{n}.png": b"no image" for n in range(5, 7)}
+        objects |= {f"a/{n}.bin": b"12345678" for n in range(9) if n not in (5, 6)}
+        if name == "records":
+            continue  # whose samples have equal parts
+        fields = {"splits": {"train": "**"}, "on_bad_sample": "skip", "cache": None}
+        lab = lab_of(tmp_path / name, name, objects, **fields)
+        lab.prepare()
+        keys = [sample.key for sample in lab.only().samples["train"]]
+        assert keys == [f"a/{n}" for n in range(9) if n not in (5, 6)]
+
+
+def test_columns_stay_as_a_dataset_grows(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, "parquet", cache=None)
+    lab.prepare()
+    write(str(lab.source), {"a/98.txt": b"only a text"})
+    lab.prepare()
+    write(str(lab.source), {"a/99.bin": b"only bytes"})
+    lab.prepare()
+    (root,) = Path(str(lab.storage)).glob("larder/d")
+    columns = {
+        tuple(pq.read_schema(path).names) for path in root.glob("segments/*/shards/train/*.parquet")
+    }
+    assert columns == {
+        ("key", "label", "bin", "pos.f4"),
+        ("key", "label", "bin", "pos.f4", "txt"),
+    }
+    newest(lab)
+
+
+def test_records_of_another_size_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, "records")
+    lab.prepare()
+    write(str(lab.source), {"a/99.bin": b"?" * 299, "a/99.pos.f4": b"4444"})
+    with pytest.raises(ConfigError) as caught:
+        lab.plan()
+    assert caught.value.where == "a/99.bin"
+    assert "299 bytes, not 300" in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["webdataset", "records", "batches"])
+def test_a_split_has_an_index_for_other_readers(tmp_path: Path, name: str) -> None:
+    kind = "wids" if name == "webdataset" else name
+    lab = lab_of(tmp_path, name)
+    lab.prepare()
+    write(str(lab.source), {"a/99.bin": b"!" * 300, "a/99.pos.f4": b"4444"})
+    document = lab.prepare()
+    root = Path(str(lab.storage), "larder/d")
+    path = root / "versions" / document["version"] / "readers" / kind / "train.json"
+    index = json.loads(path.read_bytes())
+    data = larder.open(f"{lab.storage}/larder/d")
+    if name == "webdataset":
+        shards = [(path.parent / shard["url"]).resolve() for shard in index["shardlist"]]
+        assert index["__kind__"] == "wids-shard-index-v1"
+        assert sum(shard["nsamples"] for shard in index["shardlist"]) == 23
+        sizes = [shard["filesize"] for shard in index["shardlist"]]
+        assert sizes == [shard.stat().st_size for shard in shards]
+    else:
+        shards = [
+            (root / shard["key"]).resolve()
+            for shard in index["batches" if name == "batches" else "shards"]
+        ]
+    assert [str(shard) for shard in shards] == [
+        str(Path(p).resolve()) for p in data.shards("train")
+    ]
+    version = newest(lab).version
+    assert len(version.files_of("readers")) == 2
+
+
+def test_shards_with_omitted_samples_have_no_such_index(tmp_path: Path) -> None:
+    lab = lab_of(tmp_path, "webdataset", growth={"removals": "omit"})
+    lab.prepare()
+    for ext in ("bin", "pos.f4"):
+        Path(str(lab.source), f"a/03.{ext}").unlink()
+    document = lab.prepare()
+    root = Path(str(lab.storage), "larder/d/versions", document["version"])
+    found = {path.relative_to(root).as_posix() for path in root.glob("readers/*/*")}
+    assert found == {"readers/wids/validation.json"}
+
+
+def test_wids_reads_every_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wids = pytest.importorskip("wids")
+    lab = lab_of(tmp_path, "webdataset")
+    lab.prepare()
+    write(str(lab.source), {"a/99.bin": b"!" * 300, "a/99.pos.f4": b"4444"})
+    document = lab.prepare()
+    monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "cache"))
+    path = f"{lab.storage}/larder/d/versions/{document['version']}/readers/wids/train.json"
+    dataset = wids.ShardListDataset(path, transformations=[], cache_dir=str(tmp_path / "cache"))
+    wanted = newest(lab).samples["train"]
+    assert len(dataset) == len(wanted) == 23
+    for number, sample in enumerate(wanted):
+        found = dataset[number]
+        parts = {
+            name[1:]: value.read() for name, value in found.items() if isinstance(value, io.IOBase)
+        }
+        assert found["__key__"] == sample.key
+        assert parts == sample.parts

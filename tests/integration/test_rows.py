@@ -1,0 +1,353 @@
+"""Rows of tables as samples: ``source.rows``."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, png, write
+
+from larder.pipeline.results import RunError
+from larder.store.base import Store
+from larder.testing.recording import RecordedCall, RecordingStore
+from larder.testing.runs import between
+from larder.transfer import line_rows
+
+PLAIN: dict[str, Any] = {"labels": None, "cache": None, "validate": "header"}
+
+
+def row_lab(folder: Path, objects: dict[str, bytes], **rows: Any) -> Lab:
+    lab = directory_lab(folder, objects, **PLAIN)
+    return Lab({"url": lab.source, "rows": rows}, lab.storage, lab.output, lab.fields)
+
+
+def samples(lab: Lab, document: DOCUMENT | None = None) -> dict[str, dict[str, bytes]]:
+    """The samples of a version, by key; of the only one by default."""
+    published = lab.check()[document["version"]] if document else lab.only()
+    return {key: parts for (_, key), parts in contents(published).items()}
+
+
+def made(lab: Lab) -> dict[str, dict[str, bytes]]:
+    lab.prepare()
+    return samples(lab)
+
+
+def failures(lab: Lab) -> list[str]:
+    with pytest.raises(RunError, match="failed in expand") as caught:
+        lab.plan()
+    return [f"{each.key}: {each.message}" for each in caught.value.report.failures]
+
+
+def source_reads(run: Callable[[], DOCUMENT], piece: str) -> tuple[DOCUMENT, list[RecordedCall]]:
+    stores: list[RecordingStore] = []
+
+    def recorded(store: Store) -> Store:
+        stores.append(RecordingStore(store))
+        return stores[-1]
+
+    with between(recorded):
+        document = run()
+    calls = (call for store in stores for call in store.calls)
+    return document, [
+        each for each in calls if each.method in ("get", "open") and piece in each.key
+    ]
+
+
+def test_lines_of_json_are_samples_as_they_are(tmp_path: Path) -> None:
+    data = b'\xef\xbb\xbf{"b": 1, "a":"\xc3\xa9"}\r\n\r\n  \n[1,2]\n"no newline"'
+    assert made(row_lab(tmp_path, {"d/x.jsonl": data})) == {
+        "d/x.jsonl/000000000": {"json": b'{"b": 1, "a":"\xc3\xa9"}'},
+        "d/x.jsonl/000000003": {"json": b"[1,2]"},
+        "d/x.jsonl/000000004": {"json": b'"no newline"'},
+    }
+
+
+def test_lines_of_text_are_samples(tmp_path: Path) -> None:
+    data = b"one\r\n\ntwo \xc3\xa9\r\r\n\x00three\n"
+    assert made(row_lab(tmp_path, {"x.txt": data})) == {
+        "x.txt/000000000": {"txt": b"one"},
+        "x.txt/000000002": {"txt": "two é\r".encode()},
+        "x.txt/000000003": {"txt": b"\x00three"},
+    }
+
+
+def test_rows_of_csv_are_canonical_json(tmp_path: Path) -> None:
+    data = '\ufeffname,"b,c",a\r\nx,"1,""2""\nthree",é\r\n\r\n"",4,5'.encode()
+    assert made(row_lab(tmp_path, {"x.csv": data})) == {
+        "x.csv/000000000": {"json": '{"a":"é","b,c":"1,\\"2\\"\\nthree","name":"x"}'.encode()},
+        "x.csv/000000001": {"json": b'{"a":"5","b,c":"4","name":""}'},
+    }
+
+
+def test_other_delimiters(tmp_path: Path) -> None:
+    tabs = row_lab(tmp_path / "1", {"x.tsv": b"a\tb\n1\t2,3\n"})
+    assert made(tabs) == {"x.tsv/000000000": {"json": b'{"a":"1","b":"2,3"}'}}
+    semicolons = row_lab(
+        tmp_path / "2", {"x.data": b"a;b\n1;2\n"}, format="csv", files="*.data", delimiter=";"
+    )
+    assert made(semicolons) == {"x.data/000000000": {"json": b'{"a":"1","b":"2"}'}}
+
+
+def parquet(table: pa.Table, **options: Any) -> bytes:
+    target = io.BytesIO()
+    pq.write_table(table, target, **options)
+    return target.getvalue()
+
+
+def test_rows_of_parquet(tmp_path: Path) -> None:
+    when = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+    table = pa.table(
+        {
+            "n": pa.array([1, 2**60, None]),
+            "x": [0.5, math.nan, math.inf],
+            "when": pa.array([when] * 3, pa.timestamp("us", tz="UTC")),
+            "price": pa.array([Decimal("1.50")] * 3),
+            "image": [
+                {"bytes": png(1), "path": "1.png"},
+                {"bytes": png(2), "path": None},
+                None,
+            ],
+            "text": ["é", None, "c"],
+            "raw": [b"\0", b"", b"\1"],
+            "tags": [["a"], [], None],
+        }
+    )
+    lab = row_lab(
+        tmp_path,
+        {"x.parquet": parquet(table, row_group_size=2)},
+        columns={"image.bytes": "png", "text": "txt", "raw": None},
+    )
+    first = {
+        "n": 1,
+        "x": 0.5,
+        "when": "2026-01-02T03:04:05+00:00",
+        "price": "1.50",
+        "image": {"path": "1.png"},
+        "tags": ["a"],
+    }
+    found = made(lab)
+    assert {key: sorted(parts) for key, parts in found.items()} == {
+        "x.parquet/000000000": ["json", "png", "txt"],
+        "x.parquet/000000001": ["json", "png"],
+        "x.parquet/000000002": ["json", "txt"],
+    }
+    assert found["x.parquet/000000000"] == {
+        "png": png(1),
+        "txt": "é".encode(),
+        "json": json.dumps(first, sort_keys=True, separators=(",", ":")).encode(),
+    }
+    second = json.loads(found["x.parquet/000000001"]["json"])
+    assert (second["n"], second["x"], second["tags"]) == (2**60, None, [])
+    assert json.loads(found["x.parquet/000000002"]["json"])["image"] is None
+
+
+def test_parts_without_other_columns(tmp_path: Path) -> None:
+    table = pa.table({"image": [png(1), png(2)]})
+    lab = row_lab(tmp_path, {"x.parquet": parquet(table)}, columns={"image": "png"})
+    assert [sorted(parts) for parts in made(lab).values()] == [["png"], ["png"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("x.jsonl", b'{"id":"b/2","v":1}\n{"id":7,"v":2}\n'),
+        ("x.csv", b"id,v\nb/2,1\n7,2\n"),
+        ("x.parquet", parquet(pa.table({"id": ["b/2", "7"], "v": [1, 2]}))),
+    ],
+)
+def test_a_column_can_name_the_samples(tmp_path: Path, name: str, data: bytes) -> None:
+    assert set(made(row_lab(tmp_path, {name: data}, key="id"))) == {f"{name}/b/2", f"{name}/7"}
+
+
+BAD_ROWS = {
+    "not JSON": ({}, "x.jsonl", b'1\n{"a":\n2\n', "x.jsonl/000000001.json: the line is not JSON: "),
+    "NaN": ({}, "x.jsonl", b"1\nNaN\n", "x.jsonl/000000001.json: the line is not JSON: NaN is not"),
+    "too deep": (
+        {},
+        "x.jsonl",
+        b"1\n" + b"[" * 100_000 + b"\n",
+        "000001.json: the line is not JSON",
+    ),
+    "not UTF-8": ({}, "x.txt", b"a\n\xff\n", "x.txt/000000001.txt: the line is not UTF-8"),
+    "not UTF-8 in JSON": ({}, "x.jsonl", b'1\n"\xff"\n', "000000001.json: the line is not UTF-8"),
+    "no key": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{}\n', "its id is neither a string nor"),
+    "no object": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n[]\n', "its id is neither a string nor"),
+    "a dot": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{"id":"b.c"}\n', "its id contains a dot"),
+    "a slash": ({"key": "id"}, "x.csv", b"id,v\na,1\n/b,2\n", "its id is empty, or has an empty"),
+    "dots": ({"key": "id"}, "x.csv", b"id,v\na,1\n../b,2\n", "its id has a segment . or .."),
+    "control": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{"id":"\\u0007"}\n', "a control character"),
+    "twice": (
+        {"key": "id"},
+        "x.csv",
+        b"id,v\na,1\na,2\nb,3\n",
+        "a.json: another object has the same",
+    ),
+    "fields": ({}, "x.csv", b"a,b\n1,2\n3\n", "000000001.json: the row has 1 fields, the header 2"),
+    "more fields": ({}, "x.csv", b"a,b\n1,2\n3,4,5\n", "the row has 3 fields, the header 2"),
+}
+
+
+@pytest.mark.parametrize(("rows", "name", "data", "message"), BAD_ROWS.values(), ids=BAD_ROWS)
+def test_bad_rows_are_named(
+    tmp_path: Path, rows: dict[str, Any], name: str, data: bytes, message: str
+) -> None:
+    lab = row_lab(tmp_path, {name: data}, **rows)
+    (failure,) = failures(lab)
+    assert message in failure
+    skipping = lab.prepare(on_bad_key="skip")
+    assert skipping["skipped"] == 1
+    assert len(samples(lab)) >= 1
+
+
+DAMAGED = {
+    "no header": ({}, "x.csv", b"", "its first line does not name every column"),
+    "an empty name": ({}, "x.csv", b"a,,b\n1,2,3\n", "its first line does not name every column"),
+    "two columns": ({}, "x.csv", b"a,a\n1,2\n", "two columns are named 'a'"),
+    "no key": ({"key": "id"}, "x.csv", b"a\n1\n", "it has no column 'id'"),
+    "quotes": ({}, "x.csv", b'a,b\n1,"2"3\n', "not CSV in line 2"),
+    "an open quote": ({}, "x.csv", b'a,b\n1,"2\n3,4\n', "not CSV in line"),
+    "latin 1": ({}, "x.csv", b"a\n\xe9\n", "it is not UTF-8 in line"),
+    "not Parquet": ({}, "x.parquet", b"hello" * 100, "not a Parquet file that can be read"),
+    "an empty Parquet": ({}, "x.parquet", b"", "not a Parquet file that can be read"),
+    "binary values": (
+        {},
+        "x.parquet",
+        parquet(pa.table({"image": [{"bytes": b"1"}]})),
+        "column 'image.bytes' has binary values: give it an extension",
+    ),
+    "no such column": (
+        {"columns": {"picture": "jpg"}},
+        "x.parquet",
+        parquet(pa.table({"n": [1]})),
+        "it has no column 'picture', which source.rows.columns.picture names",
+    ),
+    "numbers as a part": (
+        {"columns": {"n": "bin"}},
+        "x.parquet",
+        parquet(pa.table({"n": [1]})),
+        "column 'n' is of type int64: only strings and binary values",
+    ),
+}
+
+
+@pytest.mark.parametrize(("rows", "name", "data", "message"), DAMAGED.values(), ids=DAMAGED)
+def test_damaged_tables_are_named(
+    tmp_path: Path, rows: dict[str, Any], name: str, data: bytes, message: str
+) -> None:
+    lab = row_lab(tmp_path, {name: data, f"y/{name}": data}, **rows)
+    found = failures(Lab(lab.source, lab.storage, lab.output, {**PLAIN, "on_bad_key": "skip"}))
+    assert len(found) == 2
+    assert all(name in each and message in each for each in found)
+
+
+def test_a_damaged_page_of_parquet_is_noticed(tmp_path: Path) -> None:
+    table = pa.table({"n": list(range(10_000))})
+    data = bytearray(parquet(table, write_page_checksum=True))
+    data[100] ^= 0xFF
+    (failure,) = failures(row_lab(tmp_path, {"x.parquet": bytes(data)}))
+    assert "not a Parquet file that can be read" in failure
+
+
+def test_a_huge_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_rows, "MAX_ROW_BYTES", 3_000_000)
+    data = b"short\n" * 10 + b"x" * 9_000_000 + b"\n"
+    (failure,) = failures(row_lab(tmp_path, {"x.txt": data}))
+    assert "a line of more than 3,000,000 bytes at byte 60" in failure
+
+
+def test_lines_across_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_rows, "_PIECE_BYTES", 1)
+    lines = [b"%d" % number * (number % 300 * 1_000 + 1) for number in range(30)]
+    found = made(row_lab(tmp_path, {"x.txt": b"\n".join(lines)}))
+    assert found == {f"x.txt/{at:09}": {"txt": line} for at, line in enumerate(lines)}
+
+
+def test_a_row_more_packs_one_sample(tmp_path: Path) -> None:
+    rows = [{"id": f"{number:03}", "v": number} for number in range(40)]
+    lab = row_lab(tmp_path, {"x.csv": csv_of(rows)}, key="id")
+    lab.prepare()
+    grown = [{"id": "0005", "v": 1}, *rows[:7], {"id": "007", "v": 70}, *rows[8:]]
+    write(str(lab.source["url"]), {"x.csv": csv_of(grown)})  # type: ignore[index]
+    found = lab.plan()["growth"]["samples"]
+    assert (found["added"], found["changed"], found["unchanged"]) == (1, 1, 39)
+    document = lab.prepare()
+    values = {key: json.loads(parts["json"]) for key, parts in samples(lab, document).items()}
+    assert values == {f"x.csv/{row['id']}": {k: str(v) for k, v in row.items()} for row in grown}
+
+
+def csv_of(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(["id,v\n", *(f"{row['id']},{row['v']}\n" for row in rows)]).encode()
+
+
+def test_lines_that_moved_are_not_packed_again(tmp_path: Path) -> None:
+    lines = [b'{"id":"%d"}' % number for number in range(20)]
+    lab = row_lab(tmp_path, {"x.jsonl": b"\n".join(lines)}, key="id")
+    lab.prepare()
+    write(str(lab.source["url"]), {"x.jsonl": b"\n".join([b'{"id":"new"}', *lines])})  # type: ignore[index]
+    found = lab.plan()["growth"]["samples"]
+    assert (found["added"], found["changed"], found["unchanged"]) == (1, 0, 20)
+
+
+def test_tables_are_read_once(tmp_path: Path) -> None:
+    lab = row_lab(tmp_path, {"x.csv": csv_of([{"id": "a", "v": 1}]), "y.csv": b"id,v\nb,2\n"})
+    _, calls = source_reads(lab.prepare, ".csv")
+    assert {call.key for call in calls} == {"x.csv", "y.csv"}
+    document, calls = source_reads(lab.prepare, ".csv")
+    assert (document["status"], calls) == ("reused", [])
+    document, calls = source_reads(partial(lab.prepare, shards={"bytes": 9_000}), ".csv")
+    assert (document["status"], calls) == ("built", [])
+
+
+def test_a_container_that_was_deleted_is_made_again(tmp_path: Path) -> None:
+    lab = row_lab(tmp_path, {"x.csv": csv_of([{"id": "a", "v": 1}])})
+    expected = made(lab)
+    with lab.opened_root() as root:
+        keys = [info.key for page in root.list("work/derived/") for info in page]
+        assert len(keys) == 2
+        root.delete(next(key for key in keys if key.endswith(".rows")))
+    document, calls = source_reads(partial(lab.prepare, growth={"mode": "rebuild"}), "x.csv")
+    assert document["status"] == "reused"
+    write(str(lab.source["url"]), {"y.csv": b"id,v\nb,2\n"})  # type: ignore[index]
+    document, calls = source_reads(lab.prepare, "x.csv")
+    assert calls
+    assert samples(lab, document) == expected | {"y.csv/000000000": {"json": b'{"id":"b","v":"2"}'}}
+
+
+def test_many_rows_are_read_with_few_requests(tmp_path: Path) -> None:
+    lines = b"".join(b'{"n":%d}\n' % number for number in range(5_000))
+    lab = row_lab(tmp_path, {"x.jsonl": lines})
+    lab = Lab(lab.source, lab.storage, lab.output, {**PLAIN, "shards": {"bytes": "150 MB"}})
+    _, calls = source_reads(lab.prepare, "x.jsonl")
+    assert len(calls) < 10
+    assert len(samples(lab)) == 5_000
+
+
+def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    for rows, message in (
+        ({"format": "text", "key": "id"}, "rows.key: does not apply"),
+        ({"format": "jsonl", "delimiter": ";"}, "rows.delimiter: does not apply"),
+        ({"format": "csv", "columns": {"a": "jpg"}}, "rows.columns: does not apply"),
+        ({"files": "*.dat"}, "rows.files needs rows.format"),
+        ({"columns": {"a": ".jpg"}}, "not an extension"),
+        ({"columns": {"a": "json"}}, "not an extension"),
+        ({"columns": {"a": "jpg", "b": "jpg"}}, "two columns with one extension"),
+        ({"delimiter": "::"}, "not one character"),
+        ({"delimiter": '"'}, "not one character"),
+        ({"format": "json"}, "'auto', 'jsonl'"),
+        ({"key": True}, "valid string"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            row_lab(tmp_path, {"x": b""}, **rows).settings()
+    lab = row_lab(tmp_path, {"x.jsonl": b"1\n"})
+    with pytest.raises(ValueError, match="are not mirrored"):
+        lab.settings(mirror=True)

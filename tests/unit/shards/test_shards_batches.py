@@ -1,0 +1,125 @@
+"""Batches, read by numpy and the standard library."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from larder.config.formats import FormatOptions, Layout
+from larder.errors import ConfigError
+from larder.shards import npz
+from larder.shards.build import build_shard
+from larder.shards.formats import shard_format
+from larder.shards.formats.batches import Batches, BatchesIndex, BatchWriter
+from larder.shards.indexes.splits import Split, SplitShard
+from larder.shards.model import ShardPlan, ShardResult, read_samples
+from larder.shards.packing import plan_shards
+from larder.shards.readahead import open_reads
+from larder.shards.sizes import split_sizes
+from larder.store import Store, open_store
+from larder.store.memory import forget
+from larder.testing.sample_orders import Content, order_samples
+
+CONTENTS = [
+    Content("a/1", {"jpg": b"\xff\xd8\xff", "txt": b"one"}, 3),
+    Content("höhe/漢字", {"é": b"\0"}, None),
+    Content("a/3", {"txt": b"three", "jpg": b""}, 2**31 - 1),
+]
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    yield open_store("memory://shards-batches")
+    forget("shards-batches")
+
+
+def write(store: Store, contents: list[Content], samples: int) -> list[ShardResult]:
+    batch = order_samples(store, contents)
+    layout = Batches(FormatOptions()).survey([batch], None)
+    format_ = shard_format("batches", FormatOptions(layout=layout))
+    rows = read_samples([batch])
+    plans = plan_shards(
+        split_sizes([batch], format_.sample_sizes), 1, "d", format_, samples_per_shard=samples
+    )
+    with open_reads(1, 1 << 24) as reads:
+        return [
+            build_shard(plan, rows, store, store.writer, reads, format_, validate="none")
+            for plan in plans
+        ]
+
+
+def texts(batch: dict[str, np.ndarray], name: str) -> list[bytes]:  # type: ignore[type-arg]
+    ends = batch[f"{name}.offsets"]
+    return [batch[name][start:stop].tobytes() for start, stop in pairwise(ends)]
+
+
+def test_numpy_loads_a_batch(store: Store) -> None:
+    first, second = write(store, CONTENTS, 2)
+    assert (first.name, second.name) == ("d-train-000000.npz", "d-train-000001.npz")
+    with np.load(io.BytesIO(store.get(first.name))) as file:
+        batch = dict(file)
+    assert sorted(batch) == sorted(
+        [
+            *("key", "jpg", "txt", "é", "label"),
+            *(f"{n}.offsets" for n in ("key", "jpg", "txt", "é")),
+        ]
+    )
+    assert [key.decode() for key in texts(batch, "key")] == ["a/1", "höhe/漢字"]
+    assert texts(batch, "jpg") == [b"\xff\xd8\xff", b""]
+    assert texts(batch, "é") == [b"", b"\0"]
+    assert batch["label"].tolist() == [3, -1]
+    assert batch["label"].dtype == np.dtype("<i8")
+    with np.load(io.BytesIO(store.get(second.name))) as file:
+        assert texts(dict(file), "txt") == [b"three"]
+
+
+def test_the_archive_is_sound(store: Store) -> None:
+    (shard,) = write(store, CONTENTS, 9)
+    data = store.get(shard.name)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.testzip() is None
+        for info in archive.infolist():
+            assert info.date_time == (1980, 1, 1, 0, 0, 0)
+            assert info.compress_type == zipfile.ZIP_STORED
+    rows = shard.samples.to_pylist()
+    for row, content in zip(rows, CONTENTS, strict=True):
+        for part in row["parts"]:
+            if part["source"] is not None:
+                found = data[part["offset"] : part["offset"] + part["length"]]
+                assert found == content.parts[part["ext"]]
+
+
+def test_a_batch_that_no_archive_can_hold_is_refused() -> None:
+    plan = ShardPlan("train", 0, "d-train-000000.npz", 0, 5, npz.MAX_BYTES + 1)
+    with pytest.raises(ConfigError, match="this one has 4,294,967,296") as caught:
+        BatchWriter(None, Layout({}, labelled=False), plan)  # type: ignore[arg-type]
+    assert "samples_per_shard" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "parts", [{"key": b""}, {"label": b""}, {"a": b"", "a.offsets": b""}, {"key.offsets": b""}]
+)
+def test_a_part_cannot_be_called_as_another_array(store: Store, parts: dict[str, bytes]) -> None:
+    with pytest.raises(ConfigError, match="already, so no part can be called so"):
+        write(store, [Content("x", parts, 1)], 1)
+
+
+def test_the_index_names_the_object_of_every_batch() -> None:
+    shards = [SplitShard("segments/s/shards/train/0.npz", 9, 2), SplitShard("x/1.npz", 7, 1)]
+    found = json.loads(BatchesIndex().content(Split("d", "train", shards, "..")))
+    assert found == {
+        "format": "larder-batches-1",
+        "dataset": "d",
+        "split": "train",
+        "samples": 3,
+        "batches": [
+            {"key": "segments/s/shards/train/0.npz", "samples": 2},
+            {"key": "x/1.npz", "samples": 1},
+        ],
+    }

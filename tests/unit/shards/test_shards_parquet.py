@@ -1,0 +1,179 @@
+"""Shards in Parquet, read by other programs than Larder."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from larder.config.formats import FormatOptions, Layout
+from larder.errors import ConfigError
+from larder.shards.build import build_shard
+from larder.shards.formats import parquet, shard_format
+from larder.shards.formats.parquet import ParquetFormat
+from larder.shards.model import ShardResult, read_samples
+from larder.shards.packing import plan_shards
+from larder.shards.readahead import open_reads
+from larder.shards.sizes import split_sizes
+from larder.store import Store, open_store
+from larder.store.memory import forget
+from larder.testing.sample_orders import Content, order_samples
+
+CONTENTS = [
+    Content("a/1", {"jpg": b"\xff\xd8", "txt": b"one"}, 3),
+    Content("a/2", {"jpg": b"", "seg.png": b"mask"}, None),
+    Content("höhe/漢字", {"txt": b"\0\xff"}, 2**31 - 1),
+]
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    yield open_store("memory://shards-parquet")
+    forget("shards-parquet")
+
+
+def write(
+    store: Store, contents: list[Content], target_bytes: int = 10**9, before: Layout | None = None
+) -> list[ShardResult]:
+    batch = order_samples(store, contents)
+    layout = ParquetFormat(FormatOptions()).survey([batch], before)
+    format_ = shard_format("parquet", FormatOptions(layout=layout))
+    samples = read_samples([batch])
+    sizes = split_sizes([batch], format_.sample_sizes)
+    with open_reads(1, 1 << 24) as reads:
+        return [
+            build_shard(plan, samples, store, store.writer, reads, format_, validate="none")
+            for plan in plan_shards(sizes, target_bytes, "d", format_)
+        ]
+
+
+def rows(store: Store, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(io.BytesIO(store.get(name))).to_pylist()
+    return found
+
+
+def test_a_sample_is_a_row(store: Store) -> None:
+    (shard,) = write(store, CONTENTS)
+    assert shard.name == "d-train-00000-of-00001.parquet"
+    lacking = {"jpg": None, "seg.png": None, "txt": None}
+    assert rows(store, shard.name) == [
+        {"key": content.key, "label": content.label, **lacking, **content.parts}
+        for content in CONTENTS
+    ]
+    schema = pq.read_schema(io.BytesIO(store.get(shard.name)))
+    assert schema.names == ["key", "label", "jpg", "seg.png", "txt"]
+    assert schema.field("label").type == pa.int64()
+    assert schema.field("jpg").type == pa.binary()
+
+
+def test_a_dataset_without_labels_has_no_such_column(store: Store) -> None:
+    (shard,) = write(store, [Content("a", {"label": b"a part of this name", "cls": b"own"})])
+    assert rows(store, shard.name) == [{"key": "a", "cls": b"own", "label": b"a part of this name"}]
+
+
+def test_all_shards_of_a_segment_have_the_same_columns(store: Store, tmp_path: Path) -> None:
+    """As readers of several files expect: DuckDB is one that has a Parquet reader of its own."""
+    shards = write(store, CONTENTS, 1)
+    assert len(shards) == 3
+    for shard in shards:
+        (tmp_path / shard.name).write_bytes(store.get(shard.name))
+    with duckdb.connect() as connection:
+        found = connection.sql(f"""SELECT key, label, "seg.png", txt FROM '{tmp_path}/*.parquet'""")
+        assert found.fetchall() == [
+            ("a/1", 3, None, b"one"),
+            ("a/2", None, b"mask", None),
+            ("höhe/漢字", 2**31 - 1, None, b"\0\xff"),
+        ]
+
+
+def test_the_columns_of_the_segments_before_are_kept(store: Store) -> None:
+    before = Layout({"wav": None}, labelled=True)
+    (shard,) = write(store, [Content("a", {"txt": b"1"})], before=before)
+    assert rows(store, shard.name) == [{"key": "a", "label": None, "txt": b"1", "wav": None}]
+
+
+@pytest.mark.parametrize(("ext", "label"), [("key", None), ("label", 1)])
+def test_a_part_cannot_be_called_as_another_column(
+    store: Store, ext: str, label: int | None
+) -> None:
+    with pytest.raises(ConfigError, match=f"column '{ext}' already"):
+        write(store, [Content("a", {ext: b"1"}, label)])
+
+
+def test_a_part_that_no_page_can_hold_is_refused_by_name(store: Store) -> None:
+    batch = order_samples(store, CONTENTS)
+    rows = batch.to_pylist()
+    rows[1]["parts"][1]["size_bytes"] = 2**31
+    batch = pa.RecordBatch.from_pylist(rows, schema=batch.schema)
+    with pytest.raises(ConfigError, match="the object has 2,147,483,648 bytes") as caught:
+        ParquetFormat(FormatOptions()).sample_sizes(batch)
+    assert caught.value.where == rows[1]["parts"][1]["key"]
+
+
+def test_row_groups_are_what_a_reader_can_hold(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 10_000)
+    sizes = [4_000, 6_000, 1, 30_000, 9_999, 1, 1, 500]
+    contents = [Content(f"{n}", {"bin": bytes(size)}, n) for n, size in enumerate(sizes)]
+    (shard,) = write(store, contents)
+    file = pq.ParquetFile(io.BytesIO(store.get(shard.name)))
+    groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+    assert groups == [2, 1, 1, 2, 2]
+    assert [len(row["bin"]) for row in rows(store, shard.name)] == sizes
+
+
+@pytest.mark.parametrize("size_bytes", [1_000, 20_000])
+def test_shards_are_as_long_as_they_should_be(store: Store, size_bytes: int) -> None:
+    contents = [
+        Content(f"folder/{n:06}", {"bin": bytes([n % 251]) * (size_bytes + n)}, n)
+        for n in range(3_000_000 // size_bytes)
+    ]
+    shards = write(store, contents, 1_000_000)
+    assert len(shards) > 2
+    for shard in shards[:-1]:
+        assert 950_000 <= shard.bytes <= 1_050_000
+
+
+def test_the_version_names_the_release_of_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = []
+    for release in ("26.0.1", "26.0.2", "26.1.0", "27.0.0", "27.0.0.dev5", "100.2"):
+        monkeypatch.setattr(pa, "__version__", release)
+        versions.append(ParquetFormat(FormatOptions()).version)
+    assert versions[:4] == [1_026_000_001, 1_026_000_002, 1_026_001_000, 1_027_000_000]
+    assert versions[4:] == [1_027_000_000, 1_100_002_000]
+
+
+def test_hugging_face_loads_it(store: Store, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    for shard in write(store, CONTENTS, 1):
+        (tmp_path / shard.name).write_bytes(store.get(shard.name))
+    loaded = datasets.load_dataset(
+        "parquet", data_files=f"{tmp_path}/*.parquet", cache_dir=str(tmp_path / "cache")
+    )["train"]
+    lacking = {"jpg": None, "seg.png": None, "txt": None}
+    assert list(loaded) == [
+        {"key": content.key, "label": content.label, **lacking, **content.parts}
+        for content in CONTENTS
+    ]
+
+
+def test_hugging_face_decodes_images(store: Store, tmp_path: Path) -> None:
+    datasets, image = pytest.importorskip("datasets"), pytest.importorskip("PIL.Image")
+    data = io.BytesIO()
+    image.new("RGB", (3, 2), (255, 0, 7)).save(data, "PNG")
+    (shard,) = write(
+        store, [Content("a", {"png": data.getvalue()}, 1), Content("b", {"x": b""}, 2)]
+    )
+    path = tmp_path / shard.name
+    path.write_bytes(store.get(shard.name))
+    stream = datasets.load_dataset("parquet", data_files=str(path), streaming=True)["train"]
+    first, second = stream.cast_column("png", datasets.Image())
+    assert (first["png"].size, first["png"].getpixel((0, 0))) == ((3, 2), (255, 0, 7))
+    assert second["png"] is None

@@ -1,0 +1,128 @@
+"""Records of a fixed size, read by numpy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from larder.config.formats import FormatOptions, Layout
+from larder.errors import ConfigError
+from larder.shards.build import build_shard
+from larder.shards.formats import shard_format
+from larder.shards.formats.records import Records, RecordsIndex
+from larder.shards.indexes.splits import Split, SplitShard
+from larder.shards.model import ShardResult, read_samples
+from larder.shards.packing import plan_shards
+from larder.shards.readahead import open_reads
+from larder.shards.sizes import split_sizes
+from larder.store import Store, open_store
+from larder.store.memory import forget
+from larder.testing.sample_orders import Content, order_samples
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    yield open_store("memory://shards-records")
+    forget("shards-records")
+
+
+def write(
+    store: Store, contents: list[Content], target_bytes: int = 10**9, before: Layout | None = None
+) -> tuple[list[ShardResult], Any]:
+    """The shards, and the index of the split."""
+    batch = order_samples(store, contents)
+    half = len(batch) // 2
+    pieces = [batch.slice(0, half), batch.slice(half)]
+    layout = Records(FormatOptions()).survey(pieces, before)
+    format_ = shard_format("records", FormatOptions(layout=layout))
+    rows = read_samples([batch])
+    plans = plan_shards(split_sizes([batch], format_.sample_sizes), target_bytes, "d", format_)
+    with open_reads(1, 1 << 24) as reads:
+        shards = [
+            build_shard(plan, rows, store, store.writer, reads, format_, validate="none")
+            for plan in plans
+        ]
+    own = [SplitShard(shard.name, shard.bytes, shard.samples.num_rows) for shard in shards]
+    return shards, json.loads(RecordsIndex(layout).content(Split("d", "train", own, "..")))
+
+
+def sample(number: int, label: int | None = 0, **parts: bytes) -> Content:
+    image = bytes([number]) * 12
+    return Content(f"k{number}", {"img": image, "depth": b"%04d" % number, **parts}, label)
+
+
+def test_record_i_is_at_i_times_its_size(store: Store) -> None:
+    (first, second), index = write(store, [sample(n, n - 2) for n in range(7)], 100)
+    assert (first.name, first.bytes) == ("d-train-000000.bin", 4 * 24)
+    assert index == {
+        "format": "larder-records-1",
+        "dataset": "d",
+        "split": "train",
+        "record_bytes": 24,
+        "fields": [
+            {"name": "depth", "offset": 0, "bytes": 4, "type": "bytes"},
+            {"name": "img", "offset": 4, "bytes": 12, "type": "bytes"},
+            {"name": "label", "offset": 16, "bytes": 8, "type": "int64"},
+        ],
+        "records": 7,
+        "shards": [
+            {"key": "d-train-000000.bin", "records": 4},
+            {"key": "d-train-000001.bin", "records": 3},
+        ],
+    }
+    data = store.get(second.name)
+    assert data[24:48] == b"0005" + bytes([5]) * 12 + (3).to_bytes(8, "little")
+
+
+def test_numpy_reads_a_shard_as_an_array(store: Store) -> None:
+    (shard,), index = write(store, [sample(n, n - 2) for n in range(5)])
+    kinds = {"bytes": "V{bytes}", "int64": "<i8"}
+    dtype = np.dtype([(f["name"], kinds[f["type"]].format(**f)) for f in index["fields"]])
+    records = np.frombuffer(store.get(shard.name), dtype)
+    assert records["label"].tolist() == [-2, -1, 0, 1, 2]
+    assert records["depth"][3].tobytes() == b"0003"
+
+
+@pytest.mark.parametrize(
+    ("odd", "message", "where"),
+    [
+        (sample(9, 0, img=b"short"), "the part has 5 bytes, not 12 as others", "img"),
+        (sample(9, 0, more=b""), "other samples have no part more", "more"),
+        (Content("k9", {"img": bytes(12)}, 0), "the sample has no part depth", "img"),
+        (Content("k9", {"img": bytes(12), "deep": bytes(4)}, 0), "the sample has no part", "deep"),
+        (sample(9, None), "the sample has no label, although others have one", "depth"),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1, 4, 8])
+def test_a_sample_that_is_not_like_the_others_is_refused_by_name(
+    store: Store, odd: Content, message: str, where: str, place: int
+) -> None:
+    contents = [sample(n) for n in range(8)]
+    contents.insert(place, odd)
+    with pytest.raises(ConfigError) as caught:
+        write(store, contents)
+    if place:  # else the others are the odd ones
+        assert message in str(caught.value)
+        assert caught.value.where.endswith(f"k9.{where}")
+
+
+def test_a_sample_of_a_later_segment_has_to_be_like_those_before(store: Store) -> None:
+    before = Layout({"img": 12, "depth": 5}, labelled=True)
+    with pytest.raises(ConfigError, match="the part has 4 bytes, not 5 as others"):
+        write(store, [sample(1)], before=before)
+
+
+def test_a_record_has_bytes(store: Store) -> None:
+    with pytest.raises(ConfigError, match="a record would have no bytes"):
+        write(store, [Content("a", {"x": b""})])
+
+
+def test_a_part_cannot_be_called_as_the_label(store: Store) -> None:
+    with pytest.raises(ConfigError, match="a field 'label' already"):
+        write(store, [Content("a", {"label": b"1"}, 1)])
+    (shard,), index = write(store, [Content("a", {"label": b"1"})])
+    assert (store.get(shard.name), [f["name"] for f in index["fields"]]) == (b"1", ["label"])
