@@ -63,6 +63,8 @@ CODES: dict[str, str] = {
     "config.empty_source": "the source has no included object",
     "config.unmatched_split": "an object or sample that matches no split, or more than one",
     "config.bad_key": "a key that WebDataset readers skip or merge, or the storage cannot hold",
+    "config.missing_part": "a sample lacks a part or an annotation, or an annotation its sample",
+    "config.annotations": "an annotation file that is missing or invalid, or an unclear entry",
     "config.label": "a sample without a label, or an invalid label file",
     "config.cost_limit": "the plan costs more than max_cost_usd",
     "config.template": "the experiment template cannot be read or is not a mapping",
@@ -78,7 +80,8 @@ CODES: dict[str, str] = {
     "object.truncated": "fewer or more bytes were received than announced",
     "object.mismatch": "the bytes of the copy differ from the source",
     "object.format": "an archive or table in the source that is damaged, or not what it should be",
-    "sample.undecodable": "an image that cannot be decoded",
+    "sample.undecodable": "an image that cannot be decoded, or a part that is not the numbers that "
+    "`shards.features` makes of it",
     "sample.empty": "a part of zero bytes where data is needed",
     "store.unavailable": "a store answers with a transient error, or not at all",
     "store.denied": "a store refuses the credentials or the permission",

@@ -6,7 +6,7 @@ from larder.config.formats import DEFAULTS, FormatOptions, FormatUse, Layout
 from larder.shards.formats import FORMATS, shard_format
 from larder.shards.formats.base import SurveyingFormat
 
-RAGGED = [name for name in FORMATS if name != "records"]
+RAGGED = [name for name in FORMATS if name not in ("records", "recordio")]
 """The formats whose samples may have different parts."""
 
 _EXTS = ("bin", "cls", "jpg", "json", "png", "seg.png", "txt", "zip", "é")

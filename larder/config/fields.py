@@ -13,8 +13,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from larder.config.formats import parse_feature
 from larder.config.globs import compile_globs
 from larder.config.interpolate import FilledText
+from larder.config.part_patterns import part_pattern
 from larder.config.secrets import holds_url_with_credentials
 from larder.config.urls import (
     CREDENTIALS_HINT,
@@ -33,12 +35,17 @@ __all__ = [
     "AutoFlag",
     "Bytes",
     "Endpoint",
+    "Ext",
+    "FeatureName",
+    "FeatureText",
     "Flag",
     "GlobList",
     "Globs",
     "Name",
     "Number",
     "OrNull",
+    "PartName",
+    "PartPattern",
     "RefusedError",
     "Region",
     "SplitName",
@@ -46,6 +53,7 @@ __all__ = [
     "Texts",
     "Url",
     "Whole",
+    "listed",
 ]
 
 MAX_BYTES = 10**18
@@ -105,7 +113,18 @@ def _glob(value: str) -> str:
     return value
 
 
-def _listed(value: Any) -> Any:
+def _part_pattern(value: str) -> str:
+    try:
+        part_pattern(value)
+    except ConfigError as error:
+        raise RefusedError(error.message, hint=error.hint) from None
+    except RecursionError:
+        raise RefusedError("invalid pattern: nested too deeply") from None
+    return value
+
+
+def listed(value: Any) -> Any:
+    """A string as a list of one."""
     return (value,) if isinstance(value, str) else value
 
 
@@ -126,6 +145,14 @@ def _auto_flag(value: Any) -> Any:
     if isinstance(value, bool) or value == "auto":
         return value
     raise PydanticCustomError("auto_flag_type", "auto, true or false")
+
+
+def _feature(value: str) -> str:
+    try:
+        parse_feature(value)
+    except ValueError as error:
+        raise RefusedError(str(error)) from None
+    return value
 
 
 def _refuse(fault: Fault | None) -> None:
@@ -183,6 +210,20 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 Region = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9-]{0,62})?$")]
 
+FeatureName = Annotated[str, Field(pattern=r"^[!-~]{1,200}$")]
+"""The name of a feature: printable ASCII without spaces."""
+
+FeatureText = Annotated[
+    Text,
+    AfterValidator(_feature),
+    Field(
+        json_schema_extra={
+            "pattern": r"^((image|class|key)( bytes)?|(label|\.[^/]+)( (bytes|int64|float))?)$"
+        }
+    ),
+]
+"""What a feature is made of, such as ``.weight.txt float``."""
+
 Url = Annotated[str, Field(min_length=1), AfterValidator(_fit), AfterValidator(_url)]
 """A URL of a store, its scheme in lower case, or a path."""
 
@@ -196,12 +237,21 @@ Endpoint = Annotated[
 Glob = Annotated[Text, AfterValidator(_glob)]
 """A glob on keys; see `larder.config.globs`."""
 
+Ext = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*$", max_length=63)]
+"""The extension of a part, in lower case."""
+
+PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+"""The name of a part, with which its extension begins."""
+
+PartPattern = Annotated[Text, AfterValidator(_part_pattern)]
+"""A pattern that finds a part; see `larder.config.part_patterns`."""
+
 GlobList = Annotated[tuple[Glob, ...], Field(strict=False)]
 """A list of globs."""
 
 Globs = Annotated[
     tuple[Glob, ...],
-    BeforeValidator(_listed, json_schema_input_type=str | list[str]),
+    BeforeValidator(listed, json_schema_input_type=str | list[str]),
     Field(min_length=1, strict=False),
 ]
 """One glob or several."""

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["DEFAULTS", "Feature", "FormatOptions", "FormatUse", "Layout"]
+__all__ = [
+    "DEFAULTS",
+    "NUMBERED",
+    "Feature",
+    "FormatOptions",
+    "FormatUse",
+    "Layout",
+    "parse_feature",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +70,41 @@ class FormatOptions:
     layout: Layout | None = None
 
 
+NUMBERED = frozenset({"recordio"})
+"""The formats whose records have numbers."""
+
 DEFAULTS = FormatOptions()
 """What a format is made from if nothing is configured."""
+
+
+_WORDS = ("image", "label", "class", "key")
+_KINDS = ("bytes", "int64", "float")
+
+
+def parse_feature(text: str) -> Feature:
+    """A feature as users write it: ``image``, ``label float``, ``.jpg``, ``.weight.txt float``.
+
+    Args:
+        text: A word, or the extension of a part after a dot; then a kind, which may be left out
+            and is ``int64`` for a label and ``bytes`` for anything else.
+
+    Raises:
+        ValueError: What is wrong, as a clause.
+    """
+    source, _, kind = text.rpartition(" ")
+    if not source or kind not in _KINDS:
+        source, kind = text, "int64" if text == "label" else "bytes"
+    if source in _WORDS:
+        if kind != "bytes" and source != "label":
+            raise ValueError(f"{source} is always bytes")
+        return Feature(source, kind)
+    ext = source.removeprefix(".")
+    if ext == source or not ext or "/" in ext:
+        words = ", ".join(_WORDS)
+        raise ValueError(f"expected {words}, or a dot and the extension of a part, such as .jpg")
+    if ext != ext.lower() or "jpeg" in ext.split("."):
+        raise ValueError("extensions of parts are in lower case, with jpg for jpeg")
+    return Feature("part", kind, ext)
 
 
 class FormatUse(NamedTuple):

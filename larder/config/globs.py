@@ -16,32 +16,11 @@ Everything else matches itself: upper and lower case differ, a leading dot is no
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from larder.errors import ConfigError
 
-__all__ = ["Selection", "compile_globs", "glob_regex"]
-
-
-class Selection:
-    """Which keys to include: those that match an include glob and no exclude glob.
-
-    Args:
-        include: Globs of which one must match; without any glob, no key is included.
-        exclude: Globs of which none may match.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: an invalid glob.
-    """
-
-    def __init__(self, include: Sequence[str], exclude: Sequence[str] = ()) -> None:
-        self._include = compile_globs(include)
-        self._exclude = compile_globs(exclude)
-
-    def __call__(self, key: str) -> bool:
-        """Whether to include the object with this key."""
-        included = self._include is not None and self._include.fullmatch(key) is not None
-        return included and (self._exclude is None or self._exclude.fullmatch(key) is None)
+__all__ = ["compile_globs", "glob_regex"]
 
 
 def compile_globs(globs: Iterable[str]) -> re.Pattern[str] | None:

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    BeforeValidator,
     Discriminator,
     Field,
     Tag,
@@ -21,19 +22,26 @@ from larder.config.copying import Copy, Skyplane
 from larder.config.fields import (
     AutoFlag,
     Bytes,
+    Ext,
+    FeatureName,
+    FeatureText,
     Flag,
     Globs,
     Name,
     Number,
     OrNull,
+    PartName,
+    PartPattern,
     RefusedError,
     SplitName,
     Text,
     Texts,
     Whole,
+    listed,
 )
-from larder.config.formats import DEFAULTS, FormatOptions
+from larder.config.formats import DEFAULTS, FormatOptions, parse_feature
 from larder.config.fractions import hash_form
+from larder.config.part_patterns import part_pattern
 from larder.config.stores import (
     AnyLocation,
     AnySource,
@@ -49,6 +57,7 @@ from larder.config.stores import (
 )
 
 __all__ = [
+    "Annotations",
     "AnyLocation",
     "AnySource",
     "Cache",
@@ -66,6 +75,7 @@ __all__ = [
     "LocalLocation",
     "LocalSource",
     "Location",
+    "Missing",
     "Model",
     "Mount",
     "Nodes",
@@ -73,6 +83,7 @@ __all__ = [
     "Runner",
     "S3Location",
     "S3Source",
+    "Samples",
     "Shards",
     "Skyplane",
 ]
@@ -81,6 +92,7 @@ GLOBS_TAG, HASH_TAG = "(globs)", "(hash)"
 """The kinds of splits in the locations of pydantic's errors: cannot be keys of a file."""
 
 _SHOWN = 5
+_MOST_PATTERNS = 32
 
 
 class HashSplits(Model):
@@ -94,6 +106,9 @@ class HashSplits(Model):
     group: Text | None = Field(
         None, description="regular expression; samples with the same first group stay together"
     )
+    stratify: Flag = Field(
+        False, description="divide each class by the fractions, instead of all samples together"
+    )
 
     @field_validator("fractions")
     @classmethod
@@ -105,21 +120,35 @@ class HashSplits(Model):
     @field_validator("group")
     @classmethod
     def _pattern(cls, value: str | None) -> str | None:
-        if value is not None:
-            try:
-                groups = re.compile(value).groups
-            except (re.error, OverflowError, RecursionError) as error:
-                raise RefusedError("not a regular expression", detail=str(error)) from None
-            if groups < 1:
-                raise RefusedError("the pattern needs a group, as in patient-(\\d+)")
-        return value
+        return _with_group(value, "patient-(\\d+)")
+
+
+def _with_group(value: str | None, example: str) -> str | None:
+    """A regular expression with a group; the example is one."""
+    if value is not None:
+        try:
+            groups = re.compile(value).groups
+        except (re.error, OverflowError, RecursionError) as error:
+            raise RefusedError("not a regular expression", detail=str(error)) from None
+        if groups < 1:
+            raise RefusedError(f"the pattern needs a group, as in {example}")
+    return value
 
 
 class Labels(Model):
     """Where the label of a sample comes from."""
 
-    source: Literal["folder"] = Field(
-        "folder", alias="from", description="folder: the immediate parent folder is the class"
+    source: Literal["folder", "pattern", "column"] = Field(
+        "folder",
+        alias="from",
+        description="folder: the immediate parent folder is the class; pattern: the first group of "
+        "labels.pattern is; column: a column of the annotations has it",
+    )
+    pattern: Text | None = Field(
+        None, description="from: pattern: regular expression; its first group in the sample key"
+    )
+    column: Text | None = Field(
+        None, description="from: column: the column of samples.annotations with the class"
     )
     files: dict[SplitName, Text] = Field(
         {}, description="by split: key in the source of a file with lines NAME CLASS"
@@ -135,6 +164,109 @@ class Labels(Model):
         if twice is not None:
             message, detail = "duplicate class", repr(twice)
             raise RefusedError(message, code="config.label", detail=detail)
+        return value
+
+    @field_validator("pattern")
+    @classmethod
+    def _pattern(cls, value: str | None) -> str | None:
+        return _with_group(value, "([a-z]+)_\\d+$")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _inferred(cls, value: Any) -> Any:
+        """A pattern or a column says where labels come from."""
+        if isinstance(value, dict) and "from" not in value:
+            for name in ("pattern", "column"):
+                if value.get(name) is not None:
+                    return {**value, "from": name}
+        return value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        given = {"pattern": self.pattern, "column": self.column}
+        for name, value in given.items():
+            if self.source == name and value is None:
+                raise RefusedError(f"labels.from: {name} needs labels.{name}")
+            if self.source != name and value is not None:
+                hint = f"set labels.from: {name}, or remove labels.{name}"
+                raise RefusedError(f"labels.{name} is given, but not used", hint=hint)
+        return self
+
+
+Missing = Literal["refuse", "skip", "keep"]
+"""What to do about a sample that lacks a part."""
+
+
+class Annotations(Model):
+    """Files with entries for many samples."""
+
+    files: Annotated[
+        tuple[Annotated[Text, Field(min_length=1)], ...],
+        BeforeValidator(listed, json_schema_input_type=str | list[str]),
+        Field(min_length=1, strict=False),
+    ] = Field(description="keys in the source: one or a list")
+    format: Literal["auto", "coco", "csv", "jsonl", "parquet"] = Field(
+        "auto", description="auto: by the name; .json is coco"
+    )
+    key: Text = Field(
+        "file_name",
+        min_length=1,
+        description="column with what an entry is of: the key of an object, its end, or the sample "
+        "key",
+    )
+    part: Ext | None = Field(
+        "json", description="the part that an entry becomes, as JSON; null: none"
+    )
+    columns: dict[Ext, Text] = Field(
+        {}, description="further parts: the column that each is made of"
+    )
+    many: Flag = Field(
+        False, description="whether a sample may have several entries; its part is a list of them"
+    )
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.part in self.columns:
+            raise RefusedError(f"samples.annotations.columns: {self.part} is the part of the entry")
+        if len(set(self.files)) < len(self.files):
+            raise RefusedError("samples.annotations.files has a file twice")
+        return self
+
+
+class Samples(Model):
+    """What belongs together, if not the objects with the same name up to its first dot."""
+
+    join: Annotated[
+        dict[PartName, PartPattern]
+        | Annotated[tuple[PartPattern, ...], Field(strict=False)]
+        | None,
+        OrNull,
+    ] = Field(
+        None,
+        description="patterns with one name in braces, such as {image: 'images/{id}.jpg', mask: "
+        "'masks/{id}.png'}: objects with the same text in its place are one sample",
+    )
+    missing: Missing = Field(
+        "refuse",
+        description="what to do about a sample without a part of each pattern or without an "
+        "annotation, and about an annotation without a sample: refuse, skip (leave it out and list "
+        "it) or keep",
+    )
+    annotations: Annotations | None = Field(
+        None, description="files with entries for many samples; null: none"
+    )
+
+    @field_validator("join")
+    @classmethod
+    def _one_placeholder(cls, value: Any) -> Any:
+        if value is not None:
+            texts = list(value.values() if isinstance(value, dict) else value)
+            if not 1 <= len(texts) <= _MOST_PATTERNS:
+                raise RefusedError(f"samples.join needs 1 to {_MOST_PATTERNS} patterns")
+            if len({part_pattern(text).placeholder for text in texts}) > 1:
+                raise RefusedError("all patterns of samples.join need the same name in braces")
+            if len(set(texts)) < len(texts):
+                raise RefusedError("samples.join has a pattern twice")
         return value
 
 
@@ -163,10 +295,26 @@ class Shards(Model):
         None, description="seed of a global shuffle, a whole number; null keeps key order"
     )
 
+    features: dict[FeatureName, FeatureText] | None = Field(
+        None,
+        description="for tfrecord: by name, what each feature is made of: image, label, class, key "
+        "or the extension of a part, such as .jpg; after a part or label its kind: bytes, int64 "
+        "or float; null: image/encoded, image/class/label and image/filename",
+    )
+
     @property
     def options(self) -> FormatOptions:
         """What a format is made from; that of a segment may have more."""
-        return DEFAULTS
+        if self.features is None:
+            return DEFAULTS
+        return FormatOptions({name: parse_feature(text) for name, text in self.features.items()})
+
+    @model_validator(mode="after")
+    def _of_format(self) -> Self:
+        if self.features is not None and self.format != "tfrecord":
+            hint = "set shards.format: tfrecord, or leave features out"
+            raise RefusedError("features: only records of tfrecord have features", hint=hint)
+        return self
 
     @field_validator("format", mode="before")
     @classmethod
@@ -174,7 +322,8 @@ class Shards(Model):
         formats = (info.context or {}).get("formats")
         known = sorted(formats) if formats else [value]
         if value not in known:
-            expected = " or ".join(map(repr, known))
+            *first, last = map(repr, known)
+            expected = f"{', '.join(first)} or {last}" if first else last
             raise PydanticKnownError("literal_error", {"expected": expected})
         return value
 
@@ -253,6 +402,7 @@ class Dataset(Model):
         description="globs by split, first match wins, such as {train: 'train/**'}; or a seeded "
         "hash: {by: hash, seed: 7, fractions: {train: 0.9, validation: 0.1}}",
     )
+    samples: Samples = Field(Samples(), description="what belongs together")
     labels: Labels | None = Field(
         None, description="where the label of a sample comes from; null: no labels"
     )
@@ -295,6 +445,18 @@ class Dataset(Model):
                 more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
                 listed = ", ".join(unknown[:_SHOWN])
                 raise RefusedError(f"labels.files: there is no split {listed}{more}")
+            if self.labels.source == "column" and self.samples.annotations is None:
+                hint = "name the file in samples.annotations.files"
+                raise RefusedError("labels.column is a column of annotations", hint=hint)
+        self._check_stratified()
+        of_labels = [
+            name
+            for name, feature in (self.shards.options.features or {}).items()
+            if feature.source in ("label", "class")
+        ]
+        if of_labels and not self.labels:
+            message = f"shards.features: feature {of_labels[0]!r} needs labels"
+            raise RefusedError(message, hint="set labels, or leave the feature out")
         if self.mirror is True and self.source.expands:
             hint = "leave mirror out: shards are made from the source"
             raise RefusedError("mirror: members of archives and rows are not mirrored", hint=hint)
@@ -302,6 +464,17 @@ class Dataset(Model):
             hint = "set validate: decode, or cache.records: encoded"
             raise RefusedError("cache.records: decoded needs images that can be decoded", hint=hint)
         return self
+
+    def _check_stratified(self) -> None:
+        if not isinstance(self.splits, HashSplits) or not self.splits.stratify:
+            return
+        if self.labels is None:
+            hint = "add labels, or remove splits.stratify"
+            raise RefusedError("splits.stratify divides classes, which need labels", hint=hint)
+        files = self.labels.files
+        if files and (files.keys() != set(self.split_names) or len(set(files.values())) > 1):
+            message = "splits.stratify needs the labels before there are splits"
+            raise RefusedError(message, hint="name one file for all splits in labels.files")
 
     @property
     def split_names(self) -> tuple[str, ...]:

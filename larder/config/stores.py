@@ -7,6 +7,7 @@ with variables fits a bucket as well as a directory.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
@@ -55,6 +56,7 @@ __all__ = [
     "misplaced",
 ]
 
+_ACCESS = {field.name for field in fields(Access)}
 _FLAGS = ("anonymous", "requester_pays")
 _NOUNS = {"s3": "a bucket of S3", "gs": "a bucket of Google Cloud Storage", "file": "a directory"}
 
@@ -71,8 +73,9 @@ class Location(Model):
 
     @property
     def access(self) -> Access:
-        """How the store is reached."""
-        return Access()
+        """How the store is reached: by the keys that are fields of an `Access` too."""
+        shared = _ACCESS & type(self).model_fields.keys()
+        return Access(**{name: getattr(self, name) for name in shared})
 
     @model_validator(mode="before")
     @classmethod
@@ -141,20 +144,6 @@ class S3Location(Location):
             raise RefusedError("kms_key: not the name of a key of AWS KMS", hint=hint)
         return self
 
-    @property
-    def access(self) -> Access:
-        """How the store is reached."""
-        return Access(
-            endpoint=self.endpoint,
-            region=self.region,
-            profile=self.profile,
-            role=self.role,
-            block=self.block,
-            anonymous=self.anonymous,
-            requester_pays=self.requester_pays,
-            kms_key=self.kms_key,
-        )
-
 
 class GcsLocation(Location):
     """A bucket of Google Cloud Storage."""
@@ -179,19 +168,6 @@ class GcsLocation(Location):
     def _agree(self) -> Self:
         _check_anonymous(self, ("block", "requester_pays", "kms_key", "project"))
         return self
-
-    @property
-    def access(self) -> Access:
-        """How the store is reached."""
-        return Access(
-            endpoint=self.endpoint,
-            region=self.region,
-            block=self.block,
-            anonymous=self.anonymous,
-            requester_pays=self.requester_pays,
-            kms_key=self.kms_key,
-            project=self.project,
-        )
 
 
 class LocalLocation(Location):

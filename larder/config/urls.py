@@ -25,11 +25,20 @@ __all__ = [
     "check_endpoint",
     "check_region",
     "check_url",
+    "cloud_of",
     "endpoint_fault",
     "parse_url",
     "text_fault",
     "url_fault",
 ]
+
+_CLOUDS = {
+    ".amazonaws.com": "aws",
+    ".amazonaws.com.cn": "aws",
+    ".api.aws": "aws",
+    ".googleapis.com": "gcp",
+}
+"""By the end of a server's name."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _ONE_SLASH = re.compile(r"(?:s3|gs|gcs|file|memory|https?|ftp):", re.IGNORECASE)
@@ -128,6 +137,16 @@ def check_region(region: str, *, where: str = "") -> None:
     if not _REGION.fullmatch(region):
         message, hint = "not a valid region", "write a region such as us-west-2"
         raise ConfigError("config.invalid_value", message, where=where, hint=hint)
+
+
+def cloud_of(endpoint: str) -> str:
+    """The provider whose own server an endpoint is, such as that of a VPC.
+
+    Returns:
+        ``aws`` or ``gcp``; empty for any other server.
+    """
+    host = f".{(urlsplit(endpoint).hostname or '').lower()}"
+    return next((cloud for end, cloud in _CLOUDS.items() if host.endswith(end)), "")
 
 
 def _refuse(fault: Fault | None, where: str) -> None:

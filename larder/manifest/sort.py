@@ -21,7 +21,7 @@ from larder.disk import disk_errors
 from larder.manifest.files import BATCH_ROWS
 from larder.manifest.query import Rows, query
 
-__all__ = ["SortedFile", "sort", "sort_to_file"]
+__all__ = ["SortedFile", "sort", "sort_to_file", "work_folder", "write_rows"]
 
 _FEW_BYTES = 8 << 20
 """Up to this size, rows are sorted in memory."""
@@ -47,7 +47,7 @@ def sort(
         ConfigError: ``config.path``: ``work_dir`` cannot be written.
         LarderError: Any error of reading the rows.
     """
-    with _folder(work_dir) as folder:
+    with work_folder(work_dir) as folder:
         path = folder / "rows.arrow"
         batches = iter(rows.batches)
         following = _spool(batches, rows.schema, by, path)
@@ -74,7 +74,7 @@ def sort_to_file(rows: Rows, by: Sequence[str], path: Path) -> SortedFile:
     batches = iter(rows.batches)
     following = _spool(batches, rows.schema, by, path)
     if following is not None:
-        with _folder(path.parent) as folder:
+        with work_folder(path.parent) as folder:
             spooled = path.replace(folder / "rows.arrow")
             unsorted = Rows(rows.schema, chain(_read(spooled), [following], batches))
             with (
@@ -83,6 +83,25 @@ def sort_to_file(rows: Rows, by: Sequence[str], path: Path) -> SortedFile:
             ):
                 for batch in found:
                     writer.write_batch(batch)
+    return SortedFile(path, rows.schema)
+
+
+def write_rows(rows: Rows, path: Path) -> SortedFile:
+    """Write rows, in the order in which they come, to a file of which any range can be read.
+
+    Args:
+        rows: The rows.
+        path: The file to write; its directory is created if needed.
+
+    Raises:
+        StoreError: ``store.full``: no space is left.
+        LarderError: Any error of reading the rows.
+    """
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with _writer(path, rows.schema) as writer:
+        for batch in rows.batches:
+            writer.write_batch(batch)
     return SortedFile(path, rows.schema)
 
 
@@ -127,7 +146,13 @@ class SortedFile:
 
 
 @contextmanager
-def _folder(work_dir: Path) -> Iterator[Path]:
+def work_folder(work_dir: Path) -> Iterator[Path]:
+    """A private directory below ``work_dir``, removed at the end.
+
+    Raises:
+        StoreError: ``store.full``: no space is left.
+        ConfigError: ``config.path``: ``work_dir`` cannot be written.
+    """
     with disk_errors(work_dir):
         work_dir.mkdir(parents=True, exist_ok=True)
         folder = tempfile.TemporaryDirectory(dir=work_dir, prefix="sort-")

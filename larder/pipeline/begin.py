@@ -42,7 +42,7 @@ def begin(plan: Plan) -> Job:
         expected=found.expected,
         conditions=found.conditions or probe_conditions(root),
         published=plan.published,
-        skipped=plan.sample_order.bad_key_count + plan.growth.skipped,
+        skipped=plan.sample_order.left_out_count + plan.growth.skipped,
         inventory=_put_inventory(root, plan),
         files=_put_files(root, plan),
         formats=plan.formats,

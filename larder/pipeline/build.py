@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from larder.errors import Failure
+from larder.pipeline.ahead import SentAhead
 from larder.pipeline.cache import cache_split, cache_splits, check_fields
 from larder.pipeline.index import Index, index_shards
 from larder.pipeline.job import Job, UsedSegment
@@ -19,6 +20,7 @@ from larder.pipeline.mirror import (
     mirror_route,
     send_mirror_ahead,
 )
+from larder.pipeline.processes import close_idle
 from larder.pipeline.publish import publish, publish_existing
 from larder.pipeline.results import BatchReport, RunError, Totals, merge_reports
 from larder.pipeline.runner import Runner
@@ -39,6 +41,7 @@ class Built:
         reused_shards: Shards that an earlier run had finished.
         new_segments: 1 if this run made the segment, else 0.
         omitted: Samples left out: the first ones by name.
+        ahead: Why an engine that went before the copies failed; empty if it did not.
     """
 
     version: VersionDocument
@@ -47,6 +50,7 @@ class Built:
     reused_shards: Totals
     new_segments: int
     omitted: tuple[Failure, ...] = ()
+    ahead: str = ""
 
 
 def build(job: Job, runner: Runner) -> Built:
@@ -64,9 +68,9 @@ def build(job: Job, runner: Runner) -> Built:
         version = runner.run(publish_existing, job)
         standing = Totals(sum(split.shards for split in version.splits.values()))
         return Built(version, "reused", Totals(), standing, new_segments=0)
-    copied, standing, index = BatchReport(), Totals(), None
+    copied, ahead, standing, index = BatchReport(), SentAhead(), Totals(), None
     if job.new is not None:
-        copied = _mirror(job, runner)
+        copied, ahead = _mirror(job, runner)
         standing = _shard(job, runner)
         index = runner.run(index_shards, job)
     segments = [*job.kept, *([index.segment] if index else [])]
@@ -80,6 +84,7 @@ def build(job: Job, runner: Runner) -> Built:
         reused_shards=standing,
         new_segments=1 if job.new and not job.new.complete else 0,
         omitted=index.omitted if index else (),
+        ahead=ahead.message,
     )
 
 
@@ -89,8 +94,8 @@ def _nothing_left(index: Index | None) -> RunError:
     return RunError("shard", BatchReport(failures=failures, failed=count))
 
 
-def _mirror(job: Job, runner: Runner) -> BatchReport:
-    batches = mirror_batches(job)
+def _mirror(job: Job, runner: Runner) -> tuple[BatchReport, SentAhead]:
+    batches, ahead = mirror_batches(job), SentAhead()
     began_seconds = time.monotonic()
     copies = sum((Totals(batch.objects, batch.bytes) for batch in batches), Totals())
     if copies.count and mirror_route(job.dataset, job.cluster, copies).choice.engine != "native":
@@ -102,12 +107,15 @@ def _mirror(job: Job, runner: Runner) -> BatchReport:
         raise listed_failures(job, error) from None
     if batches:
         write_measured(job, report.done, time.monotonic() - began_seconds)
-    return report
+    return report, ahead
 
 
 def _shard(job: Job, runner: Runner) -> Totals:
     batches, standing = shard_batches(job, runner.progress)
-    _all("shard", shard_batch, job, batches, runner)
+    try:
+        _all("shard", shard_batch, job, batches, runner)
+    finally:
+        close_idle()
     return standing
 
 

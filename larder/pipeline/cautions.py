@@ -9,6 +9,7 @@ from typing import Any
 from larder.pipeline.plan import Plan
 from larder.pipeline.settings import Settings
 from larder.samples.contents import MOST_EXTENSIONS, RoleCount
+from larder.shards.features import FeatureMap
 from larder.units import format_bytes, format_count
 
 __all__ = ["CODES", "Caution", "cautions", "readers"]
@@ -20,6 +21,7 @@ CODES = {
     "many_extensions": "there are so many extensions that names probably contain other dots",
     "empty_split": "a split has no samples",
     "unseen_classes": "a class in `labels.classes` has no samples",
+    "empty_features": "no sample has the part that a feature in `shards.features` is made of",
     "large_samples": "most samples are larger than `shards.bytes`, so each has a shard of its own",
     "few_shards": "a split has fewer shards than readers, or only one",
     "few_samples": "a split has fewer samples than `shards.count_min`, so each has its own shard",
@@ -48,6 +50,7 @@ def cautions(plan: Plan) -> tuple[Caution, ...]:
         *_many_extensions(plan),
         *_empty_splits(plan),
         *_unseen_classes(settings, plan),
+        *_empty_features(settings, plan),
         *_large_samples(settings, plan),
         *_few_shards(settings, plan),
         *_few_samples(settings, plan),
@@ -164,6 +167,27 @@ def _unseen_classes(settings: Settings, plan: Plan) -> _Found:
         )
 
 
+def _empty_features(settings: Settings, plan: Plan) -> _Found:
+    contents = plan.sample_order.contents
+    options = settings.dataset.shards.options
+    if not options.features or contents.other_parts.objects:
+        return
+    exts = {part.ext for part in contents.parts}
+    there = FeatureMap(options)
+    has_image = any(map(there.is_image, exts))
+    empty = [
+        name
+        for name, feature in options.features.items()
+        if (feature.source == "part" and feature.part not in exts)
+        or (feature.source == "image" and not has_image)
+    ]
+    if empty:
+        yield (
+            "empty_features",
+            f"no sample has the part for {_names(empty)}: check shards.features",
+        )
+
+
 def _large_samples(settings: Settings, plan: Plan) -> _Found:
     samples, oversized = (plan.new.samples, plan.new.oversized) if plan.new else (0, 0)
     if 2 * oversized > samples:
@@ -188,6 +212,8 @@ def _few_shards(settings: Settings, plan: Plan) -> _Found:
             )
             least = max(wanted, 2)
             advice = f"set shards.count_min: {least}"
+            if settings.dataset.shards.samples_per_shard is not None:
+                advice = "lower shards.samples_per_shard"
             if samples < least:
                 advice = f"it has only {format_count(samples, 'sample')}"
             yield "few_shards", f"{name} has {count}; {reason}: {advice}"

@@ -54,7 +54,8 @@ def is_first_build(
     """
     targets: Mapping[str, int] = {}
     if dataset.shards.count_min is not None:
-        targets = pack(dataset, order.file, order.samples, folder).targets
+        options = segment.shape.options
+        targets = pack(dataset, order.file, order.samples, folder, options=options).targets
     return len(version.segments) == 1 and _is_whole(version, segment, bad, targets)
 
 

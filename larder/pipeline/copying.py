@@ -57,7 +57,8 @@ def copy(
         The JSON document of the copy, or of its plan.
 
     Raises:
-        RunError: Some objects could not be copied; the others were, and both are recorded.
+        RunError: Some objects could not be copied, or paths not be listed; the others were copied,
+            and both are recorded.
         LarderError: Any other failure; the next copy continues.
     """
     with scratch() as folder:
@@ -112,6 +113,8 @@ def execute_copy(plan: CopyPlan, runner: Runner) -> dict[str, Any]:
         if not report.failed:
             runner.progress.finish("mirror")
     record: CopyDocument = runner.run(end_copy, plan, job, report)
-    if report.failed:
-        raise RunError("mirror", report, failed_hint(plan, record))
+    failed = merge_reports((report, plan.unlisted))
+    if failed.failed:
+        stage = "mirror" if report.failed else "inventory"
+        raise RunError(stage, failed, failed_hint(plan, report, record))
     return copied_document(plan, report, record, runner.times, ahead)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import repeat
 
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.ahead import SentAhead
-from larder.pipeline.carry import copied_before
 from larder.pipeline.copied import batch_name
-from larder.pipeline.copies import CopyReceipts
 from larder.pipeline.copying_job import CopyJob
 from larder.pipeline.copying_record import UPLOADS_PREFIX, work_key
-from larder.pipeline.engine import copied_report
-from larder.pipeline.job import CopyBatch, scratch
+from larder.pipeline.engine import copied_batch
+from larder.pipeline.job import CopyBatch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import BatchReport
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.store.base import ObjectInfo, Store
+from larder.transfer.engines.uploads import UploadRecords
 
 __all__ = ["copy_objects", "send_ahead"]
 
@@ -44,46 +43,33 @@ def copy_objects(
         StoreError: A store refuses access.
         RetryableError: A store kept failing, for everything.
     """
-    concurrency = max(1, job.settings.limits.concurrency // concurrent_batches)
     name = batch_name(job.due, batch)
-    root, source = job.settings.open_root(), job.settings.open_source()
-    with scratch() as folder:
-
-        def objects(done: Collection[str] = ()) -> Iterator[ObjectInfo]:
-            return (info for info in _objects(job, root, batch) if info.key not in done)
-
-        with CopyReceipts(
-            root,
-            name,
-            folder,
-            count=batch.objects,
-            concurrent_batches=concurrent_batches,
-            place=job.place,
-        ) as receipts:
-            before = copied_before(root, name, objects, concurrency, progress, job.place)
-            receipts.carry(before)
-            report = copied_report(
-                source,
-                root,
-                objects({copy.key for copy in before}),
-                receipts,
-                prefix=job.place.objects,
-                uploads=UPLOADS_PREFIX,
-                list_key=partial(work_key, f"failed-{name}"),
-                folder=folder,
-                config=job.settings.limits,
-                adopt=job.adopt,
-                concurrent_batches=concurrent_batches,
-                progress=progress,
-            )
-    return report
+    root = job.settings.open_root()
+    return copied_batch(
+        job.settings.open_source(),
+        root,
+        partial(_objects, job, root, batch),
+        name=name,
+        count=batch.objects,
+        place=job.place,
+        uploads=UPLOADS_PREFIX,
+        list_key=partial(work_key, f"failed-{name}"),
+        config=job.settings.limits,
+        adopt=job.adopt,
+        concurrent_batches=concurrent_batches,
+        progress=progress,
+    )
 
 
 def send_ahead(job: CopyJob, *, progress: Progress) -> SentAhead:
     """Let an engine that copies everything at once go before the batches; see `ahead`."""
-    rows = read_ref(job.settings.open_root(), job.due, OBJECTS, columns=["key"])
-    keys = (key for batch in rows for key in column_texts(batch.column("key")))
-    return job.route.send(keys, progress)
+    root = job.settings.open_root()
+
+    def keys() -> Iterator[str]:
+        for batch in read_ref(root, job.due, OBJECTS, columns=["key"]):
+            yield from column_texts(batch.column("key"))
+
+    return job.route.send(keys, progress, UploadRecords(root, UPLOADS_PREFIX))
 
 
 def _objects(job: CopyJob, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from larder.errors import ConfigError, FatalError, NotFoundError, StoreError
+from larder.errors import ConfigError, Failure, FatalError, NotFoundError, StoreError
 from larder.manifest.merge import whole_keys
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
@@ -34,7 +34,7 @@ from larder.transfer.report_inventory import open_report
 from larder.transfer.selection import KeyRule, without_own
 from larder.transfer.unlisted import Unlisted
 
-__all__ = ["Comparison", "Known", "compared", "known_copies", "record_rows"]
+__all__ = ["Comparison", "Known", "compared", "known_copies", "not_listed", "record_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,20 @@ class Comparison:
     pieces: Iterator[Outstanding]
 
 
-def known_copies(settings: CopySettings) -> Known:
+def known_copies(
+    settings: CopySettings, note_unlisted: Callable[[Failure], None] | None = None
+) -> Known:
     """Open both places, and read the record of the storage.
+
+    Args:
+        settings: The copy.
+        note_unlisted: Called for each path in the source that cannot be listed.
 
     Raises:
         DamageError: The record is damaged.
         StoreError: The storage refuses access or cannot be reached.
     """
-    unlisted = Unlisted(settings.source.include, settings.source.exclude)
+    unlisted = Unlisted(settings.source.include, settings.source.exclude, note_unlisted)
     source, root = settings.open_source(unlisted=unlisted), settings.open_root()
     origin = Origin.of(settings.source, source)
     record = read_record(root)
@@ -95,6 +101,9 @@ def compared(
 ) -> Iterator[Comparison]:
     """List the source and the storage, and compare them while a ``with`` block reads the pieces.
 
+    Paths in the source that cannot be listed are in ``known.unlisted``; what the storage has there
+    counts as nobody's business.
+
     Args:
         settings: The copy.
         known: What is known before.
@@ -104,7 +113,7 @@ def compared(
     Raises:
         ConfigError: ``config.empty_source``: the source is empty; ``config.inventory``: the report
             of its objects cannot be used.
-        RunError: ``run.failed``: the source has paths that cannot be listed.
+        RunError: ``run.failed``: the source has only paths that cannot be listed.
         StoreError: A listing is refused or fails; a partial listing is never used.
         DamageError: A receipt, or the manifest of the record, is damaged.
     """
@@ -126,7 +135,7 @@ def compared(
             md5=source.features.etag_is_md5 and root.features.etag_is_md5,
             sizes=settings.limits.verify == "size",
             markers=not root.features.local_path,
-            selected=_selected(settings),
+            selected=_selected(settings, known.unlisted),
         )
         yield Comparison(objects, left, _counted(pieces, progress))
     progress.finish("compare")
@@ -136,11 +145,11 @@ def _objects(settings: CopySettings, known: Known, folder: Path, progress: Progr
     """The objects at the source.
 
     Raises:
-        RunError: ``run.failed``: some paths cannot be listed.
+        RunError: ``run.failed``: there are none, but paths that cannot be listed.
     """
     report = settings.source.inventory
     try:
-        objects = list_source(
+        return list_source(
             known.source,
             settings.source.include,
             settings.source.exclude,
@@ -150,15 +159,13 @@ def _objects(settings: CopySettings, known: Known, folder: Path, progress: Progr
         )
     except ConfigError:
         if known.unlisted.count:
-            raise _not_listed(known.unlisted) from None
+            raise not_listed(known) from None
         raise
-    if known.unlisted.count:
-        raise _not_listed(known.unlisted)
-    return objects
 
 
-def _not_listed(unlisted: Unlisted) -> RunError:
-    report = BatchReport(failures=unlisted.failures, failed=unlisted.count)
+def not_listed(known: Known) -> RunError:
+    """The error that nothing is done because of paths that cannot be listed."""
+    report = BatchReport(failures=known.unlisted.failures, failed=known.unlisted.count)
     return RunError("inventory", report, "nothing was changed; fix or exclude them, then run again")
 
 
@@ -168,20 +175,22 @@ def record_rows(known: Known) -> Iterator[pa.RecordBatch]:
         yield from read_ref(known.root, known.record.manifest, OBJECTS)
 
 
-def _selected(settings: CopySettings) -> _Rule:
-    return _Rule(KeyRule(settings.source.include), KeyRule(settings.source.exclude))
+def _selected(settings: CopySettings, unlisted: Unlisted) -> _Rule:
+    source = settings.source
+    return _Rule(KeyRule(source.include), KeyRule(source.exclude), unlisted)
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """Which keys the globs select."""
+    """Which keys the globs select, of those that would be known if they were in the source."""
 
     include: KeyRule
     exclude: KeyRule
+    unlisted: Unlisted
 
     def __call__(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
         """One flag for each key."""
-        return self.include(keys) & ~self.exclude(keys)
+        return self.include(keys) & ~self.exclude(keys) & ~self.unlisted.may_have(keys)
 
 
 @contextmanager

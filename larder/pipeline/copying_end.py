@@ -27,6 +27,7 @@ from larder.pipeline.copying_job import CopyJob
 from larder.pipeline.copying_plan import CopyPlan
 from larder.pipeline.copying_record import (
     COPY_KEY,
+    UPLOADS_PREFIX,
     WORK_PREFIX,
     CopyDocument,
     Origin,
@@ -43,6 +44,7 @@ from larder.pipeline.results import BatchReport
 from larder.progress import Progress
 from larder.store.base import Store
 from larder.transfer.difference import places
+from larder.transfer.engines.uploads import UploadRecords
 from larder.transfer.inventory import IDENTITY
 from larder.transfer.outstanding import in_order
 
@@ -75,7 +77,8 @@ def end_copy(
         rows = _copies(root, plan, receipts, folder)
         if before and before.source == plan.known.origin and before != plan.record:
             rows = _and_others(rows, read_ref(root, before.manifest, OBJECTS))
-        failures = gather_failures(root, report.lists, failures_key, folder)
+        unlisted = plan.unlisted_file
+        failures = gather_failures(root, report.lists, failures_key, folder, unlisted)
         document = write_copies(
             root,
             rows,
@@ -87,6 +90,9 @@ def end_copy(
     due = [job.due] if job else []
     replaced = [*receipts, *redundant, *plan.receipts, *due, *record_files(before)]
     remove_files(root, replaced, document)
+    if job and root.features.place:  # in a bucket
+        now_us = root.head(COPY_KEY).modified_us
+        UploadRecords(root, UPLOADS_PREFIX).abort_abandoned(now_us)
     progress.finish("publish")
     return document
 

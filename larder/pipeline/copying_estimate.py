@@ -17,7 +17,7 @@ __all__ = ["check_copy", "copy_cost", "copy_seconds"]
 
 def copy_cost(plan: CopyPlan) -> Cost:
     """What a copy costs."""
-    settings = plan.settings
+    settings = plan.located
     nothing = Listed(plan.objects.count, plan.objects.bytes, 0, LeftOut(), LeftOut(), None)
     work = Work(
         inventory=plan.listed or nothing,

@@ -44,8 +44,14 @@ class CopyJob:
     def route(self) -> Route:
         """From where to where."""
         settings = self.settings
-        url = settings.open_root().url + self.place.objects
-        return Route(settings.source, settings.storage, url, settings.limits, self.copies)
+        return Route(
+            settings.source,
+            settings.storage,
+            settings.open_root().url,
+            self.place.objects,
+            settings.limits,
+            self.copies,
+        )
 
 
 def begin_copy(plan: CopyPlan) -> CopyJob:
@@ -56,7 +62,7 @@ def begin_copy(plan: CopyPlan) -> CopyJob:
     """
     root, file = plan.known.root, plan.due
     due = put_named(root, work_key("due", file.sha256), file)
-    return CopyJob(plan.settings, copy_place(plan.known.origin), due, plan.copies)
+    return CopyJob(plan.located, copy_place(plan.known.origin), due, plan.copies)
 
 
 def copy_batches(job: CopyJob) -> list[CopyBatch]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.errors import ConfigError, NotFoundError
+from larder.errors import ConfigError, Failure, NotFoundError
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.merge import aligned
@@ -25,7 +25,8 @@ from larder.pipeline.copying_record import CopyDocument
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.failure_lists import read_failures
 from larder.pipeline.job import ManifestRef
-from larder.pipeline.results import Totals
+from larder.pipeline.regions import found_region
+from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Totals
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.store.base import ObjectInfo
@@ -33,6 +34,7 @@ from larder.transfer.difference import places
 from larder.transfer.inventory import Listed, object_batches
 from larder.transfer.outstanding import Outstanding
 from larder.transfer.storable import Storage, Unfit, unfit_keys
+from larder.transfer.unlisted import NEVER_TRIED
 
 __all__ = ["CopyPlan", "Gone", "plan_copy", "row_totals"]
 
@@ -72,6 +74,9 @@ class CopyPlan:
         unrecorded: Number of these that are not in the record.
         receipts: What runs left that did not end; in the record once this copy ends.
         unfit: Keys that the storage cannot hold.
+        unlisted: Paths in the source that cannot be listed, each a failure of this copy.
+        unlisted_file: All of them: a local manifest of schema FAILURES; None if there are none.
+        regions: Of the source and of the storage, where they were found and not configured.
     """
 
     settings: CopySettings
@@ -89,6 +94,9 @@ class CopyPlan:
     unrecorded: int
     receipts: tuple[ManifestRef, ...]
     unfit: Unfit
+    unlisted: BatchReport = field(default_factory=BatchReport)
+    unlisted_file: ManifestFile | None = None
+    regions: tuple[str | None, str | None] = (None, None)
 
     @property
     def record(self) -> CopyDocument | None:
@@ -96,17 +104,23 @@ class CopyPlan:
         return self.known.record
 
     @property
+    def located(self) -> CopySettings:
+        """The settings, with the regions of both places."""
+        return self.settings.in_regions(*self.regions)
+
+    @property
     def route(self) -> Route:
         """From where to where."""
-        settings = self.settings
+        settings = self.located
         url = self.known.root.url
-        return Route(settings.source, settings.storage, url, settings.limits, self.copies)
+        return Route(settings.source, settings.storage, url, "", settings.limits, self.copies)
 
     @property
     def current(self) -> bool:
         """Whether there is nothing to do, not even to write down."""
         settled = self.record is not None and self.record.failures is None
-        return not self.copies.count and not self.unrecorded and settled
+        undone = self.copies.count or self.unrecorded or self.unlisted.failed
+        return settled and not undone
 
 
 @dataclass(slots=True)
@@ -147,12 +161,38 @@ def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> Co
 
     Raises:
         ConfigError: The source is empty; or there is no list of failures to try again.
+        RunError: ``run.failed``: the source has only paths that cannot be listed.
         StoreError: A store refuses access or cannot be reached.
         DamageError: The record of the storage, or a receipt, is damaged.
     """
-    known = known_copies(settings)
-    if settings.retry_failed:
-        return _plan_failed(settings, known, folder, progress)
+    shown: list[Failure] = []
+    with ManifestWriter(folder / "unlisted.parquet", FAILURES) as writer:
+
+        def note(failure: Failure) -> None:
+            writer.append([astuple(failure)])
+            if len(shown) < SHOWN_FAILURES:
+                shown.append(failure)
+
+        known = known_copies(settings, note)
+        if settings.retry_failed:
+            plan = _plan_failed(settings, known, note, folder, progress)
+        else:
+            plan = _plan_everything(settings, known, folder, progress)
+    count = writer.file.rows
+    report = BatchReport(failures=tuple(shown), failed=count)
+    plan = replace(plan, unlisted=report, unlisted_file=writer.file if count else None)
+    return plan if plan.current else replace(plan, regions=_regions(settings, known))
+
+
+def _regions(settings: CopySettings, known: Known) -> tuple[str | None, str | None]:
+    source = found_region(settings.source, known.source)
+    return source, found_region(settings.storage, known.root)
+
+
+def _plan_everything(
+    settings: CopySettings, known: Known, folder: Path, progress: Progress
+) -> CopyPlan:
+    """A plan for everything that is missing."""
     sums = _Sums()
     with compared(settings, known, folder, progress) as found:
 
@@ -186,9 +226,16 @@ def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> Co
 
 
 def _plan_failed(
-    settings: CopySettings, known: Known, folder: Path, progress: Progress
+    settings: CopySettings,
+    known: Known,
+    note: Callable[[Failure], None],
+    folder: Path,
+    progress: Progress,
 ) -> CopyPlan:
-    """A plan for the objects that the last copy failed for, as they are in the source now."""
+    """A plan for the objects that the last copy failed for, as they are in the source now.
+
+    Paths that could not be listed stay failures: only a listing can tell what they are now.
+    """
     if known.record is None or known.record.failures is None:
         message = "the last copy from this source has no failed objects"
         if known.record is None:
@@ -199,7 +246,7 @@ def _plan_failed(
     keys = Rows(FAILURES, read_failures(known.root, failed))
     progress.start("inventory", objects=failed.rows)
     with closing(sort(keys, ("key",), ties=("code",), work_dir=folder)) as ordered:
-        infos = _now(settings, known, ordered, progress)
+        infos = _now(settings, known, _tried(ordered, note), progress)
         with ManifestWriter(folder / "due.parquet", OBJECTS) as writer:
             for batch in object_batches(infos):
                 writer.append_batch(batch)
@@ -225,6 +272,17 @@ def _plan_failed(
         receipts=(),
         unfit=_unfit(known, due, None),
     )
+
+
+def _tried(
+    failed: Iterator[pa.RecordBatch], note: Callable[[Failure], None]
+) -> Iterator[pa.RecordBatch]:
+    """The failures that have an object; the others are noted."""
+    for rows in failed:
+        tried = pc.greater(rows.column("attempts"), NEVER_TRIED)
+        for row in rows.filter(pc.invert(tried)).to_pylist():
+            note(Failure(**row))
+        yield rows.filter(tried)
 
 
 def _now(

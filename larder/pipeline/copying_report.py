@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from larder.errors import printable
+from larder.errors import Failure, printable
 from larder.pipeline.ahead import SentAhead
 from larder.pipeline.copying_estimate import copy_cost, copy_seconds
 from larder.pipeline.copying_plan import CopyPlan, Gone
@@ -32,6 +32,8 @@ def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
     return {
         **_document(plan, "planned", plan.copies),
         "excluded": _excluded(plan),
+        "failed": plan.unlisted.failed,
+        "failures": [asdict(failure) for failure in plan.unlisted.failures],
         "cost": cost_document(copy_cost(plan)),
         "engine": asdict(plan.route.choice),
         "seconds": round(copy_seconds(plan.settings, plan.copies), 1),
@@ -121,9 +123,13 @@ def _warnings(plan: CopyPlan) -> list[dict[str, str]]:
     return [{"code": "other_source", "message": message}]
 
 
-def failed_hint(plan: CopyPlan, record: CopyDocument) -> str:
-    """What to do about objects that could not be copied."""
+def failed_hint(plan: CopyPlan, report: BatchReport, record: CopyDocument) -> str:
+    """What to do about objects that could not be copied, and about paths that cannot be listed."""
     hint = "the others were copied; run again with --retry-failed to try only these"
+    if plan.unlisted.failed:
+        unlisted = format_count(plan.unlisted.failed, "path")
+        these = f"{unlisted} that cannot be listed" if report.failed else "them"
+        hint = f"the others were copied; fix or exclude {these}, then run again"
     if record.failures:
         hint += f"; they are listed in {object_url(plan.known.root.url, record.failures.key)}"
     return hint
@@ -136,6 +142,7 @@ def copy_lines(document: Mapping[str, Any]) -> list[str]:
         ("source", f"{_amount(document['objects'])} at {document['source']}"),
         ("same", _amount(document["same"])),
         ("copied", _copied(document)),
+        ("failed", _failed_line(document)),
         ("gone", _gone_line(document)),
         ("others", _others_line(document)),
         ("checks", _checks(document)),
@@ -184,6 +191,13 @@ def _gone_line(document: Mapping[str, Any]) -> str:
     objects = format_count(gone["count"], "object")
     are = "is" if gone["count"] == 1 else "are"
     return f"{objects} at the storage {are} no longer in the source; larder prune removes them"
+
+
+def _failed_line(document: Mapping[str, Any]) -> str:
+    if not document.get("failed"):
+        return ""
+    first = Failure(**document["failures"][0]).line
+    return f"{format_count(document['failed'], 'path')} that cannot be listed, the first: {first}"
 
 
 def _others_line(document: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from larder.config.command import Given, read_places
@@ -13,6 +13,7 @@ from larder.config.location import check_overlap, directory
 from larder.config.models import AnyLocation, AnySource, Copy, Runner
 from larder.errors import ConfigError
 from larder.pipeline.job import open_location
+from larder.pipeline.regions import in_region
 from larder.pipeline.settings import located
 from larder.store import OnUnlisted
 from larder.store.base import Store
@@ -42,6 +43,14 @@ class CopySettings:
         """The source, or a URL with its credentials."""
         give_up_seconds = self.limits.give_up_seconds
         return open_location(self.source, url, give_up_seconds=give_up_seconds, unlisted=unlisted)
+
+    def in_regions(self, source: str | None, storage: str | None) -> CopySettings:
+        """The same with regions that were found; see `larder.pipeline.regions`."""
+        return replace(
+            self,
+            source=in_region(self.source, source),
+            storage=in_region(self.storage, storage),
+        )
 
     def open_root(self) -> Store:
         """The storage."""

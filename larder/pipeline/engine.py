@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 
 from larder.config.copying import Copy as CopyConfig
 from larder.errors import Failure, FatalError, RetryableError
+from larder.pipeline.carry import copied_before
 from larder.pipeline.copies import CopyReceipts
+from larder.pipeline.copy_place import CopyPlace
 from larder.pipeline.failure_lists import put_failures
+from larder.pipeline.job import scratch
 from larder.pipeline.results import SHOWN_FAILURES, BatchReport
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
@@ -18,7 +20,7 @@ from larder.transfer.engines.native import copy_batch
 from larder.transfer.engines.uploads import UploadRecords
 from larder.transfer.failures import FailureRate
 
-__all__ = ["copied_report"]
+__all__ = ["copied_batch"]
 
 
 class _Noted(FailureRate):
@@ -34,32 +36,34 @@ class _Noted(FailureRate):
         super().failed(failure)
 
 
-def copied_report(
+def copied_batch(
     source: Store,
     root: Store,
-    objects: Iterable[ObjectInfo],
-    receipts: CopyReceipts,
+    objects: Callable[[], Iterable[ObjectInfo]],
     *,
-    prefix: str,
+    name: str,
+    count: int,
+    place: CopyPlace,
     uploads: str,
     list_key: Callable[[str], str],
-    folder: Path,
     config: CopyConfig,
     adopt: bool,
     concurrent_batches: int,
     progress: Progress,
 ) -> BatchReport:
-    """Copy objects, and write a list of those that failed.
+    """Copy one batch, write receipts, even if it is stopped, and a list of what failed.
+
+    What receipts of an earlier attempt at the same batch list is not copied again.
 
     Args:
         source: The store that they are read from.
         root: The store that they are written to.
-        objects: The listed objects.
-        receipts: Records what is copied.
-        prefix: Prefix of each key in ``root``.
+        objects: Returns the listed objects of the batch.
+        name: Name of the batch, unique within the place.
+        count: Number of its objects.
+        place: Where the copies and receipts are in ``root``.
         uploads: Prefix of the records of large objects in progress.
         list_key: Key of the list of failures, given its sha256.
-        folder: A private directory for temporary files.
         config: How objects are copied.
         adopt: Whether another engine may have copied some of them already.
         concurrent_batches: Number of concurrent batches, which share the limits.
@@ -70,31 +74,41 @@ def copied_report(
         RetryableError: A store kept failing, for everything.
         LarderError: Any error of ``progress``.
     """
+    concurrency = max(1, config.concurrency // concurrent_batches)
     noted = _Noted(config.max_failure_rate)
     limits = CopyLimits.of(config, concurrent_batches=concurrent_batches, adopt=adopt)
-    stopped = ""
-    try:
-        copy_batch(
-            source,
-            root,
-            objects,
-            prefix=prefix,
-            limits=replace(limits, failures=noted),
-            progress=progress,
-            copied=receipts.add,
-            awake=receipts.leave_if_due,
-            uploads=UploadRecords(root, uploads),
+    with (
+        scratch() as folder,
+        CopyReceipts(
+            root, name, folder, count=count, concurrent_batches=concurrent_batches, place=place
+        ) as receipts,
+    ):
+        before = copied_before(root, name, objects, concurrency, progress, place)
+        receipts.carry(before)
+        done = {copy.key for copy in before}
+        stopped = ""
+        try:
+            copy_batch(
+                source,
+                root,
+                (info for info in objects() if info.key not in done),
+                prefix=place.objects,
+                limits=replace(limits, failures=noted),
+                progress=progress,
+                copied=receipts.add,
+                awake=receipts.leave_if_due,
+                uploads=UploadRecords(root, uploads),
+            )
+        except (FatalError, RetryableError) as error:
+            outage = isinstance(error, RetryableError) and not receipts.done.count
+            if outage or not noted.reason or error.code not in ("run.failed", "store.unavailable"):
+                raise
+            stopped = noted.reason
+        failures = sorted(noted.failures, key=lambda each: each.key.encode(errors="surrogatepass"))
+        return BatchReport(
+            done=receipts.done,
+            failures=tuple(failures[:SHOWN_FAILURES]),
+            failed=len(failures),
+            lists=put_failures(root, failures, list_key, folder),
+            stopped=stopped,
         )
-    except (FatalError, RetryableError) as error:
-        outage = isinstance(error, RetryableError) and not receipts.done.count
-        if outage or not noted.reason or error.code not in ("run.failed", "store.unavailable"):
-            raise
-        stopped = noted.reason
-    failures = sorted(noted.failures, key=lambda each: each.key.encode(errors="surrogatepass"))
-    return BatchReport(
-        done=receipts.done,
-        failures=tuple(failures[:SHOWN_FAILURES]),
-        failed=len(failures),
-        lists=put_failures(root, failures, list_key, folder),
-        stopped=stopped,
-    )

@@ -30,6 +30,9 @@ __all__ = ["containers_to_list", "expand_inventory"]
 _LOCAL_THREADS = 4
 """More would only take turns reading headers from the page cache."""
 
+_MOST_THREADS = 64
+"""So many indexes may be written at the same time: each holds some thousand rows."""
+
 
 def containers_to_list(dataset: Dataset) -> Callable[[pa.Array], npt.NDArray[np.bool_]] | None:
     """Tells which objects a run needs because of what is in them; None if there are none."""
@@ -77,7 +80,7 @@ def expand_inventory(
         dataset.source.include,
         dataset.source.exclude,
         folder,
-        concurrency=_LOCAL_THREADS if local else cluster.copy_.concurrency,
+        concurrency=_LOCAL_THREADS if local else min(cluster.copy_.concurrency, _MOST_THREADS),
         progress=progress,
     )
     return _checked(found, dataset, inventory)
@@ -90,7 +93,9 @@ def _expansions(
     if dataset.source.archives == "expand":
         found.append(archive_expansion(source, own, put, progress))
     if dataset.source.rows is not None:
-        found.append(row_expansion(dataset.source.rows, source, own, put, progress))
+        label_files = dataset.labels.files.values() if dataset.labels else ()
+        rows = dataset.source.rows
+        found.append(row_expansion(rows, set(label_files), source, own, put, progress))
     return found
 
 

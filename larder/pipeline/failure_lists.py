@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from larder.errors import Failure
-from larder.manifest.files import ManifestWriter, write_manifest
+from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
 from larder.manifest.schemas import FAILURES
 from larder.pipeline.job import ManifestRef, put_named
 from larder.pipeline.manifests import read_ref
@@ -37,7 +37,11 @@ def put_failures(
 
 
 def gather_failures(
-    root: Store, lists: Sequence[ManifestRef], key: Callable[[str], str], folder: Path
+    root: Store,
+    lists: Sequence[ManifestRef],
+    key: Callable[[str], str],
+    folder: Path,
+    unlisted: ManifestFile | None = None,
 ) -> ManifestRef | None:
     """Write the failures of all batches into one list; the lists of the batches are removed.
 
@@ -46,10 +50,12 @@ def gather_failures(
         lists: The lists of the batches.
         key: The key of the list of all, given its sha256.
         folder: A private directory for temporary files.
+        unlisted: A local list of further ones, which comes first.
     """
-    if not lists:
+    if not lists and unlisted is None:
         return None
-    rows = chain.from_iterable(read_ref(root, ref, FAILURES) for ref in lists)
+    first = read_manifest(unlisted.path, FAILURES) if unlisted else iter(())
+    rows = chain(first, *(read_ref(root, ref, FAILURES) for ref in lists))
     file = write_manifest(folder / "all-failures.parquet", FAILURES, rows)
     found = put_named(root, key(file.sha256), file)
     for ref in lists:

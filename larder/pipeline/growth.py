@@ -33,12 +33,13 @@ from larder.shards.images import is_weaker
 from larder.store.base import Store
 from larder.units import format_bytes
 from larder.versions.documents import OmittedRows, SegmentDocument, SegmentUse, Shape
-from larder.versions.identity import cache_id, image_check
+from larder.versions.identity import cache_id, image_check, split_rule
 from larder.versions.omitted import Omitted, encode_omitted
 
 __all__ = [
     "Growth",
     "find_previous",
+    "keeps_splits",
     "known_classes",
     "plan_growth",
     "weaker_segments",
@@ -85,8 +86,19 @@ def find_previous(found: SourceState, root: Store) -> Previous | None:
 
 def known_classes(found: SourceState) -> tuple[str, ...]:
     """The classes that keep their numbers."""
-    rebuild = found.dataset.growth.mode == "rebuild" and not found.settings.compact
-    return () if rebuild else found.classes
+    return () if makes_anew(found) else found.classes
+
+
+def makes_anew(found: SourceState) -> bool:
+    """Whether the numbers of classes, and splits by class, follow from the samples now alone."""
+    return found.dataset.growth.mode == "rebuild" and not found.settings.compact
+
+
+def keeps_splits(found: SourceState, previous: Previous | None) -> bool:
+    """Whether classes are divided, and what the previous version has stays in its split."""
+    rule = split_rule(found.dataset)
+    same = bool(rule and previous and previous.version.split_rule == rule)
+    return same and not makes_anew(found)
 
 
 def weaker_segments(previous: Previous | None, dataset: Dataset) -> tuple[str, ...]:
@@ -176,7 +188,11 @@ def _compare(
     dataset = found.dataset
     planner = Planner(dataset.model_copy(update={"labels": None}), {})
     check = image_check(dataset) if dataset.on_bad_sample == "skip" else None
-    rows = previous_rows(root, previous, planner, check, folder / "previous.arrow")
+    anew = bool(split_rule(dataset)) and not keeps_splits(found, previous)
+    names = ["split", "key"]
+    now = read_manifest(order.file.path, SAMPLE_ORDER, columns=names, rows=order.samples)
+    path = folder / "previous.arrow"
+    rows = previous_rows(root, previous, planner, check, path, now=now if anew else None)
     return compare(
         read_manifest(order.file.path, SAMPLE_ORDER, rows=order.samples),
         previous,
@@ -229,6 +245,9 @@ def _fresh(
     ):
         if now != then:
             return f"shards.{option} was {shown}"
+    known = (each.document.shape.options.classes for each in previous.segments)
+    if any(names != order.classes[: len(names)] for names in known):
+        return "shards contain other names of classes"
     for split, facts in previous.version.splits.items():
         least = min(shards.count_min or 0, facts.samples)
         planned = facts.shards + sum(_unwritten(each.document, split) for each in previous.segments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import repeat
@@ -17,10 +17,10 @@ from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.manifest.sort import sort
 from larder.pipeline.ahead import Route, SentAhead
-from larder.pipeline.carry import copied_before
 from larder.pipeline.copied import batch_name
-from larder.pipeline.copies import BATCH_OBJECTS, CopyReceipts
-from larder.pipeline.engine import copied_report
+from larder.pipeline.copies import BATCH_OBJECTS
+from larder.pipeline.copy_place import MIRROR
+from larder.pipeline.engine import copied_batch
 from larder.pipeline.failure_lists import gather_failures
 from larder.pipeline.job import CopyBatch, Job, open_origin, open_root, root_url, scratch
 from larder.pipeline.manifests import read_ref
@@ -66,8 +66,8 @@ def mirror_batches(job: Job) -> list[CopyBatch]:
 
 def mirror_route(dataset: Dataset, cluster: Cluster, copies: Totals) -> Route:
     """From where to where the objects of a mirror are copied."""
-    url = root_url(dataset, cluster) + layout.mirror_prefix()
-    return Route(dataset.source, cluster.storage, url, cluster.copy_, copies)
+    root, prefix = root_url(dataset, cluster), layout.mirror_prefix()
+    return Route(dataset.source, cluster.storage, root, prefix, cluster.copy_, copies)
 
 
 def send_mirror_ahead(job: Job, copies: Totals, *, progress: Progress) -> SentAhead:
@@ -79,13 +79,17 @@ def send_mirror_ahead(job: Job, copies: Totals, *, progress: Progress) -> SentAh
         progress: Reports progress.
     """
     root = open_root(job)
+    uploads = UploadRecords(root, layout.uploads_prefix())
     with scratch() as folder:
-        batches = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=_COLUMNS)
-        keys = Rows(_KEYS, map(_keys_to_copy, batches))
-        ordered = sort(keys, ("key",), work_dir=folder)
-        with closing(ordered) as found:
-            texts = (key for batch in found for key in column_texts(batch.column("key")))
-            return mirror_route(job.dataset, job.cluster, copies).send(texts, progress)
+
+        def keys() -> Iterator[str]:
+            batches = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=_COLUMNS)
+            rows = Rows(_KEYS, map(_keys_to_copy, batches))
+            with closing(sort(rows, ("key",), work_dir=folder)) as ordered:
+                for batch in ordered:
+                    yield from column_texts(batch.column("key"))
+
+        return mirror_route(job.dataset, job.cluster, copies).send(keys, progress, uploads)
 
 
 def _keys_to_copy(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -152,35 +156,22 @@ def mirror_batch(
         StoreError: A store refuses access.
         RetryableError: A store kept failing, for everything.
     """
-    limits = job.cluster.copy_
-    concurrency = max(1, limits.concurrency // concurrent_batches)
     name = batch_name(job.sample_order, batch)
-    root, source = open_root(job), open_origin(job)
-    with scratch() as folder:
-
-        def objects(done: Collection[str] = ()) -> Iterator[ObjectInfo]:
-            return (info for info in _objects(job, root, batch) if info.key not in done)
-
-        with CopyReceipts(
-            root, name, folder, count=batch.objects, concurrent_batches=concurrent_batches
-        ) as receipts:
-            before = copied_before(root, name, objects, concurrency, progress)
-            receipts.carry(before)
-            report = copied_report(
-                source,
-                root,
-                objects({copy.key for copy in before}),
-                receipts,
-                prefix=layout.mirror_prefix(),
-                uploads=layout.uploads_prefix(),
-                list_key=partial(layout.failures_key, name),
-                folder=folder,
-                config=limits,
-                adopt=job.adopt,
-                concurrent_batches=concurrent_batches,
-                progress=progress,
-            )
-    return report
+    root = open_root(job)
+    return copied_batch(
+        open_origin(job),
+        root,
+        partial(_objects, job, root, batch),
+        name=name,
+        count=batch.objects,
+        place=MIRROR,
+        uploads=layout.uploads_prefix(),
+        list_key=partial(layout.failures_key, name),
+        config=job.cluster.copy_,
+        adopt=job.adopt,
+        concurrent_batches=concurrent_batches,
+        progress=progress,
+    )
 
 
 def listed_failures(job: Job, error: RunError) -> RunError:

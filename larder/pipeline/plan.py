@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,12 +17,14 @@ from larder.experiments.delivery import Advice
 from larder.manifest.extents import is_own
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
+from larder.pipeline.annotating import match_annotations
 from larder.pipeline.archived import archived_to_read
 from larder.pipeline.copied import mirrored, read_receipts
 from larder.pipeline.estimate import copy_basis, estimate_seconds
 from larder.pipeline.growth import (
     Growth,
     find_previous,
+    keeps_splits,
     known_classes,
     plan_growth,
     weaker_segments,
@@ -33,6 +36,7 @@ from larder.pipeline.measured import Measured, read_measured
 from larder.pipeline.mirror import mirror_route
 from larder.pipeline.mirrored_source import mirror_choice, mirrors
 from larder.pipeline.planned_segment import PlannedSegment, caches_to_build, plan_segment
+from larder.pipeline.previous import Previous, published_splits
 from larder.pipeline.priced import Priced, Work, price
 from larder.pipeline.results import SHOWN_FAILURES, Totals
 from larder.pipeline.selected import Selected
@@ -41,6 +45,7 @@ from larder.progress import Progress
 from larder.samples.images import is_image
 from larder.samples.order import SampleOrder, order_samples
 from larder.shards.formats import shard_format
+from larder.shards.together import SPAN_BYTES
 from larder.store.base import Store
 from larder.transfer.choice import MirrorChoice
 from larder.transfer.difference import with_copies
@@ -48,7 +53,7 @@ from larder.transfer.engines.choice import Choice
 from larder.transfer.inventory import Inventory
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.versions import layout
-from larder.versions.identity import cache_id, version_id
+from larder.versions.identity import cache_id, split_rule, version_id
 from larder.versions.publish import read_version
 
 __all__ = ["Plan", "make_plan"]
@@ -142,9 +147,9 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     dataset, cluster = found.dataset, found.cluster
     root = storage_of(dataset, cluster)
     previous = find_previous(found, root)
-    sample_order = _order(found, root, folder)
+    sample_order = _order(found, root, previous, folder)
     growth = plan_growth(found, root, previous, sample_order, folder, progress)
-    new = plan_segment(found, root, growth, previous, folder)
+    new = plan_segment(found, root, growth, previous, sample_order.classes, folder)
     version = _version_id(dataset, new, growth, sample_order.classes)
     published = (new is None or new.complete) and read_version(root, version) is not None
     mirror = mirror_choice(dataset, cluster, images=sample_order.image_objects)
@@ -198,10 +203,11 @@ def _version_id(
         classes=classes,
         split_names=dataset.split_names,
         skipped=growth.selected.skipped_digest,
+        rule=split_rule(dataset),
     )
 
 
-def _order(found: SourceState, root: Store, folder: Path) -> SampleOrder:
+def _order(found: SourceState, root: Store, previous: Previous | None, folder: Path) -> SampleOrder:
     objects = _objects(found, folder)
     if found.previous is not None:
         before = ManifestRef.of(found.previous.file("objects"))
@@ -214,8 +220,19 @@ def _order(found: SourceState, root: Store, folder: Path) -> SampleOrder:
         out=folder / "sample-order.parquet",
         work_dir=folder,
         known_classes=known_classes(found),
+        published=_published(found, root, previous, folder),
+        annotated=match_annotations(found.dataset, found.inventory, found.annotations, folder),
     )
     return _with_unlisted(order, found.inventory)
+
+
+def _published(
+    found: SourceState, root: Store, previous: Previous | None, folder: Path
+) -> Iterator[pa.RecordBatch]:
+    """The samples that keep their splits, if classes are divided: those of the previous version."""
+    if previous is None or not keeps_splits(found, previous):
+        return iter(())
+    return published_splits(root, previous, found.dataset.split_names, folder)
 
 
 def _with_unlisted(order: SampleOrder, inventory: Inventory) -> SampleOrder:
@@ -309,11 +326,21 @@ def _priced(
     work = Work(
         inventory=found.inventory,
         copied=None if copies is None or idle else copies,
-        read=Totals() if idle else selected.read,
+        read=Totals() if idle else _requests(found, selected.read),
         shards=new.shards if new and not idle else Totals(),
         mirrored=Totals() if copies is None else Totals(order.objects, order.object_bytes),
     )
     return price(found.dataset.source, found.cluster.storage, found.cluster.copy_, work)
+
+
+def _requests(found: SourceState, read: Totals) -> Totals:
+    """How many requests read objects, and their bytes: neighbours in archives share requests."""
+    inside = found.inventory.inside
+    if inside is None or found.dataset.shards.shuffle_seed is not None:
+        return read
+    spans = math.ceil(read.bytes / SPAN_BYTES) + inside.containers
+    outside = found.inventory.listed - inside.containers
+    return replace(read, count=min(read.count, spans + max(0, outside)))
 
 
 def _seconds(

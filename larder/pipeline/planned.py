@@ -19,7 +19,7 @@ from larder.pipeline.planned_price import (
     priced_document,
     request_lines,
 )
-from larder.pipeline.results import Totals
+from larder.pipeline.results import SHOWN_FAILURES, Totals
 from larder.shards.formats import shard_format
 from larder.shards.formats.base import ShardFormat
 from larder.transfer.inventory import LeftOut
@@ -70,14 +70,15 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         },
         "cache": settings.dataset.cache.records if settings.dataset.cache else None,
         "excluded": _excluded(plan),
+        "inside": asdict(found.inventory.inside) if found.inventory.inside else None,
         "parts": [*map(asdict, sample_order.contents.parts), *_other_parts(plan)],
         "classes": _classes(plan) if settings.dataset.labels else None,
         "delivery": {"kind": plan.delivery.delivery, "reason": plan.delivery.sentence},
         **priced_document(plan),
         "seconds": round(plan.seconds, 1),
         "copy_basis": plan.copy_basis,
-        "skipped": sample_order.bad_key_count,
-        "failures": [asdict(failure) for failure in sample_order.bad_keys],
+        "skipped": sample_order.left_out_count,
+        "failures": [asdict(failure) for failure in sample_order.left_out[:SHOWN_FAILURES]],
         "warnings": warnings(plan),
     }
 
@@ -95,7 +96,7 @@ def warnings(plan: Plan) -> list[dict[str, str]]:
 def _excluded(plan: Plan) -> dict[str, Any]:
     inventory = plan.source_state.inventory
     return {
-        "listed": inventory.listed,
+        "listed": inventory.considered,
         "not_included": _left_out(inventory.not_included),
         "excluded": _left_out(inventory.excluded),
         "ignored": plan.sample_order.ignored_count,
@@ -133,7 +134,11 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
     shards, delivery = document["shards"], document["delivery"]
     about = "" if shards["exact"] else "about "
     rows = {
-        "source": [amount(document["objects"], "object"), *_excluded_lines(document["excluded"])],
+        "source": [
+            amount(document["objects"], "object"),
+            *_inside_lines(document["inside"]),
+            *_excluded_lines(document["excluded"]),
+        ],
         "archived": archived_lines(document),
         "parts": _part_lines(document["parts"]),
         "classes": _class_lines(document["classes"]),
@@ -180,6 +185,18 @@ def _row(name: str, texts: Sequence[str]) -> list[str]:
     for text in texts:
         lines += _wrapped(text, f"  {'' if lines else name:<8} ", " " * 13)
     return lines
+
+
+def _inside_lines(inside: Mapping[str, Any] | None) -> list[str]:
+    if inside is None:
+        return []
+    known = inside["containers"] - inside["read"]
+    containers = f"{inside['containers']:,} archives or tables"
+    if inside["containers"] == 1:
+        containers = "1 archive or table"
+    return [
+        f"{containers} with {format_count(inside['objects'], 'object')}, {known:,} of them known"
+    ]
 
 
 def _excluded_lines(excluded: Mapping[str, Any]) -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from larder.config.models import Dataset
+from larder.config.formats import NUMBERED, FormatOptions
+from larder.config.models import Dataset, Shards
 from larder.manifest.files import ManifestFile
 from larder.pipeline.growth import Growth
 from larder.pipeline.job import UsedSegment
@@ -16,7 +17,7 @@ from larder.pipeline.results import Totals
 from larder.pipeline.source import SourceState
 from larder.shards.formats import shard_format
 from larder.store.base import Store
-from larder.versions.documents import Shape
+from larder.versions.documents import SegmentDocument, Shape
 from larder.versions.identity import SegmentIdentity, cache_id, segment_id
 from larder.versions.publish import read_cache, read_segment
 
@@ -56,7 +57,12 @@ class PlannedSegment:
 
 
 def plan_segment(
-    found: SourceState, root: Store, growth: Growth, previous: Previous | None, folder: Path
+    found: SourceState,
+    root: Store,
+    growth: Growth,
+    previous: Previous | None,
+    classes: Sequence[str],
+    folder: Path,
 ) -> PlannedSegment | None:
     """The segment to build, if there are samples for it.
 
@@ -65,6 +71,7 @@ def plan_segment(
         root: The dataset's root.
         growth: The samples of the segment, and the segments next to it.
         previous: The previous version, if there is one.
+        classes: The classes in the order of their numbers.
         folder: A private directory.
     """
     dataset, selected = found.dataset, growth.selected
@@ -77,7 +84,8 @@ def plan_segment(
         targets, before = last.split_bytes, last.options
         first_shards = _first_shards(growth.kept)
     order = (selected.file, selected.samples)
-    options = laid_out(shards.format, shards.options, *order, before)
+    options = _options(shards, growth.kept, previous, classes)
+    options = laid_out(shards.format, options, *order, before)
     packed = pack(
         dataset,
         *order,
@@ -118,6 +126,34 @@ def plan_segment(
         splits=packed.splits,
         oversized=packed.oversized,
     )
+
+
+def _options(
+    shards: Shards,
+    kept: Iterable[UsedSegment],
+    previous: Previous | None,
+    classes: Sequence[str],
+) -> FormatOptions:
+    """What the format is made from, with what it needs to know of the segment."""
+    options = shards.options
+    features = (options.features or {}).values()
+    if any(feature.source == "class" for feature in features):
+        options = replace(options, classes=tuple(classes))
+    if shards.format in NUMBERED:
+        ids = {segment.id for segment in kept}
+        ends = (
+            _end_record(segment.document)
+            for segment in (previous.segments if previous else ())
+            if segment.id in ids
+        )
+        options = replace(options, first_record=max(ends, default=0))
+    return options
+
+
+def _end_record(segment: SegmentDocument) -> int:
+    """The number after that of its last record: also samples that were left out have one."""
+    samples = sum(facts.samples for facts in segment.splits.values())
+    return segment.shape.options.first_record + samples + segment.skipped
 
 
 def _first_shards(kept: Iterable[UsedSegment]) -> dict[str, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,13 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import DamageError
+from larder.manifest.merge import aligned, whole_keys
 from larder.manifest.query import Rows
-from larder.manifest.schemas import SAMPLES, SHARDS, SKIPPED
-from larder.manifest.sort import SortedFile, sort_to_file
+from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
+from larder.manifest.sort import SortedFile, sort, sort_to_file
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
 from larder.samples.parts import NO_SAMPLE
 from larder.samples.planner import Planner
+from larder.samples.stratified import PUBLISHED
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
@@ -27,7 +30,15 @@ from larder.versions.documents import MAKE_AGAIN, SegmentDocument, VersionDocume
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import read_segment
 
-__all__ = ["IN_ORDER", "PREVIOUS", "Previous", "PreviousSegment", "previous_rows", "read_previous"]
+__all__ = [
+    "IN_ORDER",
+    "PREVIOUS",
+    "Previous",
+    "PreviousSegment",
+    "previous_rows",
+    "published_splits",
+    "read_previous",
+]
 
 IN_ORDER = ("split", "order", "key")
 """The columns by which samples are ordered."""
@@ -57,6 +68,9 @@ the reason, and ``segment`` is that of its record, or -1 if its record is of the
 with the same key, the one with the lowest ``rank`` counts. ``parts`` does not contain labels; those
 of a record that does not count, because images are checked in another way now, have a length of -1.
 """
+
+_SPLITS = pa.schema([SAMPLE_ORDER.field(name) for name in ("split", "key")])
+_RANKED = PUBLISHED.append(pa.field("rank", pa.int32(), nullable=False))
 
 _Numbers = npt.NDArray[np.int64]
 
@@ -172,7 +186,13 @@ def _segment(
 
 
 def previous_rows(
-    root: Store, previous: Previous, planner: Planner, check: str | None, path: Path
+    root: Store,
+    previous: Previous,
+    planner: Planner,
+    check: str | None,
+    path: Path,
+    *,
+    now: Iterable[pa.RecordBatch] | None = None,
 ) -> SortedFile:
     """Write the samples of the previous version in the order that they would have now.
 
@@ -183,6 +203,8 @@ def previous_rows(
         check: How images are checked: records of bad samples count only if they were checked in
             the same way; None if none counts, because bad samples are not left out.
         path: The file to write, with rows of `PREVIOUS`.
+        now: The samples that are there now, with their keys and splits, if classes are divided and
+            not all samples keep their splits.
 
     Raises:
         DamageError: A manifest is damaged.
@@ -190,8 +212,70 @@ def previous_rows(
     """
     live = (_live(root, place, previous.segments[place]) for place in range(len(previous.segments)))
     rows = chain(chain.from_iterable(live), _bad(root, previous, check))
-    placed = (_placed(batch, planner) for batch in rows)
-    return sort_to_file(Rows(PREVIOUS, placed), (*IN_ORDER, "rank"), path)
+    with ExitStack() as stack:
+        pairs: Iterator[tuple[pa.RecordBatch, pa.Array]]
+        if now is None:
+            pairs = ((batch, batch.column("old_split")) for batch in rows)
+        else:
+            pairs = _divided_anew(rows, now, path.parent, stack)
+        placed = (_placed(batch, planner, splits) for batch, splits in pairs)
+        return sort_to_file(Rows(PREVIOUS, placed), (*IN_ORDER, "rank"), path)
+
+
+def _divided_anew(
+    rows: Iterable[pa.RecordBatch],
+    now: Iterable[pa.RecordBatch],
+    work_dir: Path,
+    stack: ExitStack,
+) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+    """Rows of `PREVIOUS`, each with the split that its sample has now, or had if it is gone."""
+    streams = (
+        stack.enter_context(closing(sort(Rows(schema, found), ("key",), work_dir=work_dir)))
+        for schema, found in ((PREVIOUS, rows), (_SPLITS, now))
+    )
+    then, there = streams
+    pieces = aligned(Rows(PREVIOUS, whole_keys(then, "key")), Rows(_SPLITS, there), ("key",))
+    for batch, samples in pieces:
+        if batch.num_rows:
+            places = pc.index_in(batch.column("key"), samples.column("key"))
+            found = samples.column("split").take(places)
+            yield batch, pc.coalesce(found, batch.column("old_split"))
+
+
+def published_splits(
+    root: Store, previous: Previous, split_names: Sequence[str], work_dir: Path
+) -> Iterator[pa.RecordBatch]:
+    """The split of each sample of the previous version, also of those that were left out as bad.
+
+    Args:
+        root: The dataset's root.
+        previous: The previous version.
+        split_names: The splits of today, in order; a sample of any other split is left out.
+        work_dir: Directory for what does not fit into memory.
+
+    Yields:
+        Rows of `larder.samples.stratified.PUBLISHED`, ordered by sample, each sample once.
+    """
+    live = (_live(root, place, previous.segments[place]) for place in range(len(previous.segments)))
+    found = chain(chain.from_iterable(live), _bad(root, previous, None))
+    names = pa.array(split_names)
+    rows = (_of_split(batch, names) for batch in found)
+    last = None
+    with closing(sort(Rows(_RANKED, rows), ("sample", "rank"), work_dir=work_dir)) as ordered:
+        for batch in ordered:
+            samples = batch.column("sample")
+            new = np.ones(len(samples), np.bool_)
+            new[1:] = pc.not_equal(samples[1:], samples[:-1]).to_numpy(zero_copy_only=False)
+            new[0] = samples[0].as_py() != last
+            last = samples[-1].as_py()
+            yield batch.select(PUBLISHED.names).filter(pa.array(new))
+
+
+def _of_split(batch: pa.RecordBatch, names: pa.Array) -> pa.RecordBatch:
+    splits = pc.index_in(batch.column("old_split"), names).cast(pa.int16())
+    columns = [batch.column("key"), splits, batch.column("rank")]
+    rows = pa.RecordBatch.from_arrays(columns, _RANKED.names).filter(splits.is_valid())
+    return rows.cast(_RANKED)
 
 
 def _live(root: Store, place: int, segment: PreviousSegment) -> Iterator[pa.RecordBatch]:
@@ -296,16 +380,27 @@ def _rows(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=PREVIOUS)
 
 
-def _placed(batch: pa.RecordBatch, planner: Planner) -> pa.RecordBatch:
-    lists = batch.column("parts")
-    offsets = lists.offsets.to_numpy()
-    firsts = pa.array((offsets - offsets[0])[:-1])
-    objects = lists.flatten().field("source").take(firsts)
-    splits, orders = planner.places(batch.column("key"), objects)
+def _placed(batch: pa.RecordBatch, planner: Planner, divided: pa.Array) -> pa.RecordBatch:
+    objects = _objects(batch.column("parts"), planner.annotations)
+    splits, orders = planner.places(batch.column("key"), objects, divided)
     splits = np.where(splits < 0, NO_SAMPLE, splits).astype(np.int16)
     return pa.RecordBatch.from_arrays(
         [pa.array(splits), pa.array(orders), *batch.columns[2:]], schema=PREVIOUS
     )
+
+
+def _objects(lists: pa.Array, annotations: Sequence[str]) -> pa.Array:
+    """An object of each sample, in the split of which it is: not an entry of an annotation file."""
+    sources = lists.flatten().field("source")
+    starts = (lists.offsets.to_numpy() - lists.offsets[0].as_py())[:-1]
+    if annotations and len(sources):
+        entry = np.zeros(len(sources), np.bool_)
+        for key in annotations:
+            entry |= pc.starts_with(sources, f"{key}/").to_numpy(zero_copy_only=False)
+        places = np.where(entry, len(sources), np.arange(len(sources)))
+        firsts = np.minimum.reduceat(places, starts)
+        starts = np.where(firsts < len(sources), firsts, starts)
+    return sources.take(pa.array(starts))
 
 
 def _same(value: int, count: int, kind: pa.DataType) -> pa.Array:

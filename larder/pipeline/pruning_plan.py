@@ -17,7 +17,7 @@ from larder.manifest.files import ManifestFile, ManifestWriter
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort_to_file
-from larder.pipeline.copying_compare import Known, compared, known_copies
+from larder.pipeline.copying_compare import Known, compared, known_copies, not_listed
 from larder.pipeline.copying_plan import row_totals
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import ManifestRef
@@ -82,6 +82,7 @@ def plan_prune(settings: PruneSettings, folder: Path, *, progress: Progress) -> 
     Raises:
         ConfigError: ``config.empty_source``; ``config.prune``: the storage has no record of a copy
             from this source, or more would be deleted than is allowed.
+        RunError: ``run.failed``: the source has paths that cannot be listed.
         StoreError: A store refuses access or cannot be reached; a partial listing is never used.
         DamageError: The record of the storage, or a receipt, is damaged.
     """
@@ -93,6 +94,8 @@ def plan_prune(settings: PruneSettings, folder: Path, *, progress: Progress) -> 
     _check_record(known)
     copies, total = Totals(), Totals()
     with compared(settings.places, known, folder, progress) as found:
+        if known.unlisted.count:
+            raise not_listed(known)
 
         def standing(gone: ManifestWriter) -> Iterator[pa.RecordBatch]:
             nonlocal copies, total

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from larder.errors import DamageError, NotFoundError
 from larder.manifest.schemas import SHARDS
+from larder.pipeline.class_numbers import put_classes
 from larder.pipeline.complete import check_complete
 from larder.pipeline.index import Index
 from larder.pipeline.job import Job, UsedSegment, open_root
@@ -27,7 +28,7 @@ from larder.versions.documents import (
     SegmentDocument,
     VersionDocument,
 )
-from larder.versions.identity import ShardIdentity, cache_id, content_digest
+from larder.versions.identity import ShardIdentity, cache_id, content_digest, split_rule
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import (
     publish_cache,
@@ -187,13 +188,15 @@ def _version(
         ),
         cache=cache,
         skipped=job.skipped + (index.omitted_count if index else 0),
+        split_rule=split_rule(job.dataset),
     )
     omitted = read_omitted(root, version)
     lists = put_lists(root, version, segments, omitted)
+    classes = put_classes(root, version)
     lists += put_split_indexes(root, version, segments, omitted)
     rows = _shard_identities(root, segments, omitted)
     digest = content_digest(rows, version.classes, cache)
-    return replace(version, digest=digest, files=(*version.files, *lists))
+    return replace(version, digest=digest, files=(*version.files, *lists, *classes))
 
 
 def _shard_identities(

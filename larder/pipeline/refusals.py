@@ -43,13 +43,16 @@ def check_plan(plan: Plan) -> None:
 
     Raises:
         RefusedError: ``config.bad_key``: keys that no sample can have, or that the storage cannot
-            hold; ``cache.schema``: samples that the cache cannot hold; ``sample.empty``: images of
-            zero bytes. It lists all of them.
+            hold; ``config.missing_part``: samples that lack a part; ``cache.schema``: samples that
+            the cache cannot hold; ``sample.empty``: images of zero bytes. It lists all of them.
         ConfigError: ``config.empty_source`` or ``config.cost_limit``.
     """
     sample_order, dataset = plan.sample_order, plan.source_state.dataset
     if sample_order.bad_key_count and dataset.on_bad_key == "fail":
-        raise _bad_keys(sample_order.bad_keys, sample_order.bad_key_count)
+        joined = dataset.samples.join is not None
+        raise _bad_keys(sample_order.bad_keys, sample_order.bad_key_count, joined=joined)
+    if sample_order.incomplete_count and dataset.samples.missing == "refuse":
+        raise _incomplete(sample_order.incomplete, sample_order.incomplete_count)
     if plan.unfit.count:
         raise _unfit_keys(plan.unfit.failures, plan.unfit.count)
     if dataset.cache and dataset.cache.records == "decoded":
@@ -93,10 +96,17 @@ def check_archived(plan: Plan) -> None:
     raise _refused("object.unreadable", message, hint, archived.failures, archived.count)
 
 
-def _bad_keys(failures: tuple[Failure, ...], count: int) -> RefusedError:
-    message = f"{format_count(count, 'key')} that WebDataset readers skip or merge"
+def _bad_keys(failures: tuple[Failure, ...], count: int, *, joined: bool) -> RefusedError:
+    why = "cannot be parts of samples" if joined else "WebDataset readers skip or merge"
+    message = f"{format_count(count, 'key')} that {why}"
     hint = "rename or exclude them, or set on_bad_key: skip"
     return _refused("config.bad_key", f"{message}: {failures[0].message}", hint, failures, count)
+
+
+def _incomplete(failures: tuple[Failure, ...], count: int) -> RefusedError:
+    message = f"{format_count(count, 'incomplete sample')}: {failures[0].message}"
+    hint = "add what is missing, or set samples.missing: skip or keep"
+    return _refused("config.missing_part", message, hint, failures, count)
 
 
 def _unfit_keys(failures: tuple[Failure, ...], count: int) -> RefusedError:

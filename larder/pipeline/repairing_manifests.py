@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from larder.disk import sha256_file
 from larder.errors import LarderError, RetryableError, StoreError
 from larder.manifest.schemas import SHARDS
+from larder.pipeline.class_numbers import class_numbers
 from larder.pipeline.expanding import expand_inventory
 from larder.pipeline.index import index_files
 from larder.pipeline.job import Job, ManifestRef, NewSegment, listed, scratch, source_of
@@ -83,6 +84,10 @@ def _made(
     own = file.path.startswith(layout.version_prefix(version.id))
     if file.role == "objects":
         yield "the listing of the source", _inventory(job, folder)
+    elif file.role == "classes":
+        path = folder / "classes.json"
+        path.write_bytes(class_numbers(version))
+        yield "version.json", path
     elif file.role == "readers":
         for path in _split_index(root, version, file, folder):
             yield "the manifests of shards", path

@@ -21,9 +21,16 @@ from larder.cache.fields import field_name
 from larder.errors import DamageError, LarderError, NotFoundError, RetryableError, StoreError
 from larder.limits import read_ahead_bytes
 from larder.manifest.schemas import SAMPLES
-from larder.pipeline.job import ManifestRef, scratch, source_of, storage_of, with_derived
-from larder.pipeline.manifests import read_ref
-from larder.pipeline.repairing_files import Recorded, Repair, Replacement, copy_right
+from larder.pipeline.job import ManifestRef, listed, scratch, source_of, storage_of, with_derived
+from larder.pipeline.manifests import fetched, read_ref
+from larder.pipeline.pack import planned_shards
+from larder.pipeline.repairing_files import (
+    Recorded,
+    Repair,
+    Replacement,
+    copy_right,
+    work_manifest,
+)
 from larder.pipeline.salvage import InShard, OfStore, Place, Salvage, Wanted
 from larder.pipeline.salvage_cache import InCache
 from larder.pipeline.verifying_job import ShardToVerify, VerifyBatch, VerifyJob, open_verified
@@ -203,8 +210,9 @@ def _remade(
     url = object_url(root.url, layout.shard_key(batch.batch.segment, shard.split, shard.name))
     with ExitStack() as stack:
         salvage = Salvage(url, found.wanted, places.of(shard, found, stack))
+        plan = places.plan(shard)
         result = _built(
-            job, root, batch, shard, left, samples, salvage, format_, concurrent_batches
+            job, root, batch, shard, plan, left, samples, salvage, format_, concurrent_batches
         )
     if isinstance(result, LarderError):
         return False, f"{result.message}{f'; {result.hint}' if result.hint else ''}"
@@ -220,6 +228,7 @@ def _built(
     root: Store,
     batch: ShardRepairs,
     shard: ShardToVerify,
+    plan: ShardPlan,
     left: Mapping[str, Recorded],
     samples: Sequence[Sample],
     salvage: Salvage,
@@ -240,7 +249,6 @@ def _built(
     limits = job.cluster.copy_
     allowed = max(1, limits.concurrency // concurrent_batches)
     memory = read_ahead_bytes(limits.memory // concurrent_batches, local=root.features.local_path)
-    plan = ShardPlan(shard.split, 0, shard.name, 0, shard.rows, shard.shard_bytes)
     with open_reads(suited_concurrency(root, "none", allowed), memory) as reads:
         try:
             return build_shard(
@@ -344,6 +352,24 @@ class _Places:
     def source(self) -> Readable:
         """The source."""
         return source_of(self.job.dataset, self.job.cluster)
+
+    def plan(self, shard: ShardToVerify) -> ShardPlan:
+        """The plan of a shard: where its samples were among all, bad ones included."""
+        index, first_row = self._planned.get((shard.split, shard.name), (0, shard.first_row))
+        return ShardPlan(shard.split, index, shard.name, first_row, shard.rows, shard.shard_bytes)
+
+    @cached_property
+    def _planned(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Number and first row of each shard, from the plan in the work of the segment."""
+        found: dict[tuple[str, str], tuple[int, int]] = {}
+        for info in listed(self.root, f"{layout.work_prefix(self.batch.segment)}shards-"):
+            try:
+                with fetched(self.root, work_manifest(self.root, info.key)) as path:
+                    for plan in planned_shards(path):
+                        found[plan.split, plan.name] = plan.index, plan.first_row
+            except (DamageError, NotFoundError):
+                continue
+        return found
 
     @cached_property
     def version(self) -> VersionDocument | None:

@@ -89,7 +89,6 @@ def built_document(
 
     ``warnings``, the last field, are those of the plan; they exist only if a version was built.
     """
-    bad_keys = plan.sample_order.bad_keys
     done = Done(
         status=built.status,
         inputs=plan.source_state.inputs,
@@ -98,13 +97,14 @@ def built_document(
         new_segments=built.new_segments,
         reused_shards=built.reused_shards,
         skipped=built.version.skipped,
-        failures=(*bad_keys, *built.omitted)[:SHOWN_FAILURES],
+        failures=(*plan.sample_order.left_out, *built.omitted)[:SHOWN_FAILURES],
         seconds=times.seconds(),
         stages=times.stages(),
     )
     settings = plan.source_state.settings
     document = run_document(settings, built.version, done, configs)
-    return document | ({"warnings": warnings(plan)} if done.status == "built" else {})
+    told = warnings(plan) + ([{"code": "skyplane", "message": built.ahead}] if built.ahead else [])
+    return document | ({"warnings": told} if done.status == "built" else {})
 
 
 def run_document(

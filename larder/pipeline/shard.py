@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from larder.errors import Failure
 from larder.limits import read_ahead_bytes
+from larder.machine import usable_cores
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.carry import shards_before
 from larder.pipeline.copied import batch_receipts
@@ -31,6 +32,7 @@ from larder.pipeline.job import (
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.mirrored_source import mirrors
 from larder.pipeline.pack import planned_shards
+from larder.pipeline.processes import WORTH_ROWS, suits, work
 from larder.pipeline.reader_indexes import put_indexes
 from larder.pipeline.receipts import ShardReceipts
 from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Totals
@@ -39,7 +41,7 @@ from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
-from larder.shards.model import Sample, ShardBatch, read_samples
+from larder.shards.model import Sample, ShardBatch, ShardPlan, read_samples
 from larder.shards.packed import OldShards
 from larder.shards.packing import batch_shards
 from larder.shards.readahead import open_reads, suited_concurrency
@@ -51,6 +53,9 @@ __all__ = ["BATCH_ROWS", "PackBatch", "shard_batch", "shard_batches", "with_rece
 
 BATCH_ROWS = 100_000
 """Maximum number of samples in a batch: a task holds about 1,200 bytes for each."""
+
+
+_LEAST_BYTES = 256_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +90,21 @@ def shard_batches(job: Job, progress: Progress) -> tuple[list[PackBatch], Totals
             batch_receipts(root, job.sample_order) if mirrors(job.dataset, job.cluster) else []
         )
     standing = sum((Totals(1, size_bytes) for size_bytes in done.values() if size_bytes), Totals())
-    batches = batch_shards(missing, job.cluster.runner.batch_bytes, batch_rows=BATCH_ROWS)
+    size_bytes, rows = _batch_size(job, missing)
+    batches = batch_shards(missing, size_bytes, batch_rows=rows)
     return list(with_receipts(batches, receipts)), standing
+
+
+def _batch_size(job: Job, plans: Sequence[ShardPlan]) -> tuple[int, int]:
+    """Bytes and samples of a batch: less than allowed, if otherwise some workers had none."""
+    runner = job.cluster.runner
+    workers = runner.workers or usable_cores()
+    size_bytes = -(-sum(plan.bytes for plan in plans) // workers)
+    rows = -(-sum(plan.rows for plan in plans) // workers)
+    return (
+        min(runner.batch_bytes, max(_LEAST_BYTES, size_bytes)),
+        min(BATCH_ROWS, max(WORTH_ROWS, rows)),
+    )
 
 
 def with_receipts(
@@ -111,7 +129,7 @@ def with_receipts(
 def shard_batch(
     job: Job, batch: PackBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
-    """Make the shards of one batch and write a receipt.
+    """Make the shards of one batch and write a receipt, in a process of its own if that is faster.
 
     Shards in receipts of an earlier attempt at the same batch are not made again.
 
@@ -129,6 +147,18 @@ def shard_batch(
         StoreError: A store refuses access.
         RetryableError: A store kept failing.
     """
+    if suits(job, batch.rows, batch.bytes, concurrent_batches):
+        found: BatchReport = work(
+            shard_batch_here, job, batch, progress=progress, concurrent_batches=concurrent_batches
+        )
+        return found
+    return shard_batch_here(job, batch, progress=progress, concurrent_batches=concurrent_batches)
+
+
+def shard_batch_here(
+    job: Job, batch: PackBatch, *, progress: Progress, concurrent_batches: int = 1
+) -> BatchReport:
+    """The same as `shard_batch`, in this process."""
     limits = job.cluster.copy_
     allowed = max(1, limits.concurrency // concurrent_batches)
     format_ = shard_format(*job.shape.use)

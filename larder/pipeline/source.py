@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
@@ -14,16 +14,19 @@ from larder.config.models import Cluster, Dataset
 from larder.errors import ConfigError, NotFoundError, ObjectError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
+from larder.pipeline.annotating import find_annotations, read_annotations
 from larder.pipeline.compacted import is_compact
 from larder.pipeline.complete import check_complete
 from larder.pipeline.expanding import containers_to_list, expand_inventory
 from larder.pipeline.job import source_of, storage_of
+from larder.pipeline.regions import found_region, in_region
 from larder.pipeline.results import BatchReport, RunError
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.store.permissions import is_remote, permission
+from larder.transfer.annotations import Indexed
 from larder.transfer.inventory import Inventory, take_inventory
 from larder.transfer.probe import probe_source, probe_storage, sample_of
 from larder.transfer.report_inventory import Reported, open_report
@@ -58,6 +61,7 @@ class SourceState:
         settings: The run.
         inventory: The objects in the source, in a local manifest; if there is something to do, with
             what is in archives and tables in place of them.
+        annotations: The entries of annotation files, if there is something to do.
         label_files: By split.
         inputs: The inputs digest.
         tag: The tag ``latest`` before the listing; None if there was none.
@@ -68,10 +72,13 @@ class SourceState:
         published: The version that these inputs led to, or None.
         conditions: Which conditional writes the storage keeps; None if that is not known yet, or
             does not matter because there is nothing to do.
+        source_region: The region of the source, if it was found and not configured.
+        storage_region: The same of the storage.
     """
 
     settings: Settings
     inventory: Inventory
+    annotations: tuple[Indexed, ...]
     label_files: Mapping[str, LabelFile]
     inputs: str
     tag: Tag | None
@@ -79,11 +86,15 @@ class SourceState:
     classes: tuple[str, ...]
     published: VersionDocument | None
     conditions: Conditions | None
+    source_region: str | None = None
+    storage_region: str | None = None
 
     @property
     def dataset(self) -> Dataset:
-        """As configured."""
-        return self.settings.dataset
+        """As configured, with the region of the source."""
+        dataset = self.settings.dataset
+        source = in_region(dataset.source, self.source_region)
+        return dataset.model_copy(update={"source": source})
 
     @property
     def expected(self) -> str | None:
@@ -92,8 +103,10 @@ class SourceState:
 
     @property
     def cluster(self) -> Cluster:
-        """As configured."""
-        return self.settings.cluster
+        """As configured, with the region of the storage."""
+        cluster = self.settings.cluster
+        storage = in_region(cluster.storage, self.storage_region)
+        return cluster.model_copy(update={"storage": storage})
 
 
 def inspect_source(
@@ -144,7 +157,8 @@ def inspect_source(
         inventory = take_source(dataset, cluster, source, unlisted, folder, progress)
     with permission(source, "source", "get"):
         label_files = _read_label_files(dataset, source)
-    inputs = _inputs(dataset, label_files, inventory.digest)
+        annotations = find_annotations(dataset, source)
+    inputs = _inputs(dataset, label_files, annotations, inventory.digest)
     latest = previous if tag and previous and previous.id == tag.version else None
     published = latest if latest and tag and tag.inputs == inputs else None
     if published and settings.compact and not is_compact(root, published, dataset):
@@ -158,13 +172,19 @@ def inspect_source(
     elif own is not None and (found := _own(root, own, classes)):
         previous, classes = found
         settings = replace(settings, compact=False)
+    indexed: tuple[Indexed, ...] = ()
     if published is None:
         inventory = expand_inventory(
             dataset, cluster, source, inventory, folder, plan_only=plan_only, progress=progress
         )
+        with permission(source, "source", "get"):
+            indexed = read_annotations(
+                dataset, cluster, source, annotations, folder, plan_only=plan_only
+            )
     return SourceState(
         settings=settings,
         inventory=inventory,
+        annotations=indexed,
         label_files=label_files,
         inputs=inputs,
         tag=tag,
@@ -172,6 +192,8 @@ def inspect_source(
         classes=classes,
         published=published,
         conditions=None if published else read_conditions(root),
+        source_region=None if published else found_region(dataset.source, source),
+        storage_region=None if published else found_region(storage, root),
     )
 
 
@@ -271,11 +293,17 @@ def _own(
     return (found, more) if more[: len(fewer)] == fewer else None
 
 
-def _inputs(dataset: Dataset, label_files: Mapping[str, LabelFile], inventory_digest: str) -> str:
+def _inputs(
+    dataset: Dataset,
+    label_files: Mapping[str, LabelFile],
+    annotations: Iterable[ObjectInfo],
+    inventory_digest: str,
+) -> str:
     return inputs_digest(
         dataset,
         inventory_digest,
         {split: file.sha256 for split, file in label_files.items()},
+        [(info.key, info.size_bytes, info.etag) for info in annotations],
     )
 
 

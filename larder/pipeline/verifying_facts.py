@@ -175,6 +175,7 @@ def version_problems(
             omitted,
             classes=version.classes,
             split_names=version.splits,
+            rule=version.split_rule,
         )
         if found_id != version.id:
             yield path, f"its ID follows from other contents: those here have {found_id}"

@@ -107,28 +107,35 @@ class Data:
             return [str(local_path(store, key)) for key in keys]
         return [object_url(store.url, key) for key in keys]
 
-    def samples(self, split: str) -> Iterator[Sample]:
+    def samples(self, split: str, start: int = 0, stop: int | None = None) -> Iterator[Sample]:
         """The samples of a split in order, from its shards; those that are omitted are left out.
 
-        One shard is open at a time, and every part is compared with its CRC-32C. Needs ``pip
-        install 'larder-data[prepare]'``.
+        Only what is asked for is read, of the index and of the shards. One shard is open at a time,
+        and every part is compared with its CRC-32C. Needs ``pip install 'larder-data[prepare]'``.
 
         Args:
             split: Name of the split.
+            start: Number of the first sample, from 0.
+            stop: Number after the last sample; None, or a larger number than there are, to read to
+                the end.
 
         Returns:
             An iterator over `larder.readers.samples.Sample`: key, label and parts.
 
         Raises:
-            ConfigError: ``version.split``: unknown split; ``config.missing_package``.
+            ConfigError: ``version.split``: unknown split; ``config.invalid_value``: a negative
+                number; ``config.missing_package``.
             DamageError: At once or while iterating: a document, an index or a shard is damaged.
         """
         self._split(split)
+        if min(start, stop or 0) < 0:
+            message = f"there is no sample {min(start, stop or 0)}"
+            raise ConfigError("config.invalid_value", message, where=self._where)
         try:
             from larder.readers.samples import read_samples
         except ImportError as error:
             raise missing_package(error) or error from None
-        return read_samples(self._access.store(), self._document, split)
+        return read_samples(self._access.store(), self._document, split, start, stop)
 
     def cache(self, split: str, *, verify: bool = False, check_records: bool = True) -> CacheReader:
         """The cache of a split; its files are downloaded first unless they are in a directory.

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-import hashlib
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from itertools import groupby
-from pathlib import Path
 from typing import NamedTuple
 
-from larder.disk import disk_errors
-from larder.errors import DamageError
-from larder.manifest.files import read_manifest
+import pyarrow as pa
+
+from larder.errors import DamageError, ObjectError
+from larder.manifest.digest import sha256_hex
+from larder.manifest.ranged import RangedManifest
 from larder.manifest.schemas import SAMPLES
-from larder.samples.indexed import IndexedSample, read_index
+from larder.samples.indexed import IndexedPart, IndexedSample, read_index
 from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
-from larder.temporary import workshop
 from larder.versions import layout
 from larder.versions.documents import MAKE_AGAIN, FileFacts, SegmentDocument, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import own_file_errors, read_segment
 
 __all__ = ["Sample", "read_samples"]
+
+_COLUMNS = [
+    *IndexedSample._fields[:-1],
+    *(f"parts.list.element.{name}" for name in IndexedPart._fields),
+]
+"""The columns that `larder.samples.indexed.read_index` needs."""
+
+_WHOLE_BYTES = 4 << 20
+"""An index up to this length is read with one request, and compared with its digest."""
 
 
 class Sample(NamedTuple):
@@ -41,25 +47,31 @@ class Sample(NamedTuple):
     parts: Mapping[str, bytes]
 
 
-def read_samples(store: Store, version: VersionDocument, split: str) -> Iterator[Sample]:
-    """Read the samples of a split in the order of the version, without those that it omits.
+def read_samples(
+    store: Store, version: VersionDocument, split: str, start: int = 0, stop: int | None = None
+) -> Iterator[Sample]:
+    """Read samples of a split in the order of the version, without those that it omits.
 
-    The index of one segment at a time is on the local disk, and one shard is open at a time.
+    One shard is open at a time. Of an index longer than 4 MiB only what is needed is read, a row
+    group at a time. So what is read does not grow with the version, but for the end of the index:
+    2 kB for every 65,536 samples of a segment.
 
     Args:
         store: The dataset's root.
         version: The version.
         split: One of its splits.
+        start: Number of the first sample.
+        stop: Number after the last one; None to read to the end.
 
     Raises:
         DamageError: A document, an index or a shard is damaged or missing. While iterating:
             ``damage.record``: a part differs from the index.
-        StoreError: ``store.full``: no space is left for an index.
         ConfigError: While iterating, ``config.invalid_value``: a shard format of a newer Larder.
     """
     omitted = read_omitted(store, version)
     segments = [_segment(store, use.id) for use in version.segments]
-    return _all(store, [segment for segment in segments if split in segment.splits], omitted, split)
+    stop = version.splits[split].samples if stop is None else stop
+    return _all(store, segments, omitted, split, range(start, stop))
 
 
 def _segment(store: Store, segment: str) -> SegmentDocument:
@@ -75,26 +87,60 @@ def _all(
     segments: list[SegmentDocument],
     omitted: Mapping[tuple[str, str], Omitted],
     split: str,
+    wanted: range,
 ) -> Iterator[Sample]:
+    first = 0
     for segment in segments:
-        gone = omitted.get((segment.id, split), Omitted.none())
-        rows = segment.splits[split].samples
-        if gone.count < rows:
-            with _local(store, segment.file("samples")) as path:
-                yield from _read(store, segment, split, _live(path, segment, split, gone))
+        if split in segment.splits:
+            gone = omitted.get((segment.id, split), Omitted.none())
+            live = segment.splits[split].samples - gone.count
+            own = range(max(wanted.start - first, 0), min(wanted.stop - first, live))
+            first += live
+            if len(own):
+                yield from _read(store, segment, split, _live(store, segment, split, gone, own))
 
 
 def _live(
-    path: Path, segment: SegmentDocument, split: str, omitted: Omitted
+    store: Store, segment: SegmentDocument, split: str, omitted: Omitted, own: range
 ) -> Iterator[IndexedSample]:
-    facts = segment.splits[split]
-    row = 0
-    for batch in read_manifest(path, SAMPLES, first_row=facts.first_row, rows=facts.samples):
-        gone = omitted.mask(row, batch.num_rows).tolist()
+    """The samples of a segment with these numbers among those that are not omitted."""
+    begin, last = omitted.rows_of([own.start, own.stop - 1]).tolist()
+    row, count = begin, last + 1 - begin
+    first_row = segment.splits[split].first_row + begin
+    for batch in _index(store, segment.file("samples")).rows(first_row, count, _COLUMNS):
+        gone = omitted.mask(row, batch.num_rows)
         row += batch.num_rows
-        yield from (
-            sample for sample, out in zip(read_index([batch]), gone, strict=True) if not out
-        )
+        yield from read_index([batch.filter(pa.array(~gone))] if gone.any() else [batch])
+
+
+def _index(store: Store, file: FileFacts) -> RangedManifest:
+    where = object_url(store.url, file.path)
+    whole: list[bytes] = []
+
+    def fetch(offset: int, length: int) -> bytes:
+        return whole[0][offset : offset + length] if whole else ranged(offset, length)
+
+    def ranged(offset: int, length: int) -> bytes:
+        try:
+            with own_file_errors():
+                data = store.get(file.path, offset=offset, length=length)
+        except ObjectError as error:
+            if error.code not in ("object.truncated", "object.missing"):
+                raise
+            missing = error.code == "object.missing"
+            message = "the file is missing" if missing else "the file is too short"
+            raise DamageError("damage.size", message, where=where, hint=MAKE_AGAIN) from None
+        if len(data) < length:
+            message = f"the file ends before byte {offset + length:,}"
+            raise DamageError("damage.size", message, where=where, hint=MAKE_AGAIN)
+        return data
+
+    if file.bytes <= _WHOLE_BYTES:
+        whole.append(ranged(0, file.bytes))
+        if sha256_hex(whole[0]) != file.sha256:
+            message = "the bytes do not match the digest"
+            raise DamageError("damage.digest", message, where=where, hint=MAKE_AGAIN)
+    return RangedManifest(fetch, file.bytes, SAMPLES, where)
 
 
 def _read(
@@ -105,25 +151,3 @@ def _read(
         with format_.open(store, layout.shard_key(segment.id, split, name)) as shard:
             for sample in group:
                 yield Sample(sample.key, sample.label, shard.read(sample))
-
-
-@contextmanager
-def _local(store: Store, file: FileFacts) -> Iterator[Path]:
-    """A verified manifest as a local file."""
-    with workshop(Path(tempfile.gettempdir())) as folder:
-        path = folder / "samples.parquet"
-        hasher = hashlib.sha256()
-        with (
-            own_file_errors(),
-            disk_errors(path),
-            store.open(file.path) as reader,
-            path.open("wb") as copy,
-        ):
-            for buffer in reader:
-                hasher.update(buffer)
-                copy.write(buffer)
-        if hasher.hexdigest() != file.sha256:
-            where = object_url(store.url, file.path)
-            message = "the bytes do not match the digest"
-            raise DamageError("damage.digest", message, where=where, hint=MAKE_AGAIN)
-        yield path

@@ -33,7 +33,7 @@ class Numbering:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The first occurrence of a class; ``file`` is empty if it comes from a folder."""
+    """The first occurrence of a class; ``file`` is empty if it comes from elsewhere."""
 
     text: str
     file: str
@@ -47,21 +47,25 @@ class ClassTable:
     after those that are known and keep their numbers, whether they occur or not. A
     whole number in a label file is the class with that name, if there is one. Otherwise it is an
     index into the classes, from 0, unless every class is itself a whole number. If label files
-    contain only whole numbers and no folder names a class, these are the names of the classes.
+    contain only whole numbers and nothing else names a class, these are the names of the classes.
 
     Memory is proportional to the number of classes.
 
     Args:
         pinned: ``labels.classes``: the classes in order, or None.
         known: The classes of the previous version in order; of no effect if classes are pinned.
+        origin: What gives a sample its class, unless that is a label file; for messages.
 
     Raises:
         ConfigError: ``config.label``: a duplicate pinned class.
     """
 
-    def __init__(self, pinned: Sequence[str] | None, known: Sequence[str] = ()) -> None:
+    def __init__(
+        self, pinned: Sequence[str] | None, known: Sequence[str] = (), origin: str = "folder"
+    ) -> None:
         self._pinned = pinned
         self._known = tuple(known)
+        self._origin = origin
         self._codes: dict[tuple[str, bool], int] = {}
         self._seen: list[_Seen] = []
         twice = next((name for name, count in Counter(pinned or ()).items() if count > 1), None)
@@ -74,7 +78,7 @@ class ClassTable:
         Args:
             text: Its name; in a label file possibly its number.
             sample_key: The sample that has it, for messages.
-            file: Key of the label file; empty if the class is the sample's folder.
+            file: Key of the label file; empty if the class comes from elsewhere.
         """
         number = bool(file) and _WHOLE_NUMBER.fullmatch(text) is not None
         code = self._codes.setdefault((text, number), len(self._seen))
@@ -111,7 +115,7 @@ class ClassTable:
         return (*self._known, *sorted(names.difference(self._known), key=str.encode))
 
     def _unknown(self, seen: _Seen, classes: Sequence[str]) -> ConfigError:
-        source = f"file {seen.file}" if seen.file else "folder"
+        source = f"file {seen.file}" if seen.file else self._origin
         message = f"its {source} gives it class {seen.text!r}, "
         if len(classes) == 1:
             message += f"but the only class is {classes[0]!r}"

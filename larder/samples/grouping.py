@@ -17,6 +17,7 @@ __all__ = [
     "LABEL_EXT",
     "SampleName",
     "bad_key_reason",
+    "bad_path_reason",
     "is_directory_marker",
     "may_be_part",
     "normalise_ext",
@@ -74,7 +75,12 @@ def bad_key_reason(key: str) -> str | None:
     Args:
         key: Relative to the source, with ``/`` between segments.
     """
-    return _bad_text(key) or _bad_path(key) or _bad_name(key)
+    return bad_path_reason(key) or _bad_name(key)
+
+
+def bad_path_reason(key: str) -> str | None:
+    """Why no part can have this key, whatever its name means, as a clause; None if one can."""
+    return _bad_text(key) or _bad_path(key)
 
 
 def _bad_text(key: str) -> str | None:

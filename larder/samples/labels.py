@@ -1,7 +1,8 @@
-"""The label of a sample: from its folder, or from a label file for its split."""
+"""The label of a sample: from its folder, its key, or a label file for its split."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -25,11 +26,11 @@ _Codes = npt.NDArray[np.int32]
 class Labeller:
     """Labels samples with codes; `number` gives their meaning when all samples are known.
 
-    The class of a sample is the name of its immediate parent folder; if that is an archive, without
-    ``.tar``. In a split with a label file,
-    the file is searched for, in this order: the key of a part, the sample key, the base name of a
-    part, the base name of the sample key. So a file names samples by full keys or by base names,
-    with or without extension. It is held in memory.
+    The class of a sample is the name of its immediate parent folder (if that is an archive, without
+    ``.tar``), the first group of a regular expression in its key, or what a column of annotations
+    says. In a split with a label file, the file is searched for, in this order: the key of a part,
+    the sample key, the base name of a part, the base name of the sample key. So a file names
+    samples by full keys or by base names, with or without extension. It is held in memory.
 
     Args:
         labels: As configured.
@@ -37,6 +38,9 @@ class Labeller:
         label_files: By split, the bytes of the files that ``labels.files`` names.
         known_classes: See `larder.samples.classes.ClassTable`.
         archives: Whether folders may be archives.
+
+    Attributes:
+        from_column: Whether a column of annotations has the classes.
 
     Raises:
         ConfigError: ``config.label``: an invalid label file, or a duplicate pinned class.
@@ -52,14 +56,23 @@ class Labeller:
         archives: bool = False,
     ) -> None:
         self._archives = archives
-        self._table = ClassTable(labels.classes, known_classes)
+        origins = {"pattern": "key", "column": f"column {labels.column!r}"}
+        origin = origins.get(labels.source, "folder")
+        self._table = ClassTable(labels.classes, known_classes, origin)
+        self.from_column = labels.source == "column"
+        self._column = labels.column or ""
+        self._pattern = re.compile(labels.pattern) if labels.pattern is not None else None
         self._files = {
             split_names.index(split): (key, parse_label_file(label_files[split], key))
             for split, key in labels.files.items()
         }
 
     def codes(
-        self, splits: npt.NDArray[np.int16], sample_keys: pa.Array, parts: pa.Array
+        self,
+        splits: npt.NDArray[np.int16],
+        sample_keys: pa.Array,
+        parts: pa.Array,
+        texts: pa.Array | None = None,
     ) -> _Codes:
         """Label samples by code.
 
@@ -67,6 +80,7 @@ class Labeller:
             splits: Index of each sample's split; shape (samples,).
             sample_keys: Strings, of the same length.
             parts: Lists of structs with a field ``key``, of the same length.
+            texts: If labels come from a column: the classes, or nulls.
 
         Raises:
             ConfigError: ``config.label``: a sample without a label.
@@ -78,6 +92,10 @@ class Labeller:
             keys = sample_keys.take(chosen)
             if split in self._files:
                 codes[rows] = self._from_file(split, keys, parts.take(chosen))
+            elif texts is not None:
+                codes[rows] = self._from_column(keys, texts.take(chosen))
+            elif self._pattern:
+                codes[rows] = self._from_pattern(self._pattern, keys)
             else:
                 codes[rows] = self._from_folder(keys)
         return codes
@@ -95,16 +113,38 @@ class Labeller:
         folders = pc.extract_regex(sample_keys, _FOLDER)
         if folders.null_count:
             raise _without_folder(sample_keys.filter(folders.is_null())[0].as_py())
-        encoded = folders.field("folder").dictionary_encode()
+        return self._coded(sample_keys, folders.field("folder"), archives=self._archives)
+
+    def _coded(self, sample_keys: pa.Array, given: pa.Array, *, archives: bool = False) -> _Codes:
+        """The code of the name that each sample is given."""
+        encoded = given.dictionary_encode()
         indices = encoded.indices.to_numpy()
         firsts = sample_keys.take(pa.array(np.unique(indices, return_index=True)[1]))
         names = encoded.dictionary.to_pylist()
-        if self._archives:
+        if archives:
             names = [name[: -len(".tar")] if is_archive(name) else name for name in names]
         seen = zip(names, firsts.to_pylist(), strict=True)
         codes = [self._table.code(name, sample_key=sample_key) for name, sample_key in seen]
         of_samples: _Codes = np.array(codes, np.int32)[indices]
         return of_samples
+
+    def _from_column(self, sample_keys: pa.Array, texts: pa.Array) -> _Codes:
+        if texts.null_count:
+            raise _without_entry(sample_keys.filter(texts.is_null())[0].as_py(), self._column)
+        return self._coded(sample_keys, texts)
+
+    def _from_pattern(self, pattern: re.Pattern[str], sample_keys: pa.Array) -> list[int]:
+        codes: list[int] = []
+        code_of: dict[str, int] = {}
+        for sample_key in column_texts(sample_keys):
+            found = pattern.search(sample_key)
+            name = found[1] if found else None
+            if not name:
+                raise _unmatched(sample_key, empty=name is not None)
+            if name not in code_of:
+                code_of[name] = self._table.code(name, sample_key=sample_key)
+            codes.append(code_of[name])
+        return codes
 
     def _from_file(self, split: int, sample_keys: pa.Array, parts: pa.Array) -> list[int]:
         file, labels = self._files[split]
@@ -136,6 +176,22 @@ def _without_folder(sample_key: str) -> ConfigError:
     hint = "labels.from: folder needs DIRECTORY/NAME; use labels.files, or remove labels"
     return ConfigError(
         "config.label", "no folder to take the label from", where=sample_key, hint=hint
+    )
+
+
+def _without_entry(sample_key: str, column: str) -> ConfigError:
+    message = f"no annotation gives this sample a class in column {column!r}"
+    hint = "add it, or set samples.missing: skip for samples without an annotation"
+    return ConfigError("config.label", message, where=sample_key, hint=hint)
+
+
+def _unmatched(sample_key: str, *, empty: bool) -> ConfigError:
+    what = "finds an empty class in" if empty else "does not match"
+    return ConfigError(
+        "config.label",
+        f"the pattern of labels.pattern {what} this sample key",
+        where=sample_key,
+        hint="change the pattern, or exclude the sample with source.exclude",
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +13,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.models import Dataset
+from larder.config.models import Dataset, Missing
 from larder.errors import Failure
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
-from larder.manifest.sort import sort
+from larder.manifest.sort import sort, work_folder
+from larder.samples.complete import Complete
 from larder.samples.contents import Contents, ContentsTally
 from larder.samples.grouped import Grouped, group_parts, without_duplicates
 from larder.samples.images import is_image
-from larder.samples.parts import PARTS, BadKeys, Intake, of_no_sample
+from larder.samples.matching import Matching
+from larder.samples.parts import PARTS, BadKeys, Intake, annotation_parts, of_no_sample
 from larder.samples.planner import Planner
+from larder.samples.stratified import stratified
 
 __all__ = [
     "FROM_PREVIOUS",
@@ -31,6 +35,7 @@ __all__ = [
     "SplitCount",
     "from_objects",
     "identity_parts",
+    "ignored_keys",
     "order_samples",
 ]
 
@@ -65,6 +70,9 @@ class SampleOrder:
         classes: In the order of their numbers; empty for a dataset without labels.
         bad_keys: The first 1,000 objects that cannot be part of a sample.
         bad_key_count: Number of such objects.
+        incomplete: The first samples without all parts, and entries of annotation files without a
+            sample, at most 1,000 of each; none if they are kept.
+        incomplete_count: Number of such samples and entries.
         ignored_count: Number of directory markers and label files, which are not samples either.
         digest: sha256 hex over the ordered samples: split, key, label, and each part's extension,
             key, size and etag.
@@ -83,10 +91,22 @@ class SampleOrder:
     classes: tuple[str, ...]
     bad_keys: tuple[Failure, ...]
     bad_key_count: int
+    incomplete: tuple[Failure, ...]
+    incomplete_count: int
     ignored_count: int
     digest: str
     contents: Contents
     class_samples: tuple[int, ...]
+
+    @property
+    def left_out(self) -> tuple[Failure, ...]:
+        """The first keys and samples that are left out."""
+        return (*self.bad_keys, *self.incomplete)
+
+    @property
+    def left_out_count(self) -> int:
+        """Number of keys and samples that are left out."""
+        return self.bad_key_count + self.incomplete_count
 
 
 def order_samples(
@@ -97,6 +117,8 @@ def order_samples(
     out: Path,
     work_dir: Path,
     known_classes: Sequence[str] = (),
+    published: Iterable[pa.RecordBatch] = (),
+    annotated: Matching | None = None,
 ) -> SampleOrder:
     """Group objects into samples, give each its split and label, and sort them.
 
@@ -118,6 +140,9 @@ def order_samples(
         out: The manifest to write.
         work_dir: Directory for what does not fit into memory; nothing remains in it.
         known_classes: Classes that keep their numbers, in order; new ones follow.
+        published: If ``splits.stratify``: the samples that keep their splits, as rows of
+            `larder.samples.stratified.PUBLISHED`, ordered by sample, each sample once.
+        annotated: The entries of annotation files, if there are any.
 
     Raises:
         ConfigError: ``config.unmatched_split``: objects that match no split, or a sample in two.
@@ -128,25 +153,40 @@ def order_samples(
     """
     bad_keys = BadKeys()
     planner = Planner(dataset, label_files, known_classes)
-    intake = Intake(planner.glob_rule, _label_keys(dataset), bad_keys)
+    joined = planner.joins.names if planner.joins else ()
+    complete = Complete(joined, annotated is not None, dataset.samples.missing)
+    intake = Intake(planner.glob_rule, ignored_keys(dataset), bad_keys, planner.joins)
 
     def in_order(
         by: Sequence[str], parts: Iterable[pa.RecordBatch]
     ) -> closing[Generator[pa.RecordBatch]]:
         return closing(sort(Rows(PARTS, parts), by, work_dir=work_dir))
 
+    def annotations() -> Iterator[pa.RecordBatch]:
+        if annotated is not None:
+            yield from annotation_parts(annotated.rows(), planner.glob_rule, complete.annotation)
+
     def planned() -> Iterator[pa.RecordBatch]:
-        with in_order(_BY_SAMPLE, intake.parts(objects)) as parts:
+        with in_order(_BY_SAMPLE, chain(intake.parts(objects), annotations())) as parts:
             for grouped in group_parts(parts):
                 rows, bad = without_duplicates(grouped, planner.split_names, bad_keys)
+                rows, incomplete = complete.divide(rows)
                 yield planner.plan(rows)
                 yield of_no_sample(bad)
+                yield of_no_sample(incomplete)
         yield from intake.label_files
 
     tally = _Tally(planner)
-    with in_order(_IN_ORDER, planned()) as parts:
+    with ExitStack() as stack:
+        placed: Iterable[pa.RecordBatch] = planned()
+        if planner.stratify:
+            assert planner.labeller is not None, "classes are divided"
+            folder = stack.enter_context(work_folder(work_dir))
+            placed = stratified(placed, planner.stratify, planner.labeller, published, folder)
+        parts = stack.enter_context(in_order(_IN_ORDER, placed))
         rows = tally.rows(group_parts(parts, ("split", "sample")))
         file = write_manifest(out, SAMPLE_ORDER, rows)
+    unfit, unfit_count = _unfit(annotated, dataset.samples.missing)
     return SampleOrder(
         file=file,
         samples=sum(count.samples for count in tally.splits.values()),
@@ -159,11 +199,20 @@ def order_samples(
         classes=tally.classes,
         bad_keys=tuple(bad_keys.shown),
         bad_key_count=bad_keys.count,
+        incomplete=tuple(complete.shown + unfit),
+        incomplete_count=complete.count + unfit_count,
         ignored_count=intake.ignored,
         digest=tally.digest.hexdigest(),
         contents=tally.contents.contents(),
         class_samples=tuple(tally.class_samples.tolist()),
     )
+
+
+def _unfit(annotated: Matching | None, missing: Missing) -> tuple[list[Failure], int]:
+    """The entries that fit no sample, unless that does not matter."""
+    if annotated is None or missing == "keep":
+        return [], 0
+    return annotated.shown, annotated.count
 
 
 def from_objects(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
@@ -177,8 +226,11 @@ def from_objects(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     return flags
 
 
-def _label_keys(dataset: Dataset) -> list[str]:
-    return list(dataset.labels.files.values()) if dataset.labels else []
+def ignored_keys(dataset: Dataset) -> list[str]:
+    """The keys of files that say something about samples and are not parts of any."""
+    labels = list(dataset.labels.files.values()) if dataset.labels else []
+    annotations = dataset.samples.annotations
+    return labels + list(annotations.files if annotations else ())
 
 
 def identity_parts(lists: pa.Array) -> pa.Array:

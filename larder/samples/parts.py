@@ -11,11 +11,20 @@ import pyarrow.compute as pc
 
 from larder.errors import ConfigError, Failure
 from larder.limits import MAX_KEY_BYTES
-from larder.samples.grouping import bad_key_reason, normalise_ext
+from larder.samples.grouping import bad_key_reason, bad_path_reason, normalise_ext
+from larder.samples.joins import NAMES, Joins
 from larder.samples.splits import NO_SPLIT, GlobRule
 from larder.units import format_count
 
-__all__ = ["NO_SAMPLE", "PARTS", "BadKeys", "Intake", "of_no_sample"]
+__all__ = [
+    "NO_SAMPLE",
+    "PARTS",
+    "BadKeys",
+    "Intake",
+    "annotation_parts",
+    "named_objects",
+    "of_no_sample",
+]
 
 PARTS = pa.schema(
     [
@@ -30,6 +39,8 @@ PARTS = pa.schema(
         pa.field("split", pa.int16(), nullable=False),
         pa.field("order", pa.uint64(), nullable=False),
         pa.field("label", pa.int32()),
+        pa.field("pattern", pa.int16(), nullable=False),
+        pa.field("text", pa.string()),
     ]
 )
 """One row per part, with the fields of parts in `larder.manifest.schemas.SAMPLE_ORDER`.
@@ -37,7 +48,8 @@ PARTS = pa.schema(
 ``split`` is an index into the dataset's splits, or `NO_SAMPLE` for an object that is mirrored but
 is not part of a sample. `larder.samples.planner` adds what depends on the sample: the split if
 sample keys are hashed; ``order``, a hash if samples are shuffled, else 0; and ``label``, a code of
-`larder.samples.classes.ClassTable`.
+`larder.samples.classes.ClassTable`. ``pattern`` is the number of the pattern of ``samples.join``
+that its key matches, or 0. ``text`` is the class that an entry of a table gives the sample.
 """
 
 NO_SAMPLE = 2**15 - 1
@@ -74,6 +86,7 @@ class Intake:
         rule: The globs of the splits, or None if the sample key decides.
         label_files: Keys of label files, which are not samples.
         bad_keys: Collects keys that no sample can have.
+        joins: What names the parts; None for WebDataset's rule.
 
     Attributes:
         ignored: Directory markers and label files so far.
@@ -81,13 +94,18 @@ class Intake:
     """
 
     def __init__(
-        self, rule: GlobRule | None, label_files: Collection[str], bad_keys: BadKeys
+        self,
+        rule: GlobRule | None,
+        label_files: Collection[str],
+        bad_keys: BadKeys,
+        joins: Joins | None = None,
     ) -> None:
         self.ignored = 0
         self.label_files: list[pa.RecordBatch] = []
         self._rule = rule
         self._label_keys = pa.array(sorted(label_files), pa.string())
         self._bad_keys = bad_keys
+        self._joins = joins
         self._unmatched = 0
         self._first_unmatched = ""
 
@@ -115,13 +133,16 @@ class Intake:
     def _take_label_files(self, batch: pa.RecordBatch) -> None:
         good = pa.array([bad_key_reason(key) is None for key in batch.column("key").to_pylist()])
         batch = batch.filter(good)
-        names = pc.extract_regex(batch.column("key"), _NAME)
-        rows = _rows(batch, names, np.zeros(len(batch), np.int16))
+        rows = _rows(batch, _by_rule(batch.column("key")), np.zeros(len(batch), np.int16))
         self.label_files.append(of_no_sample(rows))
 
     def _parts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        names = pc.extract_regex(batch.column("key"), _NAME)
-        good = self._good(batch.column("key"), names.is_null())
+        if self._joins is None:
+            names = _by_rule(batch.column("key"))
+            good = self._good(batch.column("key"), names.column("sample").is_null())
+        else:
+            names = self._joins.split(batch.column("key"))
+            good = self._joined(batch.column("key"), names)
         batch, names = batch.filter(good), names.filter(good)
         return _rows(batch, names, self._splits(batch.column("key")))
 
@@ -132,6 +153,27 @@ class Intake:
         for row in np.flatnonzero(suspect.to_numpy(zero_copy_only=False)).tolist():
             key = keys[row].as_py()
             reason = bad_key_reason(key)
+            if reason is not None:
+                good[row] = False
+                self._bad_keys.add(key, reason)
+        return pa.array(good)
+
+    def _joined(self, keys: pa.Array, names: pa.RecordBatch) -> pa.Array:
+        """Which objects are parts: their names are checked, as readers see them, and their keys."""
+        shown = pc.binary_join_element_wise(names.column("sample"), names.column("ext"), ".")
+        texts = (pc.fill_null(shown, ""), keys)
+        suspect = names.column("sample").is_null()
+        for text in texts:
+            long = pc.greater(pc.binary_length(text), MAX_KEY_BYTES)
+            suspect = pc.or_(pc.or_(suspect, long), pc.match_substring_regex(text, _SUSPECT))
+        good = np.ones(len(keys), np.bool_)
+        for row in np.flatnonzero(suspect.to_numpy(zero_copy_only=False)).tolist():
+            key, name = keys[row].as_py(), shown[row].as_py()
+            reason = bad_path_reason(key)
+            if reason is None and name is None:
+                reason = "the key matches no pattern of samples.join"
+            elif reason is None and (found := bad_key_reason(name)):
+                reason = f"it would become {name}: {found}"
             if reason is not None:
                 good[row] = False
                 self._bad_keys.add(key, reason)
@@ -165,16 +207,75 @@ def of_no_sample(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.set_column(place, PARTS.field(place), splits)
 
 
-def _rows(batch: pa.RecordBatch, names: pa.Array, splits: _Splits) -> pa.RecordBatch:
+def named_objects(
+    objects: Iterable[pa.RecordBatch], ignored: Collection[str], joins: Joins | None
+) -> Iterator[pa.RecordBatch]:
+    """The sample that each object would be a part of, whether or not its key is good.
+
+    Args:
+        objects: Rows with the columns ``key`` and ``size_bytes``.
+        ignored: Keys of label files and annotation files.
+        joins: What names the parts; None for WebDataset's rule.
+
+    Yields:
+        Rows with the columns ``sample`` and ``key``.
+    """
+    others = pa.array(sorted(ignored), pa.string())
+    for batch in objects:
+        keys = batch.column("key").filter(pc.invert(pc.is_in(batch.column("key"), others)))
+        samples = (joins.split(keys) if joins else _by_rule(keys)).column("sample")
+        named = pa.RecordBatch.from_arrays([samples, keys], names=["sample", "key"])
+        yield named.filter(samples.is_valid())
+
+
+def annotation_parts(
+    matched: Iterable[pa.RecordBatch], rule: GlobRule | None, pattern: int
+) -> Iterator[pa.RecordBatch]:
+    """Rows of `PARTS` for the entries of annotation files.
+
+    Args:
+        matched: Rows of `larder.samples.matching.MATCHED`.
+        rule: The globs of the splits, or None if the sample key decides.
+        pattern: The number that stands for annotations.
+    """
+    for batch in matched:
+        count = batch.num_rows
+        objects = batch.column("object")
+        columns = {
+            "sample": batch.column("sample"),
+            **{name: batch.column(name) for name in ("ext", "key", "size_bytes", "etag")},
+            "mirror_etag": batch.column("etag"),  # it is in the storage already
+            "checksum": batch.column("checksum"),
+            "unchanged": pa.array(np.zeros(count, np.bool_)),
+            "split": pa.array(rule.of_objects(objects) if rule else np.zeros(count, np.int16)),
+            "order": pa.array(np.zeros(count, np.uint64)),
+            "label": pa.nulls(count, pa.int32()),
+            "pattern": pa.array(np.full(count, pattern, np.int16)),
+            "text": batch.column("label"),
+        }
+        yield pa.RecordBatch.from_arrays([columns[name] for name in PARTS.names], schema=PARTS)
+
+
+def _by_rule(keys: pa.Array) -> pa.RecordBatch:
+    """Rows of `larder.samples.joins.NAMES` by WebDataset's rule; null where it does not apply."""
+    names = pc.extract_regex(keys, _NAME)
+    pattern = pa.array(np.zeros(len(keys), np.int16))
+    columns = [*(pc.struct_field(names, name) for name in ("sample", "ext")), pattern]
+    return pa.RecordBatch.from_arrays(columns, schema=NAMES)
+
+
+def _rows(batch: pa.RecordBatch, names: pa.RecordBatch, splits: _Splits) -> pa.RecordBatch:
     known = ("key", "size_bytes", "etag", "mirror_etag", "checksum")
     columns = [
-        names.field("sample"),
-        _normalised(names.field("ext")),
+        names.column("sample"),
+        _normalised(names.column("ext")),
         *(batch.column(name) for name in known),
         _unchanged(batch),
         pa.array(splits, pa.int16()),
         pa.array(np.zeros(len(batch), np.uint64)),
         pa.nulls(len(batch), pa.int32()),
+        names.column("pattern"),
+        pa.nulls(len(batch), pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=PARTS)
 

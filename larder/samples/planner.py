@@ -14,10 +14,11 @@ from larder.errors import ConfigError
 from larder.samples.columns import column_texts
 from larder.samples.grouped import Grouped
 from larder.samples.grouping import LABEL_EXT
+from larder.samples.joins import Joins
 from larder.samples.labels import Labeller
 from larder.samples.parts import PARTS
 from larder.samples.seeded import seeded_hashes
-from larder.samples.splits import GlobRule, HashRule
+from larder.samples.splits import NO_SPLIT, GlobRule, HashRule
 
 __all__ = ["Planner"]
 
@@ -36,7 +37,10 @@ class Planner:
     Attributes:
         split_names: The splits in order.
         glob_rule: For splits by globs on objects; None if the sample key decides.
+        annotations: Keys of the annotation files.
+        joins: For samples whose parts several patterns find; None for WebDataset's rule.
         labeller: None for a dataset without labels.
+        stratify: The rule of splits by class, which only all samples together give.
 
     Raises:
         ConfigError: ``config.label``: an invalid label file, or a duplicate pinned class.
@@ -51,6 +55,10 @@ class Planner:
     ) -> None:
         splits, labels = dataset.splits, dataset.labels
         self.split_names = dataset.split_names
+        join = dataset.samples.join
+        self.joins = Joins(join) if join else None
+        annotations = dataset.samples.annotations
+        self.annotations = annotations.files if annotations else ()
         self.glob_rule = None if isinstance(splits, HashSplits) else GlobRule(splits)
         archives = dataset.source.archives == "expand"
         self.labeller = (
@@ -58,15 +66,21 @@ class Planner:
             if labels
             else None
         )
-        self._hash_rule = HashRule(splits) if isinstance(splits, HashSplits) else None
+        self.stratify = splits if isinstance(splits, HashSplits) and splits.stratify else None
+        self._hash_rule = (
+            HashRule(splits) if isinstance(splits, HashSplits) and not splits.stratify else None
+        )
         self._seed = dataset.shards.shuffle_seed
 
-    def places(self, sample_keys: pa.Array, object_keys: pa.Array) -> tuple[_Splits, _Orders]:
+    def places(
+        self, sample_keys: pa.Array, object_keys: pa.Array, divided: pa.Array
+    ) -> tuple[_Splits, _Orders]:
         """Where samples would be in the order now: their splits, and their order within these.
 
         Args:
             sample_keys: The samples, which may not exist any more.
             object_keys: An object of each.
+            divided: The name of each one's split, if classes are divided.
 
         Returns:
             The index of the split, or `NO_SPLIT`; and the hash by which they are ordered, or 0.
@@ -74,10 +88,18 @@ class Planner:
         texts = column_texts(sample_keys) if self._hash_rule or self._seed is not None else []
         if self._hash_rule:
             splits = self._hash_rule.of_known(texts)
+        elif self.stratify:
+            splits = self.numbers(divided)
         else:
             assert self.glob_rule is not None, "splits are hashed or matched"
             splits = self.glob_rule.of_objects(object_keys)
         return splits, self._orders(texts, len(sample_keys))
+
+    def numbers(self, splits: pa.Array) -> _Splits:
+        """The index of each split, by name, or `NO_SPLIT`."""
+        found = pc.index_in(splits, pa.array(self.split_names))
+        numbers: _Splits = pc.fill_null(found, NO_SPLIT).to_numpy(zero_copy_only=False)
+        return numbers.astype(np.int16)
 
     def orders(self, sample_keys: pa.Array) -> _Orders:
         """The hash by which samples are ordered within their split, or 0."""
@@ -100,12 +122,16 @@ class Planner:
         texts = column_texts(keys) if self._hash_rule or self._seed is not None else []
         if self._hash_rule:
             splits = self._hash_rule.of_samples(texts)
+        elif self.stratify:  # until all are known; labels are the same for all splits
+            splits = np.zeros(len(keys), np.int16)
         order = self._orders(texts, len(keys))
         columns = {"split": pa.array(splits), "order": pa.array(order)}
         if self.labeller:
             parts = grouped.parts()
             _check_no_label_part(keys, parts)
-            columns["label"] = pa.array(self.labeller.codes(splits, keys, parts), pa.int32())
+            texts_of = _texts(grouped) if self.labeller.from_column else None
+            codes = self.labeller.codes(splits, keys, parts, texts_of)
+            columns["label"] = pa.array(codes, pa.int32())
         owners = pa.array(np.repeat(np.arange(len(keys)), grouped.lengths))
         rows = grouped.rows
         for name, values in columns.items():
@@ -113,6 +139,19 @@ class Planner:
                 PARTS.get_field_index(name), PARTS.field(name), values.take(owners)
             )
         return rows
+
+
+def _texts(grouped: Grouped) -> pa.Array:
+    """The class that a table gives each sample; null if none does."""
+    texts = grouped.rows.column("text")
+    rows = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False))
+    owners = np.repeat(np.arange(len(grouped.lengths)), grouped.lengths)[rows]
+    samples, firsts = np.unique(owners, return_index=True)
+    places = np.zeros(len(grouped.lengths), np.int64)
+    places[samples] = rows[firsts]
+    given = np.zeros(len(places), np.bool_)
+    given[samples] = True
+    return texts.take(pa.array(places, mask=~given))
 
 
 def _check_no_label_part(keys: pa.Array, parts: pa.Array) -> None:

@@ -85,9 +85,18 @@ class HashRule:
         Raises:
             ConfigError: ``config.unmatched_split``: the pattern is not found in a sample key.
         """
+        return np.searchsorted(self._bounds, self.hashes(sample_keys), side="right").astype(
+            np.int16
+        )
+
+    def hashes(self, sample_keys: Iterable[str]) -> npt.NDArray[np.uint64]:
+        """The hash of each sample's key or group; shape (sample keys,).
+
+        Raises:
+            ConfigError: ``config.unmatched_split``: the pattern is not found in a sample key.
+        """
         texts = sample_keys if self._group is None else map(self._group_of, sample_keys)
-        hashes = seeded_hashes(self._seed, b"larder split", texts)
-        return np.searchsorted(self._bounds, hashes, side="right").astype(np.int16)
+        return seeded_hashes(self._seed, b"larder split", texts)
 
     def _group_of(self, sample_key: str) -> str:
         found = _group(self._group, sample_key) if self._group else None

@@ -10,7 +10,7 @@ from typing import Literal
 from larder.errors import Failure
 from larder.progress import NullProgress, Progress
 from larder.shards.fetch import UNDECODABLE, Fetched, check_streamed, fetch, found_bad
-from larder.shards.formats.base import ShardFormat
+from larder.shards.formats.base import CheckingWriter, ShardFormat
 from larder.shards.images import Validation
 from larder.shards.model import NO_ROWS, Sample, ShardFile, ShardPlan, ShardResult
 from larder.shards.output import HashedOutput
@@ -125,7 +125,8 @@ class _Building:
     def add(self, samples: Iterable[Sample], reads: Reads) -> None:
         """Read the samples ahead, and append them."""
         tried = 0
-        waiting = lots(samples, reads.whole_bytes)
+        in_turn = reads.executor is None
+        waiting = lots(samples, reads.whole_bytes, together=in_turn)
         with closing(read_ahead(waiting, self._read, _held_bytes, reads)) as readings:
             for lot, found in readings:
                 for sample, fetched in zip(lot.samples, found, strict=True):
@@ -172,6 +173,8 @@ class _Building:
             self._note(fetched.failures)
         elif not self.failures:
             self._appended(self.shard.append(sample, fetched.bodies))
+        elif isinstance(self.shard, CheckingWriter):
+            self._checked(self.shard.check(sample, fetched.bodies))
 
     def _add_streamed(self, sample: Sample, source: Readable, validate: Validation) -> None:
         failures = check_streamed(source, sample, validate, skip=self._skip)
@@ -179,11 +182,16 @@ class _Building:
             self._note(failures)
         elif not self.failures:
             self._appended(self.shard.append_streamed(sample, source))
+        elif isinstance(self.shard, CheckingWriter):
+            self._checked(self.shard.check_streamed(sample, source))
 
     def _appended(self, failure: Failure | None) -> None:
+        self._checked(failure)
         if failure is None:
             self.samples += 1
-        else:
+
+    def _checked(self, failure: Failure | None) -> None:
+        if failure is not None:
             self._note([failure])
 
     def _note(self, failures: list[Failure]) -> None:

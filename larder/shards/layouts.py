@@ -84,9 +84,8 @@ def _differs(parts: list[dict[str, object]], wanted: Mapping[str, int | None]) -
         if ext not in found:
             return _refusal(where, f"the sample has no part {ext}, although others have one")
         if found[ext]["size_bytes"] != size_bytes:
-            message = (
-                f"the part has {found[ext]['size_bytes']:,} bytes, not {size_bytes:,} as others"
-            )
+            has = found[ext]["size_bytes"]
+            message = f"the part has {has:,} bytes, not {size_bytes:,} as in other samples"
             return _refusal(str(found[ext]["key"]), message)
     ext = min(found.keys() - wanted.keys())
     return _refusal(str(found[ext]["key"]), f"other samples have no part {ext}")
@@ -95,7 +94,7 @@ def _differs(parts: list[dict[str, object]], wanted: Mapping[str, int | None]) -
 def _refusal(where: str, message: str) -> ConfigError:
     return ConfigError(
         "config.invalid_value",
-        f"{message}: all samples of this shards.format have equal parts",
+        message,
         where=where,
-        hint="exclude it, or choose another shards.format",
+        hint="all samples have equal parts in this shards.format: exclude it, or choose another",
     )

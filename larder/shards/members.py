@@ -14,7 +14,14 @@ from larder.shards.fetch import Body, stream
 from larder.shards.model import Sample, label_bytes
 from larder.store.base import Readable
 
-__all__ = ["Member", "StreamedMember", "members", "streamed_members"]
+__all__ = [
+    "Member",
+    "StreamedMember",
+    "label_body",
+    "label_place",
+    "members",
+    "streamed_members",
+]
 
 Member = tuple[str, str | None, str | None, Body]
 """Extension, key and etag of the source object (None for a label) and content."""
@@ -32,7 +39,7 @@ def members(sample: Sample, bodies: Sequence[Body]) -> list[Member]:
         for part, body in zip(sample.parts, bodies, strict=True)
     ]
     if sample.label is not None:
-        found.insert(_label_place(sample), (LABEL_EXT, None, None, _label_body(sample.label)))
+        found.insert(label_place(sample), (LABEL_EXT, None, None, label_body(sample.label)))
     return found
 
 
@@ -43,16 +50,21 @@ def streamed_members(sample: Sample, source: Readable) -> list[StreamedMember]:
         for part in sample.parts
     ]
     if sample.label is not None:
-        data = _label_body(sample.label).data
-        found.insert(_label_place(sample), (LABEL_EXT, None, None, len(data), (data,)))
+        data = label_body(sample.label).data
+        found.insert(label_place(sample), (LABEL_EXT, None, None, len(data), (data,)))
     return found
 
 
-def _label_place(sample: Sample) -> int:
-    return bisect_left(sample.parts, LABEL_EXT, key=_ext_of)
+def label_place(sample: Sample) -> int:
+    """Before which of its parts a sample's label comes."""
+    parts = sample.parts
+    if len(parts) == 1:  # most samples
+        return int(parts[0].ext < LABEL_EXT)
+    return bisect_left(parts, LABEL_EXT, key=_ext_of)
 
 
 @lru_cache(4096)
-def _label_body(label: int) -> Body:
+def label_body(label: int) -> Body:
+    """The content of a label's part."""
     data = label_bytes(label)
     return Body(data, google_crc32c.value(data))

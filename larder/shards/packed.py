@@ -44,7 +44,8 @@ class Lot(NamedTuple):
     """Consecutive samples that are read together.
 
     Attributes:
-        samples: A single one, unless they are read from old shards, or have derived objects.
+        samples: A single one, unless they are read from old shards, have derived objects, or are
+            read one after the other anyway.
         held_bytes: Total bytes of their objects; None if the sample is not read ahead, because it
             is bad or too large.
     """
@@ -53,12 +54,13 @@ class Lot(NamedTuple):
     held_bytes: int | None
 
 
-def lots(samples: Iterable[Sample], whole_bytes: int) -> Iterator[Lot]:
+def lots(samples: Iterable[Sample], whole_bytes: int, *, together: bool = False) -> Iterator[Lot]:
     """Divide samples into lots, without changing their order.
 
     Args:
         samples: The samples.
         whole_bytes: Maximum size of a lot; samples larger than this are not read ahead.
+        together: Whether all objects are read one after the other, so that lots only save time.
     """
     held: list[Sample] = []
     held_bytes = 0
@@ -66,7 +68,7 @@ def lots(samples: Iterable[Sample], whole_bytes: int) -> Iterator[Lot]:
     for sample in samples:
         size_bytes = sample_bytes(sample)
         ahead = sample.bad is None and size_bytes <= whole_bytes
-        alone = not ahead or (sample.packed is None and not has_derived(sample))
+        alone = not ahead or not (together or sample.packed is not None or has_derived(sample))
         full = held_bytes + size_bytes > most_bytes or len(held) == _LOT_SAMPLES
         full = full or bool(held and (held[0].packed is None) != (sample.packed is None))
         if held and (alone or full):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 from larder.errors import DamageError, ObjectError
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
@@ -97,12 +98,15 @@ class PartReader(RangeReader):
     def read(
         self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
     ) -> dict[str, bytes]:
-        """Read parts of a sample, which have to be in the order of their offsets."""
-        found = {}
+        """Read parts of a sample, in the order of their offsets."""
+        places = []
         for part in sample.parts if parts is None else parts:
             if part.offset is None:
                 where, message = part_place(self.url, sample, part.ext), "the index has no offset"
                 raise DamageError("damage.manifest", message, where=where)
-            data = self.read_range(part.offset, part.length)
+            places.append((part.offset, part))
+        found = {}
+        for offset, part in sorted(places, key=itemgetter(0)):
+            data = self.read_range(offset, part.length)
             found[part.ext] = check_part(part, data, sample, self.url)
         return found

@@ -54,6 +54,8 @@ def _kind(flag: bytes) -> _Kind:
 _FILE = _kind(b"0")
 _PAX = _kind(b"x")
 
+_FILE_TAIL, _FILE_SUM = _FILE[0] + bytes(_PREFIX_FIELD), _FILE[1]
+
 _PADDINGS = tuple(bytes(-size % BLOCK_BYTES) for size in range(BLOCK_BYTES))
 
 
@@ -77,7 +79,10 @@ def member_header(name: str, size_bytes: int) -> bytes:
     if len(raw) <= NAME_BYTES and size_bytes < OCTAL_LIMIT and raw.isascii():
         if not raw or b"\0" in raw or raw[-1] == 0x2F:
             raise _bad_name(name)
-        return _block(raw, size_bytes)
+        # `_block` without a prefix, in two thirds of the time: there are millions of these.
+        size = b"%011o" % size_bytes
+        checksum = b"%06o" % (_FILE_SUM + _sum(raw + size))
+        return raw.ljust(NAME_BYTES, b"\0") + _OWNER + size + _TIME + checksum + _FILE_TAIL
     return _unusual_header(name, raw, size_bytes)
 
 

@@ -13,9 +13,11 @@ from larder.shards.images import Validation
 from larder.shards.model import Sample
 from larder.store.base import Features, ObjectInfo, Readable, Reader
 
-__all__ = ["fetch_together", "has_derived"]
+__all__ = ["SPAN_BYTES", "fetch_together", "has_derived"]
 
-_SPAN_BYTES = 1 << 20
+SPAN_BYTES = 1 << 20
+"""At most as much is read with one request, unless a single object is larger."""
+
 _GAP_BYTES = 64 << 10
 """A gap up to this long is read and discarded; after a longer one there is another request."""
 
@@ -58,7 +60,8 @@ def fetch_together(
         validate: How images are checked.
         skip: Whether samples with undecodable images are left out.
     """
-    held = _Held(source, _read(source, _ranges(samples)))
+    contents = _read(source, _ranges(samples))
+    held = _Held(source, contents) if contents else source
     return [fetch(held, sample, validate, skip=skip) for sample in samples]
 
 
@@ -94,7 +97,7 @@ def _spans(ranges: Iterable[_Range]) -> Iterator[list[_Range]]:
     for each in ranges:
         if span:
             far = each.offset - span[-1].stop > _GAP_BYTES
-            if far or each.stop - span[0].offset > _SPAN_BYTES:
+            if far or each.stop - span[0].offset > SPAN_BYTES:
                 yield span
                 span = []
         span.append(each)

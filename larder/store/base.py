@@ -16,7 +16,7 @@ Every call raises the errors of `larder.errors` and no others:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from larder.store.etag_trust import EtagTrust
 
 __all__ = [
+    "BegunUpload",
     "Buffer",
     "Closing",
     "Features",
@@ -192,6 +193,21 @@ class UploadedPart:
     proved: bool
 
 
+@dataclass(frozen=True, slots=True)
+class BegunUpload:
+    """An upload that was begun, and neither completed nor aborted.
+
+    Attributes:
+        key: Of the object that it would make.
+        id: The store's name of it.
+        age_seconds: When it was begun, by the store's clock, to a second or so.
+    """
+
+    key: str
+    id: str
+    age_seconds: float
+
+
 class Upload(Closing, Protocol):
     """An object being written in parts, which threads send in any order.
 
@@ -248,6 +264,13 @@ class Readable(Protocol):
     @property
     def features(self) -> Features:
         """What this store supports."""
+
+    def region(self) -> str:
+        """Region of the bucket at AWS or Google Cloud; empty if it is not known, or elsewhere.
+
+        To be called after other calls have succeeded, which they would not in another region.
+        """
+        return ""
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """Pages of the objects whose keys begin with ``prefix``, in the order of the keys' bytes.
@@ -332,15 +355,14 @@ class Store(Readable, Protocol):
         del key, like, md5, resume
         return None
 
-    def abort_uploads(self, prefix: str, *, older_seconds: float, keep: Collection[str]) -> int:
+    def abort_uploads(self, prefix: str, orphaned: Callable[[BegunUpload], bool]) -> int:
         """Abort uploads that nobody will complete, and return how many.
 
         Args:
-            prefix: Only of keys with this prefix, which ends in a slash.
-            older_seconds: Only uploads that were begun so long ago, by the store's clock.
-            keep: IDs of uploads that somebody may continue.
+            prefix: Only of keys with this prefix, which is empty or ends in a slash.
+            orphaned: Whether an upload is one of them; may be asked twice about the same one.
         """
-        del prefix, older_seconds, keep
+        del prefix, orphaned
         return 0
 
     def sync(self) -> None:

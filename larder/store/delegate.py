@@ -6,11 +6,21 @@ What a wrapper does around every call (repeat, record, fail, stop) is in its `ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader, Store, Upload, Writer
+from larder.store.base import (
+    BegunUpload,
+    Buffer,
+    Features,
+    ObjectInfo,
+    Readable,
+    Reader,
+    Store,
+    Upload,
+    Writer,
+)
 
 __all__ = ["WRITES", "DelegatingReader", "DelegatingStore", "DelegatingWriter"]
 
@@ -63,6 +73,10 @@ class DelegatingStore(Store):
     def features(self) -> Features:
         """As in the wrapped store."""
         return self.inner.features
+
+    def region(self) -> str:
+        """See `larder.store.base.Readable.region`."""
+        return self.around("region", "", self.inner.region)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """See `larder.store.base.Readable.list`."""
@@ -136,12 +150,12 @@ class DelegatingStore(Store):
             lambda: self.inner.begin_upload(key, like=like, md5=md5, resume=resume),
         )
 
-    def abort_uploads(self, prefix: str, *, older_seconds: float, keep: Collection[str]) -> int:
+    def abort_uploads(self, prefix: str, orphaned: Callable[[BegunUpload], bool]) -> int:
         """See `larder.store.base.Store.abort_uploads`."""
         return self.around(
             "abort_uploads",
             prefix,
-            lambda: self.inner.abort_uploads(prefix, older_seconds=older_seconds, keep=keep),
+            lambda: self.inner.abort_uploads(prefix, orphaned),
         )
 
     def sync(self) -> None:

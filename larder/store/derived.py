@@ -48,6 +48,10 @@ class DerivedObjects(Readable):
         """As in the wrapped store."""
         return self.inner.features
 
+    def region(self) -> str:
+        """As in the wrapped store."""
+        return self.inner.region()
+
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """The objects of the wrapped store."""
         return self.inner.list(prefix, start_after=start_after)

@@ -24,7 +24,7 @@ from larder.store.base import Readable
 from larder.store.etag_trust import EtagTrust
 from larder.store.keys import object_url
 
-__all__ = ["ContentCheck", "changed", "is_md5"]
+__all__ = ["ContentCheck", "changed", "checked_crc32c", "is_md5"]
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
@@ -49,6 +49,20 @@ def changed(where: str, listed_bytes: int, read_bytes: int) -> PreconditionError
         message = "it changed since it was listed, but has the same size"
     hint = "run again when nothing writes to the source"
     return PreconditionError("object.changed", message, where=where, hint=hint)
+
+
+def checked_crc32c(store: Readable, key: str, etag: str, listed_bytes: int, data: bytes) -> int:
+    """The CRC32C of an object that was read as a whole, if it is as it was listed.
+
+    The arguments and errors are those of `ContentCheck`.
+    """
+    if len(data) == listed_bytes and not (is_md5(etag) and store.features.etag_is_md5):
+        crc32c: int = google_crc32c.value(data)
+        return crc32c
+    content = ContentCheck(store, key, etag, listed_bytes)
+    content.add(data)
+    content.check()
+    return content.crc32c
 
 
 class ContentCheck:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from larder.disk import disk_errors
-from larder.errors import NotFoundError, PreconditionError
+from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
 from larder.store.access import DEFAULT_ACCESS, Access
 from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Store
 from larder.store.etag_trust import etag_trust
@@ -80,6 +80,19 @@ class GcsStore(Store):
     def features(self) -> Features:
         """The features of GCS. Emulators ignore conditions."""
         return self._features
+
+    def region(self) -> str:
+        """See `larder.store.base.Readable.region`: one request, for the bucket's location.
+
+        It takes the permission ``storage.buckets.get``, which nothing else here needs: without it,
+        the region is not known.
+        """
+        path = self._access.object_path("").removesuffix("/o")
+        request = Request("GET", path, {"fields": "location"})
+        try:
+            return str(self._access.send(request, Call(self._url)).json().get("location", ""))
+        except (ObjectError, StoreError):
+            return ""
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """See `larder.store.base.Readable.list`.

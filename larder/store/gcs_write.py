@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import google_crc32c
 
 from larder.errors import LarderError, NotFoundError, ObjectError
+from larder.manifest.crc import format_crc32c
 from larder.store.base import Buffer, ObjectInfo, Writer
 from larder.store.gcs_access import GcsAccess, Request, Response
 from larder.store.gcs_objects import info_of_resource, resource_of
@@ -194,12 +195,12 @@ def _verified(
 ) -> ObjectInfo:
     """The object that was written, if its CRC32C is that of the bytes sent; else it is deleted."""
     info = info_of_resource(response.json(), call.key, call.where)
-    if info.checksum in (None, f"crc32c:{crc:08x}"):
+    if info.checksum in (None, format_crc32c(crc)):
         return info
     query = {"ifGenerationMatch": info.generation}
     request = Request("DELETE", access.object_path(full_key), query)
     with suppress(LarderError, NotFoundError):
         access.send(request, call)
-    message = f"the store has received {info.checksum}, but crc32c:{crc:08x} was sent"
+    message = f"the store has received {info.checksum}, but {format_crc32c(crc)} was sent"
     hint = "the object was removed; run again"
     raise ObjectError("object.mismatch", message, where=call.where, hint=hint)

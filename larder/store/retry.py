@@ -59,9 +59,9 @@ class RetryPolicy:
 class _Tries:
     """The attempts of one call, or of a stream since its last progress."""
 
-    def __init__(self, policy: RetryPolicy) -> None:
+    def __init__(self, policy: RetryPolicy, start: float | None = None) -> None:
         self._policy = policy
-        self._start = self._began = policy.clock()
+        self._start = self._began = policy.clock() if start is None else start
         self.failures = 0
 
     def pause(self, error: RetryableError) -> None:
@@ -93,18 +93,24 @@ class _Tries:
         self._began = policy.clock()
 
 
-def repeated(call: Callable[[], T], policy: RetryPolicy) -> T:
+def repeated(call: Callable[[], T], policy: RetryPolicy, tries: _Tries | None = None) -> T:
     """Repeat a call until it succeeds or the policy gives up.
+
+    Args:
+        call: The call.
+        policy: When to give up.
+        tries: Earlier attempts, if there were any.
 
     Raises:
         RetryableError: It kept failing.
         LarderError: Any other error of the call.
     """
-    tries = _Tries(policy)
+    start = policy.clock()
     while True:
         try:
             return call()
         except RetryableError as error:
+            tries = tries or _Tries(policy, start)
             tries.pause(error)
 
 
@@ -126,6 +132,23 @@ class RetryStore(DelegatingStore):
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
         """Repeat a call until it succeeds or the policy gives up."""
         return repeated(call, self.policy)
+
+    def get(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> bytes:
+        """See `larder.store.base.Readable.get`."""
+        # Not through `around`, which takes as long as reading a small file.
+        start = self.policy.clock()
+        try:
+            return self.inner.get(key, offset=offset, length=length, if_match=if_match)
+        except RetryableError as error:
+            tries = _Tries(self.policy, start)
+            tries.pause(error)
+        return repeated(
+            lambda: self.inner.get(key, offset=offset, length=length, if_match=if_match),
+            self.policy,
+            tries,
+        )
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """See `larder.store.base.Readable.list`; continues after the last good page."""

@@ -9,11 +9,12 @@ here, except within streamed writing (`larder.store.s3_write`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from larder.config.urls import cloud_of
 from larder.disk import disk_errors
 from larder.errors import (
     LarderError,
@@ -23,7 +24,7 @@ from larder.errors import (
     StoreError,
 )
 from larder.store.access import DEFAULT_ACCESS, Access
-from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Store
+from larder.store.base import BegunUpload, Buffer, Features, ObjectInfo, Place, Readable, Store
 from larder.store.etag_trust import etag_trust
 from larder.store.keys import check_key, folder_prefix
 from larder.store.retry import RetryPolicy
@@ -37,7 +38,7 @@ from larder.store.s3_obstore import NoRangesError, ObstoreObjects
 from larder.store.s3_read import S3Body, S3Reader, Span
 from larder.store.s3_settings import environment_endpoint
 from larder.store.s3_upload import S3Upload, parts_of
-from larder.store.s3_uploads import abort_uploads, list_uploads
+from larder.store.s3_uploads import PendingUpload, abort_uploads, list_uploads
 from larder.store.s3_write import S3Writer
 
 __all__ = ["S3Store"]
@@ -92,6 +93,11 @@ class S3Store(Store):
     def features(self) -> Features:
         """The features of S3. Some compatible servers ignore conditions (such as rclone)."""
         return self._features
+
+    def region(self) -> str:
+        """See `larder.store.base.Readable.region`: that of the settings; sends no request."""
+        settings = self._access.settings
+        return settings.region if cloud_of(settings.endpoint) == "aws" else ""
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """See `larder.store.base.Readable.list`.
@@ -208,16 +214,19 @@ class S3Store(Store):
         with self._told_region():
             return S3Upload(self._signed, full, call, parts, like=like, md5=md5, resume=resume)
 
-    def abort_uploads(self, prefix: str, *, older_seconds: float, keep: Collection[str]) -> int:
+    def abort_uploads(self, prefix: str, orphaned: Callable[[BegunUpload], bool]) -> int:
         """See `larder.store.base.Store.abort_uploads`."""
-        now_us = self._signed.clock_us(Call(self._url))
-        found = list_uploads(
-            self._access,
-            prefix=self._prefix + prefix,
-            before_us=now_us - round(older_seconds * 1e6),
-        )
-        orphans = [upload for upload in found if upload.upload_id not in keep]
-        return abort_uploads(self._access, orphans)
+        found = list_uploads(self._access, prefix=self._prefix + prefix)
+        now_us = self._signed.clock_us(Call(self._url)) if found else 0
+        if not now_us:  # the server does not say how old they are
+            return 0
+
+        def is_orphan(upload: PendingUpload) -> bool:
+            age_seconds = (now_us - upload.begun_us) / 1e6
+            key = upload.key[len(self._prefix) :]
+            return orphaned(BegunUpload(key, upload.upload_id, age_seconds))
+
+        return abort_uploads(self._access, list(filter(is_orphan, found)))
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
         """See `larder.store.base.Store.copy_from`: from any bucket of the same server.

@@ -44,31 +44,21 @@ class PendingUpload:
     begun_us: int
 
 
-def list_uploads(
-    access: S3Access, *, prefix: str, since_us: int | None = None, before_us: int | None = None
-) -> list[PendingUpload]:
+def list_uploads(access: S3Access, *, prefix: str) -> list[PendingUpload]:
     """The uploads of a bucket that were begun but neither completed nor aborted.
 
     Args:
         access: Provides connections and credentials, and names the bucket.
         prefix: Only keys in the bucket with this prefix, which is empty or ends in a slash: a
             sibling whose name only begins like ours is not ours.
-        since_us: Only uploads begun at this time or later, microseconds since 1970 UTC.
-        before_us: Only uploads begun before this time.
 
     Raises:
         StoreError: The bucket is missing, or the permission s3:ListBucketMultipartUploads.
         RetryableError: The server kept failing.
     """
     assert not prefix or prefix.endswith("/"), prefix
-    return [
-        upload
-        for upload in _all(access, prefix)
-        # Some servers ignore the prefix.
-        if upload.key.startswith(prefix)
-        and (since_us is None or upload.begun_us >= since_us)
-        and (before_us is None or upload.begun_us < before_us)
-    ]
+    # Some servers ignore the prefix.
+    return [upload for upload in _all(access, prefix) if upload.key.startswith(prefix)]
 
 
 def abort_uploads(access: S3Access, uploads: Iterable[PendingUpload]) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from larder.testing.checked_segment import (
     same_bytes,
 )
 from larder.versions import layout
-from larder.versions.documents import CacheDocument, OmittedRows, VersionDocument, unseal
+from larder.versions.documents import CacheDocument, FileFacts, OmittedRows, VersionDocument, unseal
 from larder.versions.identity import ShardIdentity, content_digest
 from larder.versions.publish import read_version
 
@@ -207,10 +208,17 @@ class _Check:
         assert len({file.path for file in files}) == len(files), "a file twice"
         own = layout.version_prefix(self.document.id)
         for file in files:
-            if file.role in ("omitted", "list", "objects", "readers"):
+            if file.role in ("omitted", "list", "objects", "classes", "readers"):
                 assert file.path.startswith(own)
             else:
                 assert file.role in ("samples", "shards", "indexes", "skipped")
+        self._check_classes([file for file in files if file.role == "classes"])
+
+    def _check_classes(self, files: Sequence[FileFacts]) -> None:
+        """The names and numbers of the classes, for programs without Larder."""
+        found = [list(json.loads(bytes(self.root.get(file.path))).items()) for file in files]
+        classes = self.document.classes
+        assert found == ([[(name, at) for at, name in enumerate(classes)]] if classes else [])
 
     def _omitted(self) -> dict[tuple[str, str], set[int]]:
         """By segment and split, the rows that are omitted."""

@@ -31,7 +31,7 @@ from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.merge import aligned
 from larder.manifest.query import Rows
 from larder.manifest.sort import sort
-from larder.store.base import ObjectInfo, Readable
+from larder.store.base import Readable
 from larder.transfer.storable import Unfit
 
 __all__ = [
@@ -57,6 +57,8 @@ _READING: dict[str, Reading] = {
     "COLDLINE": "charged",
     "ARCHIVE": "charged",
 }
+
+_REFUSED = pa.array([name for name, reading in _READING.items() if reading == "refused"])
 
 ARCHIVED = pa.schema(
     [
@@ -92,17 +94,19 @@ class ArchivedWriter:
         """Return the writer itself."""
         return self
 
-    def add(self, objects: Iterable[ObjectInfo]) -> None:
-        """Append those of the next objects, in order, that are archived."""
-        found = [
-            (info.key, info.storage_class)
-            for info in objects
-            if info.storage_class and reading_of(info.storage_class) == "refused"
-        ]
-        if found and self._writer is None:
+    def add(self, objects: pa.RecordBatch) -> None:
+        """Append those of the next objects, in order, that are archived.
+
+        Args:
+            objects: Has the columns of `ARCHIVED`, and perhaps others.
+        """
+        objects = objects.select(ARCHIVED.names)
+        found = objects.filter(pc.is_in(objects.column("storage_class"), value_set=_REFUSED))
+        if not found.num_rows:
+            return
+        if self._writer is None:
             self._writer = ManifestWriter(self._path, ARCHIVED).__enter__()
-        if found and self._writer is not None:
-            self._writer.append(found)
+        self._writer.append_batch(pa.record_batch(found.columns, schema=ARCHIVED))
 
     def __exit__(
         self,

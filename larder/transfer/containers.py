@@ -56,6 +56,8 @@ which. ``checksum``, if known, is ``crc32c:`` and eight hex digits. ``problem``,
 a clause that says why no object can have this name.
 """
 
+_GROUP_ROWS = 16_384
+
 _VERSION = 1
 """Version of the indexes, and of the containers of Larder's own."""
 
@@ -193,7 +195,7 @@ def container_writer(store: Store | None, name: str, path: Path) -> Iterator[Con
             assert store is not None, "otherwise there is no container"
             return stack.enter_context(store.writer(name))
 
-        with ManifestWriter(path, INDEX) as index:
+        with ManifestWriter(path, INDEX, row_group_rows=_GROUP_ROWS) as index:
             writer = ContainerWriter(index, opened if store else None)
             yield writer
             writer.commit()

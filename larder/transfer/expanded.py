@@ -30,7 +30,7 @@ from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.store.base import ObjectInfo, Readable
 from larder.transfer.containers import INDEX, objects_in
-from larder.transfer.inventory import Inventory, LeftOut, parted, with_contents
+from larder.transfer.inventory import InContainers, Inventory, LeftOut, parted, with_contents
 from larder.transfer.selection import KeyRule
 
 __all__ = ["Container", "Expanded", "Expansion", "Failures", "expand"]
@@ -98,16 +98,12 @@ class Expanded:
     """What an expansion found.
 
     Attributes:
-        inventory: With what is in the containers, in place of them.
-        containers: Number of containers.
-        read: Number of those that had no index, and were read.
+        inventory: With what is in the containers, in place of them; None if nothing is left.
         bad: What cannot be an object: unsafe names, links, duplicate keys.
         damaged: Containers that cannot be read.
     """
 
     inventory: Inventory | None
-    containers: int
-    read: int
     bad: Failures
     damaged: Failures
 
@@ -160,9 +156,13 @@ def expand(
                 raise
     progress.finish("expand")
     if found is not None:
-        not_included = expanding.not_included, expanding.excluded
-        found = replace(found, not_included=not_included[0], excluded=not_included[1])
-    return Expanded(found, expanding.containers, expanding.read, expanding.bad, expanding.damaged)
+        found = replace(
+            found,
+            not_included=expanding.not_included,
+            excluded=expanding.excluded,
+            inside=InContainers(expanding.containers, expanding.read, expanding.objects),
+        )
+    return Expanded(found, expanding.bad, expanding.damaged)
 
 
 class _Expanding:
@@ -177,7 +177,7 @@ class _Expanding:
         coordinators: Executor,
         readers: Executor,
     ) -> None:
-        self.containers = self.read = 0
+        self.containers = self.read = self.objects = 0
         self.bad, self.damaged = Failures(), Failures()
         self.not_included = self.excluded = LeftOut()
         self._expansions = expansions
@@ -242,6 +242,7 @@ class _Expanding:
             self._is_included(pa.array([container.info.key]))[0]
         )
         for batch in read_manifest(path, INDEX):
+            self.objects += batch.num_rows
             keys = pc.binary_join_element_wise(prefix, batch.column("name"), "")
             wanted = np.full(len(keys), True) if everything else self._is_included(keys)
             batch, self.not_included = parted(_with_key(batch, keys), wanted, self.not_included)

@@ -28,6 +28,7 @@ from larder.units import format_count
 
 __all__ = [
     "IDENTITY",
+    "InContainers",
     "Inventory",
     "LeftOut",
     "Listed",
@@ -45,6 +46,8 @@ BATCH_ROWS = 10_000
 SHOWN_KEYS = 5
 """Maximum number of excluded keys kept by name."""
 
+_CLASS = "storage_class"
+
 IDENTITY = ["key", "size_bytes", "etag"]
 """The columns of OBJECTS that the digest of an inventory covers."""
 
@@ -60,6 +63,21 @@ class LeftOut:
         """These objects and ``count`` further ones, of which ``keys`` are the first."""
         room = SHOWN_KEYS - len(self.keys)
         return LeftOut(self.count + count, (*self.keys, *keys[:room]))
+
+
+@dataclass(frozen=True, slots=True)
+class InContainers:
+    """The archives and tables of a source.
+
+    Attributes:
+        containers: Their number.
+        read: Number of those that had no index, and were read.
+        objects: What is in them, included or not.
+    """
+
+    containers: int
+    read: int
+    objects: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +99,7 @@ class Inventory:
         report: The report that they come from; None: the source was listed.
         unlisted: Number of files and directories that could not be listed.
         failures: The first of them.
+        inside: The archives and tables that are replaced with what is in them; None if none are.
     """
 
     file: ManifestFile
@@ -96,6 +115,13 @@ class Inventory:
     archived: ManifestFile | None = None
     unlisted: int = 0
     failures: tuple[Failure, ...] = ()
+    inside: InContainers | None = None
+
+    @property
+    def considered(self) -> int:
+        """Number of objects that globs were applied to."""
+        inside = self.inside.objects - self.inside.containers if self.inside else 0
+        return self.listed + inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +275,6 @@ class _Tally:
         self.not_included = self.excluded = LeftOut()
         self.sizes: dict[int, tuple[int, int]] = {}
         self.classes: dict[str, tuple[int, int]] = {}
-        self._classed: dict[str, ObjectInfo] = {}
         self._globs = (_named(include), _named(exclude))
         self._included = KeyRule(include)
         self._excluded = KeyRule(exclude)
@@ -260,32 +285,22 @@ class _Tally:
         self, pages: Iterable[list[ObjectInfo]], archived: ArchivedWriter
     ) -> Iterator[pa.RecordBatch]:
         """Batches of the included objects of a listing."""
-        infos = chain.from_iterable(self._noticed(without_own(pages)))
-        for batch in object_batches(infos):
-            self.listed += batch.num_rows
-            found = self._taken(batch)
-            if self._classed:
-                self._count_classes(batch, found, archived)
+        for rows in _in_batches(chain.from_iterable(without_own(pages))):
+            self.listed += len(rows)
+            found = self._taken(_with_classes(_batch(rows), rows))
+            if found.num_columns > len(OBJECTS):
+                self._count_classes(found)
+                archived.add(found)
+                found = pa.record_batch(found.columns[: len(OBJECTS)], schema=OBJECTS)
             if found.num_rows:
                 yield self.count(found)
 
-    def _noticed(self, pages: Iterable[list[ObjectInfo]]) -> Iterator[list[ObjectInfo]]:
-        """The same pages; remembers the objects that are not of the standard class."""
-        for page in pages:
-            self._classed |= {info.key: info for info in page if info.storage_class}
-            yield page
-
-    def _count_classes(
-        self, batch: pa.RecordBatch, found: pa.RecordBatch, archived: ArchivedWriter
-    ) -> None:
-        """Count the classes of those that are included, and forget this batch."""
-        included = filter(None, map(self._classed.get, found.column("key").to_pylist()))
-        infos = list(included)
-        for info in infos:
-            _add(self.classes, info.storage_class, 1, info.size_bytes)
-        archived.add(infos)
-        for key in batch.column("key").to_pylist():
-            self._classed.pop(key, None)
+    def _count_classes(self, found: pa.RecordBatch) -> None:
+        """Count the objects that are not of the standard class."""
+        classes, sizes = found.column(_CLASS), found.column("size_bytes")
+        for name in filter(None, classes.unique().to_pylist()):
+            of_class = sizes.filter(pc.equal(classes, name))
+            _add(self.classes, name, len(of_class), pc.sum(of_class).as_py())
 
     def _taken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         included = self._included(batch.column("key"))
@@ -378,8 +393,20 @@ def _named(globs: Sequence[str]) -> str:
 
 def object_batches(infos: Iterable[ObjectInfo]) -> Iterator[pa.RecordBatch]:
     """Batches of schema OBJECTS for listed objects."""
+    return map(_batch, _in_batches(infos))
+
+
+def _in_batches(infos: Iterable[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
     stream = iter(infos)
-    return map(_batch, iter(lambda: list(islice(stream, BATCH_ROWS)), []))
+    return iter(lambda: list(islice(stream, BATCH_ROWS)), [])
+
+
+def _with_classes(batch: pa.RecordBatch, rows: Sequence[ObjectInfo]) -> pa.RecordBatch:
+    """The batch with the storage classes of its rows, unless all are of the standard class."""
+    classes = [info.storage_class for info in rows]
+    if not any(classes):
+        return batch
+    return pa.record_batch([*batch.columns, pa.array(classes)], names=[*OBJECTS.names, _CLASS])
 
 
 def _batch(rows: Sequence[ObjectInfo]) -> pa.RecordBatch:

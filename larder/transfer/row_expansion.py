@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -32,12 +33,18 @@ _Flags = npt.NDArray[np.bool_]
 
 
 def row_expansion(
-    rows: Rows, source: Readable, own: Readable, put: Store | None, progress: Progress
+    rows: Rows,
+    others: Collection[str],
+    source: Readable,
+    own: Readable,
+    put: Store | None,
+    progress: Progress,
 ) -> Expansion:
     """How tables are expanded.
 
     Args:
         rows: As configured.
+        others: Keys of objects that are not tables, whatever they look like: label files.
         source: The source.
         own: The store of the indexes and of Larder's own containers.
         put: The same, if new ones are kept there; None for a plan.
@@ -53,7 +60,13 @@ def row_expansion(
                 table.read(source, writer, progress)
         return Container(info, table.end, last_counts=False, filtered=False, read=read)
 
-    return Expansion(lambda keys: _matching(rows, keys), indexed, lambda key: None)
+    def matches(keys: pa.Array) -> _Flags:
+        taken = pc.is_in(keys, pa.array(sorted(others), pa.string()))
+        found = _matching(rows, keys)
+        found &= ~taken.to_numpy(zero_copy_only=False)
+        return found
+
+    return Expansion(matches, indexed, lambda key: None)
 
 
 def _matching(rows: Rows, keys: pa.Array) -> _Flags:

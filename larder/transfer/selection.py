@@ -26,7 +26,7 @@ _Flags = npt.NDArray[np.bool_]
 
 
 class KeyRule:
-    """Globs of which one has to match; the columnar form of `larder.config.globs.Selection`.
+    """Globs of which one has to match, applied to keys by the column.
 
     Args:
         globs: The globs; without any, no key matches.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from larder.config.urls import parse_url
+from larder.config.urls import cloud_of, parse_url
 
 if TYPE_CHECKING:
     from larder.config.models import Location  # imports pydantic
@@ -14,14 +14,6 @@ if TYPE_CHECKING:
 __all__ = ["Distance", "Site", "distance"]
 
 Distance = Literal["beside", "away", "unknown"]
-
-_OF_HOST = {
-    "amazonaws.com": "aws",
-    "amazonaws.com.cn": "aws",
-    "api.aws": "aws",
-    "googleapis.com": "gcp",
-}
-"""Endpoints of the providers themselves, such as that of a VPC, by the end of the host's name."""
 
 _OF_SCHEME = {"s3": "aws", "gs": "gcp", "memory": "memory"}
 
@@ -54,7 +46,9 @@ class Site:
         region = access.region.lower() if access.region else None
         provider, server = _OF_SCHEME[url.scheme], ""
         if access.endpoint:
-            provider, server = _of_endpoint(access.endpoint)
+            provider = cloud_of(access.endpoint) or "server"
+        if provider == "server":
+            server = urlsplit(access.endpoint or "").netloc.lower()
         return Site(provider, region, server, url.bucket, access.anonymous)
 
     @property
@@ -71,14 +65,6 @@ class Site:
             return f"{self.server} ({self.region})" if self.region else self.server
         provider = {"aws": "AWS", "gcp": "Google Cloud"}[self.provider]
         return f"{provider} {self.region}" if self.region else f"{provider} (region not given)"
-
-
-def _of_endpoint(endpoint: str) -> tuple[str, str]:
-    host = (urlsplit(endpoint).hostname or "").lower()
-    for end, provider in _OF_HOST.items():
-        if host == end or host.endswith(f".{end}"):
-            return provider, ""
-    return "server", urlsplit(endpoint).netloc.lower()
 
 
 def distance(one: Site, other: Site) -> Distance:

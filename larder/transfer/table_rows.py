@@ -64,7 +64,7 @@ def write_csv_rows(
     with io.TextIOWrapper(
         io.BufferedReader(raw, _BUFFER_BYTES), encoding="utf-8-sig", newline=""
     ) as text:
-        reader = csv.reader(text, delimiter=delimiter, strict=True)
+        reader = csv.reader(_lines(text, where), delimiter=delimiter, strict=True)
         try:
             header = next(reader, [])
             _check_header(header, key, where)
@@ -80,6 +80,17 @@ def write_csv_rows(
         except UnicodeDecodeError:
             message = f"it is not UTF-8 in line {reader.line_num + 1:,} or soon after"
             raise row_error(where, message) from None
+
+
+def _lines(text: io.TextIOWrapper, where: str) -> Iterator[str]:
+    """The lines of a file, none of them too long."""
+    number = 0
+    while line := text.readline(MAX_ROW_BYTES + 1):
+        number += 1
+        if len(line) > MAX_ROW_BYTES:
+            message = f"a line of more than {MAX_ROW_BYTES:,} characters: line {number:,}"
+            raise row_error(where, message)
+        yield line
 
 
 def _check_header(header: Sequence[str], key: str | None, where: str) -> None:
@@ -162,7 +173,7 @@ def write_parquet_rows(
                 _add_batch(writer, batch, columns, number, key)
                 number += batch.num_rows
                 told(batch.num_rows)
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
         if raw.error is not None:
             raise raw.error from None
         message = f"not a Parquet file that can be read: {str(error).splitlines()[0]}"
@@ -181,6 +192,9 @@ def _batch_rows(metadata: Any) -> int:
 def _check_columns(
     schema: pa.Schema, columns: Mapping[str, str | None], key: str | None, where: str
 ) -> None:
+    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+    if twice is not None:
+        raise row_error(where, f"two columns are named {twice!r}")
     known = {field.name: field.type for field in _fields(schema)}
     named = {"key": key, **{f"columns.{name}": name for name in columns}}
     for option, name in named.items():

@@ -41,10 +41,20 @@ SEGMENT_FORMAT = "larder-segment-1"
 CACHE_FORMAT = "larder-segment-cache-1"
 VERSION_FORMAT = "larder-version-1"
 
-ROLES = ("samples", "shards", "indexes", "skipped", "objects", "omitted", "list", "readers")
+ROLES = (
+    "samples",
+    "shards",
+    "indexes",
+    "skipped",
+    "objects",
+    "omitted",
+    "list",
+    "classes",
+    "readers",
+)
 """What the files of a version are: indexes of its segments, the index files that other readers
 have, samples that were left out as bad, the objects in the source, rows that the version omits, the
-shards of a split as a list, and indexes of a split for other readers."""
+shards of a split as a list, the number of each class, and indexes of a split for other readers."""
 
 MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
 """The hint for damage to any file except source objects: all can be made again from the source."""
@@ -269,6 +279,8 @@ class VersionDocument:
         files: The manifests of its segments, in their order, and its own.
         cache: None without a cache.
         skipped: Keys and samples that were left out because the dataset file says ``skip``.
+        split_rule: The rule of splits that depend on all samples, as canonical JSON; see
+            `larder.versions.identity.split_rule`. Empty, and not in the file, for other splits.
     """
 
     dataset: str
@@ -282,6 +294,7 @@ class VersionDocument:
     cache: CacheFacts | None
     skipped: int = 0
     format: str = VERSION_FORMAT
+    split_rule: str = field(default="", metadata=SPARSE)
 
     def file(self, role: str) -> FileFacts:
         """The only file with that role.

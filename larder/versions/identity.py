@@ -35,6 +35,7 @@ __all__ = [
     "image_check",
     "inputs_digest",
     "segment_id",
+    "split_rule",
     "version_id",
 ]
 
@@ -55,7 +56,12 @@ def _digest(kind: str, fields: Iterable[_Field]) -> str:
     return hashlib.sha256(f"larder-{kind}-1\n".encode() + canonical_json(value)).hexdigest()
 
 
-def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[str, str]) -> str:
+def inputs_digest(
+    dataset: Dataset,
+    inventory_digest: str,
+    label_files: Mapping[str, str],
+    annotations: Sequence[tuple[str, int, str]] = (),
+) -> str:
     """The inputs digest, 64 hex digits.
 
     Fields that do not shape samples are left out: URLs, regions, mirror, growth, description,
@@ -65,6 +71,7 @@ def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[
         dataset: The dataset as configured.
         inventory_digest: Digest of the ordered keys, sizes and etags.
         label_files: By split, the sha256 of its label file.
+        annotations: Key, size and etag of each annotation file.
     """
     shards, labels, cache = dataset.shards, dataset.labels, dataset.cache
     return _digest(
@@ -75,7 +82,12 @@ def inputs_digest(dataset: Dataset, inventory_digest: str, label_files: Mapping[
             ("archives", _archives(dataset), None),
             ("rows", _rows(dataset), None),
             ("splits", _splits(dataset), _ALL_IN_TRAIN),
+            ("join", _join(dataset), None),
+            ("missing", dataset.samples.missing, "refuse"),
             ("labels", labels.source if labels else None, None),
+            ("annotations", _annotations(dataset, annotations), None),
+            ("label_column", labels.column if labels else None, None),
+            ("label_pattern", labels.pattern if labels else None, None),
             ("classes", labels.classes if labels else None, None),
             ("label_files", dict(label_files), {}),
             ("format", shards.format, "webdataset"),
@@ -110,8 +122,36 @@ def _splits(dataset: Dataset) -> list[Any]:
     splits = dataset.splits
     if isinstance(splits, HashSplits):
         fractions = [list(pair) for pair in splits.fractions.items()]
-        return ["hash", splits.seed, fractions, splits.group]
+        stratified = ["stratify"] if splits.stratify else []
+        return ["hash", splits.seed, fractions, splits.group, *stratified]
     return ["globs", *([name, list(globs)] for name, globs in splits.items())]
+
+
+def _join(dataset: Dataset) -> list[Any] | None:
+    """The patterns in their order, which counts, with their names or without."""
+    join = dataset.samples.join
+    if join is None:
+        return None
+    return [list(pair) for pair in join.items()] if isinstance(join, dict) else list(join)
+
+
+def _annotations(dataset: Dataset, files: Sequence[tuple[str, int, str]]) -> list[Any] | None:
+    """How annotation files are read, and what they are now."""
+    options = dataset.samples.annotations
+    if options is None:
+        return None
+    columns = sorted([ext, column] for ext, column in options.columns.items())
+    shape = [options.format, options.key, options.part, options.many, columns]
+    return [*shape, [list(file) for file in files]]
+
+
+def split_rule(dataset: Dataset) -> str:
+    """The rule of splits that depend on all samples: what follows it keeps its splits.
+
+    Empty if the split of a sample follows from its own keys.
+    """
+    stratified = isinstance(dataset.splits, HashSplits) and dataset.splits.stratify
+    return canonical_json(_splits(dataset)).decode() if stratified else ""
 
 
 def image_check(dataset: Dataset) -> str:
@@ -184,6 +224,7 @@ def version_id(
     classes: Sequence[str],
     split_names: Iterable[str],
     skipped: str | None = None,
+    rule: str = "",
 ) -> str:
     """The version ID, 32 hex digits.
 
@@ -195,6 +236,7 @@ def version_id(
         split_names: The splits, in any order, also those without samples.
         skipped: Digest of the bad samples that earlier versions left out, if any. Those of a new
             segment follow from its ID.
+        rule: See `split_rule`.
     """
     rows = [
         [segment, split, hashlib.sha256(found.ranges.astype("<i8").tobytes()).hexdigest()]
@@ -211,6 +253,7 @@ def version_id(
             ("classes", list(classes), []),
             ("splits", sorted(split_names), ["train"]),
             ("skipped", skipped, None),
+            ("split_rule", rule, ""),
         ],
     )[:32]
 

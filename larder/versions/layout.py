@@ -18,6 +18,7 @@
     versions/ID/
       version.json             the last write, created if absent
       manifests/               the objects it was made from
+      classes.json             the number of each class
       readers/KIND/SPLIT.json  what readers other than Larder's need to know of a split
     tags/NAME.json             movable names
 
@@ -34,6 +35,7 @@ __all__ = [
     "cache_of",
     "cache_prefix",
     "cache_work_prefix",
+    "classes_key",
     "conditions_key",
     "copies_prefix",
     "dataset_prefix",
@@ -257,6 +259,11 @@ def omitted_key(version: str, sha256: str) -> str:
 def list_key(version: str, split: str, sha256: str) -> str:
     """Key of the list of the shards of a split, if its patterns are many."""
     return f"{version_prefix(version)}lists/{split}-{sha256[:16]}.txt"
+
+
+def classes_key(version: str) -> str:
+    """Key of the number of each class of a version."""
+    return f"{version_prefix(version)}classes.json"
 
 
 SPLIT_INDEX_TO_ROOT = "../../../.."

@@ -40,6 +40,13 @@ CONTENTS = [
 ]
 
 
+ALONE = [
+    Content(content.key, {"bin": next(iter(content.parts.values()))}, content.label)
+    for content in CONTENTS
+    if content.label is None or abs(content.label) < 2**24
+] + [Content("b/many", {"bin": b"\x0a\x23\xd7\xce" * 9}, -(2**24))]
+"""For formats whose samples have to have one part."""
+
 EQUAL = [
     Content(key, {"bin": bytes([n]) * 150, "json": b"{}", "seg.png": b"%02d" % n}, label)
     for n, (key, label) in enumerate(
@@ -64,6 +71,10 @@ def format_(
         return Columns()
     format_ = shard_format(request.param)
     if not isinstance(format_, SurveyingFormat):
+        try:
+            format_.sample_sizes(order_samples(store, CONTENTS))
+        except ConfigError:
+            monkeypatch.setattr(sys.modules[__name__], "CONTENTS", ALONE)
         return format_
     try:
         layout = format_.survey([order_samples(store, CONTENTS)], None)
@@ -140,8 +151,9 @@ def test_samples_are_read_back_by_the_index(store: Store, format_: ShardFormat) 
     many = CONTENTS.index(next(content for content in CONTENTS if content.key == "b/many"))
     limited: Any = GetAndOpen(store)
     with format_.open(limited, result.name) as reader:
-        found = reader.read(samples[many], samples[many].parts[1:3])
-    assert found == {"cls": b"-2147483648", "json": b"{}"}
+        some = samples[many].parts[1:3]
+        found = reader.read(samples[many], some)
+    assert found == {part.ext: expected(CONTENTS[many])[part.ext] for part in some}
 
 
 def test_a_part_is_where_the_index_says(store: Store, format_: ShardFormat) -> None:

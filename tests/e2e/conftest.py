@@ -3,103 +3,22 @@
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from prefect_server import POLL_SECONDS, PrefectServer
 
 from larder.testing.commands import Workplace
 from larder.testing.datasets import imagenet_like
 
 START_SECONDS = 240.0
-POLL_SECONDS = 0.1
 IMAGES = 60
-FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-
-
-@dataclass(frozen=True)
-class PrefectServer:
-    """A Prefect server that runs.
-
-    Attributes:
-        port: On 127.0.0.1.
-        home: Its PREFECT_HOME.
-    """
-
-    port: int
-    home: Path
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/api"
-
-    def post(self, path: str, question: dict[str, Any]) -> Any:
-        """Ask its REST API, again where its database was busy, as Prefect's own client does."""
-        headers = {"Content-Type": "application/json"}
-        for _ in range(100):
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-            try:
-                connection.request("POST", f"/api{path}", json.dumps(question), headers)
-                answer = connection.getresponse()
-                body = answer.read()
-            finally:
-                connection.close()
-            if answer.status != http.HTTPStatus.SERVICE_UNAVAILABLE:
-                break
-            time.sleep(POLL_SECONDS)
-        assert answer.status < 300, body
-        return json.loads(body)
-
-    def flow_runs(self, name: str) -> list[dict[str, Any]]:
-        """The flow runs of a name, the oldest first."""
-        named = {"flow_runs": {"name": {"any_": [name]}}, "sort": "START_TIME_ASC"}
-        runs: list[dict[str, Any]] = self.post("/flow_runs/filter", named)
-        return runs
-
-    def task_runs(
-        self, flow_run: dict[str, Any], count: int, states: Sequence[str] = FINAL
-    ) -> list[dict[str, Any]]:
-        """The task runs of a flow run in one of ``states``, once there are ``count`` of them.
-
-        They come to the server as events, and may do so a little after their flow run.
-        """
-        question = {
-            "flow_runs": {"id": {"any_": [flow_run["id"]]}},
-            "task_runs": {"state": {"type": {"any_": list(states)}}},
-        }
-        runs: list[dict[str, Any]] = []
-        for _ in range(600):
-            runs = self.post("/task_runs/filter", question)
-            if len(runs) >= count:
-                break
-            time.sleep(POLL_SECONDS)
-        return runs
-
-    def logs(self, flow_run: dict[str, Any], awaited: str) -> list[str]:
-        """The lines of a flow run's log in their order, once one begins with ``awaited``.
-
-        They too may come a little later.
-        """
-        question = {
-            "logs": {"flow_run_id": {"any_": [flow_run["id"]]}},
-            "sort": "TIMESTAMP_ASC",
-        }
-        lines: list[str] = []
-        for _ in range(600):
-            lines = [log["message"] for log in self.post("/logs/filter", question)]
-            if any(line.startswith(awaited) for line in lines):
-                break
-            time.sleep(POLL_SECONDS)
-        return lines
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PrefectServer
+from prefect_server import PrefectServer
 
 from larder.store import open_store
 from larder.store.access import Access

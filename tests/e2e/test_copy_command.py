@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PrefectServer
+from prefect_server import PrefectServer
 
 from larder.testing.commands import Finished, Workplace
 

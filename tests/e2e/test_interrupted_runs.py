@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from conftest import PrefectServer
+from prefect_server import PrefectServer
 
 from flows._server import TemporaryServer
 from larder.testing.commands import Workplace

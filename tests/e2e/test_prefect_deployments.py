@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import PrefectServer
+from prefect_server import PrefectServer
 
 from larder.store import open_store
 from larder.testing.checker import check_all

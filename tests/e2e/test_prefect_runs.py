@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PrefectServer
+from prefect_server import PrefectServer
 
 from larder.pipeline.inline import prepare
 from larder.pipeline.results import RunError

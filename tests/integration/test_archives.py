@@ -11,6 +11,7 @@ from archives_lab import by_class, imagenet, tar
 from pipeline_lab import Lab, contents, directory_lab, images, write
 
 from larder.errors import ConfigError
+from larder.pipeline.planned import plan_lines
 from larder.pipeline.results import RunError
 
 
@@ -78,6 +79,11 @@ def test_globs_match_members_or_archives(tmp_path: Path) -> None:
     document = lab.plan()
     assert document["excluded"]["not_included"]["keys"][0] == "test.tar"
     assert document["objects"]["count"] == 2 + 6
+    assert document["inside"] == {"containers": 2, "read": 2, "objects": 15 + 10}
+    assert document["excluded"]["listed"] == 1 + 15 + 10
+    assert "2 archives or tables with 25 objects, 0 of them known" in " ".join(
+        " ".join(plan_lines(document)).split()
+    )
     lab.prepare()
     assert set(samples(lab)) == {
         "in/train.tar/a.tar/00",
@@ -227,3 +233,55 @@ def test_members_cannot_be_mirrored(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="members of archives and rows are not mirrored"):
         lab.plan(mirror=True)
     assert lab.plan()["mirror"]["wanted"] is False
+
+
+def test_imagenet_as_it_ships(tmp_path: Path) -> None:
+    """A tar of tars for training, a flat tar for validation, and its labels in a file."""
+    val = {
+        f"val_{number}.png": data
+        for number, data in enumerate(images().values())
+        if data[:1] != b"{"
+    }
+    labels = "".join(f"{name} {'abc'[at % 3]}\n" for at, name in enumerate(val))
+    objects = {"train.tar": imagenet(), "val.tar": tar(val), "val.txt": labels.encode()}
+    lab = archive_lab(
+        tmp_path,
+        objects,
+        splits={"train": "train.tar/**", "validation": "val.tar/**"},
+        labels={"from": "folder", "files": {"validation": "val.txt"}},
+    )
+    source = {**lab.source, "include": ["**/*.png", "val.txt"]}
+    lab = Lab(source, lab.storage, lab.output, lab.fields)
+    lab.prepare()
+    published = lab.only()
+    assert published.version.classes == ("a", "b", "c")
+    found = contents(published)
+    assert {parts["cls"] for (split, key), parts in found.items() if split == "train"} == {
+        b"a",
+        b"b",
+        b"c",
+    }
+    assert {
+        key: parts["cls"] for (split, key), parts in found.items() if split == "validation"
+    } == {
+        f"val.tar/{name.removesuffix('.png')}": b"abc"[at % 3 : at % 3 + 1]
+        for at, name in enumerate(val)
+    }
+    assert lab.prepare()["status"] == "reused"
+
+
+def test_shards_of_other_tools_are_a_source(tmp_path: Path) -> None:
+    """WebDataset archives: their members are parts of samples again."""
+    lab = directory_lab(tmp_path / "first")
+    lab.prepare()
+    shards = {path.name: path.read_bytes() for path in Path(str(lab.storage)).rglob("*.tar")}
+    again = archive_lab(tmp_path / "second", shards)
+    again = Lab(
+        {**again.source, "exclude": ["**/*.cls"]}, again.storage, again.output, again.fields
+    )
+    again.prepare()
+    found = {key.partition("/")[2]: parts for key, parts in samples(again).items()}
+    assert {key: parts["png"] for key, parts in found.items()} == {
+        key.removesuffix(".png"): data for key, data in images().items() if key.endswith(".png")
+    }
+    assert all(parts["cls"] == key[:1].encode() for key, parts in found.items())

@@ -196,11 +196,14 @@ def test_from_a_bucket(bucket: dict[str, str], tmp_path: Path) -> None:
     local = archive_lab(tmp_path / "beside", {"train.tar": imagenet()})
     document, calls = reads(lab.prepare)
     assert document["digest"] == local.prepare()["digest"]
-    headers = [call for call in calls if call.key == "train.tar"]
-    assert len(headers) < 20
+    assert {call.key for call in calls} == {"train.tar"}
+    assert len(calls) < 20, "15 members, and their headers"
     assert document["copied"]["count"] == 0
     document, calls = reads(lab.prepare)
     assert (document["status"], calls) == ("reused", [])
+    planned = lab.plan(shards={"bytes": 9_000})
+    assert planned["requests"]["get"] <= 2, "neighbours share requests"
+    assert planned["inside"] == {"containers": 1, "read": 0, "objects": 15}
     with opened(bucket["url"], **options) as store:
         store.put("more.tar", tar({"a/05.png": png(5)}))
     assert lab.plan()["growth"]["samples"]["added"] == 1

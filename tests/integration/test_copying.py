@@ -211,22 +211,91 @@ def test_keys_that_the_storage_cannot_hold_are_refused_before_anything_is_copied
         assert down.copy(exclude=["a/*", "c/**", "../*", "xx*"])["copied"]["count"] == 2
 
 
-def test_paths_that_cannot_be_listed_are_all_named_unless_they_are_excluded(
-    tmp_path: Path,
-) -> None:
+UNLISTED = {"a/link": "object.unreadable", "b/caf\\xe9": "object.bad_key"}
+
+
+def unlistable(lab: CopyLab) -> None:
+    """Two paths in the source that cannot be listed."""
+    Path(lab.source, "a/link").symlink_to("nowhere")
+    Path(os.fsdecode(os.fsencode(lab.source) + b"/b/caf\xe9")).write_bytes(b"")
+
+
+def failed_copy(lab: CopyLab, **options: Any) -> tuple[RunError, dict[str, str]]:
+    """The error of a copy, and the codes of all that it lists, by key."""
+    with pytest.raises(RunError) as caught:
+        lab.copy(**options)
+    error = caught.value
+    listed = Path(error.hint.partition("listed in file://")[2])
+    rows = [row for batch in read_manifest(listed, FAILURES) for row in batch.to_pylist()]
+    assert error.exit_status == 1
+    assert len(rows) == error.report.failed == len(error.report.failures)
+    assert {row["key"] for row in rows} == {each.key for each in error.report.failures}
+    return error, {row["key"]: row["code"] for row in rows}
+
+
+def test_paths_that_cannot_be_listed_are_failures_and_the_rest_is_copied(tmp_path: Path) -> None:
     with directories(tmp_path, {"a/1": b"1", "b/2": b"2"}) as lab:
-        (tmp_path / "source/a/link").symlink_to("nowhere")
-        (tmp_path / os.fsdecode(b"source/b/caf\xe9")).write_bytes(b"")
-        for plan_only in (True, False):
-            with pytest.raises(RunError) as caught:
-                lab.copy(plan_only=plan_only)
-            failed = {failure.key: failure.code for failure in caught.value.report.failures}
-            assert failed == {"a/link": "object.unreadable", "b/caf\\xe9": "object.bad_key"}
+        unlistable(lab)
+        planned = lab.copy(plan_only=True)
+        assert {each["key"]: each["code"] for each in planned["failures"]} == UNLISTED
+        assert (planned["failed"], planned["copied"]["count"]) == (2, 2)
+        assert any("2 paths that cannot be listed" in line for line in copy_lines(planned))
         assert not (tmp_path / "storage").exists()
-        done = lab.copy(include=["a/*"], exclude=["a/link"])
-        assert done["copied"]["count"] == 1
-        assert lab.copy(exclude=["**/link", "b/caf*"])["copied"]["count"] == 1
+        error, failed = failed_copy(lab)
+        assert failed == UNLISTED
+        assert "2 failed in inventory" in error.message
+        assert "fix or exclude them" in error.hint
         assert lab.there() == {"a/1": b"1", "b/2": b"2"}
+        assert failed_copy(lab)[1] == UNLISTED, "also if there is nothing to copy"
+        assert len(lab.own()) == 3
+        Path(lab.source, "a/link").unlink()
+        assert failed_copy(lab)[1].keys() == {"b/caf\\xe9"}
+        assert lab.copy(exclude=["b/caf*"])["status"] == "copied"
+        assert lab.copy(exclude=["b/caf*"])["status"] == "current"
+
+
+def test_failures_of_both_kinds_are_listed_and_only_objects_are_retried(tmp_path: Path) -> None:
+    with directories(tmp_path, {"a/1": b"1", "b/2": b"2"}) as lab:
+        unlistable(lab)
+        with broken(lab.source, "get", "open", effect=unreadable(), key="a/1"):
+            error, failed = failed_copy(lab)
+        assert failed == {**UNLISTED, "a/1": "object.unreadable"}
+        assert "3 failed in mirror" in error.message
+        assert "exclude 2 paths that cannot be listed" in error.hint
+        assert failed_copy(lab, retry_failed=True)[1] == UNLISTED
+        assert lab.there() == {"a/1": b"1", "b/2": b"2"}
+
+
+def test_nothing_but_paths_that_cannot_be_listed(tmp_path: Path) -> None:
+    with directories(tmp_path, {"a/1": b"1", "b/2": b"2"}) as lab:
+        unlistable(lab)
+        with pytest.raises(RunError) as caught:
+            lab.copy(exclude=["?/[12]"])
+        assert {failure.key for failure in caught.value.report.failures} == UNLISTED.keys()
+        assert not (tmp_path / "storage").exists()
+
+
+@pytest.mark.parametrize("include", ["**", "[ab]*/**", "a/*"])
+def test_what_is_in_a_directory_that_cannot_be_reached_is_not_gone(
+    tmp_path: Path, include: str
+) -> None:
+    folder, elsewhere = tmp_path / "source/a", tmp_path / "unmounted"
+    with directories(tmp_path, {"a/1": b"1", "ab/2": b"2", "b/3": b"3"}) as lab:
+        folder.rename(elsewhere)
+        folder.symlink_to(elsewhere)
+        lab.copy()
+        lab.remove("ab/2")
+        elsewhere.rename(tmp_path / "away")
+        if include == "a/*":
+            with pytest.raises(RunError) as caught:
+                lab.copy(include=[include])
+            assert [failure.key for failure in caught.value.report.failures] == ["a"]
+            return
+        assert failed_copy(lab, include=[include])[1] == {"a": "object.unreadable"}
+        gone = lab.copy(plan_only=True)["gone"]
+        assert (gone["count"], gone["keys"]) == (1, ["ab/2"])
+        (tmp_path / "away").rename(elsewhere)
+        assert lab.copy()["copied"]["count"] == 0, "their receipts stayed"
 
 
 def test_own_files_are_no_part_of_a_source(tmp_path: Path) -> None:

@@ -13,11 +13,18 @@ from costs_lab import blob
 from pipeline_lab import DOCUMENT, opened, write
 
 from larder.errors import StoreError
+from larder.pipeline.copying_record import UPLOADS_PREFIX
 from larder.pipeline.inline import InlineRunner
 from larder.pipeline.pruning import prune
 from larder.pipeline.pruning_plan import PruneSettings
 from larder.progress import StageTimes
+from larder.store.access import Access
+from larder.store.base import ObjectInfo, UploadedPart
+from larder.store.s3_access import S3Access
+from larder.store.s3_uploads import list_uploads
 from larder.testing.servers import S3Server
+from larder.transfer.engines import uploads
+from larder.transfer.engines.uploads import UploadRecords
 
 OBJECTS = {
     f"{name}/{number:02} é+.bin": blob(f"{name}{number}", 1_000)
@@ -141,3 +148,35 @@ def test_a_bucket_that_does_not_exist_ends_it(server: S3Server, tmp_path: Path) 
     with pytest.raises(StoreError) as caught:
         lab.copy()
     assert caught.value.code == "store.missing"
+
+
+@pytest.mark.parametrize("days", [0, 1])
+def test_only_uploads_of_our_own_records_are_aborted_after_a_day(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    monkeypatch.setattr(uploads, "ORPHAN_SECONDS", 86_400.0 * (1 - days) - 60)
+    source, storage = Bucket.make(server), Bucket.make(server)
+    source.fill(OBJECTS)
+    lab = between_buckets(source, storage)
+    with opened(storage.url, **storage.how) as store:
+        for key in ("ours", "theirs"):
+            upload = store.begin_upload(key)
+            assert upload is not None
+            upload.leave()
+            if key == "ours":
+                info, parts = ObjectInfo(key, 9, "e", 0), [UploadedPart(1, 5, "e", 0, True)]
+                UploadRecords(store, UPLOADS_PREFIX).save(info, key, 5, upload.id, parts)
+        store.put(f"{UPLOADS_PREFIX}damaged.json", b"{")
+    assert lab.copy()["copied"]["count"] == len(OBJECTS)
+    access = S3Access("copying", storage.url, Access(**storage.how))
+    prefix = storage.url.removeprefix("s3://copying/") + "/"
+    left = sorted(each.key.removeprefix(prefix) for each in list_uploads(access, prefix=prefix))
+    assert left == (["theirs"] if days else ["ours", "theirs"])
+    assert len([key for key in lab_own(storage) if key.startswith(UPLOADS_PREFIX)]) == 2 * (
+        not days
+    )
+
+
+def lab_own(storage: Bucket) -> list[str]:
+    with opened(storage.url, **storage.how) as store:
+        return [info.key for page in store.list("_larder/") for info in page]

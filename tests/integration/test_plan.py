@@ -185,6 +185,13 @@ def test_samples_larger_than_a_shard_should_be(tmp_path: Path) -> None:
             {"bytes": 1},
             "test.yaml has 64 readers, and each needs one: it has only 12 samples",
         ),
+        (
+            EIGHT,
+            {"samples_per_shard": 5},
+            "train has 3 shards; test.yaml has 8 readers, and each needs one: lower"
+            " shards.samples_per_shard",
+        ),
+        (EIGHT, {"samples_per_shard": 1}, None),
         (EIGHT, {"bytes": 1}, None),
         (EIGHT, {"count_min": 8}, None),
         ({**TEMPLATE, "resources": {"slots_per_trial": 0}}, {"count_min": 2}, None),

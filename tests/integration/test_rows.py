@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import io
 import json
@@ -21,7 +22,7 @@ from larder.pipeline.results import RunError
 from larder.store.base import Store
 from larder.testing.recording import RecordedCall, RecordingStore
 from larder.testing.runs import between
-from larder.transfer import line_rows
+from larder.transfer import line_rows, table_rows
 
 PLAIN: dict[str, Any] = {"labels": None, "cache": None, "validate": "header"}
 
@@ -218,6 +219,12 @@ DAMAGED = {
     "an open quote": ({}, "x.csv", b'a,b\n1,"2\n3,4\n', "not CSV in line"),
     "latin 1": ({}, "x.csv", b"a\n\xe9\n", "it is not UTF-8 in line"),
     "not Parquet": ({}, "x.parquet", b"hello" * 100, "not a Parquet file that can be read"),
+    "columns of one name": (
+        {},
+        "x.parquet",
+        parquet(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])),
+        "two columns are named 'a'",
+    ),
     "an empty Parquet": ({}, "x.parquet", b"", "not a Parquet file that can be read"),
     "binary values": (
         {},
@@ -263,6 +270,32 @@ def test_a_huge_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     data = b"short\n" * 10 + b"x" * 9_000_000 + b"\n"
     (failure,) = failures(row_lab(tmp_path, {"x.txt": data}))
     assert "a line of more than 3,000,000 bytes at byte 60" in failure
+
+
+def test_a_huge_line_of_csv_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_rows, "MAX_ROW_BYTES", 3_000_000)
+    (failure,) = failures(row_lab(tmp_path, {"x.csv": b"a,b\n" + b"1," * 5_000_000 + b"\n"}))
+    assert "a line of more than 3,000,000 characters: line 2" in failure
+    csv.field_size_limit(1 << 26)
+    open_quote = b'a,b\n1,"' + b"2\n" * 5_000_000
+    (failure,) = failures(row_lab(tmp_path / "2", {"x.csv": open_quote}))
+    assert "not CSV in line" in failure
+
+
+def test_label_files_are_not_tables(tmp_path: Path) -> None:
+    lab = row_lab(tmp_path, {"x.jsonl": b"1\n2\n", "labels.txt": b"000000000 a\n000000001 b\n"})
+    labels = {"from": "folder", "files": {"train": "labels.txt"}}
+    lab.prepare(labels=labels)
+    assert [parts["cls"] for parts in samples(lab).values()] == [b"a", b"b"]
+
+
+def test_a_part_that_images_are_checked_like(tmp_path: Path) -> None:
+    table = pa.table({"image": [png(1), b"not an image"]})
+    lab = row_lab(tmp_path, {"x.parquet": parquet(table)}, columns={"image": "png"})
+    with pytest.raises(RunError, match=r"x\.parquet/000000001\.png"):
+        lab.prepare(validate="decode")
+    document = lab.prepare(validate="decode", on_bad_sample="skip")
+    assert list(samples(lab, document)) == ["x.parquet/000000000"]
 
 
 def test_lines_across_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

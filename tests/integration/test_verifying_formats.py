@@ -57,7 +57,7 @@ def test_every_damage_to_a_shard_is_found_and_repaired(lab: Lab) -> None:
 def test_the_samples_that_are_concerned_are_named(lab: Lab) -> None:
     with lab.opened_root() as root:
         files = shard_files(root)
-        key = next(iter(files))
+        key = max(files, key=lambda key: len(files[key]))
         with damaged(root, key, None):
             finding = findings(verified(lab))[key]
             assert finding["samples"]["count"] == len(finding["samples"]["keys"]) > 1
@@ -70,5 +70,7 @@ def test_several_files_at_once(lab: Lab) -> None:
         for key, data in shard_files(root).items():
             root.put(key, data[:-1])
         document = verified(lab, repair=True)
-        assert document["status"] == "repaired", document["findings"]
+        rows = [row for row in document["findings"] if row["repair"]]
+        refused = [row["repair"]["message"] for row in rows if not row["repair"]["done"]]
+        assert not refused, refused
         assert published(root) == files

@@ -78,7 +78,11 @@ MODELS = [
     ("## Dataset", Dataset, {"name": "x", "source": {"url": "x"}, "labels": {}, "cache": {}}),
     ("## Cluster", Cluster, {"name": "x", "storage": {"url": "x"}}),
 ]
-OTHER_KEYS = {"splits": {"validation": "*"}, "validate": "decode"}
+OTHER_KEYS = {
+    "splits": {"validation": "*"},
+    "validate": "decode",
+    "samples": {"annotations": {"files": "x.json"}},
+}
 """What some examples need."""
 
 
@@ -101,7 +105,7 @@ def test_defaults_are_those_of_the_models(heading: str, model: type[BaseModel], 
 def _is_inner(name: str) -> bool:
     """Keys of another kind of splits, of list items, or of fields that are null by default."""
     return (
-        name.startswith(("splits.", "source.inventory.", "source.rows."))
+        name.startswith(("splits.", "source.inventory.", "source.rows.", "samples.annotations."))
         or "[]" in name
         or name in ("labels", "cache")
     )
@@ -122,6 +126,8 @@ def test_examples_are_accepted(heading: str, model: type[BaseModel], least: Any)
         elif "[]" not in name:
             tree: dict[str, Any] = deepcopy(OTHER_KEYS) if model is Dataset else {}
             put(tree, name, value(example))
+            if name == "shards.features":
+                put(tree, "shards.format", "tfrecord")
             place = "source" if model is Dataset else "storage"
             tree.setdefault(place, {}).setdefault("url", _url_for(name))
             if name.startswith("source.inventory."):

@@ -21,7 +21,7 @@ from larder.shards.output import HashedOutput
 from larder.shards.sizes import Sizes
 from larder.store.base import Readable
 
-__all__ = ["Framed", "ShardFormat", "ShardWriter", "SurveyingFormat"]
+__all__ = ["CheckingWriter", "Framed", "ShardFormat", "ShardWriter", "SurveyingFormat"]
 
 
 class ShardWriter(Protocol):
@@ -58,6 +58,21 @@ class ShardWriter(Protocol):
             Its index rows, of schema `larder.shards.model.ROWS`. `larder.shards.rows.IndexRows`
             collects them.
         """
+
+
+@runtime_checkable
+class CheckingWriter(Protocol):
+    """A writer of a format that cannot store all contents."""
+
+    def check(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
+        """What `ShardWriter.append` would return; nothing is written.
+
+        It is asked about samples that are not written because the shard has failed already, so
+        that all failures are reported at once.
+        """
+
+    def check_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+        """What `ShardWriter.append_streamed` would return before it has written anything."""
 
 
 class ShardFormat(Protocol):

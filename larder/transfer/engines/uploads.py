@@ -6,12 +6,13 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from larder.errors import LarderError
-from larder.store.base import ObjectInfo, Store, UploadedPart
+from larder.store.base import BegunUpload, ObjectInfo, Store, UploadedPart
 
 __all__ = ["ORPHAN_SECONDS", "RESUME_BYTES", "UploadRecord", "UploadRecords"]
 
@@ -20,6 +21,9 @@ RESUME_BYTES = 1_000_000_000
 
 ORPHAN_SECONDS = 24 * 3600.0
 """An upload without a record is left alone for so long: another run may be busy with it."""
+
+_CLOCK_SECONDS = 1.0
+"""How exact the store's times are."""
 
 _RECORD_BYTES = 192_000_000
 _RECORD_SECONDS = 8.0
@@ -127,17 +131,73 @@ class UploadRecords:
         if self._store.features.place is None:  # it has no such uploads
             return 0
         with suppress(LarderError):
-            return self._store.abort_uploads(prefix, older_seconds=ORPHAN_SECONDS, keep=self.live())
+            live = self.live()
+            return self._store.abort_uploads(
+                prefix, lambda each: each.age_seconds > ORPHAN_SECONDS and each.id not in live
+            )
+        return 0
+
+    def abort_abandoned(self, now_us: int) -> int:
+        """Abort the uploads of records that no run has touched for a day, and return how many.
+
+        To be called when a run ends: it has continued what it could. A run in progress writes its
+        records anew every few seconds.
+
+        Args:
+            now_us: The time by the store's clock, microseconds since 1970 UTC.
+        """
+        aborted = 0
+        for info, record in self._records():
+            if now_us - info.modified_us <= ORPHAN_SECONDS * 1e6:
+                continue
+            with suppress(LarderError, LookupError, TypeError, ValueError):
+                upload = self._store.begin_upload(record["object"][0], resume=record["upload"])
+                if upload is not None:
+                    upload.abort()
+                    aborted += 1
+            with suppress(LarderError):
+                self._store.delete(info.key)
+        return aborted
+
+    def abort_left(
+        self, prefix: str, keys: Callable[[], Iterable[str]], since_seconds: float
+    ) -> int:
+        """Abort what another program began for us and has left, and return how many.
+
+        What the store does not allow stays, as with `abort_orphans`.
+
+        Args:
+            prefix: Of the keys of the copies; empty, or ends in a slash.
+            keys: Keys of the objects that it was to copy, relative to the prefix.
+            since_seconds: How long ago it was started.
+        """
+        begun: dict[str, str] = {}
+
+        def note(each: BegunUpload) -> bool:
+            if each.age_seconds + _CLOCK_SECONDS <= since_seconds:
+                begun[each.id] = each.key.removeprefix(prefix)
+            return False
+
+        with suppress(LarderError):
+            self._store.abort_uploads(prefix, note)
+            if not begun:
+                return 0
+            ours = set(begun.values()).intersection(keys())
+            left = {upload for upload, key in begun.items() if key in ours} - self.live()
+            return self._store.abort_uploads(prefix, lambda each: each.id in left)
         return 0
 
     def live(self) -> frozenset[str]:
         """IDs of the uploads that have a record."""
-        found = set()
-        for page in self._store.list(self._prefix):
-            for info in page:
-                with suppress(LarderError, ValueError, KeyError, TypeError):
-                    found.add(str(json.loads(self._store.get(info.key))["upload"]))
-        return frozenset(found)
+        return frozenset(str(record["upload"]) for _, record in self._records() if record)
+
+    def _records(self) -> Iterator[tuple[ObjectInfo, dict[str, Any]]]:
+        """The records; empty ones for those that cannot be read."""
+        for info in [info for page in self._store.list(self._prefix) for info in page]:
+            record = None
+            with suppress(LarderError, ValueError):
+                record = json.loads(self._store.get(info.key))
+            yield info, record if isinstance(record, dict) and "upload" in record else {}
 
     def _key(self, key: str) -> str:
         return f"{self._prefix}{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"

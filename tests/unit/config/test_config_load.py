@@ -74,7 +74,8 @@ def test_the_name_is_that_of_the_file(load: Callable[..., Dataset], refused: Ref
             SOURCE + "labels: {source: folder}\n",
             "config.unknown_key",
             "configs/datasets/x.yaml:3: unknown key labels.source; "
-            "the known keys are labels.from, labels.files, labels.classes",
+            "the known keys are labels.from, labels.pattern, labels.column, labels.files, "
+            "labels.classes",
         ),
         (
             SOURCE + "validate_: none\n",
@@ -348,7 +349,7 @@ def test_all_mistakes_of_a_file_are_listed(refused: Refuse) -> None:
         f"{where}:3: unknown key mirrr; did you mean mirror?",
         f"{where}:7: unknown key shards.size; "
         "the known keys are shards.format, shards.bytes, shards.count_min, "
-        "shards.samples_per_shard, shards.shuffle_seed",
+        "shards.samples_per_shard, shards.shuffle_seed, shards.features",
         "--set source.region: expected a region such as us-west-2",
         "--set validate.x.y: validate: expected none, header or decode, not a mapping",
         f"{where}:1: name: expected x, the name of the file, not 'y'; "

@@ -63,7 +63,7 @@ MISTAKES = [
         "'most' is not of type 'number'",
     ),
     ("dataset", {"splits": {"fractions": {"train": 1}}}, "$.splits", "'by' is a required property"),
-    ("dataset", {"labels": {"from": "folders"}}, "$.labels.from", "'folder' was expected"),
+    ("dataset", {"labels": {"from": "folders"}}, "$.labels.from", "is not one of ['folder',"),
     ("dataset", {"labels": {"classes": [1]}}, "$.labels.classes[0]", "1 is not of type 'string'"),
     (
         "cluster",

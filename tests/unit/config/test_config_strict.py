@@ -82,8 +82,8 @@ LEAST = {
     "copy.give_up_seconds": "HALF",
 }
 """Fields that do not go as low as these variables."""
-MAPPINGS = {"source.rows.columns"}
-LISTS = {"source.include", "source.exclude", "labels.classes"}
+MAPPINGS = {"source.rows.columns", "samples.annotations.columns"}
+LISTS = {"source.include", "source.exclude", "labels.classes", "samples.annotations.files"}
 
 
 def test_the_fields_are_those_of_the_models() -> None:
@@ -104,6 +104,8 @@ def load(folder: Path, model: type[BaseModel], key: str, value: str) -> Any:
         tree["source"]["inventory"] = {"url": "y"}
     if key.startswith("splits."):
         tree["splits"] = {"by": "hash", "seed": "7", "fractions": {"train": "1"}}
+    if key.startswith(("samples.annotations.", "labels.column")):
+        tree["samples"] = {"annotations": {"files": "y"}}
     if key.startswith("labels.files"):
         tree["splits"] = {"train": "'**'"}
     *path, last = key.split(".")

@@ -78,9 +78,13 @@ def test_settings_of_the_user_are_kept() -> None:
 
 @pytest.fixture
 def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Those of Prefect's own, if another test has imported it, only outside of these tests."""
     monkeypatch.setattr(logging, "raiseExceptions", logging.raiseExceptions)
-    loggers = [logging.getLogger(name) for name in (None, "prefect._internal")]
+    names = (None, "prefect._internal", "prefect", "prefect.flow_runs", "prefect.task_runs")
+    loggers = [logging.getLogger(name) for name in names]
     before = [list(logger.handlers) for logger in loggers]
+    for logger in loggers[2:]:
+        logger.handlers[:] = []
     yield
     for logger, own in zip(loggers, before, strict=True):
         logger.handlers[:] = own

@@ -181,12 +181,13 @@ def test_a_format_of_shards_is_one_of_the_registry(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError) as caught:
         load_settings("files", config_dir=Path("configs"), environ={})
+    *first, last = sorted(FORMATS)
     assert str(caught.value) == (
-        f"configs/datasets/files.yaml:3: shards.format: expected {' or '.join(sorted(FORMATS))}, "
+        f"configs/datasets/files.yaml:3: shards.format: expected {', '.join(first)} or {last}, "
         "not 'webdatset'; did you mean webdataset?"
     )
     monkeypatch.setitem(FORMATS, "other", FORMATS["webdataset"])
-    with pytest.raises(ConfigError, match=" or ".join(sorted(FORMATS))):
+    with pytest.raises(ConfigError, match=r"expected .*, other, .* or webdataset"):
         load_settings("files", config_dir=Path("configs"), environ={})
     chosen = load_settings("files", config_dir=Path("configs"), settings=["shards.format=other"])
     assert chosen.dataset.shards.format == "other"

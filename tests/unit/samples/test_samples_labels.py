@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from larder.config.models import Labels
 from larder.errors import ConfigError
@@ -271,3 +274,46 @@ def test_a_sample_without_a_label_is_named(key: str, file: bytes | None, message
         label(VAL if file is not None else Labels(), {key: [f"{key}.jpg"]}, file)
     assert caught.value.code == "config.label"
     assert str(caught.value).startswith(message)
+
+
+def test_a_pattern_finds_the_class_in_the_sample_key() -> None:
+    samples = {key: [f"{key}.wav"] for key in ("a/dog_1", "b/dog_02", "cat_3", "x/ünï_4")}
+    found = label(Labels.model_validate({"pattern": r"([^/]+)_\d+$"}), samples)
+    assert found == ["dog", "dog", "cat", "ünï"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        (r"(\d)$", "a/x: the pattern of labels.pattern does not match this sample key"),
+        (r"(b)?/", "a/x: the pattern of labels.pattern does not match this sample key"),
+        (r"(\d*)$", "a/x: the pattern of labels.pattern finds an empty class in this sample key"),
+    ],
+)
+def test_a_sample_that_a_pattern_gives_no_class_is_named(pattern: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        label(Labels.model_validate({"from": "pattern", "pattern": pattern}), {"a/x": ["a/x.txt"]})
+    assert caught.value.code == "config.label"
+
+
+def test_a_class_of_a_pattern_that_is_not_pinned_is_named() -> None:
+    labels = Labels.model_validate({"pattern": "^(.)", "classes": ["a", "b"]})
+    message = "cx: its key gives it class 'c', which is not one of the 2 classes"
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        label(labels, {"ax": [], "cx": []})
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"from": "pattern"}, "labels.from: pattern needs labels.pattern"),
+        ({"from": "folder", "pattern": "(.)"}, "labels.pattern is given, but not used"),
+        ({"pattern": "abc"}, "the pattern needs a group"),
+        ({"pattern": "("}, "not a regular expression"),
+        ({"pattern": 3}, "valid string"),
+        ({"from": True}, "'folder'"),
+    ],
+)
+def test_labels_with_a_wrong_pattern_are_refused(fields: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(said)):
+        Labels.model_validate(fields)

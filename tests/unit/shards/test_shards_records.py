@@ -90,7 +90,7 @@ def test_numpy_reads_a_shard_as_an_array(store: Store) -> None:
 @pytest.mark.parametrize(
     ("odd", "message", "where"),
     [
-        (sample(9, 0, img=b"short"), "the part has 5 bytes, not 12 as others", "img"),
+        (sample(9, 0, img=b"short"), "the part has 5 bytes, not 12 as in other samples", "img"),
         (sample(9, 0, more=b""), "other samples have no part more", "more"),
         (Content("k9", {"img": bytes(12)}, 0), "the sample has no part depth", "img"),
         (Content("k9", {"img": bytes(12), "deep": bytes(4)}, 0), "the sample has no part", "deep"),
@@ -112,7 +112,7 @@ def test_a_sample_that_is_not_like_the_others_is_refused_by_name(
 
 def test_a_sample_of_a_later_segment_has_to_be_like_those_before(store: Store) -> None:
     before = Layout({"img": 12, "depth": 5}, labelled=True)
-    with pytest.raises(ConfigError, match="the part has 4 bytes, not 5 as others"):
+    with pytest.raises(ConfigError, match="the part has 4 bytes, not 5 as in other samples"):
         write(store, [sample(1)], before=before)
 
 

@@ -17,6 +17,7 @@ import larder.store
 import larder.testing
 from larder.store.base import ObjectInfo, Readable, Reader, Store, Writer
 from larder.store.delegate import WRITES, DelegatingReader, DelegatingStore, DelegatingWriter
+from larder.store.derived import DerivedObjects
 from larder.store.memory import MemoryStore
 from larder.testing.encrypted import EncryptedStore
 from larder.testing.stops import Stop, Stopped, StoppingStore
@@ -25,12 +26,14 @@ T = TypeVar("T")
 
 BASES = [
     (Store, DelegatingStore),
+    (Readable, DerivedObjects),
     (Reader, DelegatingReader),
     (Writer, DelegatingWriter),
 ]
 INFO = ObjectInfo("a", 1, hashlib.md5(b"1").hexdigest(), 0)
 CALLS: dict[str, Callable[[Store, Path], object]] = {
     "list": lambda store, path: list(store.list("a")),
+    "region": lambda store, path: store.region(),
     "head": lambda store, path: store.head("a"),
     "open": lambda store, path: store.open("a").close(),
     "get": lambda store, path: store.get("a"),
@@ -39,7 +42,7 @@ CALLS: dict[str, Callable[[Store, Path], object]] = {
     "writer": lambda store, path: store.writer("a").abort(),
     "write": lambda store, path: store.writer("a").write(b"3"),
     "commit": lambda store, path: store.writer("a").commit(),
-    "abort_uploads": lambda store, path: store.abort_uploads("a", older_seconds=0, keep=()),
+    "abort_uploads": lambda store, path: store.abort_uploads("a", lambda _: True),
     "begin_upload": lambda store, path: store.begin_upload("a"),
     "upload": lambda store, path: store.upload("a", path),
     "delete": lambda store, path: store.delete("a"),
@@ -102,7 +105,7 @@ class Noting(DelegatingStore):
     noted: set[str]
 
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
-        assert key == "a"
+        assert key == ("" if method == "region" else "a")
         self.noted.add(method)
         return call()
 

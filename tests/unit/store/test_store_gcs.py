@@ -562,3 +562,18 @@ def test_without_credentials_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch)
     assert "anonymous: true" in error.hint
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/none/secret.json")
     assert error_of(lambda: open_store("gs://bucket", retry=None).get("k")).code == "store.denied"
+
+
+# Regions
+
+
+def test_the_region_is_the_location_of_the_bucket(gcs: FakeGcs) -> None:
+    gcs.fault = lambda ask: Say.json({"location": "US-CENTRAL1"})
+    assert opened(gcs).region() == "US-CENTRAL1"
+    assert gcs.lines() == ["GET /storage/v1/b/bucket"]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_the_region_is_unknown_to_whoever_may_not_see_the_bucket(gcs: FakeGcs, status: int) -> None:
+    gcs.fault = lambda ask: Say.error(status)
+    assert opened(gcs).region() == ""

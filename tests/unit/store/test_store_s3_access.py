@@ -276,3 +276,35 @@ def test_an_object_is_described_with_its_storage_class_and_metadata(
     if key == "a":
         monkeypatch.setitem(sys.modules, "boto3", None)
         assert store.head(key).etag == listed[0].etag
+
+
+def region(url: str = "s3://bucket", **access: str) -> str:
+    """The region that a store knows, which takes no request."""
+    return open_store(url, retry=None, **access).region()
+
+
+@pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
+def test_the_region_is_that_of_the_environment(
+    no_keys: None, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for variable, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    assert region() == "us-east-1", "which Larder asks for by default"
+    monkeypatch.setenv(name, "eu-north-1")
+    assert region() == "eu-north-1"
+    assert region(region="us-west-2") == "us-west-2"
+    assert region(endpoint="http://127.0.0.1:9") == "", "another server has no regions"
+
+
+def test_the_region_is_that_of_the_profile(
+    profiles: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert region(profile="good") == "", "its endpoint is another server"
+    with (tmp_path / "config").open("a") as config:
+        keys = "aws_access_key_id = a\naws_secret_access_key = b"
+        config.write(f"[profile aws]\n{keys}\nregion = ap-south-1\n")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    assert region(profile="aws") == "ap-south-1"

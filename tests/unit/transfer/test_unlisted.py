@@ -1,8 +1,9 @@
 """Which of the paths that cannot be listed are wanted."""
 
+import pyarrow as pa
 import pytest
 
-from larder.errors import ObjectError
+from larder.errors import Failure, ObjectError
 from larder.transfer.unlisted import SHOWN_FAILURES, Unlisted
 
 
@@ -20,6 +21,10 @@ def shown(paths: list[bytes], include: list[str], exclude: list[str]) -> list[st
         (b"a/b.jpg", ["**"], [], True),
         (b"a/b.jpg", ["**/*.jpg"], [], True),
         (b"a/b.jpg", ["**/*.png"], [], False),
+        (b"a/b", ["**/*.png"], [], True),
+        (b"a/b", ["a/b/*.png"], [], True),
+        (b"a/b", ["a/b/*.png"], ["a/b/**"], False),
+        (b"a/b", ["a/*.png"], [], False),
         (b"a/b.jpg", ["**"], ["**/*.jpg"], False),
         (b"a/b\xff.jpg", ["**"], ["**/*.jpg"], False),
         (b"a/", ["**"], [], True),
@@ -54,3 +59,22 @@ def test_only_the_first_are_kept() -> None:
         unlisted(b"%09d" % number, ObjectError("object.unreadable", "no", where="x"))
     assert unlisted.count == SHOWN_FAILURES + 5
     assert len(unlisted.failures) == SHOWN_FAILURES
+
+
+def test_all_are_noted_and_may_have_keys() -> None:
+    noted: list[Failure] = []
+    unlisted = Unlisted(["**"], [], noted.append)
+    for path in (b"_larder/copy/", b"a/", b"b"):
+        unlisted(path, ObjectError("object.unreadable", "no", where="x"))
+    assert noted == list(unlisted.failures)
+    assert [(failure.key, failure.attempts) for failure in noted] == [("a/", 0), ("b", 0)]
+    keys = pa.array(["a", "a/", "a/1", "ab", "b", "b/1", "bc"])
+    assert unlisted.may_have(keys).tolist() == [False, True, True, False, True, True, False]
+    assert unlisted.may_have(keys[:0]).tolist() == []
+
+
+def test_with_too_many_paths_any_key_may_be_there() -> None:
+    unlisted = Unlisted(["**"], [])
+    for number in range(SHOWN_FAILURES + 1):
+        unlisted(b"%09d" % number, ObjectError("object.unreadable", "no", where="x"))
+    assert unlisted.may_have(pa.array(["x"])).tolist() == [True]

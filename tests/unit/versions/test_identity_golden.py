@@ -44,6 +44,19 @@ DATASETS: dict[str, dict[str, Any]] = {
         "labels": {"from": "folder"},
         "cache": {"records": "encoded"},
     },
+    "expanded": {
+        "source": {
+            "url": "/s",
+            "include": ["a/**"],
+            "exclude": ["**/*.txt"],
+            "archives": "expand",
+            "rows": {
+                "format": "parquet",
+                "key": "id",
+                "columns": {"image.bytes": "jpg", "x": None},
+            },
+        },
+    },
 }
 LABEL_FILES = {"all": {"test": "3" * 64}}
 

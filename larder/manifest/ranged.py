@@ -1,0 +1,179 @@
+"""A range of rows of a manifest that is not on this machine, with a few ranged requests.
+
+The end of the file says where the columns of each row group are: 2 kB for every 65,536 rows, read
+once. Then each row group with wanted rows takes one request for every run of neighbouring columns
+that are wanted. The file as a whole is not compared with its digest: every page is compared with
+its checksum, and what it says of shards with these.
+"""
+
+from __future__ import annotations
+
+import io
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from larder.errors import DamageError
+
+__all__ = ["RangedManifest"]
+
+_GAP_BYTES = 64 << 10
+"""Columns that are so close to each other are read together."""
+
+_BATCH_ROWS = 16_384
+
+
+class RangedManifest:
+    """Reads ranges of rows.
+
+    Args:
+        fetch: Returns some bytes of the file, given their offset and length.
+        size_bytes: Length of the file.
+        schema: The expected schema.
+        where: Its URL, for errors.
+
+    Raises:
+        DamageError: ``damage.manifest``: it is not a Parquet file, is damaged, or has other
+            columns.
+        LarderError: An error of ``fetch``; from `rows` too.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[int, int], bytes],
+        size_bytes: int,
+        schema: pa.Schema,
+        where: str,
+    ) -> None:
+        self._where = where
+        self._file = _Spans(fetch, size_bytes)
+        with self._damage():
+            self._parquet = pq.ParquetFile(
+                pa.PythonFile(self._file, "r"), page_checksum_verification=True, pre_buffer=False
+            )
+            found = self._parquet.schema_arrow
+        if not found.equals(schema):
+            message = f"the manifest's columns are {', '.join(found.names)}"
+            raise DamageError("damage.manifest", message, where=where)
+        metadata = self._parquet.metadata
+        groups = range(metadata.num_row_groups)
+        lengths = (metadata.row_group(group).num_rows for group in groups)
+        self._starts = list(accumulate(lengths, initial=0))
+
+    def rows(self, first_row: int, rows: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some rows, of which a row group is in memory at a time.
+
+        Args:
+            first_row: The first row, from 0.
+            rows: Number of rows.
+            columns: Names of columns; of those that contain others, all names on the way, as in
+                ``parts.list.element.ext``.
+
+        Raises:
+            DamageError: ``damage.manifest``: there are fewer rows, or they are damaged.
+        """
+        stop = first_row + rows
+        if stop > self._starts[-1]:
+            message = f"the manifest has {self._starts[-1]:,} rows, not {stop:,}"
+            raise DamageError("damage.manifest", message, where=self._where)
+        if not rows:
+            return
+        for group in range(bisect_right(self._starts, first_row) - 1, len(self._starts) - 1):
+            row = self._starts[group]
+            if row >= stop:
+                return
+            with self._damage():
+                self._file.hold(self._spans(group, set(columns)))
+                batches = self._parquet.iter_batches(
+                    _BATCH_ROWS, row_groups=[group], columns=list(columns), use_threads=False
+                )
+                for batch in batches:
+                    begin, end = max(first_row - row, 0), min(stop - row, batch.num_rows)
+                    row += batch.num_rows
+                    if begin < end:
+                        wanted = batch.slice(begin, end - begin)
+                        wanted.validate(full=True)
+                        yield wanted
+                    if row >= stop:
+                        break
+            if row < min(stop, self._starts[group + 1]):
+                message = "rows of the manifest are missing"
+                raise DamageError("damage.manifest", message, where=self._where)
+
+    def _spans(self, group: int, columns: set[str]) -> list[tuple[int, int]]:
+        """Where the columns of a row group are, in as few ranges as makes sense."""
+        metadata = self._parquet.metadata.row_group(group)
+        spans: list[tuple[int, int]] = []
+        for number in range(metadata.num_columns):
+            chunk = metadata.column(number)
+            if chunk.path_in_schema not in columns:
+                continue
+            offsets = (chunk.dictionary_page_offset, chunk.data_page_offset)
+            start = min(offset for offset in offsets if offset is not None)
+            stop = start + chunk.total_compressed_size
+            if spans and 0 <= start - spans[-1][1] <= _GAP_BYTES:
+                spans[-1] = (spans[-1][0], stop)
+            else:
+                spans.append((start, stop))
+        return spans
+
+    @contextmanager
+    def _damage(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError) as error:
+            message = f"the manifest cannot be read: {str(error).splitlines()[0]}"
+            raise DamageError("damage.manifest", message, where=self._where) from error
+
+
+class _Spans(io.RawIOBase):
+    """A file for pyarrow, of which some ranges are held; others are fetched when they are read."""
+
+    def __init__(self, fetch: Callable[[int, int], bytes], size_bytes: int) -> None:
+        self._fetch = fetch
+        self._size_bytes = size_bytes
+        self._position = 0
+        self._held: list[tuple[int, bytes]] = []
+
+    def hold(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Fetch some ranges, and forget those before."""
+        self._held = []
+        self._held = [(start, self._fetch(start, stop - start)) for start, stop in spans]
+
+    def readable(self) -> bool:
+        """Always true."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always true."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position."""
+        base = {io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}.get(whence, 0)
+        self._position = max(0, base + offset)
+        return self._position
+
+    def tell(self) -> int:
+        """The position."""
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        """Some bytes from the position on."""
+        left = max(0, self._size_bytes - self._position)
+        length = left if size is None or size < 0 else min(size, left)
+        if not length:
+            return b""
+        data = self._find(self._position, length)
+        self._position += len(data)
+        return data
+
+    def _find(self, offset: int, length: int) -> bytes:
+        for start, data in self._held:
+            if start <= offset and offset + length <= start + len(data):
+                return data[offset - start : offset - start + length]
+        return self._fetch(offset, length)

@@ -1,0 +1,176 @@
+"""Finds the samples that the entries of annotation files are of, in bounded memory.
+
+An entry names an object by its key, or by the end of its key from a slash on: ``1.jpg`` or
+``cats/1.jpg`` for ``train/cats/1.jpg``; a name without a dot behind its last slash names a sample
+in the same way. Where several samples fit, the one with exactly this key counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.errors import ConfigError, Failure
+from larder.manifest.merge import aligned, whole_keys
+from larder.manifest.query import Rows
+from larder.manifest.sort import SortedFile, sort, sort_to_file, work_folder, write_rows
+
+__all__ = ["ENTRIES", "MATCHED", "Matching"]
+
+ENTRIES = pa.schema(
+    [
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("ext", pa.string(), nullable=False),
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("etag", pa.string(), nullable=False),
+        pa.field("checksum", pa.string()),
+        pa.field("label", pa.string()),
+    ]
+)
+"""One row per part of an entry: the name of the entry, the part as an object, and the class that it
+gives its sample, or null."""
+
+MATCHED = pa.schema(
+    [
+        pa.field("sample", pa.string(), nullable=False),
+        pa.field("object", pa.string(), nullable=False),
+        *(ENTRIES.field(name) for name in ENTRIES.names[1:]),
+    ]
+)
+"""One row per part: its sample, and an object of this sample."""
+
+_OBJECTS = pa.schema(
+    [
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("sample", pa.string(), nullable=False),
+        pa.field("object", pa.string(), nullable=False),
+        pa.field("partial", pa.bool_(), nullable=False),
+    ]
+)
+_MOST_SHOWN = 1_000
+
+_Stream = Callable[[], Iterable[pa.RecordBatch]]
+
+
+class Matching:
+    """Matches entries with objects.
+
+    Args:
+        entries: Makes a stream of rows of `ENTRIES`, in any order.
+        objects: A stream of rows with the columns ``sample`` and ``key`` of objects.
+        work_dir: Directory for what does not fit into memory.
+
+    Attributes:
+        count: Number of parts that fit no object, after `rows`.
+        shown: The first 1,000 of them.
+    """
+
+    def __init__(self, entries: _Stream, objects: Iterable[pa.RecordBatch], work_dir: Path) -> None:
+        self.count = 0
+        self.shown: list[Failure] = []
+        self._entries = entries
+        self._objects = objects
+        self._work_dir = work_dir
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Rows of `MATCHED`, in the order of the names.
+
+        Raises:
+            ConfigError: ``config.annotations``: an entry fits several samples.
+            StoreError: ``store.full``: no space is left.
+        """
+        with work_folder(self._work_dir) as folder:
+            # One after the other, so that there is the memory of one sort at a time.
+            entries = sort_to_file(
+                Rows(ENTRIES, self._entries()), ("name", "key", "etag"), folder / "entries.arrow"
+            )
+            matched = write_rows(Rows(MATCHED, self._pieces(entries)), folder / "matched.arrow")
+            yield from matched.read()
+
+    def _pieces(self, entries: SortedFile) -> Iterator[pa.RecordBatch]:
+        depths = _depths(entries.read())
+        objects = (_named(batch, depths) for batch in self._objects)
+        by = ("name", "partial", "sample", "object")
+        with closing(sort(Rows(_OBJECTS, objects), by, work_dir=self._work_dir)) as named:
+            pieces = aligned(
+                Rows(ENTRIES, whole_keys(entries.read(), "name")),
+                Rows(_OBJECTS, whole_keys(named, "name")),
+                ("name",),
+            )
+            for own, found in pieces:
+                if own.num_rows:
+                    yield self._matched(own, found)
+
+    def _matched(self, own: pa.RecordBatch, found: pa.RecordBatch) -> pa.RecordBatch:
+        places = pc.index_in(own.column("name"), found.column("name"))
+        missing = places.is_null()
+        for row in own.filter(missing).slice(0, _MOST_SHOWN - len(self.shown)).to_pylist():
+            message = f"the entry {row['name']} fits no sample"
+            self.shown.append(Failure(row["key"], "config.missing_part", message))
+        self.count += missing.true_count
+        own, places = own.filter(pc.invert(missing)), places.drop_null()
+        _check_unique(found, pc.unique(places).to_numpy())
+        columns = [found.column(name).take(places) for name in ("sample", "object")]
+        columns += [own.column(name) for name in ENTRIES.names[1:]]
+        return pa.RecordBatch.from_arrays(columns, schema=MATCHED)
+
+
+def _depths(entries: Iterable[pa.RecordBatch]) -> tuple[list[int], list[int]]:
+    """The numbers of segments of the names of objects, and of samples."""
+    depths: tuple[set[int], set[int]] = (set(), set())
+    for batch in entries:
+        names = batch.column("name")
+        segments = pc.add(pc.count_substring(names, "/"), 1)
+        of_object = pc.match_substring_regex(names, r"\.[^/]*$")
+        for found, flags in zip(depths, (of_object, pc.invert(of_object)), strict=True):
+            found.update(pc.unique(segments.filter(flags)).to_pylist())
+    return sorted(depths[0]), sorted(depths[1])
+
+
+def _named(batch: pa.RecordBatch, depths: tuple[Sequence[int], Sequence[int]]) -> pa.RecordBatch:
+    """What entries may call objects: rows of `_OBJECTS`."""
+    samples, keys = batch.column("sample"), batch.column("key")
+    rows = []
+    for texts, wanted in ((keys, depths[0]), (samples, depths[1])):
+        for depth in wanted:
+            pattern = rf"(?s)^(?P<before>.*/)?(?P<name>[^/]*(?:/[^/]*){{{depth - 1}}})$"
+            found = pc.extract_regex(texts, pattern)
+            partial = pc.not_equal(pc.struct_field(found, "before"), "")
+            columns = [pc.struct_field(found, "name"), samples, keys, partial]
+            named = pa.RecordBatch.from_arrays(columns, names=_OBJECTS.names)
+            rows.append(named.filter(found.is_valid()).cast(_OBJECTS))
+    return pa.concat_batches([pa.RecordBatch.from_pylist([], schema=_OBJECTS), *rows])
+
+
+def _check_unique(found: pa.RecordBatch, places: npt.NDArray[np.int32]) -> None:
+    """Check that names fit one sample each: those of which these are the first rows."""
+    if found.num_rows < 2:
+        return
+    one, other = found.slice(0, found.num_rows - 1), found.slice(1)
+    alike = {
+        name: pc.equal(one.column(name), other.column(name)).to_numpy(zero_copy_only=False)
+        for name in ("name", "partial", "sample")
+    }
+    group = np.append(0, np.cumsum(~alike["name"]))
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    partial = found.column("partial").to_numpy(zero_copy_only=False)
+    counts = partial == partial[starts][group]  # where a whole key fits, no other does
+    used = np.zeros(len(starts), np.bool_)
+    used[group[places]] = True
+    several = alike["name"] & alike["partial"] & ~alike["sample"] & counts[:-1] & used[group[:-1]]
+    if several.any():
+        at = int(np.argmax(several))
+        first, second = (rows.column("sample")[at].as_py() for rows in (one, other))
+        raise ConfigError(
+            "config.annotations",
+            f"the entry fits several samples, such as {first} and {second}",
+            where=one.column("name")[at].as_py(),
+            hint="use the whole keys of objects in the column samples.annotations.key",
+        )

@@ -1,0 +1,273 @@
+"""Splits by class: every class is divided by the fractions, in bounded memory.
+
+Samples that must stay together, a *unit*, are those with the same group, or a sample by itself. A
+unit of several classes counts for the one that most of its samples have. What the previous version
+has stays in its split, and new samples of its groups follow it; the others fill up what the splits
+lack. So a first build depends on the samples alone, and growth moves nothing.
+
+Samples are written to a file when they are labelled, because a class can be divided only when all
+of it is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.config.models import HashSplits
+from larder.disk import disk_errors
+from larder.manifest.merge import aligned, whole_keys
+from larder.manifest.query import Rows
+from larder.manifest.sort import SortedFile, sort, write_rows
+from larder.samples.columns import column_texts
+from larder.samples.labels import Labeller
+from larder.samples.parts import NO_SAMPLE, PARTS
+from larder.samples.seeded import seeded_hashes
+from larder.samples.splits import HashRule
+from larder.samples.strata import Divider, needs, targets
+
+__all__ = ["PUBLISHED", "stratified"]
+
+PUBLISHED = pa.schema(
+    [pa.field("sample", pa.string(), nullable=False), pa.field("split", pa.int16(), nullable=False)]
+)
+"""One row per sample of the previous version: its key, and the index of its split."""
+
+_NEW = -1
+"""The split of what the previous version does not have."""
+
+_SAMPLES = pa.schema(
+    [
+        pa.field("sample", pa.string(), nullable=False),
+        pa.field("unit", pa.uint64(), nullable=False),
+        pa.field("label", pa.int32(), nullable=False),
+    ]
+)
+_UNITS = pa.schema(
+    [
+        pa.field("unit", pa.uint64(), nullable=False),
+        pa.field("label", pa.int32(), nullable=False),
+        pa.field("split", pa.int16(), nullable=False),
+    ]
+)
+_SPOOLED = PARTS.append(pa.field("unit", pa.uint64(), nullable=False))
+
+_Numbers = npt.NDArray[np.int64]
+_Splits = npt.NDArray[np.int16]
+_Hashes = npt.NDArray[np.uint64]
+
+
+def stratified(
+    parts: Iterable[pa.RecordBatch],
+    splits: HashSplits,
+    labeller: Labeller,
+    published: Iterable[pa.RecordBatch],
+    folder: Path,
+) -> Iterator[pa.RecordBatch]:
+    """The same parts, each with the split of its sample.
+
+    Memory is that of one sort, of a few numbers for each class, and of one row for each sample of a
+    group.
+
+    Args:
+        parts: Rows of `larder.samples.parts.PARTS`, with labels; those of samples ordered by
+            sample. The other rows, with the split `NO_SAMPLE`, may be anywhere.
+        splits: The rule.
+        labeller: Has given the labels.
+        published: Rows of `PUBLISHED`, ordered by sample, each sample once.
+        folder: A private directory.
+
+    Raises:
+        ConfigError: ``config.unmatched_split``: a sample key without the group. ``config.label``: a
+            class that is not pinned.
+        StoreError: ``store.full``: no space is left.
+    """
+    intake = _Intake(splits, folder / "strata-samples.arrow")
+    spooled = write_rows(Rows(_SPOOLED, intake.spool(parts)), folder / "strata-parts.arrow")
+    if not intake.samples.rows:
+        yield from (rows.select(PARTS.names) for rows in spooled.read())
+        return
+    numbering = labeller.number()
+    units = _units(intake.samples, numbering.labels, published)
+    with disk_errors(folder):
+        decided = _decide(units, splits, numbering.classes, folder)
+    for rows in spooled.read():
+        yield _with_splits(rows, decided)
+
+
+class _Intake:
+    """Notes the samples while their parts are written to a file."""
+
+    def __init__(self, splits: HashSplits, path: Path) -> None:
+        self._rule = HashRule(splits)
+        self._path = path
+        self.samples: SortedFile
+
+    def spool(self, parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows with a further column ``unit``; afterwards, ``samples`` has one row per sample."""
+        noted: list[pa.RecordBatch] = []
+        with self._open() as writer:
+            for rows in parts:
+                yield self._noted(rows, noted)
+                for batch in noted:
+                    writer.write_batch(batch)
+                noted.clear()
+        self.samples = SortedFile(self._path, _SAMPLES)
+
+    def _open(self) -> pa.RecordBatchWriter:
+        with disk_errors(self._path):
+            return pa.ipc.new_file(str(self._path), _SAMPLES)
+
+    def _noted(self, rows: pa.RecordBatch, noted: list[pa.RecordBatch]) -> pa.RecordBatch:
+        real = np.flatnonzero(rows.column("split").to_numpy() != NO_SAMPLE)
+        units = np.zeros(rows.num_rows, np.uint64)
+        if len(real):
+            keys = rows.column("sample").take(pa.array(real))
+            new = np.ones(len(real), np.bool_)
+            new[1:] = pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+            firsts = np.flatnonzero(new)
+            samples = keys.take(pa.array(firsts))
+            hashes = self._rule.hashes(column_texts(samples))
+            units[real] = hashes[np.cumsum(new) - 1]
+            labels = rows.column("label").take(pa.array(real[firsts]))
+            noted.append(
+                pa.RecordBatch.from_arrays([samples, pa.array(hashes), labels], schema=_SAMPLES)
+            )
+        return rows.append_column(_SPOOLED.field("unit"), pa.array(units))
+
+
+def _units(
+    samples: SortedFile, numbers: npt.NDArray[np.int32], published: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of `_UNITS`: each sample's class number, and its split in the previous version."""
+    pieces = aligned(Rows(_SAMPLES, samples.read()), Rows(PUBLISHED, published), ("sample",))
+    for now, then in pieces:
+        if now.num_rows:
+            places = pc.index_in(now.column("sample"), then.column("sample"))
+            found = pc.fill_null(then.column("split").take(places), _NEW)
+            labels = pa.array(numbers[now.column("label").to_numpy()])
+            yield pa.RecordBatch.from_arrays([now.column("unit"), labels, found], schema=_UNITS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """The split of each unit, ordered by unit; both are files, mapped into memory."""
+
+    units: _Hashes
+    splits: _Splits
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Some units, ordered by unit.
+
+    Attributes:
+        units: Their hashes; shape (units,), like the others.
+        classes: The class that most of the samples have, and of these the first.
+        weights: Number of samples.
+        splits: The split in the previous version, or `_NEW`.
+    """
+
+    units: _Hashes
+    classes: _Numbers
+    weights: _Numbers
+    splits: _Splits
+
+
+def _decide(
+    samples: Iterable[pa.RecordBatch],
+    rule: HashSplits,
+    classes: tuple[str, ...],
+    folder: Path,
+) -> _Decided:
+    totals = np.zeros(len(classes), np.int64)
+    kept = np.zeros((len(classes), len(rule.fractions)), np.int64)
+    ordered = sort(Rows(_UNITS, samples), ("unit", "label"), ties=("split",), work_dir=folder)
+    names = [folder / f"strata-{name}" for name in ("units", "classes", "weights", "splits")]
+    with _Files(names) as files:
+        for piece in map(_piece, whole_keys(ordered, "unit")):
+            np.add.at(totals, piece.classes, piece.weights)
+            old = piece.splits != _NEW
+            np.add.at(kept, (piece.classes[old], piece.splits[old]), piece.weights[old])
+            files.write(piece)
+    hashes = seeded_hashes(rule.seed, b"larder stratum", classes)
+    offsets = (hashes >> np.uint64(11)).astype(np.float64) / 2.0**53
+    wanted = targets(totals, list(rule.fractions.values()), offsets)
+    divider = Divider(needs(wanted, kept, offsets))
+    units, strata, weights, splits = (
+        np.memmap(path, kind, "r+")
+        for path, kind in zip(names, (np.uint64, np.int64, np.int64, np.int16), strict=True)
+    )
+    for start in range(0, len(units), _STEP):
+        part = slice(start, start + _STEP)
+        new = np.flatnonzero(splits[part] == _NEW)
+        splits[part][new] = divider.splits(strata[part][new], weights[part][new])
+    return _Decided(units, splits)
+
+
+_STEP = 100_000
+
+
+class _Files:
+    """Writes the columns of `_Piece`, each to a file of its own; a context manager."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._files: list[IO[bytes]] = [path.open("wb") for path in paths]
+
+    def write(self, piece: _Piece) -> None:
+        """Append the units."""
+        columns: tuple[npt.NDArray[Any], ...] = (
+            piece.units,
+            piece.classes,
+            piece.weights,
+            piece.splits,
+        )
+        for file, column in zip(self._files, columns, strict=True):
+            column.tofile(file)
+
+    def __enter__(self) -> _Files:
+        """Return the object itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+
+
+def _piece(rows: pa.RecordBatch) -> _Piece:
+    """Whole units, of rows ordered by unit and class."""
+    units, labels = rows.column("unit").to_numpy(), rows.column("label").to_numpy()
+    first = np.ones(len(units), np.bool_)
+    first[1:] = units[1:] != units[:-1]
+    starts = np.flatnonzero(first)
+    runs = first.copy()
+    runs[1:] |= labels[1:] != labels[:-1]
+    run_starts = np.flatnonzero(runs)
+    lengths = np.diff(np.append(run_starts, len(units)))
+    owners = (np.cumsum(first) - 1)[run_starts]
+    # Of each unit's runs the longest, which is the first of equally long ones.
+    order = np.lexsort((-lengths, owners))
+    longest = order[np.flatnonzero(np.diff(owners[order], prepend=-1))]
+    return _Piece(
+        units=units[starts],
+        classes=labels[run_starts[longest]].astype(np.int64),
+        weights=np.diff(np.append(starts, len(units))),
+        splits=np.maximum.reduceat(rows.column("split").to_numpy(), starts),
+    )
+
+
+def _with_splits(rows: pa.RecordBatch, decided: _Decided) -> pa.RecordBatch:
+    before = rows.column("split").to_numpy()
+    places = np.searchsorted(decided.units, rows.column("unit").to_numpy())
+    found = decided.splits[np.minimum(places, len(decided.units) - 1)]
+    splits = np.where(before == NO_SAMPLE, before, found).astype(np.int16)
+    at = PARTS.get_field_index("split")
+    return rows.select(PARTS.names).set_column(at, PARTS.field(at), pa.array(splits))

@@ -1,0 +1,244 @@
+"""Samples as image records of RecordIO, as Apache MXNet and GluonCV read them.
+
+A record has one part of a sample, with its label in the header before it. A shard is a file of
+records, ``.rec``, with two files of text: ``.idx`` says where each record is, ``.lst`` what it is.
+The bytes come from `larder.shards.recordio`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.config.formats import FormatOptions
+from larder.errors import ConfigError, DamageError, Failure, ObjectError
+from larder.samples.grouping import LABEL_EXT
+from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
+from larder.shards.fetch import Body, stream
+from larder.shards.members import label_body, label_place
+from larder.shards.model import Sample, ShardPlan, label_bytes
+from larder.shards.output import HashedOutput
+from larder.shards.ranges import PartReader
+from larder.shards.recordio import (
+    HEAD_BYTES,
+    IMAGE_HEADER,
+    MAX_BYTES,
+    NO_LABEL,
+    cuts,
+    part_head,
+    parts_of,
+    record_data,
+)
+from larder.shards.rows import IndexRows, PartRow
+from larder.shards.sizes import Sizes
+from larder.store.base import Readable
+
+__all__ = ["RecordIO"]
+
+_LINE_BYTES = 32
+"""About what the numbers of a sample take in the files of text."""
+
+_MAX_LABEL = 1 << 24
+"""Whole numbers up to this one are float32 without being rounded."""
+
+
+class RecordIO:
+    """``shards.format: recordio``; see `larder.shards.formats.base.ShardFormat`.
+
+    Args:
+        options: ``first_record``.
+    """
+
+    version = 1
+    sizes_known = False  # data that contains the magic number takes more
+    empty_bytes = 0
+    counted = False
+    indexes = ()
+
+    def __init__(self, options: FormatOptions) -> None:
+        self._first_record = options.first_record
+
+    def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
+        """Bytes of the samples' records and their lines of text, nearly.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: a sample that is not one record.
+        """
+        parts = batch.column("parts")
+        counts = pc.list_value_length(parts).to_numpy()
+        _refuse(batch, counts != 1, "has several parts, of which a record has one")
+        entries = parts.flatten()
+        sizes = entries.field("size_bytes").to_numpy().astype(np.int64)
+        most = MAX_BYTES - IMAGE_HEADER.size
+        _refuse(batch, sizes > most, "has 512 MiB or more, which is too much for a record")
+        labels = batch.column("label").fill_null(0).to_numpy().astype(np.int64)
+        _refuse(batch, abs(labels) > _MAX_LABEL, "has a label that is not exact as a float32")
+        keys = pc.binary_length(batch.column("key")).to_numpy().astype(np.int64)
+        record = HEAD_BYTES + IMAGE_HEADER.size + sizes + -sizes % 4
+        found: Sizes = record + keys + _LINE_BYTES
+        return found
+
+    def shard_name(self, stem: str, index: int, count: int) -> str:
+        """``imagenet-train-000000.rec``."""
+        return f"{stem}-{index:06d}.rec"
+
+    def file_names(self, name: str) -> Sequence[str]:
+        """The records, where they are, and what they are."""
+        stem = name.removesuffix(".rec")
+        return name, f"{stem}.idx", f"{stem}.lst"
+
+    def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> ImageRecordWriter:
+        """Start the three files."""
+        records, places, names = outputs
+        return ImageRecordWriter(records, places, names, self._first_record + plan.first_row)
+
+    def open(self, store: Readable, key: str) -> ImageRecordReader:
+        """Open a file of records."""
+        return ImageRecordReader(store, key)
+
+
+def _refuse(batch: pa.RecordBatch, wrong: np.ndarray, reason: str) -> None:
+    rows = np.flatnonzero(wrong)
+    if len(rows):
+        key = batch.column("key")[int(rows[0])].as_py()
+        hint = "exclude such objects with source.exclude, or choose another format"
+        message = f"recordio: sample {key!r} {reason}"
+        raise ConfigError("config.invalid_value", message, where="shards.format", hint=hint)
+
+
+class ImageRecordWriter:
+    """A shard being written; see `larder.shards.formats.base.ShardWriter`.
+
+    Args:
+        records: Receives the records.
+        places: Receives the lines of ``.idx``: the number of a record, a tab, its offset.
+        names: Receives the lines of ``.lst``: the number of a record, its label and its name.
+        first_record: Number of the first record.
+    """
+
+    def __init__(
+        self,
+        records: HashedOutput,
+        places: HashedOutput,
+        names: HashedOutput,
+        first_record: int,
+    ) -> None:
+        self._records = records
+        self._places = places
+        self._names = names
+        self._number = first_record
+        self._rows = IndexRows()
+
+    def append(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
+        """Append a sample whose part was read."""
+        (body,) = bodies
+        self._append(sample, body.data, body.crc32c)
+        return None
+
+    def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+        """Read and append a sample, which is held once: how it begins depends on all of it."""
+        (part,) = sample.parts
+        data = bytearray(part.size_bytes)
+        at = crc32c = 0
+        try:
+            for buffer in stream(source, part):
+                data[at : at + len(buffer)] = buffer
+                at += len(buffer)
+                crc32c = google_crc32c.extend(crc32c, buffer)
+        except ObjectError as error:
+            return Failure.of(part.key, error)
+        self._append(sample, data, crc32c)
+        return None
+
+    def finish(self) -> pa.RecordBatch:
+        """Return the rows; none of the files has an end."""
+        return self._rows.finish()
+
+    def _append(self, sample: Sample, data: bytes | bytearray, crc32c: int) -> None:
+        label = NO_LABEL if sample.label is None else sample.label
+        header = IMAGE_HEADER.pack(0, label, self._number, 0)
+        start = self._records.bytes
+        offset = None
+        if cuts(header) or cuts(data):
+            self._append_parts(header + data)
+        else:
+            size = len(header) + len(data)
+            pad = bytes(-size % 4)
+            pieces = [part_head(0, 1, size), header, data, pad]
+            self._records.append(pieces, HEAD_BYTES + size + len(pad))  # type: ignore[arg-type]
+            offset = start + HEAD_BYTES + len(header)
+        (part,) = sample.parts
+        rows: list[PartRow] = [(part.ext, part.key, part.etag, offset, len(data), crc32c)]
+        if sample.label is not None:
+            text, text_crc32c = label_body(sample.label)
+            row = (LABEL_EXT, None, None, None, len(text), text_crc32c)
+            rows.insert(label_place(sample), row)
+        length = self._records.bytes - start
+        self._rows.add((sample.key, start, length, sample.label), rows)
+        place = b"%d\t%d\n" % (self._number, start)
+        name = f"{self._number}\t{int(label)}\t{sample.key}.{part.ext}\n".encode()
+        self._places.append([place], len(place))
+        self._names.append([name], len(name))
+        self._number += 1
+
+    def _append_parts(self, data: bytes) -> None:
+        """Append a record that contains the magic number."""
+        places = parts_of(len(data), cuts(data))
+        for number, (start, stop) in enumerate(places):
+            pieces = [part_head(number, len(places), stop - start), data[start:stop]]
+            pieces.append(bytes(-(stop - start) % 4))
+            self._records.append(pieces, sum(map(len, pieces)))
+
+
+class ImageRecordReader(PartReader):
+    """Reads samples from a file of records; see `larder.samples.indexed.SampleReader`.
+
+    A label is that of the index, after comparing it with the record's header.
+    """
+
+    def read(
+        self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
+    ) -> dict[str, bytes]:
+        """Read parts of a sample."""
+        if parts is not None and all(part.offset is not None for part in parts):
+            return super().read(sample, parts)
+        wanted = sample.parts if parts is None else parts
+        header, data = self._read_record(sample)
+        found = {}
+        for part in wanted:
+            if part.ext == LABEL_EXT and sample.label is not None:
+                found[part.ext] = self._label(part, sample, header)
+            else:
+                found[part.ext] = check_part(part, data, sample, self.url)
+        return found
+
+    def _read_record(self, sample: IndexedSample) -> tuple[bytes, bytes]:
+        """The header of a record, and what follows it."""
+        place = f"{self.url}: {sample.key}"
+        start = sample.offset + HEAD_BYTES + IMAGE_HEADER.size
+        for part in sample.parts:
+            if part.offset == start:
+                size = IMAGE_HEADER.size + part.length
+                head = self.read_range(sample.offset, start - sample.offset)
+                if head[:HEAD_BYTES] != part_head(0, 1, size):
+                    message = "its record does not begin as the index says"
+                    raise DamageError("damage.record", message, where=place)
+                return head[HEAD_BYTES:], self.read_range(start, part.length)
+        try:
+            data = record_data(self.read_range(sample.offset, sample.length))
+        except ValueError as error:
+            message = f"its record is damaged: {error}"
+            raise DamageError("damage.record", message, where=place) from None
+        return data[: IMAGE_HEADER.size], data[IMAGE_HEADER.size :]
+
+    def _label(self, part: IndexedPart, sample: IndexedSample, header: bytes) -> bytes:
+        assert sample.label is not None, "it has a label"
+        if header[:8] != IMAGE_HEADER.pack(0, sample.label, 0, 0)[:8]:
+            message = "its record has another label than the index"
+            place = part_place(self.url, sample, part.ext)
+            raise DamageError("damage.record", message, where=place)
+        return check_part(part, label_bytes(sample.label), sample, self.url)

@@ -1,0 +1,290 @@
+"""Samples as records of ``tf.train.Example``, as TensorFlow, DALI and TFDS read them.
+
+`larder.shards.features` says which features a sample has. The bytes come from
+`larder.shards.example` and `larder.shards.tfrecord`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import google_crc32c
+import pyarrow as pa
+
+from larder.config.formats import FormatOptions
+from larder.errors import DamageError, Failure, ObjectError
+from larder.samples.grouping import LABEL_EXT
+from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
+from larder.shards.features import MOST_TEXT_BYTES
+from larder.shards.fetch import Body, stream
+from larder.shards.indexes.dali_tfrecord import DaliTFRecordIndex
+from larder.shards.members import label_body, label_place
+from larder.shards.model import Part, Sample, ShardPlan, label_bytes
+from larder.shards.output import HashedOutput
+from larder.shards.ranges import PartReader
+from larder.shards.rows import IndexRows, PartRow
+from larder.shards.sizes import Sizes
+from larder.shards.skeleton import Skeletons
+from larder.shards.tfrecord import (
+    FOOTER_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    masked,
+    record_header,
+)
+from larder.store.base import Readable
+
+__all__ = ["TFRecord"]
+
+
+class TFRecord:
+    """``shards.format: tfrecord``; see `larder.shards.formats.base.ShardFormat`.
+
+    Args:
+        options: ``features`` and, if one of them is the name of a class, ``classes``.
+    """
+
+    version = 1
+    empty_bytes = 0
+    counted = True
+    indexes = (DaliTFRecordIndex(),)
+
+    def __init__(self, options: FormatOptions) -> None:
+        self._skeletons = Skeletons(options)
+
+    @property
+    def sizes_known(self) -> bool:
+        """Whether no part becomes numbers."""
+        return self._skeletons.sizes_known
+
+    def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
+        """Bytes of the samples' records.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: a sample does not fit ``shards.features``.
+        """
+        return self._skeletons.sizes(batch) + FRAME_BYTES
+
+    def shard_name(self, stem: str, index: int, count: int) -> str:
+        """``imagenet-train-00000-of-00950.tfrecord``."""
+        return f"{stem}-{index:05d}-of-{count:05d}.tfrecord"
+
+    def file_names(self, name: str) -> Sequence[str]:
+        """Only the records."""
+        return (name,)
+
+    def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> RecordWriter:
+        """Start a file of records."""
+        (output,) = outputs
+        return RecordWriter(output, self._skeletons)
+
+    def open(self, store: Readable, key: str) -> RecordReader:
+        """Open a file of records."""
+        return RecordReader(store, key, self._skeletons)
+
+
+class RecordWriter:
+    """A shard being written; see `larder.shards.formats.base.ShardWriter`.
+
+    Args:
+        output: Receives its bytes.
+        skeletons: Makes its records.
+    """
+
+    def __init__(self, output: HashedOutput, skeletons: Skeletons) -> None:
+        self._output = output
+        self._skeletons = skeletons
+        self._rows = IndexRows()
+
+    def append(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
+        """Append a sample whose parts were read."""
+        contents, checksums = zip(*bodies, strict=True)
+        sizes = [*map(len, contents)]
+        try:
+            found, offsets, size_bytes = self._skeletons.of(sample, sizes, contents)
+        except ObjectError as error:
+            return Failure.of(error.where, error)
+        pieces = [piece if isinstance(piece, bytes) else contents[piece] for piece in found]
+        crc32c = reduce(google_crc32c.extend, pieces, 0)
+        start = self._output.bytes
+        length = size_bytes + FRAME_BYTES
+        self._output.append([record_header(size_bytes), *pieces, masked(crc32c)], length)
+        self._add_rows(sample, start, length, offsets, sizes, checksums)
+        return None
+
+    def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+        """Read and append a sample, one buffer at a time; only what becomes numbers is kept."""
+        parts = sample.parts
+        sizes = [part.size_bytes for part in parts]
+        try:
+            skeleton = self._skeletons.of(sample, sizes, self._texts(sample, source))
+        except ObjectError as error:
+            return Failure.of(error.where, error)
+        start = self._output.bytes
+        self._put(record_header(skeleton.size_bytes))
+        checksums = [0] * len(parts)
+        crc32c = 0
+        for piece in skeleton.pieces:
+            if isinstance(piece, bytes):
+                crc32c = google_crc32c.extend(crc32c, piece)
+                self._put(piece)
+                continue
+            own = 0
+            try:
+                for buffer in stream(source, parts[piece]):
+                    own = google_crc32c.extend(own, buffer)
+                    crc32c = google_crc32c.extend(crc32c, buffer)
+                    self._put(buffer)
+            except ObjectError as error:
+                return Failure.of(parts[piece].key, error)
+            checksums[piece] = own
+        self._put(masked(crc32c))
+        length = self._output.bytes - start
+        self._add_rows(sample, start, length, skeleton.offsets, sizes, checksums)
+        return None
+
+    def check(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
+        """Whether its parts are the numbers that they have to be."""
+        return self._check(sample, [body.data for body in bodies])
+
+    def check_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+        """Read the parts that become numbers, and check them."""
+        try:
+            return self._check(sample, self._texts(sample, source))
+        except ObjectError as error:
+            return Failure.of(error.where, error)
+
+    def _check(self, sample: Sample, texts: Sequence[bytes]) -> Failure | None:
+        try:
+            self._skeletons.of(sample, [part.size_bytes for part in sample.parts], texts)
+        except ObjectError as error:
+            return Failure.of(error.where, error)
+        return None
+
+    def _texts(self, sample: Sample, source: Readable) -> list[bytes]:
+        """The contents of the parts that become numbers."""
+        wanted = self._skeletons.number_parts(sample)
+        return [
+            _text(source, part) if number in wanted else b""
+            for number, part in enumerate(sample.parts)
+        ]
+
+    def finish(self) -> pa.RecordBatch:
+        """Return the rows; a file of records has no end."""
+        return self._rows.finish()
+
+    def _put(self, data: bytes) -> None:
+        self._output.append([data], len(data))
+
+    def _add_rows(
+        self,
+        sample: Sample,
+        start: int,
+        length: int,
+        offsets: Sequence[int],
+        sizes: Sequence[int],
+        checksums: Sequence[int],
+    ) -> None:
+        first = start + HEADER_BYTES
+        places = zip(sample.parts, offsets, sizes, checksums, strict=True)
+        rows: list[PartRow] = [
+            (ext, key, etag, first + offset, size_bytes, crc32c)
+            for (ext, key, _, etag), offset, size_bytes, crc32c in places
+        ]
+        label = sample.label
+        if label is not None:
+            data, crc32c = label_body(label)
+            rows.insert(label_place(sample), (LABEL_EXT, None, None, None, len(data), crc32c))
+        self._rows.add((sample.key, start, length, label), rows)
+
+
+def _text(source: Readable, part: Part) -> bytes:
+    """A part that becomes numbers, or the beginning of one that is too long for that."""
+    data = b""
+    try:
+        for buffer in stream(source, part):
+            data += buffer
+            if len(data) > MOST_TEXT_BYTES:
+                break
+    except ObjectError as error:  # whatever the store says where it is
+        raise ObjectError(error.code, error.message, where=part.key, hint=error.hint) from error
+    return data
+
+
+class RecordReader(PartReader):
+    """Reads samples from a file of records; see `larder.samples.indexed.SampleReader`.
+
+    A sample that is read with all its parts, or with its label, is compared with both checksums of
+    its record. The label itself is that of the index: the record has to contain it.
+
+    Args:
+        store: The store of the shard.
+        key: Its key.
+        skeletons: Made from the options of its segment.
+    """
+
+    def __init__(self, store: Readable, key: str, skeletons: Skeletons) -> None:
+        super().__init__(store, key)
+        self._skeletons = skeletons
+
+    def read(
+        self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
+    ) -> dict[str, bytes]:
+        """Read parts of a sample."""
+        if parts is not None and all(part.offset is not None for part in parts):
+            return super().read(sample, parts)
+        found = self._read_record(sample)
+        wanted = sample.parts if parts is None else parts
+        return {part.ext: found[part.ext] for part in wanted}
+
+    def _read_record(self, sample: IndexedSample) -> dict[str, bytes]:
+        """All parts, after comparing the record with its checksums and with the label."""
+        place = f"{self.url}: {sample.key}"
+        start, end = sample.offset + HEADER_BYTES, sample.offset + sample.length - FOOTER_BYTES
+        if start > end:
+            raise DamageError("damage.manifest", "the index has no record for it", where=place)
+        if self.read_range(sample.offset, HEADER_BYTES) != record_header(end - start):
+            message = "its record does not have the length that is in the index"
+            raise DamageError("damage.record", message, where=place)
+        found: dict[str, bytes] = {}
+        between: list[bytes] = []
+        crc32c = 0
+        for part in sorted(filter(_is_there, sample.parts), key=_offset):
+            between.append(self._read_until(start, _offset(part), place))
+            data = self.read_range(_offset(part), part.length)
+            found[part.ext] = check_part(part, data, sample, self.url)
+            crc32c = google_crc32c.extend(google_crc32c.extend(crc32c, between[-1]), data)
+            start = _offset(part) + part.length
+        between.append(self._read_until(start, end, place))
+        crc32c = google_crc32c.extend(crc32c, between[-1])
+        if self.read_range(end, FOOTER_BYTES) != masked(crc32c):
+            raise DamageError("damage.record", "its record differs from its checksum", where=place)
+        for part in sample.parts:
+            if part.offset is None:
+                found[part.ext] = self._label(part, sample, between)
+        return found
+
+    def _read_until(self, start: int, stop: int, place: str) -> bytes:
+        if start > stop:
+            raise DamageError("damage.manifest", "its parts overlap in the index", where=place)
+        return self.read_range(start, stop - start)
+
+    def _label(self, part: IndexedPart, sample: IndexedSample, between: Sequence[bytes]) -> bytes:
+        place = part_place(self.url, sample, part.ext)
+        if part.ext != LABEL_EXT or sample.label is None:
+            raise DamageError("damage.manifest", "the index has no offset", where=place)
+        for entry in self._skeletons.label_entries(sample.label):
+            if not any(entry in piece for piece in between):
+                message = "its record has another label than the index"
+                raise DamageError("damage.record", message, where=place)
+        return check_part(part, label_bytes(sample.label), sample, self.url)
+
+
+def _is_there(part: IndexedPart) -> bool:
+    return part.offset is not None
+
+
+def _offset(part: IndexedPart) -> int:
+    assert part.offset is not None, "it is stored as it is"
+    return part.offset

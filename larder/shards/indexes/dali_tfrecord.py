@@ -1,0 +1,29 @@
+"""The index of a file of records for NVIDIA DALI (``fn.readers.tfrecord(index_path=...)``).
+
+The text that DALI's ``tfrecord2idx`` writes: a line ``OFFSET SIZE`` for each record, with its
+length and its checksums.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["DaliTFRecordIndex"]
+
+
+class DaliTFRecordIndex:
+    """See `larder.shards.indexes.ReaderIndex`."""
+
+    kind = "dali"
+
+    def file_name(self, shard: str) -> str:
+        """``imagenet-train-00000-of-00950.idx``."""
+        return f"{shard.removesuffix('.tfrecord')}.idx"
+
+    def content(self, rows: pa.RecordBatch) -> bytes | None:
+        """The text."""
+        columns = [rows.column(name).cast(pa.string()) for name in ("offset", "length")]
+        lines = pc.binary_join_element_wise(*columns, " ")
+        text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")
+        return f"{text[0].as_py()}\n".encode()

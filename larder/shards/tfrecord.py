@@ -1,0 +1,37 @@
+"""The framing of TFRecord files.
+
+A record is its length (u64), the masked CRC-32C of these eight bytes, the data, and the masked
+CRC-32C of the data; all numbers are little-endian. Format: "TFRecord and tf.train.Example" in
+TensorFlow's documentation; ``tensorflow/core/lib/hash/crc32c.h`` for the mask.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+
+import google_crc32c
+
+__all__ = ["FOOTER_BYTES", "FRAME_BYTES", "HEADER_BYTES", "masked", "record_header"]
+
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+
+FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
+"""What a record takes beside its data."""
+
+_LENGTH = struct.Struct("<Q")
+_CHECKSUM = struct.Struct("<I")
+
+
+@lru_cache(4096)
+def record_header(size_bytes: int) -> bytes:
+    """What precedes data of this length."""
+    length = _LENGTH.pack(size_bytes)
+    return length + masked(google_crc32c.value(length))
+
+
+def masked(crc32c: int) -> bytes:
+    """A checksum as TFRecord files contain it."""
+    rotated = crc32c >> 15 | crc32c << 17 & 0xFFFF_FFFF
+    return _CHECKSUM.pack(rotated + 0xA282_EAD8 & 0xFFFF_FFFF)

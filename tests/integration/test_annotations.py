@@ -1,0 +1,286 @@
+"""Annotation files: one file with an entry for each of many samples."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pipeline_lab import DOCUMENT, Lab, opened, png, write
+from test_growth import Source
+
+from larder.errors import ConfigError
+from larder.testing.checker import Published
+
+IMAGES = {f"images/{name}/{at}.png": png(at) for name in "ab" for at in range(3)}
+NAMES = sorted(IMAGES)
+BOXES = {
+    "info": {"year": 2017},
+    "categories": [{"id": 7, "name": "cat"}, {"id": 9, "name": "dög"}],
+    "annotations": [
+        {"id": 1, "image_id": 2, "category_id": 9, "bbox": [1, 2, 3.5, 4]},
+        {"id": 2, "image_id": 0, "category_id": 7, "bbox": [0, 0, 1, 1]},
+        {"id": 3, "image_id": 2, "category_id": 7, "bbox": [5, 5, 5, 5]},
+    ],
+    "images": [
+        {"id": at, "file_name": name.removeprefix("images/"), "width": 9, "species": f"s{at % 2}"}
+        for at, name in enumerate(NAMES)
+    ],
+}
+
+
+def table(**changed: str) -> list[dict[str, Any]]:
+    """A row for each image."""
+    return [
+        {"file_name": name, "caption": f"it is, {at}", "score": at, "species": f"s{at % 2}"}
+        | ({"caption": changed[name]} if name in changed else {})
+        for at, name in enumerate(NAMES)
+    ]
+
+
+def as_csv(rows: list[dict[str, Any]], delimiter: str = ",") -> bytes:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def as_lines(rows: list[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def as_parquet(rows: list[dict[str, Any]]) -> bytes:
+    target = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), target)
+    return target.getvalue()
+
+
+FILES = {
+    "table.csv": as_csv(table()),
+    "table.tsv": as_csv(table(), "\t"),
+    "table.jsonl": as_lines(table()),
+    "table.parquet": as_parquet(table()),
+}
+
+
+def source(folder: Path, **fields: Any) -> Source:
+    defaults: dict[str, Any] = {"shards": {"bytes": 4_000}, "splits": {"train": "images/**"}}
+    return Source(folder, **{**defaults, **fields})
+
+
+def parts(published: Published) -> dict[str, Mapping[str, bytes]]:
+    return {each.key: each.parts for found in published.samples.values() for each in found}
+
+
+def prepared(place: Source, objects: Mapping[str, bytes], **more: Any) -> Published:
+    version = place.prepare(objects, **more)["version"]
+    return place.check()[version]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_entry_becomes_a_part_of_its_sample(tmp_path: Path, name: str) -> None:
+    place = source(tmp_path, samples={"annotations": {"files": name}})
+    found = parts(prepared(place, {**IMAGES, name: FILES[name]}))
+    assert len(found) == len(IMAGES)
+    for row in table():
+        own = found[row["file_name"].removesuffix(".png")]
+        if name.startswith("table.") and name.endswith("sv"):  # a text file has only texts
+            row = {column: str(value) for column, value in row.items()}
+        expected = json.dumps(row, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        assert own == {"png": IMAGES[row["file_name"]], "json": expected.encode()}
+
+
+@pytest.mark.parametrize("source_kind", ["directory", "memory"])
+def test_coco(tmp_path: Path, source_kind: str) -> None:
+    place = Source(
+        tmp_path,
+        source_kind,
+        samples={"annotations": {"files": "boxes.json"}},
+        labels={"column": "species"},
+        splits={"train": "images/**"},
+        mirror=False,
+    )
+    published = prepared(place, {**IMAGES, "boxes.json": json.dumps(BOXES).encode()})
+    assert published.version.classes == ("s0", "s1")
+    found = parts(published)
+    assert [found[name.removesuffix(".png")]["cls"] for name in NAMES] == [b"0", b"1"] * 3
+    entry = json.loads(found["images/a/2"]["json"])
+    assert entry["image"]["file_name"] == "a/2.png"
+    assert [(each["category"], each["bbox"]) for each in entry["annotations"]] == [
+        ("dög", [1, 2, 3.5, 4]),
+        ("cat", [5, 5, 5, 5]),
+    ]
+    assert json.loads(found["images/b/0"]["json"])["annotations"] == []
+
+
+def test_with_a_mirror(tmp_path: Path) -> None:
+    place = source(tmp_path, samples={"annotations": {"files": "table.csv"}}, mirror=True)
+    published = prepared(place, {**IMAGES, "table.csv": FILES["table.csv"]})
+    assert all(set(own) == {"png", "json"} for own in parts(published).values())
+    with opened(f"{place.lab.root}mirror") as store:
+        kept = {info.key for page in store.list() for info in page}
+    assert kept == {*IMAGES, "table.csv"}
+
+
+def test_columns_become_parts_and_labels(tmp_path: Path) -> None:
+    annotations = {
+        "files": "table.jsonl",
+        "part": None,
+        "columns": {"txt": "caption", "score": "score"},
+    }
+    place = source(
+        tmp_path,
+        samples={"annotations": annotations},
+        labels={"from": "column", "column": "species"},
+    )
+    published = prepared(place, {**IMAGES, "table.jsonl": FILES["table.jsonl"]})
+    own = parts(published)["images/b/1"]
+    assert own == {
+        "png": IMAGES["images/b/1.png"],
+        "txt": b"it is, 4",
+        "score": b"4",
+        "cls": b"0",
+    }
+
+
+def test_a_sample_may_have_several_entries(tmp_path: Path) -> None:
+    rows = [{"image": name, "box": [at]} for at in range(2) for name in NAMES]
+    annotations = {"files": "boxes.jsonl", "key": "image", "many": True, "columns": {"n": "box"}}
+    place = source(tmp_path, samples={"annotations": annotations})
+    found = parts(prepared(place, {**IMAGES, "boxes.jsonl": as_lines(rows)}))
+    for name in NAMES:
+        own = found[name.removesuffix(".png")]
+        assert json.loads(own["json"]) == [{"box": [at], "image": name} for at in range(2)]
+        assert json.loads(own["n"]) == [[0], [1]]
+
+
+def test_a_changed_entry_packs_its_sample_again_and_no_other(tmp_path: Path) -> None:
+    """Also where the others have moved in the file."""
+    fields: dict[str, Any] = {
+        "samples": {"annotations": {"files": "table.jsonl"}},
+        "splits": {"train": "images/a/*", "validation": "images/b/*"},
+        "growth": {"removals": "omit"},
+    }
+    for kind in ("directory", "memory"):
+        place = Source(tmp_path / kind, kind, mirror=False, **fields)
+        first = place.prepare({**IMAGES, "table.jsonl": as_lines(table())})
+        changed = as_lines(table(**{"images/a/1.png": "something much longer than before"})[::-1])
+        document = place.prepare({**IMAGES, "table.jsonl": changed})
+        assert document["segments"] == {"total": 2, "new": 1, "omitted": 1}
+        published = place.check()[document["version"]]
+        assert b"much longer" in parts(published)["images/a/1"]["json"]
+        again = place.prepare({**IMAGES, "table.jsonl": changed + b"\n"})
+        assert again["version"] == document["version"] != first["version"]
+
+
+def refused(place: Source, objects: Mapping[str, bytes], **more: Any) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        place.prepare(objects, **more)
+    return caught.value
+
+
+def test_entries_and_samples_without_each_other(tmp_path: Path) -> None:
+    rows = [row for row in table() if row["file_name"] != "images/a/0.png"]
+    rows.append({**rows[0], "file_name": "images/z.png"})
+    objects = {**IMAGES, "table.jsonl": as_lines(rows)}
+    samples: dict[str, Any] = {"annotations": {"files": "table.jsonl"}}
+    place = source(tmp_path, samples=samples)
+    error = refused(place, objects)
+    assert error.code == "config.missing_part"
+    assert str(error).startswith("images/a/0: 2 incomplete samples: the sample has no annotation")
+    document: DOCUMENT = place.prepare(objects, samples={**samples, "missing": "skip"})
+    assert document["skipped"] == 2
+    assert {failure["key"] for failure in document["failures"]} == {
+        "images/a/0",
+        "table.jsonl/images/z.png/json",
+    }
+    assert len(parts(place.check()[document["version"]])) == len(IMAGES) - 1
+    document = place.prepare(objects, samples={**samples, "missing": "keep"})
+    found = parts(place.check()[document["version"]])
+    assert document["skipped"] == 0
+    assert "json" not in found["images/a/0"]
+    assert "json" in found["images/a/1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("x.json", b"", "x.json: not valid JSON: expected { at character 0"),
+        ("x.json", b"[]", "x.json: not valid JSON: expected {"),
+        ("x.json", b"{}", "no array 'images'"),
+        ("x.json", b'{"images": [{"id": 1', "not valid JSON"),
+        ("x.json", b'{"images": [{"file_name": "a"}]}', "an element of 'images' has no 'id'"),
+        ("x.json", b'{"images": [{"id": true}]}', "an element of 'images' has no 'id'"),
+        (
+            "x.json",
+            b'{"images": [{"id": 1, "file_name": "a"}, {"id": 1}]}',
+            "two images with the ID 1",
+        ),
+        ("x.json", b'{"images": [{"id": 1, "w": NaN}]}', "NaN is not JSON"),
+        ("x.json", b'{"images": [{"id": 1}]}', "x.json, image 1: no column 'file_name'"),
+        (
+            "x.json",
+            b'{"images": [{"id": 1, "file_name": "a"}], "annotations": [{"image_id": 2}]}',
+            "annotations of an image 2, which it does not have",
+        ),
+        ("x.json", b'{"images": [{"id": 1}]} x', "something follows its end"),
+        ("x.csv", b"", "x.csv, line 1: the first row has no names"),
+        ("x.csv", b"a,a\n", "x.csv, line 1: two columns with one name"),
+        ("x.csv", b"file_name,b\nx\n", "x.csv, line 2: 1 columns, but the first row names 2"),
+        ("x.csv", b"name,b\nx,y\n", "x.csv, line 2: no column 'file_name'"),
+        ("x.csv", b"file_name,b\n,y\n", "x.csv, line 2: no name in column 'file_name'"),
+        ("x.csv", b'file_name\n"x\n', "not CSV"),
+        ("x.csv", b"file_name\n\xff\n", "the file is not UTF-8"),
+        ("x.jsonl", b"[1]\n", "x.jsonl, line 1: not a JSON object"),
+        ("x.jsonl", b'{"file_name": "a"}\n{', "x.jsonl, line 2: not valid JSON"),
+        ("x.jsonl", b'{"file_name": false}', "no name in column 'file_name'"),
+        ("x.jsonl", b'{"file_name": "a", "x": 1e999}', "a number or a text that JSON has not"),
+        ("x.jsonl", b"[" * 100_000, "nested too deeply"),
+        ("x.parquet", b"PAR1", "x.parquet: not a Parquet file"),
+        ("x.txt", b"", "x.txt: the name does not tell its format"),
+    ],
+)
+def test_an_invalid_file_is_named(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    place = source(tmp_path, samples={"annotations": {"files": name}})
+    error = refused(place, {**IMAGES, name: data})
+    assert error.code == "config.annotations"
+    assert message in str(error)
+
+
+def test_other_mistakes_are_named(tmp_path: Path) -> None:
+    twice = {"images/x/0.png": png(1), "images/y/0.png": png(2)}
+    place = source(tmp_path, samples={"annotations": {"files": "t.jsonl"}})
+    error = refused(place, {**twice, "t.jsonl": as_lines([{"file_name": "0.png"}])})
+    assert str(error).startswith("0.png: the entry fits several samples, such as images/x/0")
+    error = refused(place, IMAGES, samples={"annotations": {"files": "no.jsonl"}})
+    assert "no such annotation file" in str(error)
+    rows = [*table(), table()[0]]
+    error = refused(place, {**IMAGES, "t.jsonl": as_lines(rows)})
+    assert "the sample has another part json" in str(error)
+    error = refused(place, {**IMAGES, "t.jsonl": as_lines(table())}, labels={"column": "nothing"})
+    assert "t.jsonl, line 1: no column 'nothing'" in str(error)
+    rows = [{**row, "species": None} for row in table()]
+    error = refused(place, {**IMAGES, "t.jsonl": as_lines(rows)}, labels={"column": "species"})
+    assert str(error).startswith("images/a/0: no annotation gives this sample a class")
+
+
+def test_a_plan_writes_nothing_and_the_file_is_read_once(tmp_path: Path) -> None:
+    place = source(tmp_path, samples={"annotations": {"files": "table.jsonl"}})
+    lab: Lab = place.lab
+    write(str(lab.source), {**IMAGES, "table.jsonl": FILES["table.jsonl"]})
+    lab.plan()
+    assert not Path(str(lab.storage)).exists()
+    place.prepare({**IMAGES, "table.jsonl": FILES["table.jsonl"]})
+    with opened(f"{lab.storage}/larder/d/work/derived") as store:
+        kept = [info.key for page in store.list() for info in page]
+    assert sorted(key.partition(".")[2] for key in kept) == ["jsonl", "jsonl.parquet"]
+    document = lab.prepare(shards={"bytes": 9_000})
+    assert document["status"] == "built"
+    place.check()

@@ -1,0 +1,148 @@
+"""Batches in processes of their own: the same shards, errors and stops as in one process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import Lab, directory_lab, images, write
+
+from larder.errors import FatalError
+from larder.pipeline import processes
+from larder.pipeline.inline import InlineRunner
+from larder.pipeline.prepare import prepare
+from larder.pipeline.results import RunError
+from larder.progress import StageTimes
+
+OBJECTS = images("abcdef", 20)
+SHARED: dict[str, Any] = {"cache": None, "validate": "none"}
+TWO: dict[str, Any] = {**SHARED, "cluster": {"runner": {"workers": 2, "batch_bytes": 15_000}}}
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Has every batch done in a process; the IDs of the processes that were started."""
+    started: list[int] = []
+    begin = processes._Process.__init__
+
+    def noted(process: Any) -> None:
+        begin(process)
+        started.append(process._process.pid)
+
+    monkeypatch.setattr(processes, "WORTH_ROWS", 1)
+    monkeypatch.setattr(processes._Process, "__init__", noted)
+    return started
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_processes_make_the_same_version_as_threads(tmp_path: Path, apart: list[int]) -> None:
+    one = directory_lab(tmp_path / "one", OBJECTS, **SHARED)
+    two = Lab(one.source, str(tmp_path / "two"), tmp_path / "out", {**one.fields, **TWO})
+    alone = one.prepare()
+    assert not apart, "a single batch is done here"
+    document = two.prepare()
+    assert len(apart) == 2, "they are used again for further batches"
+    assert all(map(gone, apart))
+    assert (document["version"], document["digest"]) == (alone["version"], alone["digest"])
+    assert document["stages"]["shard"]["objects"] == alone["stages"]["shard"]["objects"]
+    assert document["stages"]["shard"]["bytes"] == alone["stages"]["shard"]["bytes"]
+    two.only()
+
+
+def test_small_batches_are_not_worth_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_Process", None)
+    directory_lab(tmp_path, OBJECTS, **TWO).prepare()
+
+
+def test_a_bad_sample_is_reported_as_in_one_process(tmp_path: Path, apart: list[int]) -> None:
+    lab = directory_lab(tmp_path, OBJECTS, **{**TWO, "validate": "decode"})
+    write(lab.source, {"b/05.png": b"no image"})
+    with pytest.raises(RunError) as caught:
+        lab.prepare()
+    assert [failure.key for failure in caught.value.report.failures] == ["b/05.png"]
+    assert apart
+    assert all(map(gone, apart))
+    write(lab.source, {"b/05.png": OBJECTS["b/05.png"]})
+    lab.prepare()
+    lab.only()
+
+
+class Watching(StageTimes):
+    """Calls a function at the first progress of the shards."""
+
+    def __init__(self, then: Any) -> None:
+        super().__init__()
+        self._then = then
+
+    def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
+        super().advance(stage, objects=objects, bytes=bytes)
+        then, self._then = (self._then, None) if stage == "shard" else (None, self._then)
+        if then:
+            then()
+
+
+def test_a_killed_process_fails_the_run_and_the_next_run_continues(
+    tmp_path: Path, apart: list[int]
+) -> None:
+    lab = directory_lab(tmp_path, OBJECTS, **TWO)
+    progress = Watching(lambda: [os.kill(pid, signal.SIGKILL) for pid in apart])
+    with pytest.raises(FatalError, match="ended with status -9") as caught:
+        prepare(lab.settings(), InlineRunner(2, progress))
+    assert caught.value.code == "run.failed"
+    lab.prepare()
+    lab.only()
+
+
+def test_a_run_that_is_stopped_leaves_no_process(tmp_path: Path, apart: list[int]) -> None:
+    lab = directory_lab(tmp_path, OBJECTS, **TWO)
+    stop = threading.Event()
+    with pytest.raises(FatalError) as caught:
+        prepare(lab.settings(), InlineRunner(2, Watching(stop.set), stop))
+    assert caught.value.code == "run.interrupted"
+    assert apart
+    assert all(map(gone, apart))
+    lab.prepare()
+    lab.only()
+
+
+def test_a_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
+    process = processes._Process()
+    process._stdin.close()
+    assert process._process.wait(timeout=60) == 1
+    process.close()
+
+
+@pytest.mark.parametrize(
+    ("place", "apart_there"),
+    [
+        ("s3://bucket/data", True),
+        ("memory://data", False),
+        ({"url": "s3://bucket/data", "block": "aws-credentials/team"}, False),
+    ],
+)
+def test_what_only_this_process_has_stays_here(
+    place: Any, apart_there: bool, tmp_path: Path
+) -> None:
+    lab = Lab(place, str(tmp_path), tmp_path / "out", {})
+    settings = lab.settings()
+
+    class Job:
+        dataset, cluster = settings.dataset, settings.cluster
+
+    assert processes.suits(Job, 10**5, 10**8, 2) is apart_there  # type: ignore[arg-type]
+    assert not processes.suits(Job, 10**5, 10**8, 1)  # type: ignore[arg-type]
+    assert not processes.suits(Job, 10**3, 10**6, 2)  # type: ignore[arg-type]
+    assert not processes.suits(Job, 10**5, 10**10, 2)  # type: ignore[arg-type]

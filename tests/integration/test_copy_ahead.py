@@ -1,0 +1,138 @@
+"""What goes before the batches of a copy: what it leaves, and what it costs if it fails.
+
+Skyplane itself needs clouds, or the test of its own: here something else is in its place.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from copy_lab import CopyLab
+from pipeline_lab import opened, write
+
+from larder.errors import ConfigError
+from larder.pipeline import ahead
+from larder.pipeline.copying_record import UPLOADS_PREFIX
+from larder.pipeline.inline import prepare
+from larder.store import Access
+from larder.store.base import UploadedPart
+from larder.store.s3_access import S3Access
+from larder.store.s3_uploads import list_uploads
+from larder.testing.runs import between, run_settings
+from larder.testing.servers import S3Server
+from larder.transfer.engines.choice import Choice
+from larder.transfer.engines.skyplane_supervise import SkyplaneReport
+from larder.transfer.engines.uploads import UploadRecords
+
+FAILED = SkyplaneReport("failed", "Skyplane failed after 5 s: it broke", 1, 5.0, 0.1, 30.0)
+EAST, WEST = "source.region=us-east-1", "storage.region=us-west-2"
+
+
+@pytest.fixture
+def instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., SkyplaneReport]], None]:
+    """Have something run instead of Skyplane."""
+
+    def replace_by(run: Callable[..., SkyplaneReport]) -> None:
+        monkeypatch.setattr(ahead, "choose_engine", lambda *_, **__: Choice("skyplane", "a test"))
+        monkeypatch.setattr(ahead, "check_skyplane", lambda *_, **__: None)
+        monkeypatch.setattr(ahead, "run_skyplane", run)
+
+    return replace_by
+
+
+@pytest.mark.parametrize("server_name", ["radosgw_server", "rclone_server"])
+@pytest.mark.parametrize("seconds", [0.0, 100.0])
+def test_uploads_that_it_began_and_left_are_aborted(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    instead: Callable[..., None],
+    server_name: str,
+    seconds: float,
+) -> None:
+    server: S3Server = request.getfixturevalue(server_name)
+    bucket = f"ahead-{uuid.uuid4().hex[:8]}"
+    server.create_bucket(bucket)
+    where = {"endpoint": server.endpoint, "region": server.region}
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    write(f"s3://{bucket}/source", {"a/1": b"1", "b": b"2", "live": b"3"})
+    url = f"s3://{bucket}/out"
+    lab = CopyLab(
+        f"s3://{bucket}/source",
+        url,
+        {
+            "settings": [
+                f"{side}.{name}={value}"
+                for side in ("source", "storage")
+                for name, value in where.items()
+            ]
+        },
+    )
+    clock = [1000.0]
+    monkeypatch.setattr(ahead, "monotonic", lambda: clock[0])
+
+    def run(*_: Any, keys: Iterable[str], **__: Any) -> SkyplaneReport:
+        assert list(keys) == ["a/1", "b", "live"]
+        with opened(url) as store:
+            for key in ("a/1", "a/1", "b", "live", "not asked for"):
+                upload = store.begin_upload(key)
+                assert upload is not None
+                upload.leave()
+                if key == "live":
+                    records = UploadRecords(store, UPLOADS_PREFIX)
+                    info = store.put("probe", b"")
+                    records.save(info, key, 5, upload.id, [UploadedPart(1, 5, "e", 0, True)])
+        clock[0] += seconds
+        return FAILED
+
+    instead(run)
+    document = lab.copy()
+    assert document["copied"]["count"] == 3
+    access = S3Access(bucket, url, Access(**where))
+    left = sorted(each.key.removeprefix("out/") for each in list_uploads(access, prefix="out/"))
+    begun_later = seconds > 0  # otherwise they were begun before it was started
+    assert left == (
+        ["live", "not asked for"] if begun_later else ["a/1", "a/1", "b", "live", "not asked for"]
+    )
+
+
+@pytest.mark.parametrize(("limit", "stopped"), [(50.0, True), (60.1, False), (None, False)])
+def test_what_is_copied_again_counts_again(
+    instead: Callable[..., None], limit: float | None, stopped: bool
+) -> None:
+    name = f"again-{uuid.uuid4().hex[:8]}"
+    write(f"memory://{name}-source", {"a": b"1" * 1000})
+    lab = CopyLab(f"s3://memory-{name}-source", f"s3://memory-{name}", {})
+    instead(lambda *_, **__: FAILED)
+    with between(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ahead.Route, "_egress_usd_per_gb", lambda _: 30.0 / 1000 * 1e9)
+        options = {"settings": [EAST, WEST, *([f"copy.max_cost_usd={limit}"] if limit else [])]}
+        if not stopped:
+            assert lab.copy(**options)["copied"]["count"] == 1
+            return
+        with pytest.raises(ConfigError) as caught:
+            lab.copy(**options)
+        error = caught.value
+        assert error.code == "config.cost_limit"
+        assert error.message == (
+            f"{FAILED.message}; that cost about $30.00, and the native engine may need up to $30.00"
+            " for the same objects: together more than max_cost_usd 50.00"
+        )
+        assert "run again" in error.hint
+        with opened(f"memory://{name}") as store:
+            assert [i.key for page in store.list() for i in page if i.key == "a"] == []
+
+
+def test_a_run_of_a_dataset_says_that_it_failed(
+    tmp_path: Any, instead: Callable[..., None]
+) -> None:
+    write(tmp_path / "source", {f"a/{number}.txt": b"x" for number in range(5)})
+    instead(lambda *_, **__: FAILED)
+    asked = run_settings(tmp_path / "source", tmp_path / "storage", tmp_path / "out", mirror=True)
+    done = prepare(asked)
+    assert done["copied"]["count"] == 5
+    (warning,) = [each for each in done["warnings"] if each["code"] == "skyplane"]
+    assert warning["message"] == f"{FAILED.message}; the native engine copies what is missing"

@@ -1,0 +1,122 @@
+"""Growth of a dataset whose classes are divided: what is published keeps its split."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_growth import Source
+
+from larder.testing.checker import Published
+
+
+def texts(classes: str, numbers: range) -> dict[str, bytes]:
+    return {
+        f"{name}/{at:02}.txt": f"{name} {at} ".encode() * 40 for name in classes for at in numbers
+    }
+
+
+def splits(fraction: float = 0.25, **more: Any) -> dict[str, Any]:
+    fractions = {"train": 1 - fraction, "validation": fraction}
+    return {"by": "hash", "seed": 7, "fractions": fractions, "stratify": True, **more}
+
+
+def split_of(published: Published) -> dict[str, str]:
+    return {each.key: split for split, found in published.samples.items() for each in found}
+
+
+def by_class(found: dict[str, str]) -> dict[str, Counter[str]]:
+    return {
+        name: Counter(split for key, split in found.items() if key.startswith(name))
+        for name in sorted({key[0] for key in found})
+    }
+
+
+FIELDS: dict[str, Any] = {
+    "labels": {"from": "folder"},
+    "shards": {"bytes": 8_000},
+    "splits": splits(),
+}
+
+
+@pytest.mark.parametrize("kind", ["directory", "memory"])
+def test_growth_packs_only_new_samples_and_fills_up_the_classes(tmp_path: Path, kind: str) -> None:
+    source = Source(tmp_path, kind, **FIELDS)
+    document = source.prepare(texts("ab", range(8)))
+    first = split_of(source.check()[document["version"]])
+    assert by_class(first) == {name: Counter(train=6, validation=2) for name in "ab"}
+    document = source.prepare(texts("ab", range(12)) | texts("c", range(4)))
+    grown = source.check()[document["version"]]
+    found = split_of(grown)
+    assert {key: found[key] for key in first} == first
+    assert by_class(found)["a"] == by_class(found)["b"] == Counter(train=9, validation=3)
+    assert by_class(found)["c"] == Counter(train=3, validation=1)
+    assert len(grown.version.segments) == 2
+    assert grown.version.omitted == 0, "a sample was moved"
+    compacted = source.prepare(texts("ab", range(12)) | texts("c", range(4)), compact=True)
+    again = source.check()[compacted["version"]]
+    assert len(again.version.segments) == 1
+    assert split_of(again) == found
+
+
+def test_what_is_removed_is_not_made_up_for_by_moving_others(tmp_path: Path) -> None:
+    source = Source(tmp_path, **FIELDS)
+    everything = texts("a", range(16))
+    document = source.prepare(everything)
+    first = split_of(source.check()[document["version"]])
+    gone = [f"{key}.txt" for key, split in first.items() if split == "validation"][:2]
+    document = source.prepare({k: v for k, v in everything.items() if k not in gone})
+    left = split_of(source.check()[document["version"]])
+    assert {key: first[key] for key in left} == left
+    document = source.prepare(everything | texts("a", range(16, 24)))
+    found = split_of(source.check()[document["version"]])
+    assert {key: found[key] for key in left} == left
+    assert by_class(found) == {"a": Counter(train=18, validation=6)}
+
+
+def test_another_rule_divides_everything_anew(tmp_path: Path) -> None:
+    objects = texts("ab", range(8))
+    source = Source(tmp_path, **FIELDS)
+    source.prepare(objects)
+    document = source.prepare(objects, splits=splits(0.5))
+    found = source.check()[document["version"]]
+    assert by_class(split_of(found)) == {name: Counter(train=4, validation=4) for name in "ab"}
+    fresh = Source(tmp_path / "fresh", **{**FIELDS, "splits": splits(0.5)})
+    document = fresh.prepare(objects)
+    assert split_of(fresh.check()[document["version"]]) == split_of(found)
+
+
+def test_rebuilding_divides_everything_anew(tmp_path: Path) -> None:
+    objects = texts("ab", range(12))
+    source = Source(tmp_path, **FIELDS, growth={"mode": "rebuild"})
+    source.prepare(texts("ab", range(7)))
+    document = source.prepare(objects)
+    grown = source.check()[document["version"]]
+    fresh = Source(tmp_path / "fresh", **FIELDS)
+    expected = fresh.prepare(objects)
+    assert split_of(grown) == split_of(fresh.check()[expected["version"]])
+    assert document["digest"] == expected["digest"]
+
+
+def test_a_bad_sample_keeps_its_split_too(tmp_path: Path) -> None:
+    source = Source(tmp_path, **FIELDS)
+    objects = texts("a", range(8)) | {"a/bad.png": b"no image"}
+    source.prepare(objects)
+    document = source.prepare(objects | texts("b", range(4)))
+    assert document["skipped"] == 1
+    assert document["segments"] == {"total": 2, "new": 1, "omitted": 0}
+    assert source.check()[document["version"]].version.skipped == 1
+
+
+def test_groups_stay_together_as_they_grow(tmp_path: Path) -> None:
+    """New frames of a video follow those that are published."""
+    source = Source(tmp_path, **{**FIELDS, "splits": splits(group=r"/(\d)")})
+    document = source.prepare(texts("ab", range(0, 90, 3)))
+    first = split_of(source.check()[document["version"]])
+    document = source.prepare(texts("ab", range(90)))
+    found = split_of(source.check()[document["version"]])
+    assert {key: found[key] for key in first} == first
+    groups = {(key.split("/")[1][0], split) for key, split in found.items()}
+    assert len(groups) == 9

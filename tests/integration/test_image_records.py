@@ -1,0 +1,143 @@
+"""Complete runs with image records of RecordIO: built, grown, cached and read."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import Lab, contents, directory_lab, images, png, write
+
+import larder
+from larder.errors import ConfigError
+from larder.pipeline.inline import prepare
+from larder.shards.recordio import IMAGE_HEADER, record_data
+
+OBJECTS = {key: data for key, data in images(each=6).items() if key.endswith(".png")}
+FIELDS: dict[str, Any] = {
+    "splits": {"validation": "c/**", "train": "**"},
+    "shards": {"format": "recordio", "bytes": 2_000},
+    "cluster": {"runner": {"workers": 1}},
+}
+Record = tuple[float, str, bytes]
+"""Label, name and content."""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return directory_lab(tmp_path, OBJECTS, **FIELDS)
+
+
+def shards(lab: Lab) -> list[Path]:
+    """The listed shards of all splits."""
+    data = larder.open(f"{lab.storage}/larder/d@latest")
+    return [Path(path) for split in data.splits for path in data.shards(split)]
+
+
+def records(lab: Lab) -> dict[int, Record]:
+    """All records by their number, read as the files of text say."""
+    found: dict[int, Record] = {}
+    for path in shards(lab):
+        data = path.read_bytes()
+        places = [line.split("\t") for line in path.with_suffix(".idx").read_text().splitlines()]
+        named = [line.split("\t") for line in path.with_suffix(".lst").read_text().splitlines()]
+        assert [place[0] for place in places] == [name[0] for name in named]
+        ends = [*(int(place[1]) for place in places[1:]), len(data)]
+        for (number, start), (_, label, name), end in zip(places, named, ends, strict=True):
+            record = record_data(data[int(start) : end])
+            header = IMAGE_HEADER.unpack_from(record)
+            assert header == (0, float(label), int(number), 0)
+            assert int(number) not in found
+            found[int(number)] = float(label), name, record[IMAGE_HEADER.size :]
+    return found
+
+
+def expected(objects: dict[str, bytes]) -> list[Record]:
+    return sorted(("abcd".index(key[0]), key, data) for key, data in objects.items())
+
+
+def test_a_whole_run(lab: Lab) -> None:
+    assert not lab.plan()["shards"]["exact"]
+    built = lab.prepare()
+    found = records(lab)
+    assert sorted(found.values()) == expected(OBJECTS)
+    assert sorted(found) == list(range(len(OBJECTS)))
+    names = [path.name for path in shards(lab)]
+    assert {"d-train-000000.rec", "d-train-000001.rec", "d-validation-000000.rec"} <= set(names)
+    files = {each.name for path in shards(lab) for each in path.parent.iterdir()}
+    stems = {Path(name).stem for name in names}
+    assert files == {f"{stem}.{ext}" for stem in stems for ext in ("rec", "idx", "lst")}
+    assert built["shards"]["bytes"] == sum(
+        each.stat().st_size for path in shards(lab) for each in path.parent.glob(f"{path.stem}.*")
+    )
+    assert lab.prepare()["status"] == "reused"
+    with larder.open(f"{lab.storage}/larder/d@latest").cache("train") as cache:
+        assert len(cache) == 12
+
+
+def digests(lab: Lab) -> dict[str, str]:
+    paths = [each for path in shards(lab) for each in path.parent.glob(f"{path.stem}.*")]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+def test_other_limits_give_the_same_bytes(tmp_path: Path) -> None:
+    """Workers, batches, and whether samples are streamed."""
+    one = directory_lab(tmp_path / "1", OBJECTS, **FIELDS)
+    cluster = {"runner": {"workers": 2, "batch_bytes": 1}, "copy": {"memory_bytes": "1 MiB"}}
+    two = directory_lab(tmp_path / "2", OBJECTS, **{**FIELDS, "cluster": cluster, "mirror": False})
+    assert one.prepare()["digest"] == two.prepare()["digest"]
+    assert digests(one) == digests(two)
+
+
+def test_numbers_are_unique_however_a_dataset_grows(lab: Lab) -> None:
+    """Bad samples have numbers, too, which are not given again."""
+    bad = {"a/06.png": b"no image" * 40, "c/06.png": b"no image" * 40}
+    write(lab.source, bad)
+    lab.prepare(on_bad_sample="skip")
+    assert sorted(records(lab).values()) == expected(OBJECTS)
+    now = dict(OBJECTS)
+    for round_, (changed, removed) in enumerate([("d/00", "b/03"), ("a/00", "c/01"), ("c/09", "")]):
+        now[f"{changed}.png"] = png(900 + round_)
+        write(lab.source, {f"{changed}.png": now[f"{changed}.png"]})
+        if removed:
+            del now[f"{removed}.png"]
+            Path(str(lab.source), f"{removed}.png").unlink()
+        document = lab.prepare(on_bad_sample="skip")
+        assert document["status"] == "built"
+        assert sorted(records(lab).values()) == expected(now)
+    assert document["segments"]["total"] > 1
+    lab.check()
+
+
+def test_formats_follow_one_another(lab: Lab) -> None:
+    """All samples are packed again, without their objects."""
+    lab.prepare()
+    before = contents(lab.only())
+    first = digests(lab)
+    for name in ("tfrecord", "recordio", "webdataset"):
+        shards_ = {"format": name, "bytes": 2_000}
+        if name != "tfrecord":
+            plan = lab.plan(shards=shards_)
+            assert plan["growth"]["packed"]["count"] == len(before)
+            assert plan["growth"]["read"]["count"] == 0
+        assert lab.prepare(shards=shards_)["shards"]["format"] == name
+        if name == "recordio":
+            assert digests(lab) == first
+    for published in lab.check().values():
+        assert contents(published) == before
+
+
+def test_a_sample_of_several_parts_is_named_by_the_plan(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, images(), **FIELDS)
+    with pytest.raises(ConfigError, match="sample 'c/00' has several parts") as caught:
+        prepare(lab.settings())
+    assert "source.exclude" in caught.value.hint
+    source = {"url": str(lab.source), "exclude": ["**/*.json"]}
+    Lab(source, lab.storage, lab.output, lab.fields).prepare()
+
+
+def test_a_dataset_without_labels(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, OBJECTS, **{**FIELDS, "labels": None})
+    lab.prepare()
+    assert {label for label, _, _ in records(lab).values()} == {-1.0}

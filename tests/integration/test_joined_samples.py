@@ -1,0 +1,193 @@
+"""Samples whose parts are under different prefixes, of any kind: text, audio, video, images."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import Lab, png, write
+from test_growth import Source
+
+from larder.errors import ConfigError
+from larder.testing.checker import Published
+from larder.testing.servers import S3Server
+
+JOIN = {"image": "images/{id}.png", "mask": "masks/{id}_mask.png", "caption": "captions/{id}.txt"}
+CLASSES = ("cat", "dog")
+
+
+def objects(numbers: range) -> dict[str, bytes]:
+    found = {}
+    for name in CLASSES:
+        for at in numbers:
+            found[f"images/{name}/{at}.png"] = png(at)
+            found[f"masks/{name}/{at}_mask.png"] = png(at + 1_000)
+            found[f"captions/{name}/{at}.txt"] = f"{name} number {at}, 猫".encode()
+    return found
+
+
+def wav(seed: int) -> bytes:
+    """A tenth of a second of noise, 8 kHz, 8 bits."""
+    data = random.Random(seed).randbytes(800)
+    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, 8_000, 8_000, 1, 8)
+    body = b"WAVE" + form + struct.pack("<4sI", b"data", len(data)) + data
+    return struct.pack("<4sI", b"RIFF", len(body)) + body
+
+
+def mp4(seed: int) -> bytes:
+    """A box ``ftyp`` and a box ``mdat``."""
+    data = random.Random(seed).randbytes(5_000)
+    return (
+        struct.pack(">I8sI4s", 20, b"ftypisom", 0, b"isom")
+        + struct.pack(">I4s", 8 + len(data), b"mdat")
+        + data
+    )
+
+
+def parts(published: Published) -> dict[str, Mapping[str, bytes]]:
+    return {each.key: each.parts for found in published.samples.values() for each in found}
+
+
+FIELDS: dict[str, Any] = {
+    "samples": {"join": JOIN},
+    "labels": {"from": "folder"},
+    "shards": {"bytes": 8_000},
+    "validate": "decode",
+}
+
+
+def check_joined(published: Published, numbers: range) -> None:
+    everything, found = objects(numbers), parts(published)
+    assert set(found) == {f"{name}/{at}" for name in CLASSES for at in numbers}
+    for key, own in found.items():
+        assert own == {
+            "image.png": everything[f"images/{key}.png"],
+            "mask.png": everything[f"masks/{key}_mask.png"],
+            "caption.txt": everything[f"captions/{key}.txt"],
+            "cls": str(CLASSES.index(key.partition("/")[0])).encode(),
+        }
+
+
+def test_images_with_masks_and_captions_grow(tmp_path: Path) -> None:
+    source = Source(tmp_path, **FIELDS, cache={"records": "decoded"})
+    document = source.prepare(objects(range(5)))
+    check_joined(source.check()[document["version"]], range(5))
+    document = source.prepare(objects(range(6)))
+    assert document["segments"] == {"total": 2, "new": 1, "omitted": 0}
+    check_joined(source.check()[document["version"]], range(6))
+    changed = {**objects(range(6)), "masks/dog/2_mask.png": png(7)}
+    document = source.prepare(changed, growth={"removals": "omit"})
+    assert document["segments"]["omitted"] == 1
+    assert parts(source.check()[document["version"]])["dog/2"]["mask.png"] == png(7)
+
+
+def test_from_a_bucket_to_a_bucket(rclone_server: S3Server, tmp_path: Path) -> None:
+    rclone_server.create_bucket("joined")
+    place = {"endpoint": rclone_server.endpoint, "region": "us-east-1"}
+    rows = [{"image": f"{name}/{at}.png", "n": at} for name in CLASSES for at in range(4)]
+    table = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    source = {"url": "s3://joined/source", **place}
+    write(source["url"], {**objects(range(4)), "table.jsonl": table}, **place)
+    annotations = {"files": "table.jsonl", "key": "image", "part": "meta.json"}
+    fields = {**FIELDS, "samples": {"join": JOIN, "annotations": annotations}}
+    lab = Lab(source, {"url": "s3://joined/storage", **place}, tmp_path / "out", fields)
+    lab.prepare()
+    found = parts(lab.only())
+    assert len(found) == 8
+    assert json.loads(found["dog/3"]["meta.json"]) == {"image": "dog/3.png", "n": 3}
+    assert set(found["dog/3"]) == {"image.png", "mask.png", "caption.txt", "meta.json", "cls"}
+    # The same content as from a directory.
+    other = Source(tmp_path, **fields)
+    document = other.prepare({**objects(range(4)), "table.jsonl": table})
+    assert document["digest"] == lab.only().version.digest
+
+
+def refused(source: Source, found: Mapping[str, bytes], **more: Any) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        source.prepare(found, **more)
+    return caught.value
+
+
+def test_samples_that_lack_a_part(tmp_path: Path) -> None:
+    found = objects(range(3))
+    del found["masks/cat/1_mask.png"], found["captions/dog/2.txt"], found["masks/dog/2_mask.png"]
+    source = Source(tmp_path, **FIELDS)
+    error = refused(source, found)
+    assert error.code == "config.missing_part"
+    assert str(error).startswith("cat/1: 2 incomplete samples: the sample has no mask")
+    assert error.exit_status == 2
+    document = source.prepare(found, samples={"join": JOIN, "missing": "skip"})
+    assert document["skipped"] == 2
+    assert [(failure["key"], failure["message"]) for failure in document["failures"]] == [
+        ("cat/1", "the sample has no mask"),
+        ("dog/2", "the sample has no mask and no caption"),
+    ]
+    skipped = source.check()[document["version"]]
+    assert set(parts(skipped)) == {"cat/0", "cat/2", "dog/0", "dog/1"}
+    assert skipped.version.skipped == 2
+    # What was left out is added by the run that finds it complete.
+    document = source.prepare(objects(range(3)), samples={"join": JOIN, "missing": "skip"})
+    assert document["segments"] == {"total": 2, "new": 1, "omitted": 0}
+    check_joined(source.check()[document["version"]], range(3))
+    document = source.prepare(found, samples={"join": JOIN, "missing": "keep"})
+    kept = parts(source.check()[document["version"]])
+    assert set(kept["dog/2"]) == {"image.png", "cls"}
+    assert document["skipped"] == 0
+
+
+def test_objects_that_match_no_pattern(tmp_path: Path) -> None:
+    found = {**objects(range(2)), "readme.md": b"x", "images/cat/9.jpg": b"x"}
+    source = Source(tmp_path, **FIELDS)
+    error = refused(source, found)
+    assert error.code == "config.bad_key"
+    assert "2 keys that cannot be parts of samples: the key matches no pattern" in str(error)
+    document = source.prepare(found, on_bad_key="skip")
+    assert {failure["key"] for failure in document["failures"]} == {"readme.md", "images/cat/9.jpg"}
+    check_joined(source.check()[document["version"]], range(2))
+
+
+def test_parts_of_one_sample_in_two_splits_are_refused(tmp_path: Path) -> None:
+    splits = {"train": "images/**", "validation": ["masks/**", "captions/**"]}
+    source = Source(tmp_path, **FIELDS, splits=splits)
+    error = refused(source, objects(range(2)))
+    assert error.code == "config.unmatched_split"
+    assert "they belong to one sample" in str(error)
+
+
+def test_videos_with_frames_sound_and_text(tmp_path: Path) -> None:
+    found: dict[str, bytes] = {}
+    for at in range(5):
+        found[f"videos/v{at}.mp4"] = mp4(at)
+        found[f"sound/v{at}.wav"] = wav(at)
+        found[f"text/v{at}.json"] = json.dumps({"at": at}).encode()
+        found |= {f"frames/v{at}/{frame:03}.png": png(at * 10 + frame) for frame in range(at + 1)}
+    join = {
+        "clip": "videos/{id}.mp4",
+        "sound": "sound/{id}.wav",
+        "text": "text/{id}.json",
+        "frame": "frames/{id}/*.png",
+    }
+    source = Source(tmp_path, samples={"join": join}, cache={"records": "encoded"})
+    document = source.prepare(found)
+    published = parts(source.check()[document["version"]])
+    for at in range(5):
+        frames = {f"frame.{frame:03}.png": png(at * 10 + frame) for frame in range(at + 1)}
+        media = {"clip.mp4": mp4(at), "sound.wav": wav(at), "text.json": found[f"text/v{at}.json"]}
+        assert published[f"v{at}"] == {**frames, **media}
+
+
+def test_text_and_audio_by_their_names_alone(tmp_path: Path) -> None:
+    """Nothing has to be an image, whatever the checks of images are."""
+    found = {f"speech/s{at}.wav": wav(at) for at in range(4)}
+    found |= {f"speech/s{at}.json": b'{"text": "hello"}' for at in range(4)}
+    found |= {f"books/b{at}.txt": "Ünïcode\n".encode() * at for at in range(3)}
+    source = Source(tmp_path, validate="decode", cache={"records": "encoded"})
+    document = source.prepare(found)
+    published = parts(source.check()[document["version"]])
+    assert published["speech/s3"] == {"wav": wav(3), "json": b'{"text": "hello"}'}
+    assert published["books/b0"] == {"txt": b""}

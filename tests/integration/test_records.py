@@ -1,0 +1,274 @@
+"""Complete runs with records of tf.train.Example: built, grown, cached and read."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import pytest
+from example_proto import parsed
+from pipeline_lab import Lab, contents, directory_lab, images, png, write
+
+import larder
+from larder.errors import ConfigError, FatalError
+from larder.pipeline.inline import prepare
+from larder.shards.tfrecord import FRAME_BYTES, masked, record_header
+
+OBJECTS = images(each=6)
+FIELDS: dict[str, Any] = {
+    "splits": {"validation": "c/**", "train": "**"},
+    "shards": {"format": "tfrecord", "bytes": 2_000},
+    "cluster": {"runner": {"workers": 1}},
+}
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return directory_lab(tmp_path, OBJECTS, **FIELDS)
+
+
+def records(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Offset and data of the records of a file, with both checksums compared."""
+    data = path.read_bytes()
+    at = 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 8], "little")
+        assert data[at : at + 12] == record_header(size)
+        record = data[at + 12 : at + 12 + size]
+        assert data[at + 12 + size : at + FRAME_BYTES + size] == masked(google_crc32c.value(record))
+        yield at, record
+        at += FRAME_BYTES + size
+
+
+def shards(lab: Lab, split: str = "train") -> list[Path]:
+    """The listed shards of a split, as training gets them."""
+    return [Path(path) for path in larder.open(f"{lab.storage}/larder/d@latest").shards(split)]
+
+
+def examples(lab: Lab, split: str = "train") -> dict[bytes, dict[str, tuple[str, list[Any]]]]:
+    """By key, the features of all records of a split."""
+    found = [parsed(data) for path in shards(lab, split) for _, data in records(path)]
+    by_key = {each["image/filename"][1][0]: each for each in found}
+    assert len(by_key) == len(found)
+    return by_key
+
+
+def example(key: str, label: int, **parts: bytes) -> dict[str, tuple[str, list[Any]]]:
+    image = {"image/encoded": ("bytes", [OBJECTS[f"{key}.png"]])}
+    return {
+        "image/class/label": ("int64", [label]),
+        "image/filename": ("bytes", [key.encode()]),
+        **image,
+        **{ext: ("bytes", [data]) for ext, data in parts.items()},
+    }
+
+
+def test_a_whole_run(lab: Lab) -> None:
+    document = lab.plan()
+    assert document["shards"]["exact"]
+    built = lab.prepare()
+    assert built["shards"]["bytes"] == document["shards"]["bytes"]
+    names = [path.name for path in shards(lab)]
+    assert len(names) > 2
+    assert names == [f"d-train-{n:05d}-of-{len(names):05d}.tfrecord" for n in range(len(names))]
+    (pattern,) = built["shards"]["patterns"]["train"]
+    assert pattern.endswith(
+        f"/d-train-{{00000..{len(names) - 1:05d}}}-of-{len(names):05d}.tfrecord"
+    )
+    assert examples(lab) == {
+        f"{name}/{number:02}".encode(): example(
+            f"{name}/{number:02}",
+            "abc".index(name),
+            **({"json": OBJECTS[f"{name}/00.json"]} if number == 0 else {}),
+        )
+        for name in "ab"
+        for number in range(6)
+    }
+    assert lab.prepare()["status"] == "reused"
+    with larder.open(f"{lab.storage}/larder/d@latest").cache("train") as cache:
+        assert [cache[0]["label"], len(cache)] == [0, 12]
+    config = (lab.output / "experiment.yaml").read_text()
+    assert f"d-train-{{00000..{len(names) - 1:05d}}}-of-{len(names):05d}.tfrecord" in config
+
+
+def test_every_shard_has_an_index_for_dali(lab: Lab) -> None:
+    lab.prepare()
+    (folder,) = Path(str(lab.storage)).glob("larder/d/segments/*/index/dali")
+    indexes = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.idx")}
+    for path in shards(lab):
+        text = indexes.pop(f"train/{path.stem}.idx").read_text()
+        at = [(offset, len(data) + FRAME_BYTES) for offset, data in records(path)]
+        assert text == "".join(f"{offset} {size}\n" for offset, size in at)
+    assert all(name.startswith("validation/") for name in indexes)
+
+
+def digests(lab: Lab) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in shards(lab)}
+
+
+def test_other_limits_give_the_same_bytes(tmp_path: Path) -> None:
+    """Workers, batches, and whether samples are streamed."""
+    one = directory_lab(tmp_path / "1", OBJECTS, **FIELDS)
+    cluster = {"runner": {"workers": 2, "batch_bytes": 1}, "copy": {"memory_bytes": "1 MiB"}}
+    two = directory_lab(tmp_path / "2", OBJECTS, **{**FIELDS, "cluster": cluster, "mirror": False})
+    assert one.prepare()["digest"] == two.prepare()["digest"]
+    assert digests(one) == digests(two)
+
+
+def test_a_dataset_grows(lab: Lab) -> None:
+    lab.prepare()
+    before = contents(lab.only())
+    write(lab.source, {"a/07.png": png(907), "d/00.png": png(950)})
+    Path(str(lab.source), "b/03.png").unlink()
+    document = lab.prepare()
+    assert document["segments"]["total"] == 2
+    names = [path.name for path in shards(lab)]
+    first = [name for name in names if name.endswith(names[0][-len("-of-00000.tfrecord") :])]
+    later = sorted(set(names) - set(first))
+    ends = {int(name.split("-of-")[1].removesuffix(".tfrecord")) for name in later}
+    assert ends == {int(later[-1].split("-")[2]) + 1}
+    found = examples(lab)
+    assert found[b"d/00"]["image/class/label"] == ("int64", [3])
+    assert b"b/03" not in found
+    version = max(lab.check().values(), key=lambda each: len(each.version.segments))
+    after = contents(version)
+    assert after.keys() - before.keys() == {("train", "a/07"), ("train", "d/00")}
+
+
+def test_formats_follow_one_another(lab: Lab) -> None:
+    """All samples are packed again, without their objects."""
+    lab.prepare()
+    expected = contents(lab.only())
+    for name in ("webdataset", "tfrecord"):
+        document = lab.prepare(shards={"format": name, "bytes": 2_000})
+        assert document["shards"]["format"] == name
+        plan = lab.plan(shards={"format": "tfrecord" if name == "webdataset" else "webdataset"})
+        assert plan["growth"]["reason"] == f"shards.format was {name}"
+        assert plan["growth"]["packed"]["count"] == len(expected)
+        assert plan["growth"]["read"]["count"] == 0
+    assert examples(lab)[b"a/01"] == example("a/01", 0)
+    for published in lab.check().values():
+        assert contents(published) == expected
+
+
+FEATURES = {
+    "picture": "image",
+    "text": "class",
+    "number": "label float",
+    "n": ".count.txt int64",
+    "weight": ".weight float",
+}
+
+
+def numbered(objects: dict[str, bytes]) -> dict[str, bytes]:
+    counts = {f"{key[:4]}.count.txt": b"%d\n" % len(data) for key, data in objects.items()}
+    return objects | counts | {"a/01.weight": b"0.5 -2"}
+
+
+def with_features(folder: Path, objects: dict[str, bytes], **fields: Any) -> Lab:
+    format_ = {"format": "tfrecord", "bytes": 2_000, "features": FEATURES}
+    return directory_lab(folder, objects, **{**FIELDS, "shards": format_, **fields})
+
+
+def test_features_as_configured(tmp_path: Path) -> None:
+    lab = with_features(tmp_path, numbered(OBJECTS))
+    assert not lab.plan()["shards"]["exact"]
+    lab.prepare()
+    found = [parsed(data) for path in shards(lab) for _, data in records(path)]
+    by_picture = {each["picture"][1][0]: each for each in found}
+    data = OBJECTS["a/01.png"]
+    assert by_picture[data] == {
+        "picture": ("bytes", [data]),
+        "text": ("bytes", [b"a"]),
+        "number": ("float", [0.0]),
+        "n": ("int64", [len(data)]),
+        "count.txt/text": ("bytes", [b"%d\n" % len(data)]),
+        "weight": ("float", [0.5, -2.0]),
+        "weight/text": ("bytes", [b"0.5 -2"]),
+    }
+    before = contents(lab.only())
+    assert before["train", "a/01"]["weight"] == b"0.5 -2"
+    # They are in the segment's document, with which its shards are read again.
+    plan = lab.plan(shards={"format": "tfrecord", "bytes": 2_000})
+    assert plan["growth"]["reason"] == "shards.features was different"
+    assert plan["growth"]["packed"]["count"] == len(before)
+    lab.prepare(shards={"format": "webdataset", "bytes": 2_000})
+    for published in lab.check().values():
+        assert contents(published) == before
+
+
+def test_features_that_no_sample_has_are_told_by_the_plan(tmp_path: Path) -> None:
+    lab = with_features(tmp_path, numbered(OBJECTS))
+
+    def warnings(**features: str) -> dict[str, str]:
+        shards = {"format": "tfrecord", "features": features}
+        found = lab.plan(shards=shards)["warnings"]
+        return {each["code"]: each["message"] for each in found}
+
+    assert "empty_features" not in warnings(a="image", b="label", c=".count.txt int64", d="key")
+    assert warnings(a=".jpg", b=".png", c=".txt float")["empty_features"] == (
+        "no sample has the part for a, c: check shards.features"
+    )
+    texts = {key: data for key, data in numbered(OBJECTS).items() if key.endswith(".txt")}
+    lab = with_features(tmp_path / "texts", texts, validate="none", cache=None)
+    assert "picture" in warnings(picture="image")["empty_features"]
+
+
+def test_new_classes_are_appended_and_other_names_pack_everything_again(tmp_path: Path) -> None:
+    lab = with_features(tmp_path, numbered(OBJECTS))
+    lab.prepare(labels={"classes": ["a", "b", "c"]})
+    write(lab.source, numbered({"d/00.png": png(950)}))
+    document = lab.prepare(labels={"classes": ["a", "b", "c", "d"]})
+    assert document["segments"]["total"] == 2
+    texts = [parsed(data)["text"][1] for path in shards(lab) for _, data in records(path)]
+    assert sorted({text for (text,) in texts}) == [b"a", b"b", b"d"]
+    plan = lab.plan(labels={"classes": ["d", "a", "b", "c"]})
+    assert plan["growth"]["reason"] == "shards contain other names of classes"
+
+
+def test_a_dataset_with_names_of_classes_and_a_number_of_shards_is_compacted(
+    tmp_path: Path,
+) -> None:
+    lab = with_features(tmp_path, numbered(OBJECTS))
+    shards = {**lab.fields["shards"], "count_min": 4}
+    first = lab.prepare(shards=shards)
+    settings = lab.settings(shards=shards)
+    document = prepare(dataclasses.replace(settings, compact=True))
+    assert (document["status"], document["digest"]) == ("reused", first["digest"])
+
+
+def test_values_that_are_no_numbers_are_listed_by_name(tmp_path: Path) -> None:
+    bad = {"a/01.count.txt": b"many", "b/02.count.txt": b"1.5", "b/03.count.txt": b"9" * 19}
+    lab = with_features(tmp_path, numbered(OBJECTS) | bad)
+    with pytest.raises(FatalError) as caught:
+        lab.prepare()
+    assert caught.value.code == "run.failed"
+    document = lab.prepare(on_bad_sample="skip")
+    assert document["skipped"] == 3
+    assert [each["key"] for each in document["failures"]] == sorted(bad)
+    assert {each["code"] for each in document["failures"]} == {"sample.undecodable"}
+    assert "'many' is not an int64" in document["failures"][0]["message"]
+    again = lab.prepare(on_bad_sample="skip")
+    assert (again["status"], again["digest"]) == ("reused", document["digest"])
+
+
+@pytest.mark.parametrize(
+    ("objects", "features", "said"),
+    [
+        ({"a/00.jpg": png(1)}, None, "sample 'a/00' has two parts that can be the image"),
+        ({"a/00.label": b"x"}, {"label": "label"}, "part 'label' need the name 'label'"),
+    ],
+)
+def test_samples_that_do_not_fit_the_features_are_named_by_the_plan(
+    tmp_path: Path, objects: dict[str, bytes], features: Any, said: str
+) -> None:
+    shards = {"format": "tfrecord", "features": features}
+    lab = directory_lab(tmp_path, OBJECTS | objects, **{**FIELDS, "shards": shards})
+    with pytest.raises(ConfigError, match=said) as caught:
+        prepare(lab.settings())
+    assert caught.value.where == "shards.features"
+    assert caught.value.hint

@@ -1,0 +1,129 @@
+"""Samples joined by patterns, compared with a plain Python model."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from larder.config.models import Dataset
+from larder.manifest.files import read_manifest
+from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
+from larder.samples.order import SampleOrder, order_samples
+
+JOIN = {
+    "image": "images/{id}.jpg",
+    "mask": "masks/{id}_mask.png",
+    "caption": "text/{id}.*",
+    "frame": "cam?/frames/{id}/*.jpg",
+}
+MODEL = [
+    ("image", re.compile(r"images/(?P<id>.+)\.(?P<ext>jpg)"), ()),
+    ("mask", re.compile(r"masks/(?P<id>.+)_mask\.(?P<ext>png)"), ()),
+    ("caption", re.compile(r"text/(?P<id>(?:[^.]|\.(?=[^/]*/))+)\.(?P<ext>[^/]*)"), ()),
+    (
+        "frame",
+        re.compile(r"cam(?P<cam>[^/])/frames/(?P<id>.+)/(?P<number>[^/.]*)\.(?P<ext>jpg)"),
+        ("cam", "number"),
+    ),
+]
+
+
+def modelled(key: str) -> tuple[str, str, int] | None:
+    """The sample, the extension and the pattern of an object; None if it is none."""
+    for number, (name, pattern, wildcards) in enumerate(MODEL):
+        found = pattern.fullmatch(key)
+        if found and "." not in found["id"].rpartition("/")[2]:
+            middle = [found[group] for group in wildcards if found[group]]
+            ext = ".".join([name, *middle, found["ext"]]).lower()
+            bad = not found["ext"] or "" in found["id"].split("/")
+            return None if bad else (found["id"], ext.replace("jpeg", "jpg"), number)
+    return None
+
+
+def order(folder: Path, keys: set[str], cut: int, **fields: Any) -> tuple[SampleOrder, list[Any]]:
+    described = Dataset.model_validate({"name": "x", "source": {"url": "/x"}, **fields})
+    rows = [
+        {"key": key, "size_bytes": len(key), "etag": key, "modified": 0}
+        for key in sorted(keys, key=str.encode)
+    ]
+    found = order_samples(
+        (
+            pa.RecordBatch.from_pylist(rows[at : at + cut], OBJECTS)
+            for at in range(0, len(rows), cut)
+        ),
+        described,
+        label_files={},
+        out=folder / "out.parquet",
+        work_dir=folder,
+    )
+    samples = [
+        (row["key"], {part["ext"]: part["key"] for part in row["parts"]})
+        for batch in read_manifest(found.file.path, SAMPLE_ORDER, rows=found.samples)
+        for row in batch.to_pylist()
+    ]
+    return found, samples
+
+
+IDS = st.sampled_from(["a", "b", "c", "d/a", "d/b", "v1.2/a", "ü", "e.x"])
+KEYS = st.one_of(
+    st.builds("images/{}.jpg".format, IDS),
+    st.builds("masks/{}_mask.png".format, IDS),
+    st.builds("text/{}.{}".format, IDS, st.sampled_from(["txt", "TXT", "json", ""])),
+    st.builds("cam{}/frames/{}/{}.jpg".format, st.sampled_from("12"), IDS, st.sampled_from("xy")),
+    st.sampled_from(["readme.md", "images/x.png", "masks/a.png", "images/.jpg"]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    keys=st.sets(KEYS, min_size=1, max_size=40),
+    missing=st.sampled_from(["refuse", "skip", "keep"]),
+    cut=st.integers(1, 20),
+)
+def test_joins_are_those_of_a_plain_model(keys: set[str], missing: str, cut: int) -> None:
+    parts: dict[str, dict[str, str]] = defaultdict(dict)
+    patterns: dict[str, set[int]] = defaultdict(set)
+    bad = set()
+    for key in sorted(keys, key=str.encode):
+        found = modelled(key)
+        if found is None or found[1] in parts[found[0]]:
+            bad.add(key)
+        else:
+            sample, ext, number = found
+            parts[sample][ext] = key
+            patterns[sample].add(number)
+    incomplete = {key for key, found in patterns.items() if len(found) < len(JOIN)}
+    left_out = set() if missing == "keep" else incomplete
+    expected = [
+        (key, dict(sorted(parts[key].items())))
+        for key in sorted(patterns, key=str.encode)
+        if key not in left_out
+    ]
+    samples = {"join": JOIN, "missing": missing}
+    with tempfile.TemporaryDirectory() as folder:
+        order_, found_samples = order(Path(folder), keys, cut, samples=samples)
+    assert found_samples == expected
+    assert {failure.key for failure in order_.bad_keys} == bad
+    assert order_.bad_key_count == len(bad)
+    assert {failure.key for failure in order_.incomplete} == left_out
+    assert order_.incomplete_count == len(left_out)
+    assert {failure.code for failure in order_.incomplete} <= {"config.missing_part"}
+
+
+@settings(deadline=None)
+@given(keys=st.sets(KEYS, min_size=1, max_size=20))
+def test_one_pattern_without_a_name_is_the_rule_of_webdataset(keys: set[str]) -> None:
+    """As far as keys are good."""
+    with tempfile.TemporaryDirectory() as folder:
+        one, expected = order(Path(folder), keys, 7)
+        other, found = order(Path(folder), keys, 7, samples={"join": ["{id}.*"]})
+    assert found == expected
+    assert {each.key for each in one.bad_keys} == {each.key for each in other.bad_keys}
+    assert one.digest == other.digest

@@ -1,0 +1,85 @@
+"""``shards.features``: what can be written, and what is refused how."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from larder.config.formats import DEFAULTS, Feature, parse_feature
+from larder.config.models import Dataset
+
+
+def dataset(features: Any, **fields: Any) -> Dataset:
+    shards = {"format": "tfrecord", "features": features}
+    return Dataset.model_validate(
+        {"name": "d", "source": {"url": "/s"}, "labels": {}, "shards": shards, **fields}
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "feature"),
+    [
+        ("image", Feature("image", "bytes")),
+        ("key", Feature("key", "bytes")),
+        ("key bytes", Feature("key", "bytes")),
+        ("class", Feature("class", "bytes")),
+        ("label", Feature("label", "int64")),
+        ("label float", Feature("label", "float")),
+        ("label bytes", Feature("label", "bytes")),
+        (".jpg", Feature("part", "bytes", "jpg")),
+        (".label", Feature("part", "bytes", "label")),
+        (".weight.txt float", Feature("part", "float", "weight.txt")),
+        (".n int64", Feature("part", "int64", "n")),
+        (".two words", Feature("part", "bytes", "two words")),
+        (".é bytes", Feature("part", "bytes", "é")),
+    ],
+)
+def test_a_feature_in_words(text: str, feature: Feature) -> None:
+    assert parse_feature(text) == feature
+    assert dataset({"a": text}).shards.options.features == {"a": feature}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("jpg", "expected image, label, class, key, or a dot and the extension"),
+        ("", "expected image, label"),
+        (".", "expected image, label"),
+        (". int64", "expected image, label"),
+        ("Image", "expected image, label"),
+        ("label double", "expected image, label"),
+        (".a/b", "expected image, label"),
+        (".JPG", "in lower case"),
+        (".seg.jpeg", "jpg for jpeg"),
+        ("image int64", "image is always bytes"),
+        ("key float", "key is always bytes"),
+    ],
+)
+def test_what_is_no_feature(text: str, said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        dataset({"a": text})
+
+
+@pytest.mark.parametrize("features", [{"": "key"}, {"a b": "key"}, {"ü": "key"}, {"a": 1}, ["key"]])
+def test_what_are_no_features(features: Any) -> None:
+    with pytest.raises(ValidationError):
+        dataset(features)
+
+
+def test_no_features_are_not_the_default() -> None:
+    assert dataset({}).shards.options.features == {}
+    assert dataset(None).shards.options == DEFAULTS
+
+
+def test_only_records_have_features() -> None:
+    with pytest.raises(ValidationError, match="only records of tfrecord have features"):
+        dataset({}, shards={"features": {}})
+
+
+@pytest.mark.parametrize("text", ["label", "class", "label float"])
+def test_a_label_needs_labels(text: str) -> None:
+    assert dataset({"a": text})
+    with pytest.raises(ValidationError, match="feature 'a' needs labels"):
+        dataset({"a": text, "b": "key"}, labels=None)

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pydantic import ValidationError
+
+from larder.config.models import Dataset, Samples
+from larder.config.part_patterns import part_pattern
+from larder.errors import ConfigError
+from larder.samples.joins import Joins
+
+
+def split(pattern: str, *keys: str) -> list[tuple[str, str] | None]:
+    """What a pattern makes of keys, by the column; each also one by one."""
+    rows = Joins([pattern]).split(pa.array(keys, pa.string())).to_pylist()
+    regex = re.compile(part_pattern(pattern).regex.replace("(?s:.*)", r"[\s\S]*"))
+    for key, row in zip(keys, rows, strict=True):
+        found = regex.search(key)
+        assert (found and found["id"]) == row["sample"], key
+    return [(row["sample"], row["ext"]) if row["sample"] is not None else None for row in rows]
+
+
+def test_the_placeholder_is_the_sample_and_may_have_slashes() -> None:
+    keys = ["images/a.jpg", "images/x/y.z/a.jpg", "images/a.b.jpg", "images/a.jpgx", "other/a.jpg"]
+    found = split("images/{id}.jpg", *keys)
+    assert found == [("a", "jpg"), ("x/y.z/a", "jpg"), None, None, None]
+
+
+def test_everything_behind_the_first_dot_is_the_extension() -> None:
+    found = split("{key}.*", "a/b.tar.gz", "c.d/e.f", "c.d/e", ".hidden", "ü.TXT")
+    assert found == [("a/b", "tar.gz"), ("c.d/e", "f"), None, None, ("ü", "TXT")]
+
+
+def test_wildcards_tell_objects_of_one_pattern_apart() -> None:
+    assert split("frames/{id}/*.jpg", "frames/v/0001.jpg", "frames/s/v/.jpg") == [
+        ("v", "0001.jpg"),
+        ("s/v", "jpg"),
+    ]
+    assert split(
+        "cam[12]/{id}_*.{jpg,png}", "cam2/x_left.png", "cam3/x_left.png", "cam1/y_.jpg"
+    ) == [
+        ("x", "2.left.png"),
+        None,
+        ("y", "1.jpg"),
+    ]
+
+
+def test_two_stars_do_not() -> None:
+    keys = ["a/b/images/x.jpg", "images/x.jpg", "aimages/x.jpg"]
+    assert split("**/images/{id}.jpg", *keys) == [("x", "jpg"), ("x", "jpg"), None]
+
+
+def test_special_characters_are_literal() -> None:
+    assert split("a+(b)/{id}$.txt", "a+(b)/x$.txt", "aab/x$.txt") == [("x", "txt"), None]
+
+
+def test_the_first_pattern_that_matches_counts_and_names_come_first() -> None:
+    joins = Joins({"special": "a/{id}_x.jpg", "any": "a/{id}.jpg", "text": "a/{id}.*"})
+    keys = pa.array(["a/1_x.jpg", "a/2.jpg", "a/2.txt", "b/1.jpg"])
+    assert [tuple(row.values()) for row in joins.split(keys).to_pylist()] == [
+        ("1", "special.jpg", 0),
+        ("2", "any.jpg", 1),
+        ("2", "text.txt", 2),
+        (None, None, None),
+    ]
+    assert joins.split(pa.array([], pa.string())).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("images/a.jpg", "exactly one name in braces"),
+        ("", "exactly one name in braces"),
+        ("{a}/{b}.jpg", "exactly one name in braces"),
+        ("{a,b}.jpg", "exactly one name in braces"),
+        ("{id}", "needs a dot and an extension"),
+        ("{id}/x", "needs a dot and an extension"),
+        ("{id}.", "needs a dot and an extension"),
+        ("a.b/{id}", "needs a dot and an extension"),
+        ("{id}*.jpg", "a wildcard right beside"),
+        ("?{id}.jpg", "a wildcard right beside"),
+        ("{id}/**/x.jpg", "** after the name"),
+        ("{id}.[", "unclosed ["),
+        ("[/{id}.jpg", "unclosed ["),
+        ("[b-a]/{id}.jpg", "reversed"),
+    ],
+)
+def test_invalid_patterns_are_refused(pattern: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        part_pattern(pattern)
+    assert message in str(caught.value)
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        Samples.model_validate({"join": [pattern]})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"join": {}}, "needs 1 to 32 patterns"),
+        ({"join": []}, "needs 1 to 32 patterns"),
+        ({"join": [f"{at}/{{id}}.x" for at in range(33)]}, "needs 1 to 32 patterns"),
+        ({"join": {"Image": "{id}.x"}}, "should match pattern"),
+        ({"join": {"a.b": "{id}.x"}}, "should match pattern"),
+        ({"join": {"a": "{id}.x", "b": "{id}.x"}}, "a pattern twice"),
+        ({"join": ["{id}.x", "{key}.y"]}, "the same name in braces"),
+        ({"join": "{id}.x"}, "valid"),
+        ({"join": {"a": 3}}, "valid string"),
+        ({"missing": "ignore"}, "'refuse', 'skip' or 'keep'"),
+        ({"missing": False}, "'refuse', 'skip' or 'keep'"),
+    ],
+)
+def test_invalid_joins_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        Dataset.model_validate({"name": "x", "source": {"url": "/x"}, "samples": fields})
+
+
+def test_the_expressions_are_those_of_arrow_too() -> None:
+    """Arrow's have to be named groups; a deep glob is refused, not crashed on."""
+    regex = part_pattern("**/{x,y}/[!a]/{id}.{jpg,png}").regex
+    assert pc.extract_regex(pa.array(["q/x/b/7.png"]), regex)[0]["id"].as_py() == "7"
+    with pytest.raises(ValidationError):
+        Samples.model_validate({"join": ["{id}." + "{a," * 5_000]})

@@ -1,0 +1,56 @@
+"""Splits by class need labels that are known before there are splits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from larder.config.models import Dataset, HashSplits
+from larder.versions.identity import split_rule
+
+FRACTIONS = {"train": 0.5, "validation": 0.5}
+
+
+def dataset(labels: Any, **splits: Any) -> Dataset:
+    hashed = {"by": "hash", "seed": 1, "fractions": FRACTIONS, "stratify": True, **splits}
+    return Dataset.model_validate(
+        {"name": "x", "source": {"url": "/x"}, "splits": hashed, "labels": labels}
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (None, "splits.stratify divides classes, which need labels"),
+        ({"files": {"train": "a.txt"}}, "needs the labels before there are splits"),
+        (
+            {"files": {"train": "a.txt", "validation": "b.txt"}},
+            "needs the labels before there are splits",
+        ),
+    ],
+)
+def test_labels_that_depend_on_splits_are_refused(labels: Any, said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        dataset(labels)
+
+
+@pytest.mark.parametrize("value", [1, "yes", None, "true"])
+def test_it_is_true_or_false(value: Any) -> None:
+    with pytest.raises(ValidationError):
+        dataset({}, stratify=value)
+
+
+@pytest.mark.parametrize("labels", [{}, {"files": dict.fromkeys(FRACTIONS, "a.txt")}])
+def test_labels_that_do_not_are_accepted(labels: Any) -> None:
+    described = dataset(labels)
+    assert isinstance(described.splits, HashSplits)
+    assert described.splits.stratify
+    assert split_rule(described) == (
+        '["hash",1,[["train",0.5],["validation",0.5]],null,"stratify"]'
+    )
+
+
+def test_other_splits_have_no_rule_that_depends_on_all_samples() -> None:
+    assert split_rule(dataset(None, stratify=False)) == ""

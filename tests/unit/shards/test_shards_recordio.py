@@ -1,0 +1,195 @@
+"""Image records of RecordIO, against files that Apache MXNet 1.9.1 wrote and read.
+
+tests/golden/recordio was made with Python 3.8, mxnet 1.9.1 and numpy below 1.24: for each content
+of mxnet.json, the n-th, ``MXIndexedRecordIO.write_idx(1000 + n, pack(IRHeader(0, 7 * n, 1000 + n,
+0), content))``; then ``read_idx`` and ``unpack`` returned the same, from the last to the first.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from larder.config.formats import FormatOptions
+from larder.errors import ConfigError, DamageError
+from larder.manifest.schemas import SAMPLE_ORDER
+from larder.samples.indexed import IndexedSample, read_index
+from larder.shards.build import build_shard
+from larder.shards.formats import shard_format
+from larder.shards.index import sample_rows
+from larder.shards.model import ShardResult, read_samples
+from larder.shards.packing import plan_shards
+from larder.shards.readahead import open_reads
+from larder.shards.recordio import MAGIC, cuts, part_head, parts_of, record_data
+from larder.shards.sizes import split_sizes
+from larder.store import Store
+from larder.store.memory import MemoryStore, forget
+from larder.testing.sample_orders import Content, order_samples
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "recordio"
+DATA = [bytes.fromhex(each) for each in json.loads((GOLDEN / "mxnet.json").read_text())]
+CONTENTS = [Content(f"a/{n:02}", {"png": data}, 7 * n) for n, data in enumerate(DATA)]
+WITH_MAGIC = [bool(cuts(data)) for data in DATA]
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    name = uuid.uuid4().hex
+    yield MemoryStore(name)
+    forget(name)
+
+
+def build(
+    store: Store,
+    contents: list[Content],
+    *,
+    first_record: int = 1_000,
+    memory_bytes: int = 1 << 24,
+    first_row: int = 0,
+) -> ShardResult:
+    format_ = shard_format("recordio", FormatOptions(first_record=first_record))
+    batch = order_samples(store, contents)
+    (plan,) = plan_shards(split_sizes([batch], format_.sample_sizes), 10**9, "d", format_)
+    plan = replace(plan, first_row=first_row)
+    with open_reads(1, memory_bytes) as reads:
+        samples = read_samples([batch])
+        return build_shard(plan, samples, store, store.writer, reads, format_, validate="none")
+
+
+def indexed(result: ShardResult) -> list[IndexedSample]:
+    return list(read_index([sample_rows(result, "s")]))
+
+
+def read(store: Store, samples: list[IndexedSample]) -> list[dict[str, bytes]]:
+    with shard_format("recordio").open(store, samples[0].shard) as reader:
+        return [dict(reader.read(sample)) for sample in samples]
+
+
+@pytest.mark.parametrize("memory_bytes", [8, 1 << 24])  # streamed, and read ahead
+def test_the_files_are_those_that_mxnet_writes(store: Store, memory_bytes: int) -> None:
+    result = build(store, CONTENTS, memory_bytes=memory_bytes)
+    assert [file.name for file in result.files] == [
+        f"d-train-000000.{ext}" for ext in ("rec", "idx", "lst")
+    ]
+    assert store.get("d-train-000000.rec") == (GOLDEN / "mxnet.rec").read_bytes()
+    assert store.get("d-train-000000.idx") == (GOLDEN / "mxnet.idx").read_bytes()
+    lines = [f"{1_000 + n}\t{7 * n}\ta/{n:02}.png\n" for n in range(len(DATA))]
+    assert store.get("d-train-000000.lst") == "".join(lines).encode()
+
+
+def test_contents_with_the_magic_number_are_read_back(store: Store) -> None:
+    samples = indexed(build(store, CONTENTS))
+    places = [part.offset for sample in samples for part in sample.parts if part.ext == "png"]
+    assert [place is None for place in places] == WITH_MAGIC
+    assert 3 < sum(WITH_MAGIC) < len(DATA) - 3
+    expected = [{**content.parts, "cls": b"%d" % (content.label or 0)} for content in CONTENTS]
+    assert read(store, samples) == expected
+    assert read(store, samples[1::3]) == expected[1::3]
+    for sample, content in zip(samples, CONTENTS, strict=True):
+        with shard_format("recordio").open(store, sample.shard) as reader:
+            image = [part for part in sample.parts if part.ext == "png"]
+            assert reader.read(sample, image) == content.parts
+
+
+def test_numbers_go_on_from_shard_to_shard_and_may_be_the_magic_number(store: Store) -> None:
+    number = int.from_bytes(MAGIC, "little")
+    result = build(store, CONTENTS[:2], first_record=number - 5, first_row=5)
+    assert store.get("d-train-000000.idx").startswith(b"%d\t0\n%d\t" % (number, number + 1))
+    samples = indexed(result)
+    assert samples[0].parts[1].offset is None  # its header is cut
+    assert [each["png"] for each in read(store, samples)] == DATA[:2]
+
+
+def test_a_sample_without_a_label_has_minus_one(store: Store) -> None:
+    result = build(store, [Content("a", {"png": b"1234"})])
+    assert store.get("d-train-000000.lst") == b"1000\t-1\ta.png\n"
+    record = store.get(result.name)
+    assert record[8:16] == bytes(4) + b"\x00\x00\x80\xbf"
+    assert read(store, indexed(result)) == [{"png": b"1234"}]
+
+
+def planned(*parts: tuple[str, int], label: int | None = None) -> pa.RecordBatch:
+    """A sample with parts of any length."""
+    entries = [
+        {"ext": ext, "key": f"a.{ext}", "size_bytes": size, "etag": "", "unchanged": False}
+        for ext, size in parts
+    ]
+    row = {"split": "train", "key": "a", "label": label, "parts": entries}
+    return pa.RecordBatch.from_pylist([row], schema=SAMPLE_ORDER)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (planned(("jpg", 1), ("json", 1)), "sample 'a' has several parts"),
+        (planned(("jpg", 2**29 - 24)), "sample 'a' has 512 MiB or more"),
+        (planned(("jpg", 1), label=2**24 + 1), "a label that is not exact"),
+        (planned(("jpg", 1), label=-(2**31)), "a label that is not exact"),
+    ],
+)
+def test_samples_that_are_not_one_record_are_refused_by_name(
+    rows: pa.RecordBatch, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        shard_format("recordio").sample_sizes(rows)
+    assert caught.value.where == "shards.format"
+
+
+def test_the_largest_record_and_label_are_taken() -> None:
+    rows = planned(("jpg", 2**29 - 25), label=2**24)
+    assert shard_format("recordio").sample_sizes(rows)[0] > 2**29
+
+
+def test_damage_is_found(store: Store) -> None:
+    samples = indexed(build(store, CONTENTS))
+    expected = read(store, samples)
+    name = "d-train-000000.rec"
+    data = store.get(name)
+    found = []
+    for at in range(0, len(data), 7):
+        store.put(name, data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
+        try:
+            assert read(store, samples) == expected
+        except DamageError as error:
+            found.append(error.where)
+    assert len(found) > len(data) / 7 * 0.4  # numbers and padding are not read
+    assert all(where.startswith(store.url) for where in found)
+
+
+def test_another_label_in_the_record_is_damage(store: Store) -> None:
+    samples = indexed(build(store, CONTENTS))
+    changed = [sample._replace(label=1, parts=sample.parts) for sample in samples]
+    with pytest.raises(DamageError, match="another label"):
+        read(store, changed)
+
+
+pieces = st.lists(st.one_of(st.just(MAGIC), st.binary(max_size=9)), max_size=9).map(b"".join)
+
+
+@given(pieces)
+@example(b"")
+@example(MAGIC * 3)
+@example(b"1" + MAGIC * 2)
+def test_any_data_becomes_a_record_that_has_the_magic_number_only_where_parts_begin(
+    data: bytes,
+) -> None:
+    places = parts_of(len(data), cuts(data))
+    record, heads = b"", []
+    for number, (start, stop) in enumerate(places):
+        heads.append(len(record))
+        record += part_head(number, len(places), stop - start) + data[start:stop]
+        record += bytes(-len(record) % 4)
+    assert record_data(record) == data
+    found = [at for at in range(0, len(record), 4) if record[at : at + 4] == MAGIC]
+    assert found == heads
+    for wrong in (record[:-1], record[4:], record + b"\0" * 4, record + record, b""):
+        with pytest.raises(ValueError, match=r"its parts|it ends|no magic"):
+            record_data(wrong)

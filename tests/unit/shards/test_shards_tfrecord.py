@@ -1,0 +1,271 @@
+"""Records of tf.train.Example: read back, damaged, too large for memory, and numbers in parts."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from example_proto import parsed
+
+from larder.config.formats import Feature, FormatOptions
+from larder.errors import ConfigError, DamageError, ObjectError
+from larder.manifest.schemas import SAMPLE_ORDER
+from larder.samples.indexed import IndexedSample, read_index
+from larder.shards.build import build_shard
+from larder.shards.features import MOST_TEXT_BYTES, numbers
+from larder.shards.formats import shard_format
+from larder.shards.index import sample_rows
+from larder.shards.model import ShardResult, read_samples
+from larder.shards.packing import plan_shards
+from larder.shards.readahead import open_reads
+from larder.shards.sizes import split_sizes
+from larder.store import Store
+from larder.store.memory import MemoryStore, forget
+from larder.testing.sample_orders import Content, order_samples
+
+NUMBERS = FormatOptions(
+    {
+        "image/encoded": Feature("image", "bytes"),
+        "label": Feature("label", "int64"),
+        "n": Feature("part", "int64", "count"),
+        "f": Feature("part", "float", "weight"),
+    }
+)
+CONTENTS = [
+    Content("a/1", {"jpg": b"1" * 900, "json": b"{}"}, 1),
+    Content("a/2", {"jpg": b"2" * 300, "a.txt": b"text", "ignored": b""}, 300),
+    Content("a/3", {"count": b"1 -2", "weight": b".5\n"}, None),
+    Content("a/4", {"seg.png": b"4" * 700, "zip": b"5" * 20}, -1),
+]
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    name = uuid.uuid4().hex
+    yield MemoryStore(name)
+    forget(name)
+
+
+def build(
+    store: Any,
+    contents: list[Content],
+    options: FormatOptions = NUMBERS,
+    *,
+    memory_bytes: int = 1 << 24,
+    source: Any = None,
+    **more: Any,
+) -> ShardResult:
+    format_ = shard_format("tfrecord", options)
+    batch = order_samples(store, contents)
+    (plan,) = plan_shards(split_sizes([batch], format_.sample_sizes), 10**9, "d", format_)
+    more = {"validate": "none", **more}
+    with open_reads(1, memory_bytes) as reads:
+        samples, origin = read_samples([batch]), source or store
+        return build_shard(plan, samples, origin, store.writer, reads, format_, **more)
+
+
+def indexed(result: ShardResult) -> list[IndexedSample]:
+    return list(read_index([sample_rows(result, "s")]))
+
+
+def read(
+    store: Store, samples: list[IndexedSample], options: FormatOptions = NUMBERS
+) -> list[dict[str, bytes]]:
+    with shard_format("tfrecord", options).open(store, samples[0].shard) as reader:
+        return [dict(reader.read(sample)) for sample in samples]
+
+
+def expected(content: Content) -> dict[str, bytes]:
+    label = {} if content.label is None else {"cls": b"%d" % content.label}
+    return {**content.parts, **label}
+
+
+@pytest.mark.parametrize("memory_bytes", [8, 1 << 24])  # streamed, and read ahead
+@pytest.mark.parametrize("options", [FormatOptions(), NUMBERS])
+def test_every_part_is_a_range_of_its_record(
+    store: Store, memory_bytes: int, options: FormatOptions
+) -> None:
+    result = build(store, CONTENTS, options, memory_bytes=memory_bytes)
+    data = store.get(result.name)
+    samples = indexed(result)
+    for sample, content in zip(samples, CONTENTS, strict=True):
+        record = data[sample.offset : sample.offset + sample.length]
+        assert parsed(record[12:-4])
+        for part in sample.parts:
+            if part.offset is not None:
+                assert data[part.offset : part.offset + part.length] == content.parts[part.ext]
+        assert [part.ext for part in sample.parts if part.offset is None] == (
+            [] if content.label is None else ["cls"]
+        )
+    assert read(store, samples, options) == [expected(content) for content in CONTENTS]
+    with shard_format("tfrecord", options).open(store, result.name) as reader:
+        # Not in the order of the file: the feature of the image comes after "a.txt".
+        parts = [part for part in samples[1].parts if part.ext in ("jpg", "ignored")]
+        assert reader.read(samples[1], parts) == {"jpg": b"2" * 300, "ignored": b""}
+
+
+def test_a_record_without_any_feature(store: Store) -> None:
+    batch = order_samples(store, [Content("a", {"n": b"7"})])
+    format_ = shard_format("tfrecord", FormatOptions({"n": Feature("part", "bytes", "n")}))
+    assert format_.sample_sizes(batch).tolist() == [12 + 2 + 2 + 3 + 2 + 2 + 2 + 1 + 4]
+
+
+def test_every_flipped_bit_of_a_record_is_found(store: Store) -> None:
+    """Also those of samples without a label, and those between the parts."""
+    result = build(store, CONTENTS)
+    samples, data = indexed(result), store.get(result.name)
+    for at in range(len(data)):
+        store.put(result.name, data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :])
+        with pytest.raises(DamageError) as caught:
+            read(store, samples)
+        assert caught.value.code in ("damage.record", "damage.size")
+        assert f"{result.name}: a/" in caught.value.where
+
+
+def test_another_label_than_that_of_the_index_is_damage(store: Store) -> None:
+    samples = indexed(build(store, CONTENTS))
+    with pytest.raises(DamageError, match="another label"):
+        read(store, [samples[0]._replace(label=2)])
+    for wrong in ({"length": 10}, {"length": samples[0].length - 1}, {"offset": 1}):
+        with pytest.raises(DamageError):
+            read(store, [samples[0]._replace(**wrong)])
+
+
+def test_a_large_sample_is_not_held_in_memory(store: Store) -> None:
+    class NoGets:
+        """The source, of which no object may be read at once."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def get(self, key: str, **options: Any) -> bytes:
+            raise AssertionError(f"{key} is read at once")
+
+    contents = [Content("big", {"jpg": bytes(9 << 20), "weight": b"1.5", "txt": b"t"}, 3)]
+    streamed = build(store, contents, memory_bytes=1 << 20, source=NoGets())
+    assert streamed == build(store, contents, memory_bytes=1 << 30)
+
+
+@pytest.mark.parametrize("memory_bytes", [8, 1 << 24])
+def test_parts_that_are_no_numbers_fail_by_name_or_are_left_out(
+    store: Store, memory_bytes: int
+) -> None:
+    contents = [
+        Content("a", {"count": b"1"}),
+        Content("b", {"count": b"one"}),
+        Content("c", {"jpg": b"", "weight": b"1e39"}),
+        Content("d", {"weight": b"0 " * (MOST_TEXT_BYTES // 2 + 1)}),
+        Content("e", {"count": b"2"}),
+    ]
+    failed = build(store, contents, memory_bytes=memory_bytes)
+    assert not failed.written
+    assert [failure.message for failure in failed.failures] == [
+        "b.count: 'one' is not an int64; fix or exclude the object, or make a feature of kind bytes"
+        " of it",
+        "c.weight: '1e39' is out of the range of a float32; fix or exclude the object, or make a"
+        " feature of kind bytes of it",
+        "d.weight: a text of more than 1,048,576 bytes is too long for a list of float; fix or"
+        " exclude the object, or make a feature of kind bytes of it",
+    ]
+    skipped = build(store, contents, memory_bytes=memory_bytes, on_bad_sample="skip")
+    assert [failure.key for failure in skipped.omitted] == ["b.count", "c.weight", "d.weight"]
+    assert skipped.samples.column("key").to_pylist() == ["a", "e"]
+    good = build(store, [contents[0], contents[4]], memory_bytes=memory_bytes)
+    assert skipped.files == good.files
+
+
+def test_an_object_that_changed_before_its_numbers_are_read_fails(store: Store) -> None:
+    class Changed:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def open(self, key: str, **options: Any) -> Any:
+            store.put(key, b"2")
+            return store.open(key, **options)
+
+    result = build(store, [Content("a", {"count": b"1"})], memory_bytes=1, source=Changed())
+    assert [(each.key, each.code) for each in result.failures] == [("a.count", "object.changed")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "values"),
+    [
+        ("int64", b"", []),
+        ("int64", b" \n", []),
+        ("int64", b"0 +1 -1\t2\r\n3", [0, 1, -1, 2, 3]),
+        ("int64", b"9223372036854775807 -9223372036854775808", [2**63 - 1, -(2**63)]),
+        ("int64", b"007", [7]),
+        ("float", b"1 -1. .5 1e3 +2.5E-3", [1.0, -1.0, 0.5, 1000.0, 0.0025]),
+        ("float", b"3.4028235e38 inf -inf 1e-60", [3.4028235e38, float("inf"), -float("inf"), 0]),
+    ],
+)
+def test_numbers_in_texts(kind: str, text: bytes, values: list[float]) -> None:
+    assert numbers(text, kind, "x") == pytest.approx(values)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        *(("int64", text) for text in (b"1.0", b"1_0", b"0x1", b"--1", b"1,2", b"true", b"\xff")),
+        *(("int64", text) for text in ("١".encode(), b"9223372036854775808", b"1" * 5000, b"1\0")),
+        *(("float", text) for text in (b"1_0", b"1e", b".", b"1,5", b"infinity", b"0x1p3", b"")),
+        *(("float", text) for text in (b"3.5e38", b"1e400", b"-1e999")),
+    ],
+)
+def test_what_are_no_numbers(kind: str, text: bytes) -> None:
+    if not text:
+        assert numbers(text, kind, "x") == []
+        return
+    with pytest.raises(ObjectError) as caught:
+        numbers(text, kind, "x")
+    assert caught.value.code == "sample.undecodable"
+    assert len(caught.value.message) < 100
+
+
+def planned(*parts: str, key: str = "a") -> pa.RecordBatch:
+    entries = [
+        {"ext": ext, "key": f"{key}.{ext}", "size_bytes": 1, "etag": "", "unchanged": False}
+        for ext in parts
+    ]
+    return pa.RecordBatch.from_pylist(
+        [{"split": "train", "key": key, "label": None, "parts": entries}], schema=SAMPLE_ORDER
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "options"),
+    [
+        (("jpg", "png"), FormatOptions()),
+        (("f",), NUMBERS),
+        (("label", "jpg"), NUMBERS),
+        (
+            ("count",),
+            FormatOptions(
+                {"n": Feature("part", "int64", "count"), "count/text": Feature("key", "bytes")}
+            ),
+        ),
+    ],
+)
+def test_samples_that_do_not_fit_are_refused_before_anything_is_read(
+    parts: tuple[str, ...], options: FormatOptions
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        shard_format("tfrecord", options).sample_sizes(planned(*parts))
+    assert (caught.value.code, caught.value.where) == ("config.invalid_value", "shards.features")
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("parts", [("jpg", "seg.png"), ("jpg", "a.png", "b.png"), ("json",)])
+def test_images_with_a_name_of_their_own_are_other_features(parts: tuple[str, ...]) -> None:
+    assert shard_format("tfrecord").sample_sizes(planned(*parts))[0] > 0
+
+
+def test_many_extensions_are_planned_at_once() -> None:
+    """As of files with dots in their names: each sample has its own."""
+    rows = pa.Table.from_batches([planned(f"{n}.jpg", key=f"a{n}") for n in range(3_000)])
+    (batch,) = rows.combine_chunks().to_batches()
+    sizes = shard_format("tfrecord").sample_sizes(batch)
+    assert len(sizes) == 3_000
