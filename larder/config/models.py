@@ -142,13 +142,14 @@ class Labels(Model):
         "folder",
         alias="from",
         description="folder: the immediate parent folder is the class; pattern: the first group of "
-        "labels.pattern is; column: a column of the annotations has it",
+        "labels.pattern is; column: a column of the annotations or rows has it",
     )
     pattern: Text | None = Field(
         None, description="from: pattern: regular expression; its first group in the sample key"
     )
     column: Text | None = Field(
-        None, description="from: column: the column of samples.annotations with the class"
+        None,
+        description="from: column: the column of samples.annotations or source.rows with it",
     )
     files: dict[SplitName, Text] = Field(
         {}, description="by split: key in the source of a file with lines NAME CLASS"
@@ -445,9 +446,10 @@ class Dataset(Model):
                 more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
                 listed = ", ".join(unknown[:_SHOWN])
                 raise RefusedError(f"labels.files: there is no split {listed}{more}")
-            if self.labels.source == "column" and self.samples.annotations is None:
-                hint = "name the file in samples.annotations.files"
-                raise RefusedError("labels.column is a column of annotations", hint=hint)
+            tables = (self.samples.annotations, self.source.rows)
+            if self.labels.source == "column" and tables == (None, None):
+                hint = "name the file in samples.annotations.files, or set source.rows"
+                raise RefusedError("labels.column is a column of a table", hint=hint)
         self._check_stratified()
         of_labels = [
             name
