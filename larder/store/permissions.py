@@ -22,6 +22,8 @@ abort_uploads          s3:ListBucketMultipartUploads,    none
 copy_from              s3:PutObject, and s3:GetObject    the same, and storage.objects.get of
                        of the source                     the source
 delete                 s3:DeleteObject                   storage.objects.delete
+region                 none                              storage.buckets.get, without which
+                                                         the location stays unknown
 =====================  ================================  ==================================
 """
 
@@ -56,6 +58,7 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "abort": ("s3:AbortMultipartUpload",),
         "copy_from": ("s3:PutObject", "s3:AbortMultipartUpload"),
         "delete": ("s3:DeleteObject",),
+        "region": (),
     },
     "gs": {
         "list": ("storage.objects.list",),
@@ -71,6 +74,7 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "abort": (),
         "copy_from": ("storage.objects.create", "storage.objects.delete"),
         "delete": ("storage.objects.delete",),
+        "region": (),
     },
 }
 """By provider and method of a store (or of its writers): the permissions that it needs."""

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.errors import Failure, LarderError, ObjectError
+from larder.errors import ConfigError, Failure, ObjectError
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.query import Rows
@@ -143,11 +143,7 @@ def expand(
     """
     progress.start("expand")
     with ExitStack() as stack:
-        names = ("expand", "expand-read")
-        pools = [
-            stack.enter_context(ThreadPoolExecutor(concurrency, thread_name_prefix=name))
-            for name in names
-        ]
+        pools = [_pool(stack, concurrency, name) for name in ("expand", "expand-read")]
         labels = stack.enter_context(ManifestWriter(folder / "row-labels.parquet", LABELS))
         expanding = _Expanding(
             expansions, KeyRule(include), KeyRule(exclude), folder, pools, labels
@@ -160,8 +156,9 @@ def expand(
         found: Inventory | None = None
         try:
             found = with_contents(inventory, rows, folder / "expanded.parquet", source.url)
-        except LarderError:
-            if not expanding.damaged.count and not expanding.bad.count:
+        except ConfigError as error:
+            known = expanding.damaged.count or expanding.bad.count
+            if error.code != "config.empty_source" or not known:
                 raise
     progress.finish("expand")
     if found is not None:
@@ -173,6 +170,13 @@ def expand(
             labels=labels.file if labels.file.rows else None,
         )
     return Expanded(found, expanding.bad, expanding.damaged)
+
+
+def _pool(stack: ExitStack, threads: int, name: str) -> Executor:
+    """Threads that end with the stack; after an error, without beginning anything more."""
+    pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+    stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+    return pool
 
 
 class _Expanding:

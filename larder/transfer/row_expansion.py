@@ -46,7 +46,8 @@ def row_expansion(
 
     Args:
         rows: As configured.
-        others: Keys of objects that are not tables, whatever they look like: label files.
+        others: Keys of objects that are not tables, whatever they look like: label files and
+            annotation files.
         label: The column with the class of each row; None if labels come from elsewhere.
         source: The source.
         own: The store of the indexes and of Larder's own containers.

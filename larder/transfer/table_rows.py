@@ -22,6 +22,7 @@ from larder.store.base import ObjectInfo, Readable
 from larder.store.object_file import ObjectFile
 from larder.transfer.containers import ContainerWriter
 from larder.transfer.line_rows import MAX_ROW_BYTES, row_error
+from larder.units import format_count
 
 __all__ = ["write_csv_rows", "write_parquet_rows"]
 
@@ -131,7 +132,7 @@ def _csv_column(header: Sequence[str], rows: Sequence[Sequence[str]], name: str)
 
 
 def _other_width(header: Sequence[str], row: Sequence[str]) -> str:
-    return f"the row has {len(row)} fields, the header {len(header)}"
+    return f"the row has {format_count(len(row), 'field')}, the header {len(header)}"
 
 
 def _add(

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import io
 import json
+import uuid
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from pipeline_lab import Lab, contents, directory_lab, write
+from pipeline_lab import Lab, contents, directory_lab, opened, write
 
 import larder
 from larder.errors import ConfigError
-from larder.testing.checker import Published
+from larder.pipeline import due
+from larder.pipeline.inline import prepare
+from larder.testing.checker import Published, check_all
+from larder.testing.runs import between, forget_manifests
+from larder.testing.stops import Stop, Stopped, StoppingStore
 
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 
@@ -215,3 +222,37 @@ def test_wids_reads_every_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         }
         assert found["__key__"] == sample.key
         assert parts == sample.parts
+
+
+@pytest.mark.parametrize("name", ["parquet", "records", "batches"])
+def test_a_run_killed_at_any_write_can_be_continued(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(due, "RECEIPT_BYTES", 1)
+    bucket = f"{uuid.uuid4().hex}"
+    source = f"memory://{bucket}-source"
+    write(source, blobs(each=6))
+    fields = {"labels": {"from": "folder"}, "shards": FORMATS[name], "splits": SPLITS}
+
+    def cut_off(number: int, stop: Stop) -> tuple[Lab, Stop]:
+        lab = Lab(source, f"s3://memory-{bucket}-{number}", tmp_path / f"{number}", fields)
+        forget_manifests()
+        with between(partial(StoppingStore, stop=stop)), suppress(Stopped):
+            prepare(lab.settings())
+        return lab, stop
+
+    def published(number: int) -> Published:
+        with opened(f"memory://{bucket}-{number}/larder/d") as root:
+            (found,) = check_all(root).values()
+        return found
+
+    _, whole = cut_off(0, Stop())
+    expected = published(0)
+    for after in range(2, len(whole.writes) - 5, 9):  # a slow machine leaves more receipts
+        lab, stop = cut_off(after, Stop(after))
+        assert stop.stopped
+        with between():
+            lab.prepare()
+        found = published(after)
+        assert found.shards == expected.shards
+        assert found.version.digest == expected.version.digest
