@@ -3,7 +3,7 @@
 Columns: ``key``, a string; ``label``, an int64, if the dataset has labels; and one for every
 extension that any sample of the segment has, its name, with the content of the part as it is, null
 where a sample lacks it. No compression, no dictionaries: images are compressed already, and so the
-size of a shard is known well enough to plan it. Row groups of about 16 MiB are what a reader holds
+size of a shard is known well enough to plan it. Row groups of about 8 MiB are what a reader holds
 at once. Every page has a checksum.
 
 The bytes depend on the release of pyarrow, which is part of the format's version.
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetFormat"]
 
-ROW_GROUP_BYTES = 16 << 20
+ROW_GROUP_BYTES = 8 << 20
 """Parts of the samples of a row group; more if there is only one."""
 
 VALUE_BYTES = 2**31 - 2**20
