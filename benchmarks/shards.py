@@ -1,320 +1,315 @@
-"""Packing files into tar shards: Larder, GNU tar and webdataset's ShardWriter.
+"""Packing files into shards: Larder, GNU tar, webdataset, MDS, TensorFlow and litdata.
 
 ::
 
-    python -m benchmarks.shards [--runs 5] [--files-scale 1] [--directory DIR] [--json]
+    python -m benchmarks.shards [--peers-python PYTHON] [--only CASE] [--runs 5]
+        [--files-scale 1] [--directory DIR] [--json]
 
 Two bodies of files: 10,000 of about 110 KB (lognormal, as ImageNet's) and 50,000 of about 1 KB.
 Everybody reads the same files in the same order from the page cache and writes to the same disk,
-taking turns, each turn in a process of its own whose start does not count. Everybody's output is
-synced to the disk within the time (Larder's store does it by itself, for the others it is done
-here), and the time without the syncs is compared beside it, as disks vary more than programs.
+taking turns. After each turn it is checked that all samples were written, and some of their
+contents. Peers that are not installed are left out.
 
-What each does:
+Writers (``tar-large``, ``tar-small``, ``formats-large``, ``formats-small``): each turn in a process
+of its own, whose start and imports do not count. Everybody's output is synced to the disk within
+the time (Larder's store does it by itself, for the others it is done here), and the time without
+the syncs is compared beside it, as disks vary more than programs.
 
-- ours: reads the sample order from Parquet, packs shards of 150 MB with labels as ``.cls``, checks
-  each file's size and etag against it, computes the crc32c of every part and the sha256 of every
-  shard, publishes each atomically, and writes the sample index as Parquet. Images are not decoded.
+- ours: reads the sample order from Parquet, packs shards of 150 MB with labels, checks each file's
+  size and etag against it, computes the crc32c of every part and the sha256 of every shard,
+  publishes each atomically, and writes the sample index as Parquet. Images are not decoded.
+- ours, two processes: the same, each with half of the shards. The small files fit into one shard,
+  of which they make two.
 - GNU tar: one archive, no labels, no hashes, no index.
 - webdataset: ShardWriter, shards of 150 MB, labels as ``.cls``, no hashes, no index.
+- MDS: MDSWriter, shards of 150 MB, key and label as columns, no hashes.
+- TensorFlow: TFRecordWriter, files of 150 MB with the same ``tf.train.Example`` records that ours
+  writes.
+
+Commands (``s3``, ``litdata``, ``memory-many``, ``memory-large``), as users type them: start and
+imports count.
+
+- s3: between two servers ``rclone serve s3`` on this machine, ``larder prepare`` without a mirror,
+  beside ``larder copy`` of the same objects. 10,000 of about 110 KB.
+- litdata: 20,000 files of 110 KB in a directory, ``larder prepare`` beside a script that calls
+  ``litdata.optimize`` with as many workers as there are cores.
+- memory: ``larder prepare`` of 1,000,000 files of about 100 bytes, and of 20 of 100 MB, once. The
+  memory of all processes of the command together.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-import random
 import shutil
-import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
-from time import perf_counter
 
-import google_crc32c
-import pyarrow as pa
-import webdataset
-
-from benchmarks.harness import (
-    Case,
-    Stopwatch,
-    alternate,
-    apart,
-    arguments,
-    document,
-    say,
-    settle,
-    table,
+from benchmarks.harness import alternate, apart, arguments_parser, document, say
+from benchmarks.packing.bodies import SHARD_BYTES, Body, Setting
+from benchmarks.packing.checks import check_all
+from benchmarks.packing.commands import (
+    Took,
+    copy_command,
+    prepare_command,
+    run_command,
+    write_configs,
 )
-from larder.manifest.files import ManifestWriter, read_manifest
-from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
-from larder.shards import tar
-from larder.shards.build import build_shard
-from larder.shards.formats import shard_format as format_of
-from larder.shards.index import numbered, sample_rows
-from larder.shards.model import read_samples
-from larder.shards.output import HashedOutput
-from larder.shards.packing import plan_shards
-from larder.shards.readahead import open_reads, suited_concurrency
-from larder.shards.sizes import split_sizes
-from larder.store import Store, open_store
-from larder.store.local import LocalStore
-from larder.store.local_write import LocalWriter
+from benchmarks.packing.contenders import GNU_TAR, OURS, OURS_TWO, ask, formats, tars
+from benchmarks.packing.ours import MEASURES, TAR, where_it_goes
+from benchmarks.packing.peers import LITDATA, TENSORFLOW
+from benchmarks.packing.report import Figure, seconds_table, shares_table, summary
+from larder.machine import usable_cores
+from larder.testing.servers import rclone_s3
 
-SHARD_BYTES = 150_000_000
-FOLDERS = 100
-GNU_TAR = "GNU tar"
-WEBDATASET = "webdataset ShardWriter"
+LARGE = Body("110 KB files", 10_000, 110_000)
+SMALL = Body("1 KB files", 50_000, 1_000)
+LITDATA_FILES = Body("110 KB files", 20_000, 110_000, sigma=0.0)
+MANY = Body("samples of about 100 bytes", 1_000_000, 100)
+HUGE = Body("samples of 100 MB", 20, 100_000_000, sigma=0.0)
 
+TAR_TARGETS = {LARGE.name: (1.1, 0.8), SMALL.name: (2.5, 1.3)}
+"""With one process and with two, as multiples of GNU tar's time."""
 
-@dataclass(frozen=True, slots=True)
-class Body:
-    """Files to pack: ``name``, how many, and their mean size in bytes."""
+TFRECORD_TARGET = 0.6
+S3_TARGET = 1 / 0.8
+LITDATA_TARGET = 0.5
+PEAK_BYTES = 400e6
 
-    name: str
-    files: int
-    mean_bytes: int
-
-
-BODIES = (Body("110 KB files", 10_000, 110_000), Body("1 KB files", 50_000, 1_000))
-
-
-def make_files(body: Body, count: int, folder: Path) -> None:
-    """Write the files: class folders, lognormal sizes, bytes that do not compress."""
-    rng = random.Random(7)
-    sigma = 0.5
-    scale = body.mean_bytes / 2.718281828 ** (sigma**2 / 2)
-    for number in range(count):
-        parent = folder / f"n{number * FOLDERS // count:08d}"
-        parent.mkdir(parents=True, exist_ok=True)
-        size = max(1, round(rng.lognormvariate(0, sigma) * scale))
-        (parent / f"{parent.name}_{number}.jpg").write_bytes(rng.randbytes(size))
-
-
-def order_samples(source: Store, path: Path) -> None:
-    """The sample order of the files, as the plan stage leaves it."""
-    rows = (
-        {
-            "split": "train",
-            "key": info.key.removesuffix(".jpg"),
-            "label": int(info.key[1:9]),
-            "parts": [
-                {
-                    "ext": "jpg",
-                    "key": info.key,
-                    "size_bytes": info.size_bytes,
-                    "etag": info.etag,
-                    "unchanged": False,
-                }
-            ],
-        }
-        for page in source.list()
-        for info in page
-    )
-    with ManifestWriter(path, SAMPLE_ORDER) as manifest:
-        manifest.append(rows)
+COPY = "larder copy"
+COMMAND_MEASURES = ("until it ends", "until it is on the disk")
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """One set of files and what is packed from it, in a separate folder."""
+class Plan:
+    """What is run.
+
+    Attributes:
+        folder: Where to work.
+        scale: So many times the files.
+        runs: Rounds that count.
+        python: The peers' Python.
+        peers: The peers that it has.
+    """
 
     folder: Path
+    scale: float
+    runs: int
+    python: str
+    peers: tuple[str, ...]
 
-    def prepare(self, body: Body, count: int) -> int:
-        """Make the files, and what everybody needs to know of them; returns their bytes."""
-        make_files(body, count, self.files)
-        order_samples(open_store(str(self.files)), self.sample_order)
-        self.names.write_text("".join(f"{key}\n" for key in self.keys()))
-        return sum(path.stat().st_size for path in self.files.rglob("*.jpg"))
+    def scaled(self, body: Body) -> Body:
+        """A body with another number of files; at least two."""
+        return replace(body, files=max(2, round(body.files * self.scale)))
 
-    @property
-    def files(self) -> Path:
-        """The folder of the files."""
-        return self.folder / "files"
-
-    @property
-    def out(self) -> Path:
-        """Where the shards go."""
-        return self.folder / "out"
-
-    @property
-    def sample_order(self) -> Path:
-        """The manifest of the samples."""
-        return self.folder / "order.parquet"
-
-    @property
-    def names(self) -> Path:
-        """The files' names, a line each, in the order of the sample order."""
-        return self.folder / "names.txt"
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The sample order."""
-        return read_manifest(self.sample_order, SAMPLE_ORDER)
-
-    def keys(self) -> list[str]:
-        """The files, in the order of the sample order."""
-        return [part.key for sample in read_samples(self.batches()) for part in sample.parts]
-
-    def clear(self) -> None:
-        """Remove the output, and let the disk come to rest."""
-        shutil.rmtree(self.out, ignore_errors=True)
-        self.out.mkdir()
-        settle()
+    def made(self, body: Body) -> tuple[Body, Setting, int]:
+        """The scaled body, the folder with its files, and their bytes."""
+        scaled = self.scaled(body)
+        say(f"making {scaled.files:,} {body.name}")
+        setting = Setting(Path(tempfile.mkdtemp(dir=self.folder)))
+        return scaled, setting, setting.prepare(scaled)
 
 
-def pack_ours(setting: Setting) -> None:
-    """Larder's way, with the limits of a local source."""
-    source, target = open_store(str(setting.files)), open_store(str(setting.out))
-    shard_format = format_of("webdataset")
-    plans = list(
-        plan_shards(
-            split_sizes(setting.batches(), shard_format.sample_sizes),
-            SHARD_BYTES,
-            "bench",
-            shard_format,
-        )
+def compare_tars(plan: Plan, body: Body) -> Iterator[Figure]:
+    """Tars of one body by everybody, and where the time of ours goes."""
+    scaled, setting, size_bytes = plan.made(body)
+    contenders = tars(setting, scaled.files, plan.python, plan.peers)
+    medians = alternate(contenders, plan.runs, before=setting.clear)
+    one, two = TAR_TARGETS[body.name]
+    for measure in MEASURES:
+        seconds = {name: found[measure] for name, found in medians.items()}
+        title = f"{body.name}, {measure}"
+        say("\n" + seconds_table(title, seconds, GNU_TAR, scaled.files, size_bytes) + "\n")
+        ours = {name: seconds.pop(name) for name in (OURS, OURS_TWO)}
+        yield Figure(f"tar, {title}", ours[OURS], seconds, one)
+        yield Figure(f"tar by two processes, {title}", ours[OURS_TWO], seconds, two)
+    setting.clear()
+    say(shares_table(apart(where_it_goes, setting), scaled.files) + "\n")
+    shutil.rmtree(setting.folder)
+
+
+def compare_formats(plan: Plan, body: Body) -> Iterator[Figure]:
+    """The other formats of ours beside our tar, and TFRecord beside TensorFlow."""
+    scaled, setting, size_bytes = plan.made(body)
+    contenders = formats(setting, scaled.files, plan.python, plan.peers)
+    medians = alternate(contenders, plan.runs, before=setting.clear)
+    for measure in MEASURES:
+        seconds = {name: found[measure] for name, found in medians.items()}
+        title = f"{body.name}, {measure}"
+        say("\n" + seconds_table(title, seconds, TAR, scaled.files, size_bytes) + "\n")
+        tar_seconds = {"our tar": seconds.pop(TAR)}
+        if peer := seconds.pop(TENSORFLOW, None):
+            peers = {TENSORFLOW: peer}
+            yield Figure(f"tfrecord, {title}", seconds["tfrecord"], peers, TFRECORD_TARGET)
+        for name, took in seconds.items():
+            yield Figure(f"{name} beside tar, {title}", took, tar_seconds)
+    shutil.rmtree(setting.folder)
+
+
+def compare_with_copy(plan: Plan) -> Iterator[Figure]:
+    """Objects of one server packed into shards on another, beside a copy of the same objects."""
+    scaled, setting, size_bytes = plan.made(LARGE)
+    source, stored = setting.folder / "one", setting.folder / "two"
+    with ExitStack() as stack:
+        one, two = (stack.enter_context(rclone_s3(folder)) for folder in (source, stored))
+        one.create_bucket("source")
+        shutil.rmtree(source / "source")
+        setting.files.rename(source / "source")
+        setting.files.symlink_to(source / "source")
+        keys = setting.keys()
+        environment = {**os.environ, **two.environment}
+        del environment["AWS_ENDPOINT_URL"]
+        from_ = {"url": "s3://source", "endpoint": one.endpoint}
+
+        def place() -> dict[str, str]:
+            name = Path(tempfile.mktemp(prefix="to")).name.replace("_", "0").lower()
+            two.create_bucket(name)
+            # The files that the server has written are what is checked.
+            setting.out.unlink(missing_ok=True)
+            setting.out.symlink_to(stored / name)
+            return {"url": f"s3://{name}", "endpoint": two.endpoint}
+
+        def clear() -> None:
+            for folder in stored.iterdir():
+                shutil.rmtree(folder)
+
+        def pack() -> Mapping[str, float]:
+            took = _prepare(setting, from_, place(), environment)
+            check_all("tar", setting, scaled.files)
+            return _measures(took)
+
+        def copy() -> Mapping[str, float]:
+            took = run_command(copy_command(from_, place()), environment)
+            for key in keys:
+                size = (setting.out / key).stat().st_size
+                assert size == (setting.files / key).stat().st_size, f"{key} was not copied"
+            return _measures(took)
+
+        medians = alternate({OURS: pack, COPY: copy}, plan.runs, before=clear)
+    yield from _command_figures("S3 to S3", medians, COPY, S3_TARGET, scaled.files, size_bytes)
+    shutil.rmtree(setting.folder)
+
+
+def compare_with_litdata(plan: Plan) -> Iterator[Figure]:
+    """A directory packed by the two commands."""
+    if LITDATA not in plan.peers:
+        say(f"{LITDATA} is not installed")
+        return
+    scaled, setting, size_bytes = plan.made(LITDATA_FILES)
+    cores = usable_cores()
+    cache = setting.folder / "cache"
+    arguments = [str(setting.files), str(setting.out), str(SHARD_BYTES), str(cores)]
+    script = [plan.python, "-m", "benchmarks.packing.peers", *arguments]
+    environment = {**os.environ, "DATA_OPTIMIZER_CACHE_FOLDER": str(cache)}
+
+    def ours() -> Mapping[str, float]:
+        places = {"url": str(setting.files)}, {"url": str(setting.out)}
+        took = _prepare(setting, *places, dict(os.environ))
+        check_all("tar", setting, scaled.files)
+        return _measures(took)
+
+    def theirs() -> Mapping[str, float]:
+        took = run_command(script, environment)
+        check_all("litdata", setting, scaled.files)
+        return _measures(took)
+
+    medians = alternate({OURS: ours, LITDATA: theirs}, plan.runs, before=setting.clear)
+    name = f"{scaled.files:,} x 110 KB, {cores} workers"
+    yield from _command_figures(name, medians, LITDATA, LITDATA_TARGET, scaled.files, size_bytes)
+    shutil.rmtree(setting.folder)
+
+
+def measure_memory(plan: Plan, body: Body) -> Iterator[Figure]:
+    """The memory of one run."""
+    scaled = plan.scaled(body)
+    name = f"{scaled.files:,} {body.name}"
+    say(f"making {name}")
+    setting = Setting(Path(tempfile.mkdtemp(dir=plan.folder)))
+    scaled.make(setting.files)
+    setting.clear()
+    places = {"url": str(setting.files)}, {"url": str(setting.out)}
+    took = _prepare(setting, *places, dict(os.environ))
+    say(
+        f"{name}: {took.seconds:.1f} s, {took.peak_bytes / 1e6:,.0f} MB together, "
+        f"{took.largest_bytes / 1e6:,.0f} MB the largest process"
     )
-    samples = read_samples(setting.batches())
-    index = setting.out / "index.parquet"
-    concurrency = suited_concurrency(source, "none", 32)
-    with open_reads(concurrency, 128 << 20) as reads, ManifestWriter(index, SAMPLES) as rows:
-        for plan in plans:
-            result = build_shard(
-                plan, samples, source, target.writer, reads, shard_format, validate="none"
-            )
-            assert result.written, result.failures
-            rows.append_batch(numbered(sample_rows(result, "segment"), plan.first_row))
+    written = sum(path.stat().st_size for path in setting.out.rglob("*.tar"))
+    assert written > scaled.files * scaled.mean_bytes * 0.9, "not everything was packed"
+    yield Figure(f"{name}: peak bytes of memory", took.peak_bytes, limit=PEAK_BYTES)
+    yield Figure(f"{name}: seconds", took.seconds)
+    shutil.rmtree(setting.folder)
 
 
-def pack_by_gnu_tar(setting: Setting) -> None:
-    """One archive of the same files, in the same order."""
-    options = ["--format=ustar", "--no-recursion", "-C", str(setting.files)]
-    command = ["tar", "-cf", str(setting.out / "all.tar"), *options, "-T", str(setting.names)]
-    subprocess.run(command, check=True)
-    sync_files(setting.out)
+def _prepare(
+    setting: Setting,
+    source: Mapping[str, str],
+    storage: Mapping[str, str],
+    environment: Mapping[str, str],
+) -> Took:
+    configs = setting.folder / "configs"
+    write_configs(configs, source, storage)
+    return run_command(prepare_command(configs, setting.folder / "emitted"), environment)
 
 
-def pack_by_webdataset(setting: Setting) -> None:
-    """As webdataset's documentation shows it."""
-    pattern = str(setting.out / "bench-train-%06d.tar")
-    limits = {"maxsize": SHARD_BYTES, "maxcount": 10**9, "verbose": 0}
-    with webdataset.ShardWriter(pattern, **limits) as writer:
-        for key in setting.names.read_text().splitlines():
-            with open(setting.files / key, "rb") as file:
-                image = file.read()
-            label = int(key[1:9])
-            writer.write({"__key__": key.removesuffix(".jpg"), "jpg": image, "cls": label})
-    sync_files(setting.out)
+def _measures(took: Took) -> Mapping[str, float]:
+    return dict(zip(COMMAND_MEASURES, (took.seconds, took.synced_seconds), strict=True))
 
 
-PACKERS = {
-    "ours": pack_ours,
-    GNU_TAR: pack_by_gnu_tar,
-    WEBDATASET: pack_by_webdataset,
+def _command_figures(
+    name: str,
+    medians: Mapping[str, Mapping[str, float]],
+    peer: str,
+    target: float,
+    count: int,
+    size_bytes: int,
+) -> Iterator[Figure]:
+    for measure in COMMAND_MEASURES:
+        seconds = {each: found[measure] for each, found in medians.items()}
+        title = f"{name}, {measure}"
+        say("\n" + seconds_table(title, seconds, peer, count, size_bytes) + "\n")
+        yield Figure(title, seconds[OURS], {peer: seconds[peer]}, target)
+
+
+CASES: Mapping[str, Callable[[Plan], Iterator[Figure]]] = {
+    "tar-large": lambda plan: compare_tars(plan, LARGE),
+    "tar-small": lambda plan: compare_tars(plan, SMALL),
+    "formats-large": lambda plan: compare_formats(plan, LARGE),
+    "formats-small": lambda plan: compare_formats(plan, SMALL),
+    "s3": compare_with_copy,
+    "litdata": compare_with_litdata,
+    "memory-many": lambda plan: measure_memory(plan, MANY),
+    "memory-large": lambda plan: measure_memory(plan, HUGE),
 }
 
 
-def sync_files(folder: Path) -> None:
-    """Sync what a peer wrote; ours does so by itself."""
-    for path in sorted(folder.iterdir()):
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-
-
-def turn(setting: Setting, name: str) -> dict[str, float]:
-    """Let one of the packers work once; its seconds, with and without the syncs."""
-    watch = Stopwatch()
-    start = perf_counter()
-    with watch.patched("sync", os, "fsync"):
-        PACKERS[name](setting)
-    total = perf_counter() - start
-    return {"synced": total, "unsynced": total - watch.seconds["sync"]}
-
-
-def profile(setting: Setting) -> dict[str, float]:
-    """Where the time of ours goes: one turn with every part timed, which slows it a little.
-
-    Reading, headers, crc32c and the last sync of each shard are done in one thread, sha256 and
-    writing in another beside it. The rest is the wall time less what the first thread did: making
-    samples, joining, the index, and waiting for the other thread or for the interpreter's lock.
-    """
-    watch = Stopwatch()
-    with ExitStack() as stack:
-        for name, owner, attribute in (
-            ("read", LocalStore, "get"),
-            ("header", tar, "member_header"),
-            ("crc32c", google_crc32c, "value"),
-            ("write", LocalWriter, "write"),
-            ("sha256 and write", HashedOutput, "_put"),
-            ("sync", os, "fsync"),
-        ):
-            stack.enter_context(watch.patched(name, owner, attribute))
-        start = perf_counter()
-        pack_ours(setting)
-        wall = perf_counter() - start
-    seconds = watch.seconds
-    in_front = {name: seconds[name] for name in ("read", "header", "crc32c", "sync")}
-    return {
-        "wall": wall,
-        **in_front,
-        "rest": wall - sum(in_front.values()),
-        "sha256 (beside)": seconds["sha256 and write"] - seconds["write"],
-        "write (beside)": seconds["write"],
-    }
-
-
-def run_body(body: Body, count: int, runs: int, folder: Path) -> list[Case]:
-    """Pack one body of files by everybody, and say how it went."""
-    say(f"{body.name}: making {count:,} of them")
-    setting = Setting(folder)
-    packed_bytes = setting.prepare(body, count)
-    contenders = {name: partial(apart, turn, setting, name) for name in PACKERS}
-    medians = alternate(contenders, runs, before=setting.clear)
-    cases = [_case(f"{body.name}, {measure}", measure, medians) for measure in medians["ours"]]
-    setting.clear()
-    _report(cases, count, packed_bytes, apart(profile, setting))
-    return cases
-
-
-def _case(name: str, measure: str, medians: Mapping[str, Mapping[str, float]]) -> Case:
-    peers = {peer: found[measure] for peer, found in medians.items() if peer != "ours"}
-    return Case(name, medians["ours"][measure], peers)
-
-
-def _report(
-    cases: Sequence[Case], count: int, packed_bytes: int, shares: Mapping[str, float]
-) -> None:
-    for case in cases:
-        tar_seconds = case.peers[GNU_TAR]
-        rows = [
-            (
-                name,
-                f"{seconds:.3f}",
-                f"{count / seconds:,.0f}",
-                f"{packed_bytes / seconds / 1e6:,.0f}",
-                f"{seconds / tar_seconds:.2f}",
-            )
-            for name, seconds in {"ours": case.ours, **case.peers}.items()
-        ]
-        say("\n" + table((case.name, "seconds", "files/s", "MB/s", "x GNU tar"), rows))
-    wall = shares["wall"]
-    parts = [(name, f"{part:.3f}", f"{part / wall:.0%}") for name, part in shares.items()]
-    say("\n" + table(("where ours goes", "seconds", "of wall"), parts) + "\n")
+def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The flags."""
+    parser = arguments_parser("Pack files into shards: Larder beside other packers.")
+    parser.add_argument(
+        "--peers-python", default=sys.executable, help="the Python that has the peers' packages"
+    )
+    parser.add_argument(
+        "--only", choices=CASES, action="append", help="this case (may be repeated; default: all)"
+    )
+    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
-    flags = arguments("Pack files into tar shards: Larder, GNU tar, webdataset.", argv)
-    cases: list[Case] = []
+    flags = parsed(argv)
+    # Not resolved: a Python of a virtual environment is a link to one without its packages.
+    python = os.path.abspath(flags.peers_python)
     with tempfile.TemporaryDirectory(prefix="larder-bench-", dir=flags.directory) as folder:
-        for number, body in enumerate(BODIES):
-            count = max(1, round(body.files * flags.files_scale))
-            cases += run_body(body, count, flags.runs, Path(folder) / str(number))
+        peers = tuple(ask(python, {}))
+        plan = Plan(Path(folder), flags.files_scale, flags.runs, python, peers)
+        found = [figure for name in flags.only or CASES for figure in CASES[name](plan)]
+    say("\n" + summary(found))
     if flags.json:
-        print(document("shards", cases))
+        print(document("shards", found))
 
 
 if __name__ == "__main__":

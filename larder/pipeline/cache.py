@@ -15,6 +15,7 @@ from larder.cache.file import open_file
 from larder.cache.records import Samples, build_samples
 from larder.config.formats import FormatUse
 from larder.errors import FatalError, NotFoundError
+from larder.limits import decoding_budget
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline.job import Job, ManifestRef, UsedSegment, listed, open_root
 from larder.pipeline.manifests import read_ref
@@ -123,7 +124,8 @@ def cache_split(
         job: The run.
         batch: The split to build.
         progress: Reports progress of stage ``cache``.
-        concurrent_batches: Number of files built concurrently, which share ``copy.memory_bytes``.
+        concurrent_batches: Number of files built concurrently; those of one process share
+            ``copy.memory_bytes``.
 
     Raises:
         ObjectError: ``sample.undecodable``.
@@ -147,7 +149,8 @@ def cache_split(
             path,
             limit_bytes=None,  # the samples are finite
             reserve_bytes=_reserve_bytes(folder),
-            window_bytes=max(1, job.cluster.copy_.memory // concurrent_batches),
+            budget=decoding_budget(job.cluster.copy_.memory),
+            max_pixels=job.dataset.images.max_pixels,
             progress=progress,
         )
         with closing(open_file(path, facts)) as built:

@@ -18,6 +18,7 @@ from larder.config.models import Cluster, Dataset
 from larder.pipeline.job import storage_of
 from larder.pipeline.results import SHOWN_FAILURES, BatchReport, RunError
 from larder.progress import Progress
+from larder.samples.order import ignored_keys
 from larder.store.base import Readable, Store
 from larder.transfer.archive_expansion import archive_expansion, archives_to_list
 from larder.transfer.expanded import Expanded, Expansion, Failures, expand
@@ -93,9 +94,10 @@ def _expansions(
     if dataset.source.archives == "expand":
         found.append(archive_expansion(source, own, put, progress))
     if dataset.source.rows is not None:
-        label_files = dataset.labels.files.values() if dataset.labels else ()
-        rows = dataset.source.rows
-        found.append(row_expansion(rows, set(label_files), source, own, put, progress))
+        labels, rows = dataset.labels, dataset.source.rows
+        column = labels.column if labels and labels.source == "column" else None
+        others = set(ignored_keys(dataset))
+        found.append(row_expansion(rows, others, column, source, own, put, progress))
     return found
 
 

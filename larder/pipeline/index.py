@@ -13,6 +13,7 @@ import pyarrow as pa
 from larder.errors import Failure, FatalError
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import INDEXES, SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
+from larder.pipeline.forms import check_forms
 from larder.pipeline.job import Job, ManifestRef, UsedSegment, listed, open_root, put_named, scratch
 from larder.pipeline.listed import listed_shards, listed_splits
 from larder.pipeline.manifests import fetched, read_ref
@@ -58,12 +59,14 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
 
     Raises:
         FatalError: ``run.failed``: a shard has no receipt.
+        RunError: The cache that the dataset asks for cannot hold all images.
     """
     progress.start("index")
     root = open_root(job)
     with scratch() as folder:
         format_ = shard_format(*job.shape.use)
         planned = _planned(root, job)
+        check_forms(job, root, ((entry.shard.split, entry.shard.forms) for entry in planned))
         standing = [entry for entry in planned if entry.shard.samples]
         shards = [entry.shard for entry in standing]
         rows = write_manifest(folder / "samples.parquet", SAMPLES, _samples(root, standing))

@@ -44,12 +44,14 @@ from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.images import is_image
 from larder.samples.order import SampleOrder, order_samples
+from larder.samples.parts import with_labels
 from larder.shards.formats import shard_format
 from larder.shards.together import SPAN_BYTES
 from larder.store.base import Store
 from larder.transfer.choice import MirrorChoice
 from larder.transfer.difference import with_copies
 from larder.transfer.engines.choice import Choice
+from larder.transfer.expanded import LABELS
 from larder.transfer.inventory import Inventory
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.versions import layout
@@ -213,6 +215,9 @@ def _order(found: SourceState, root: Store, previous: Previous | None, folder: P
         before = ManifestRef.of(found.previous.file("objects"))
         columns = ["key", "size_bytes", "etag"]
         objects = with_unchanged(objects, read_ref(root, before, OBJECTS, columns=columns))
+    labels = found.inventory.labels
+    if labels is not None:
+        objects = with_labels(objects, read_manifest(labels.path, LABELS), folder)
     order = order_samples(
         objects,
         found.dataset,

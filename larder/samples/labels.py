@@ -27,7 +27,7 @@ class Labeller:
     """Labels samples with codes; `number` gives their meaning when all samples are known.
 
     The class of a sample is the name of its immediate parent folder (if that is an archive, without
-    ``.tar``), the first group of a regular expression in its key, or what a column of annotations
+    ``.tar``), the first group of a regular expression in its key, or what a column of a table
     says. In a split with a label file, the file is searched for, in this order: the key of a part,
     the sample key, the base name of a part, the base name of the sample key. So a file names
     samples by full keys or by base names, with or without extension. It is held in memory.
@@ -180,8 +180,8 @@ def _without_folder(sample_key: str) -> ConfigError:
 
 
 def _without_entry(sample_key: str, column: str) -> ConfigError:
-    message = f"no annotation gives this sample a class in column {column!r}"
-    hint = "add it, or set samples.missing: skip for samples without an annotation"
+    message = f"no annotation or row gives this sample a class in column {column!r}"
+    hint = "add it, or exclude the sample with source.exclude"
     return ConfigError("config.label", message, where=sample_key, hint=hint)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +13,10 @@ import pyarrow.compute as pc
 
 from larder.errors import ConfigError, Failure
 from larder.limits import MAX_KEY_BYTES
+from larder.manifest.merge import aligned
+from larder.manifest.query import Rows
+from larder.manifest.schemas import OBJECTS
+from larder.manifest.sort import sort
 from larder.samples.grouping import bad_key_reason, bad_path_reason, normalise_ext
 from larder.samples.joins import NAMES, Joins
 from larder.samples.splits import NO_SPLIT, GlobRule
@@ -24,6 +30,7 @@ __all__ = [
     "annotation_parts",
     "named_objects",
     "of_no_sample",
+    "with_labels",
 ]
 
 PARTS = pa.schema(
@@ -275,9 +282,33 @@ def _rows(batch: pa.RecordBatch, names: pa.RecordBatch, splits: _Splits) -> pa.R
         pa.array(np.zeros(len(batch), np.uint64)),
         pa.nulls(len(batch), pa.int32()),
         names.column("pattern"),
-        pa.nulls(len(batch), pa.string()),
+        _given(batch),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=PARTS)
+
+
+def with_labels(
+    objects: Iterable[pa.RecordBatch], labels: Iterable[pa.RecordBatch], work_dir: Path
+) -> Iterator[pa.RecordBatch]:
+    """Objects with a further column ``text``: the class that a row of a table gives the sample.
+
+    Args:
+        objects: Rows of schema OBJECTS, with or without further columns, ordered by key.
+        labels: Rows with the columns ``key`` and ``text``, in any order.
+        work_dir: Directory for what does not fit into memory.
+    """
+    schema = pa.schema([PARTS.field(name).with_nullable(False) for name in ("key", "text")])
+    with closing(sort(Rows(schema, labels), ("key",), work_dir=work_dir)) as ordered:
+        for now, given in aligned(Rows(OBJECTS, objects), Rows(schema, ordered), ("key",)):
+            if now.num_rows:
+                places = pc.index_in(now.column("key"), given.column("key"))
+                yield now.append_column(PARTS.field("text"), given.column("text").take(places))
+
+
+def _given(batch: pa.RecordBatch) -> pa.Array:
+    if "text" in batch.schema.names:
+        return batch.column("text")
+    return pa.nulls(len(batch), pa.string())
 
 
 def _unchanged(batch: pa.RecordBatch) -> pa.Array:

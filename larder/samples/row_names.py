@@ -6,9 +6,21 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-__all__ = ["RowName", "key_names", "row_names"]
+__all__ = ["Named", "RowName", "class_name", "key_names", "row_names"]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+class Named(NamedTuple):
+    """The columns of a table that say something about samples.
+
+    Attributes:
+        key: The one that names them; None for the number of the row.
+        label: The one with their class; None if labels come from elsewhere.
+    """
+
+    key: str | None
+    label: str | None = None
 
 
 class RowName(NamedTuple):
@@ -21,6 +33,20 @@ class RowName(NamedTuple):
 
     name: str
     problem: str | None = None
+
+
+def class_name(column: str, value: Any) -> tuple[str | None, str | None]:
+    """The class that the value of a column is, and why it cannot be one, as a clause.
+
+    Args:
+        column: Its name, for messages.
+        value: Its value; null and an empty string are no class.
+    """
+    if value is None or value == "":
+        return None, None
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return None, f"its {column} is neither a string nor a whole number"
+    return str(value), None
 
 
 def row_names(first: int, count: int) -> list[RowName]:

@@ -1,8 +1,7 @@
 """Makes parts of the entries of an annotation file: lines of a container of Larder's own.
 
 The index of the container (`larder.transfer.containers`) names an entry's part
-``NAME/EXTENSION``. If labels come from a column, a second file says which class each row of the
-index gives its sample.
+``NAME/EXTENSION``.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ import pyarrow.compute as pc
 
 from larder.config.models import Annotations
 from larder.disk import disk_errors
-from larder.errors import ConfigError, DamageError, NotFoundError
+from larder.errors import ConfigError
 from larder.manifest.digest import canonical_json
 from larder.manifest.extents import extent_etags, in_own
-from larder.manifest.files import ManifestWriter, read_manifest
+from larder.manifest.files import read_manifest
 from larder.manifest.query import Rows
 from larder.manifest.sort import sort
 from larder.samples.annotations import (
@@ -39,8 +38,6 @@ from larder.store.base import Buffer, ObjectInfo, Readable, Store
 from larder.transfer.containers import INDEX, container_name, container_writer, fetch_index
 
 __all__ = ["Indexed", "index_annotations"]
-
-_LABELS = pa.schema([pa.field("label", pa.string())])
 
 _NAMED = pa.schema(
     [
@@ -62,23 +59,17 @@ class Indexed:
         key: Key of the file.
         name: Name of the container.
         index: Its index, a local file.
-        labels: The class that each row of the index gives, a local file; None without such labels.
     """
 
     key: str
     name: str
     index: Path
-    labels: Path | None
 
     def entries(self) -> Iterator[pa.RecordBatch]:
         """Rows of `larder.samples.matching.ENTRIES`, in the order of the index."""
-        labels = read_manifest(self.labels, _LABELS) if self.labels else None
         for rows in read_manifest(self.index, INDEX):
             names = pc.extract_regex(rows.column("name"), r"(?s)^(?P<name>.*)/(?P<ext>[^/]*)$")
             sizes = rows.column("size_bytes")
-            classes = pa.nulls(rows.num_rows, pa.string())
-            if labels is not None:
-                classes = next(labels).column("label")
             yield pa.RecordBatch.from_arrays(
                 [
                     names.field("name"),
@@ -87,7 +78,7 @@ class Indexed:
                     sizes,
                     extent_etags(rows.column("offset"), sizes, in_own(self.name)),
                     rows.column("checksum"),
-                    classes,
+                    rows.column("label"),
                 ],
                 schema=ENTRIES,
             )
@@ -125,13 +116,8 @@ def index_annotations(
     columns = [[ext, column] for ext, column in options.columns.items()]
     made_from = [info.key, info.size_bytes, info.etag, *shape, columns, label_column]
     name = container_name("jsonl", "annotations", *made_from)
-    indexed = Indexed(
-        info.key,
-        name,
-        folder / f"{name}.index",
-        folder / f"{name}.labels" if label_column else None,
-    )
-    if fetch_index(own, name, indexed.index) and _fetch_labels(own, indexed):
+    indexed = Indexed(info.key, name, folder / f"{name}.index")
+    if fetch_index(own, name, indexed.index, own=True):
         return indexed
     with ExitStack() as stack:
         opened = stack.enter_context(closing(source.open(info.key, if_match=info.etag or None)))
@@ -144,26 +130,6 @@ def index_annotations(
         groups = _several(found, folder, stack) if options.many else ([each] for each in found)
         _write(indexed, groups, options, label_column, put)
     return indexed
-
-
-def _fetch_labels(own: Readable, indexed: Indexed) -> bool:
-    path = indexed.labels
-    if path is None:
-        return True
-    try:
-        with (
-            own.open(f"{indexed.name}.labels.parquet") as reader,
-            disk_errors(path),
-            path.open("wb") as file,
-        ):
-            _copy(reader, file)
-        index = read_manifest(indexed.index, INDEX, columns=["offset"])
-        one, other = (
-            sum(batch.num_rows for batch in rows) for rows in (read_manifest(path, _LABELS), index)
-        )
-        return bool(one == other)
-    except (NotFoundError, DamageError):
-        return False
 
 
 def _copy(buffers: Iterable[Buffer], file: IO[bytes]) -> None:
@@ -184,22 +150,16 @@ def _write(
     label_column: str | None,
     put: Store | None,
 ) -> None:
-    """Write the container, its labels and at last its index."""
+    """Write the container, and at last its index."""
     with container_writer(put, indexed.name, indexed.index) as writer:
-        with ExitStack() as stack:
-            labels = None
-            if indexed.labels is not None:
-                labels = stack.enter_context(ManifestWriter(indexed.labels, _LABELS))
-            while chunk := list(islice(groups, _BATCH)):
-                rows = [row for group in chunk for row in _named(group, options, label_column)]
-                columns = list(zip(*rows, strict=True)) or [(), (), ()]
-                names, contents, classes = columns
-                writer.add(pa.array(names, pa.string()), pa.array(contents, pa.binary()))
-                if labels is not None:
-                    column = pa.array(classes, pa.string())
-                    labels.append_batch(pa.RecordBatch.from_arrays([column], schema=_LABELS))
-        if labels is not None and put is not None:
-            put.upload(f"{indexed.name}.labels.parquet", labels.file.path)
+        while chunk := list(islice(groups, _BATCH)):
+            rows = [row for group in chunk for row in _named(group, options, label_column)]
+            names, contents, labels = list(zip(*rows, strict=True)) or [(), (), ()]
+            writer.add(
+                pa.array(names, pa.string()),
+                pa.array(contents, pa.binary()),
+                labels=pa.array(labels, pa.string()),
+            )
 
 
 def _named(

@@ -131,7 +131,7 @@ class _Indexing:
 
     def _read(self, level: _Level) -> list[_Level]:
         """Add the members of an archive to the index; the archives in it are returned."""
-        headers = _Headers(self._source, self._archive)
+        headers = _Headers(self._source, self._archive, level.stop)
         prefix = f"{level.name}/" if level.name else ""
         where = f"{self._url}/{level.name}" if level.name else self._url
         inner: dict[str, _Level] = {}  # of archives with the same name, the last counts
@@ -168,17 +168,24 @@ class _Indexing:
 
 
 class _Headers:
-    """Reads headers from front to back, and keeps what came with the last one."""
+    """Reads headers from front to back, and keeps what came with the last one.
 
-    def __init__(self, source: Readable, archive: ObjectInfo) -> None:
+    Args:
+        source: The source.
+        archive: The object that contains them.
+        stop: Where the last of them ends: nothing beyond it is read.
+    """
+
+    def __init__(self, source: Readable, archive: ObjectInfo, stop: int) -> None:
         self._source = source
         self._archive = archive
+        self._stop = stop
         self._start = self._asked = 0
         self._data = b""
         self._window = 0
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes from an offset; fewer only at the end of the archive."""
+        """Bytes from an offset; fewer only at the end."""
         at = offset - self._start
         if at < 0 or at + length > len(self._data):
             near = bool(self._data) and 0 <= offset - self._asked <= NEAR_BYTES
@@ -190,7 +197,7 @@ class _Headers:
 
     def _get(self, offset: int, length: int) -> bytes:
         archive = self._archive
-        wanted = min(length, archive.size_bytes - offset)
+        wanted = min(length, self._stop - offset)
         if wanted <= 0:
             return b""
         return self._source.get(

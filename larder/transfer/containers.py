@@ -47,13 +47,15 @@ INDEX = pa.schema(
         pa.field("size_bytes", pa.int64(), nullable=False),
         pa.field("checksum", pa.string()),
         pa.field("problem", pa.string()),
+        pa.field("label", pa.string()),
     ]
 )
 """One row per derived object of a container, in any order.
 
 ``name`` is what follows the container's key and a slash, or the whole key: who made the index knows
 which. ``checksum``, if known, is ``crc32c:`` and eight hex digits. ``problem``, if there is one, is
-a clause that says why no object can have this name.
+a clause that says why no object can have this name. ``label``, if there is one, is the class that a
+column of the table gives the sample.
 """
 
 _GROUP_ROWS = 16_384
@@ -135,6 +137,7 @@ class ContainerWriter:
         contents: pa.Array,
         *,
         problems: pa.Array | None = None,
+        labels: pa.Array | None = None,
         separator: bytes = b"\n",
     ) -> None:
         """Append derived objects to the container.
@@ -143,6 +146,7 @@ class ContainerWriter:
             names: Their names, strings.
             contents: What they contain, strings or binary values without nulls.
             problems: As in `INDEX`.
+            labels: As in `INDEX`.
             separator: Follows each of them in the container, and belongs to none.
         """
         values = contents.cast(pa.large_binary()).to_numpy(zero_copy_only=False).tolist()
@@ -151,7 +155,7 @@ class ContainerWriter:
         checksums = [format_crc32c(google_crc32c.value(value)) for value in values]
         self._write(separator.join([*values, b""]))
         found = pa.array(checksums, pa.string())
-        self.add_ranges(names, pa.array(offsets), pa.array(sizes), found, problems)
+        self.add_ranges(names, pa.array(offsets), pa.array(sizes), found, problems, labels)
 
     def add_ranges(
         self,
@@ -160,11 +164,12 @@ class ContainerWriter:
         sizes: pa.Array,
         checksums: pa.Array | None = None,
         problems: pa.Array | None = None,
+        labels: pa.Array | None = None,
     ) -> None:
         """Add rows to the index; the arguments are the columns of `INDEX`."""
         nulls = pa.nulls(len(names), pa.string())
         columns = [names, offsets, sizes]
-        columns += [nulls if column is None else column for column in (checksums, problems)]
+        columns += [nulls if column is None else column for column in (checksums, problems, labels)]
         self._index.append_batch(pa.RecordBatch.from_arrays(columns, schema=INDEX))
 
     def _write(self, data: bytes) -> None:

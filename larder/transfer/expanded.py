@@ -20,9 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.errors import Failure, LarderError, ObjectError
+from larder.errors import ConfigError, Failure, ObjectError
 from larder.limits import map_ahead
-from larder.manifest.files import read_manifest
+from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import sort
@@ -33,7 +33,7 @@ from larder.transfer.containers import INDEX, objects_in
 from larder.transfer.inventory import InContainers, Inventory, LeftOut, parted, with_contents
 from larder.transfer.selection import KeyRule
 
-__all__ = ["Container", "Expanded", "Expansion", "Failures", "expand"]
+__all__ = ["LABELS", "Container", "Expanded", "Expansion", "Failures", "expand"]
 
 _PLACED = OBJECTS.append(pa.field("place", pa.int64(), nullable=False)).append(
     pa.field("container", pa.int64(), nullable=False)
@@ -108,6 +108,12 @@ class Expanded:
     damaged: Failures
 
 
+LABELS = pa.schema(
+    [pa.field("key", pa.string(), nullable=False), pa.field("text", pa.string(), nullable=False)]
+)
+"""One row per object to whose sample a column of its table gives a class."""
+
+
 def expand(
     source: Readable,
     inventory: Inventory,
@@ -137,12 +143,11 @@ def expand(
     """
     progress.start("expand")
     with ExitStack() as stack:
-        names = ("expand", "expand-read")
-        pools = [
-            stack.enter_context(ThreadPoolExecutor(concurrency, thread_name_prefix=name))
-            for name in names
-        ]
-        expanding = _Expanding(expansions, KeyRule(include), KeyRule(exclude), folder, *pools)
+        pools = [_pool(stack, concurrency, name) for name in ("expand", "expand-read")]
+        labels = stack.enter_context(ManifestWriter(folder / "row-labels.parquet", LABELS))
+        expanding = _Expanding(
+            expansions, KeyRule(include), KeyRule(exclude), folder, pools, labels
+        )
         placed = Rows(_PLACED, expanding.rows(inventory))
         ordered = stack.enter_context(
             closing(sort(placed, ("key", "place"), ties=("etag",), work_dir=folder))
@@ -151,8 +156,9 @@ def expand(
         found: Inventory | None = None
         try:
             found = with_contents(inventory, rows, folder / "expanded.parquet", source.url)
-        except LarderError:
-            if not expanding.damaged.count and not expanding.bad.count:
+        except ConfigError as error:
+            known = expanding.damaged.count or expanding.bad.count
+            if error.code != "config.empty_source" or not known:
                 raise
     progress.finish("expand")
     if found is not None:
@@ -161,8 +167,16 @@ def expand(
             not_included=expanding.not_included,
             excluded=expanding.excluded,
             inside=InContainers(expanding.containers, expanding.read, expanding.objects),
+            labels=labels.file if labels.file.rows else None,
         )
     return Expanded(found, expanding.bad, expanding.damaged)
+
+
+def _pool(stack: ExitStack, threads: int, name: str) -> Executor:
+    """Threads that end with the stack; after an error, without beginning anything more."""
+    pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+    stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+    return pool
 
 
 class _Expanding:
@@ -174,8 +188,8 @@ class _Expanding:
         included: KeyRule,
         excluded: KeyRule,
         folder: Path,
-        coordinators: Executor,
-        readers: Executor,
+        pools: Sequence[Executor],
+        labels: ManifestWriter,
     ) -> None:
         self.containers = self.read = self.objects = 0
         self.bad, self.damaged = Failures(), Failures()
@@ -184,8 +198,8 @@ class _Expanding:
         self._is_included = included
         self._is_excluded = excluded
         self._folder = folder
-        self._coordinators = coordinators
-        self._readers = readers
+        self._coordinators, self._readers = pools
+        self._labels = labels
         self._numbers = count()
 
     def rows(self, inventory: Inventory) -> Iterator[pa.RecordBatch]:
@@ -250,6 +264,7 @@ class _Expanding:
                 excluded = self._is_excluded(batch.column("key"))
                 batch, self.excluded = parted(batch, ~excluded, self.excluded)
             self._note_problems(batch)
+            self._note_labels(batch)
             objects = objects_in(
                 [batch.drop_columns(["key"])],
                 container.end,
@@ -259,6 +274,12 @@ class _Expanding:
             places = batch.column("offset").filter(batch.column("problem").is_null())
             for rows in objects:
                 yield rows.append_column("place", places)
+
+    def _note_labels(self, batch: pa.RecordBatch) -> None:
+        if batch.column("label").null_count < batch.num_rows:
+            rows = batch.filter(batch.column("label").is_valid())
+            columns = [rows.column("key"), rows.column("label")]
+            self._labels.append_batch(pa.RecordBatch.from_arrays(columns, schema=LABELS))
 
     def _note_problems(self, batch: pa.RecordBatch) -> None:
         if batch.column("problem").null_count < batch.num_rows:

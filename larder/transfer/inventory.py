@@ -100,6 +100,8 @@ class Inventory:
         unlisted: Number of files and directories that could not be listed.
         failures: The first of them.
         inside: The archives and tables that are replaced with what is in them; None if none are.
+        labels: The classes that columns of tables give, as rows of
+            `larder.transfer.expanded.LABELS` in any order; None if there are none.
     """
 
     file: ManifestFile
@@ -116,6 +118,7 @@ class Inventory:
     unlisted: int = 0
     failures: tuple[Failure, ...] = ()
     inside: InContainers | None = None
+    labels: ManifestFile | None = None
 
     @property
     def considered(self) -> int:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from larder.errors import ObjectError
 from larder.manifest.crc import format_crc32c
-from larder.samples.row_names import RowName, key_names, row_names
+from larder.samples.row_names import Named, RowName, class_name, key_names, row_names
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable
 from larder.transfer.containers import ContainerWriter
@@ -47,7 +47,7 @@ def index_lines(
     writer: ContainerWriter,
     *,
     is_json: bool,
-    key: str | None,
+    named: Named,
     told: Callable[[int], object],
 ) -> None:
     """Add the lines of an object to an index: those that are not blank.
@@ -62,7 +62,7 @@ def index_lines(
         info: The object, as it was listed.
         writer: Writes the index.
         is_json: Whether each line has to be JSON.
-        key: The field of each line, an object, that names its sample; None for its number.
+        named: The fields of each line, an object, that name its sample and its class.
         told: Called with numbers of rows.
 
     Raises:
@@ -75,7 +75,7 @@ def index_lines(
         filled = np.flatnonzero(stops > starts)
         lines = [data[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
         wanted = [at for at in filled.tolist() if lines[at].strip()]
-        names = _names(lines, wanted, number, is_json=is_json, key=key)
+        names, labels = _names(lines, wanted, number, is_json=is_json, named=named)
         chosen = [lines[at] for at in wanted]
         writer.add_ranges(
             pa.array([f"{name.name}.{ext}" for name in names], pa.string()),
@@ -83,6 +83,7 @@ def index_lines(
             pa.array((stops - starts)[wanted], pa.int64()),
             pa.array([format_crc32c(google_crc32c.value(line)) for line in chosen], pa.string()),
             pa.array([name.problem for name in names], pa.string()),
+            pa.array(labels, pa.string()),
         )
         number += len(lines)
         told(len(wanted))
@@ -130,17 +131,25 @@ def _lines(data: bytes) -> tuple[_Numbers, _Numbers]:
 
 
 def _names(
-    lines: list[bytes], wanted: list[int], first: int, *, is_json: bool, key: str | None
-) -> list[RowName]:
-    found = []
+    lines: list[bytes], wanted: list[int], first: int, *, is_json: bool, named: Named
+) -> tuple[list[RowName], list[str | None]]:
+    """The names and the classes of some lines."""
+    found, labels = [], []
     for at in wanted:
         (name,) = row_names(first + at, 1)
         value, problem = _parsed(lines[at]) if is_json else (None, _not_utf8(lines[at]))
-        if problem is None and key is not None:
-            given = value.get(key) if isinstance(value, dict) else None
-            (name,) = key_names(key, [given], first + at)
+        label = None
+        if problem is None and named.key is not None:
+            (name,) = key_names(named.key, [_field(value, named.key)], first + at)
+        if problem is None and named.label is not None:
+            label, problem = class_name(named.label, _field(value, named.label))
         found.append(name if problem is None else RowName(name.name, problem))
-    return found
+        labels.append(label)
+    return found, labels
+
+
+def _field(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None
 
 
 def _not_utf8(line: bytes) -> str | None:

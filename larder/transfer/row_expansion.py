@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from larder.config.rows import FORMATS, RowFormat, Rows
 from larder.manifest.extents import in_object, in_own
 from larder.progress import Progress
+from larder.samples.row_names import Named
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.transfer.containers import (
     ContainerWriter,
@@ -35,6 +36,7 @@ _Flags = npt.NDArray[np.bool_]
 def row_expansion(
     rows: Rows,
     others: Collection[str],
+    label: str | None,
     source: Readable,
     own: Readable,
     put: Store | None,
@@ -44,7 +46,9 @@ def row_expansion(
 
     Args:
         rows: As configured.
-        others: Keys of objects that are not tables, whatever they look like: label files.
+        others: Keys of objects that are not tables, whatever they look like: label files and
+            annotation files.
+        label: The column with the class of each row; None if labels come from elsewhere.
         source: The source.
         own: The store of the indexes and of Larder's own containers.
         put: The same, if new ones are kept there; None for a plan.
@@ -53,7 +57,7 @@ def row_expansion(
 
     def indexed(info: ObjectInfo, path: Path, executor: Executor) -> Container:
         del executor  # a table is read from front to back
-        table = _Table(rows, info)
+        table = _Table(rows, label, info)
         read = not fetch_index(own, table.name, path, own=table.rewritten)
         if read:
             with container_writer(put, table.name, path) as writer:
@@ -88,8 +92,9 @@ class _Table:
         end: The end of the etags of its rows.
     """
 
-    def __init__(self, rows: Rows, info: ObjectInfo) -> None:
+    def __init__(self, rows: Rows, label: str | None, info: ObjectInfo) -> None:
         self._rows = rows
+        self._label = label
         self._info = info
         self._format = _format(rows, info.key)
         self._delimiter = rows.delimiter or ("\t" if info.key.lower().endswith(".tsv") else ",")
@@ -99,6 +104,8 @@ class _Table:
             made_from.append(self._delimiter)
         if self._format == "parquet":
             made_from.append(dict(rows.columns))
+        if label is not None:
+            made_from.append(["label", label])
         self.name = container_name("rows" if self.rewritten else "lines", *made_from)
         self.end = in_own(self.name) if self.rewritten else in_object(info.key, info.etag)
 
@@ -112,15 +119,15 @@ class _Table:
         def told(count: int) -> None:
             progress.advance("expand", objects=count)
 
-        info, key = self._info, self._rows.key
+        info, named = self._info, Named(self._rows.key, self._label)
         if self._format == "csv":
-            write_csv_rows(source, info, writer, delimiter=self._delimiter, key=key, told=told)
+            write_csv_rows(source, info, writer, delimiter=self._delimiter, named=named, told=told)
         elif self._format == "parquet":
             columns = self._rows.columns
-            write_parquet_rows(source, info, writer, columns=columns, key=key, told=told)
+            write_parquet_rows(source, info, writer, columns=columns, named=named, told=told)
         else:
             is_json = self._format == "jsonl"
-            index_lines(source, info, writer, is_json=is_json, key=key, told=told)
+            index_lines(source, info, writer, is_json=is_json, named=named, told=told)
 
 
 def _format(rows: Rows, key: str) -> RowFormat:

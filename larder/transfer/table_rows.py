@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from larder.manifest.digest import canonical_json
-from larder.samples.row_names import RowName, key_names, row_names
+from larder.samples.row_names import Named, RowName, class_name, key_names, row_names
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable
 from larder.store.object_file import ObjectFile
 from larder.transfer.containers import ContainerWriter
 from larder.transfer.line_rows import MAX_ROW_BYTES, row_error
+from larder.units import format_count
 
 __all__ = ["write_csv_rows", "write_parquet_rows"]
 
@@ -38,7 +39,7 @@ def write_csv_rows(
     writer: ContainerWriter,
     *,
     delimiter: str,
-    key: str | None,
+    named: Named,
     told: Callable[[int], object],
 ) -> None:
     """Add the rows of a CSV file with a header: objects of strings, by column.
@@ -51,7 +52,7 @@ def write_csv_rows(
         info: The object, as it was listed.
         writer: Writes the container.
         delimiter: What separates fields.
-        key: The column that names samples; None for the number of the row.
+        named: The columns that name samples and their classes.
         told: Called with numbers of rows.
 
     Raises:
@@ -67,11 +68,11 @@ def write_csv_rows(
         reader = csv.reader(_lines(text, where), delimiter=delimiter, strict=True)
         try:
             header = next(reader, [])
-            _check_header(header, key, where)
+            _check_header(header, named, where)
             rows = (row for row in reader if row)
             number = 0
             while batch := list(islice(rows, _CSV_ROWS)):
-                _add_csv(writer, header, batch, number, key)
+                _add_csv(writer, header, batch, number, named)
                 number += len(batch)
                 told(len(batch))
         except csv.Error as error:
@@ -93,14 +94,15 @@ def _lines(text: io.TextIOWrapper, where: str) -> Iterator[str]:
         yield line
 
 
-def _check_header(header: Sequence[str], key: str | None, where: str) -> None:
+def _check_header(header: Sequence[str], named: Named, where: str) -> None:
     if not header or not all(header):
         raise row_error(where, "its first line does not name every column")
     twice = next((name for name in header if header.count(name) > 1), None)
     if twice is not None:
         raise row_error(where, f"two columns are named {twice!r}")
-    if key is not None and key not in header:
-        raise row_error(where, f"it has no column {key!r}, which source.rows.key names")
+    for option, name in (("source.rows.key", named.key), ("labels.column", named.label)):
+        if name is not None and name not in header:
+            raise row_error(where, f"it has no column {name!r}, which {option} names")
 
 
 def _add_csv(
@@ -108,30 +110,42 @@ def _add_csv(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
     number: int,
-    key: str | None,
+    named: Named,
 ) -> None:
     names = row_names(number, len(rows))
-    if key is not None:
-        place = header.index(key)
-        names = key_names(key, [row[place] if place < len(row) else "" for row in rows], number)
+    if named.key is not None:
+        names = key_names(named.key, _csv_column(header, rows, named.key), number)
+    labels: list[str | None] = [None] * len(rows)
+    if named.label is not None:
+        labels = [text or None for text in _csv_column(header, rows, named.label)]
     names = [
         name if len(row) == len(header) else RowName(name.name, _other_width(header, row))
         for name, row in zip(names, rows, strict=True)
     ]
     values = [canonical_json(dict(zip(header, row, strict=False))) for row in rows]
-    _add(writer, names, "json", values)
+    _add(writer, names, "json", values, labels)
+
+
+def _csv_column(header: Sequence[str], rows: Sequence[Sequence[str]], name: str) -> list[str]:
+    place = header.index(name)
+    return [row[place] if place < len(row) else "" for row in rows]
 
 
 def _other_width(header: Sequence[str], row: Sequence[str]) -> str:
-    return f"the row has {len(row)} fields, the header {len(header)}"
+    return f"the row has {format_count(len(row), 'field')}, the header {len(header)}"
 
 
 def _add(
-    writer: ContainerWriter, names: Sequence[RowName], ext: str, values: Sequence[bytes]
+    writer: ContainerWriter,
+    names: Sequence[RowName],
+    ext: str,
+    values: Sequence[bytes],
+    labels: Sequence[str | None],
 ) -> None:
     texts = pa.array([f"{name.name}.{ext}" for name in names], pa.string())
     problems = pa.array([name.problem for name in names], pa.string())
-    writer.add(texts, pa.array(values, pa.large_binary()), problems=problems)
+    classes = pa.array(labels, pa.string())
+    writer.add(texts, pa.array(values, pa.large_binary()), problems=problems, labels=classes)
 
 
 def write_parquet_rows(
@@ -140,7 +154,7 @@ def write_parquet_rows(
     writer: ContainerWriter,
     *,
     columns: Mapping[str, str | None],
-    key: str | None,
+    named: Named,
     told: Callable[[int], object],
 ) -> None:
     """Add the rows of a Parquet file: a part for each column that has an extension, JSON of others.
@@ -151,7 +165,7 @@ def write_parquet_rows(
         writer: Writes the container.
         columns: The extension of each column that is a part of its own, null where it is null in
             the row; None for those to leave out. ``a.b`` is field ``b`` of the struct ``a``.
-        key: The column that names samples; None for the number of the row.
+        named: The columns that name samples and their classes.
         told: Called with numbers of rows.
 
     Raises:
@@ -167,10 +181,10 @@ def write_parquet_rows(
             buffer_size=_BUFFER_BYTES,
             page_checksum_verification=True,
         ) as file:
-            _check_columns(file.schema_arrow, columns, key, where)
+            _check_columns(file.schema_arrow, columns, named, where)
             number = 0
             for batch in file.iter_batches(batch_size=_batch_rows(file.metadata)):
-                _add_batch(writer, batch, columns, number, key)
+                _add_batch(writer, batch, columns, number, named)
                 number += batch.num_rows
                 told(batch.num_rows)
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
@@ -190,16 +204,20 @@ def _batch_rows(metadata: Any) -> int:
 
 
 def _check_columns(
-    schema: pa.Schema, columns: Mapping[str, str | None], key: str | None, where: str
+    schema: pa.Schema, columns: Mapping[str, str | None], given: Named, where: str
 ) -> None:
     twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
     if twice is not None:
         raise row_error(where, f"two columns are named {twice!r}")
     known = {field.name: field.type for field in _fields(schema)}
-    named = {"key": key, **{f"columns.{name}": name for name in columns}}
+    named = {
+        "source.rows.key": given.key,
+        "labels.column": given.label,
+        **{f"source.rows.columns.{name}": name for name in columns},
+    }
     for option, name in named.items():
         if name is not None and name not in known:
-            raise row_error(where, f"it has no column {name!r}, which source.rows.{option} names")
+            raise row_error(where, f"it has no column {name!r}, which {option} names")
     for name, ext in columns.items():
         if ext is not None and not _is_bytes(known[name]):
             message = f"column {name!r} is of type {known[name]}: only strings and binary values"
@@ -250,24 +268,33 @@ def _add_batch(
     batch: pa.RecordBatch,
     columns: Mapping[str, str | None],
     number: int,
-    key: str | None,
+    named: Named,
 ) -> None:
     names = row_names(number, batch.num_rows)
-    if key is not None:
-        names = key_names(key, _column(batch, key).to_pylist(), number)
+    if named.key is not None:
+        names = key_names(named.key, _column(batch, named.key).to_pylist(), number)
+    labels: list[str | None] = [None] * len(names)
+    if named.label is not None:
+        given = [class_name(named.label, each) for each in _column(batch, named.label).to_pylist()]
+        labels = [label for label, _ in given]
+        names = [
+            RowName(name.name, name.problem or problem)
+            for name, (_, problem) in zip(names, given, strict=True)
+        ]
     for name, ext in columns.items():
         if ext is not None:
             values = _column(batch, name).to_pylist()
             there = [at for at, value in enumerate(values) if value is not None]
             raw = [_raw(values[at]) for at in there]
-            _add(writer, [names[at] for at in there], ext, raw)
+            own = [labels[at] for at in there]
+            _add(writer, [names[at] for at in there], ext, raw, own)
     rest = [name for name in batch.schema.names if name not in columns]
     if rest:
         rows = batch.select(rest).to_pylist()
         for row in rows:
             _leave_out(row, columns)
         if any(rows):
-            _add(writer, names, "json", [canonical_json(_plain(row)) for row in rows])
+            _add(writer, names, "json", [canonical_json(_plain(row)) for row in rows], labels)
 
 
 def _raw(value: str | bytes) -> bytes:

@@ -15,7 +15,7 @@ import pytest
 from pipeline_lab import DOCUMENT, Lab, opened, png, write
 from test_growth import Source
 
-from larder.errors import ConfigError
+from larder.errors import ConfigError, LarderError
 from larder.testing.checker import Published
 
 IMAGES = {f"images/{name}/{at}.png": png(at) for name in "ab" for at in range(3)}
@@ -268,7 +268,7 @@ def test_other_mistakes_are_named(tmp_path: Path) -> None:
     assert "t.jsonl, line 1: no column 'nothing'" in str(error)
     rows = [{**row, "species": None} for row in table()]
     error = refused(place, {**IMAGES, "t.jsonl": as_lines(rows)}, labels={"column": "species"})
-    assert str(error).startswith("images/a/0: no annotation gives this sample a class")
+    assert str(error).startswith("images/a/0: no annotation or row gives this sample a class")
 
 
 def test_a_plan_writes_nothing_and_the_file_is_read_once(tmp_path: Path) -> None:
@@ -284,3 +284,60 @@ def test_a_plan_writes_nothing_and_the_file_is_read_once(tmp_path: Path) -> None
     document = lab.prepare(shards={"bytes": 9_000})
     assert document["status"] == "built"
     place.check()
+
+
+REVIEWS = [
+    {
+        "id": f"r{at}",
+        "text": f"it was {'good' if at % 3 else 'bad'}, {at}",
+        "stars": at % 3,
+        "mood": mood,
+    }
+    for at, mood in enumerate(["glad", "sad", "glad", "so-so", "sad", "glad"])
+]
+
+
+@pytest.mark.parametrize("name", ["reviews.csv", "reviews.jsonl", "reviews.parquet"])
+def test_rows_have_their_class_in_a_column(tmp_path: Path, name: str) -> None:
+    make = {"csv": as_csv, "jsonl": as_lines, "parquet": as_parquet}[name.rpartition(".")[2]]
+    place = {"url": str(tmp_path / "source"), "rows": {"key": "id"}}
+    splits = {"by": "hash", "seed": 1, "fractions": {"train": 0.5, "test": 0.5}, "stratify": True}
+    fields = {"labels": {"column": "mood"}, "splits": splits}
+    write(place["url"], {name: make(REVIEWS)})
+    lab = Lab(place, str(tmp_path / "local"), tmp_path / "out", fields)
+    lab.prepare()
+    published = lab.only()
+    assert published.version.classes == ("glad", "sad", "so-so")
+    found = parts(published)
+    for row in REVIEWS:
+        own = found[f"{name}/{row['id']}"]
+        assert published.version.classes[int(own["cls"])] == row["mood"]
+        assert json.loads(own["json"])["text"] == row["text"]
+    if name == "reviews.jsonl":
+        grown = [*REVIEWS, {**REVIEWS[0], "id": "r9", "mood": "new"}]
+        write(place["url"], {name: as_lines(grown)})
+        document = lab.prepare()
+        assert document["segments"] == {"total": 2, "new": 1, "omitted": 0}
+        relabelled = [{**row, "stars": "glad"} for row in grown]
+        write(place["url"], {name: as_lines(relabelled)})
+        lab.prepare(labels={"column": "stars"})
+        lab.check()
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"id": "x", "mood": None}, "no annotation or row gives this sample a class"),
+        ({"id": "x"}, "no annotation or row gives this sample a class"),
+        ({"id": "x", "mood": True}, "its mood is neither a string nor a whole number"),
+        ({"id": "x", "mood": [1]}, "its mood is neither a string nor a whole number"),
+    ],
+)
+def test_a_row_without_a_class_is_named(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+    place = {"url": str(tmp_path / "source"), "rows": {"key": "id"}}
+    write(place["url"], {"t.jsonl": as_lines([*REVIEWS, row])})
+    lab = Lab(place, str(tmp_path / "local"), tmp_path / "out", {"labels": {"column": "mood"}})
+    with pytest.raises(LarderError) as caught:
+        lab.prepare()
+    told = [*getattr(getattr(caught.value, "report", None), "failures", ()), caught.value]
+    assert any(message in str(each) and "t.jsonl/x" in str(each) for each in told), told

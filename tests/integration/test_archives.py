@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from archives_lab import by_class, imagenet, tar
-from pipeline_lab import Lab, contents, directory_lab, images, write
+from pipeline_lab import Lab, contents, directory_lab, images, png, write
 
 from larder.errors import ConfigError
 from larder.pipeline.planned import plan_lines
@@ -285,3 +285,30 @@ def test_shards_of_other_tools_are_a_source(tmp_path: Path) -> None:
         key.removesuffix(".png"): data for key, data in images().items() if key.endswith(".png")
     }
     assert all(parts["cls"] == key[:1].encode() for key, parts in found.items())
+
+
+def test_members_are_joined_and_annotated_like_objects(tmp_path: Path) -> None:
+    pictures = {f"{number}.png": png(number) for number in range(4)}
+    captions = {f"{number}.txt": b"caption %d" % number for number in range(4)}
+    table = "file_name,kind\n" + "".join(f"{n}.png,{'xy'[n % 2]}\n" for n in range(4))
+    objects = {"i.tar": tar(pictures), "c.tar": tar(captions), "kinds.csv": table.encode()}
+    lab = archive_lab(
+        tmp_path,
+        objects,
+        cache=None,
+        labels={"from": "column", "column": "kind"},
+        samples={
+            "join": {"image": "i.tar/{id}.png", "caption": "c.tar/{id}.txt"},
+            "annotations": {"files": "kinds.csv"},
+        },
+    )
+    lab = Lab({**lab.source, "rows": {}, "exclude": []}, lab.storage, lab.output, lab.fields)
+    lab.prepare()
+    found = samples(lab)
+    assert len(found) == 4
+    for number, parts in enumerate(parts for _, parts in sorted(found.items())):
+        assert sorted(parts) == ["caption.txt", "cls", "image.png", "json"]
+        assert parts["image.png"] == png(number)
+        assert parts["caption.txt"] == b"caption %d" % number
+        assert parts["cls"] == b"xy"[number % 2 : number % 2 + 1]
+    assert lab.prepare()["status"] == "reused"

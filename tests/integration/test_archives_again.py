@@ -13,9 +13,11 @@ import pytest
 from archives_lab import by_class, imagenet, tar
 from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, opened, png, write
 
+from larder.errors import StoreError
 from larder.pipeline.inline import prepare
 from larder.pipeline.results import RunError
 from larder.store.base import Store
+from larder.store.delegate import DelegatingStore
 from larder.testing.meanwhile import Meanwhile, MeanwhileStore
 from larder.testing.recording import RecordedCall, RecordingStore
 from larder.testing.runs import between, forget_manifests
@@ -178,6 +180,24 @@ def test_a_run_can_be_cut_off_anywhere(tmp_path: Path) -> None:
         lab.check()
 
 
+class Refusing(DelegatingStore):
+    """Refuses to read some archives, as if the permission had gone."""
+
+    def get(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> bytes:
+        if key in ("b.tar", "c.tar"):
+            raise StoreError("store.denied", "no", where=key)
+        return super().get(key, offset=offset, length=length, if_match=if_match)
+
+
+def test_a_refusal_is_not_hidden_by_damage(tmp_path: Path) -> None:
+    lab = archive_lab(tmp_path, classes("bc") | {"a.tar": b"damaged"})
+    with between(Refusing), pytest.raises(StoreError, match="no"):
+        lab.prepare()
+    assert not list(tmp_path.rglob("work/derived/*"))
+
+
 @pytest.fixture
 def bucket(rclone_server: S3Server) -> dict[str, str]:
     rclone_server.create_bucket("archives")
@@ -193,7 +213,7 @@ def test_from_a_bucket(bucket: dict[str, str], tmp_path: Path) -> None:
     write(bucket["url"], {"train.tar": imagenet()}, **options)
     source = {**bucket, "archives": "expand"}
     lab = Lab(source, str(tmp_path / "local"), tmp_path / "out", FIELDS)
-    local = archive_lab(tmp_path / "beside", {"train.tar": imagenet()})
+    local = archive_lab(tmp_path / "beside", {"train.tar": imagenet()}, **FIELDS)
     document, calls = reads(lab.prepare)
     assert document["digest"] == local.prepare()["digest"]
     assert {call.key for call in calls} == {"train.tar"}

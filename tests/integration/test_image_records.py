@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,11 @@ def test_a_whole_run(lab: Lab) -> None:
         each.stat().st_size for path in shards(lab) for each in path.parent.glob(f"{path.stem}.*")
     )
     assert lab.prepare()["status"] == "reused"
+    some = larder.open(f"{lab.storage}/larder/d@latest").samples("train", 5, 7)
+    assert [(each.key, each.label, dict(each.parts)) for each in some] == [
+        ("a/05", 0, {"png": OBJECTS["a/05.png"], "cls": b"0"}),
+        ("b/00", 1, {"png": OBJECTS["b/00.png"], "cls": b"1"}),
+    ]
     with larder.open(f"{lab.storage}/larder/d@latest").cache("train") as cache:
         assert len(cache) == 12
 
@@ -108,6 +114,19 @@ def test_numbers_are_unique_however_a_dataset_grows(lab: Lab) -> None:
         assert sorted(records(lab).values()) == expected(now)
     assert document["segments"]["total"] > 1
     lab.check()
+
+
+def test_a_compacted_dataset_counts_from_0_again(lab: Lab, tmp_path: Path) -> None:
+    lab.prepare()
+    now = OBJECTS | {"a/06.png": png(906), "b/09.png": png(909)}
+    write(lab.source, now)
+    assert lab.prepare()["segments"]["total"] == 2
+    assert sorted(records(lab)) == list(range(len(now)))
+    prepare(dataclasses.replace(lab.settings(), compact=True))
+    again = directory_lab(tmp_path / "again", now, **FIELDS)
+    again.prepare()
+    assert records(lab) == records(again)
+    assert digests(lab) == digests(again)
 
 
 def test_formats_follow_one_another(lab: Lab) -> None:

@@ -89,6 +89,11 @@ def test_a_whole_run(lab: Lab) -> None:
         for number in range(6)
     }
     assert lab.prepare()["status"] == "reused"
+    some = larder.open(f"{lab.storage}/larder/d@latest").samples("train", 5, 7)
+    assert [(each.key, each.label, dict(each.parts)) for each in some] == [
+        ("a/05", 0, {"png": OBJECTS["a/05.png"], "cls": b"0"}),
+        ("b/00", 1, {**{ext: OBJECTS[f"b/00.{ext}"] for ext in ("png", "json")}, "cls": b"1"}),
+    ]
     with larder.open(f"{lab.storage}/larder/d@latest").cache("train") as cache:
         assert [cache[0]["label"], len(cache)] == [0, 12]
     config = (lab.output / "experiment.yaml").read_text()

@@ -18,10 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, png, write
 
+from larder.pipeline.inline import prepare
 from larder.pipeline.results import RunError
 from larder.store.base import Store
 from larder.testing.recording import RecordedCall, RecordingStore
-from larder.testing.runs import between
+from larder.testing.runs import between, forget_manifests
+from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.transfer import line_rows, table_rows
 
 PLAIN: dict[str, Any] = {"labels": None, "cache": None, "validate": "header"}
@@ -193,7 +195,7 @@ BAD_ROWS = {
         b"id,v\na,1\na,2\nb,3\n",
         "a.json: another object has the same",
     ),
-    "fields": ({}, "x.csv", b"a,b\n1,2\n3\n", "000000001.json: the row has 1 fields, the header 2"),
+    "fields": ({}, "x.csv", b"a,b\n1,2\n3\n", "000000001.json: the row has 1 field, the header 2"),
     "more fields": ({}, "x.csv", b"a,b\n1,2\n3,4,5\n", "the row has 3 fields, the header 2"),
 }
 
@@ -354,6 +356,26 @@ def test_a_container_that_was_deleted_is_made_again(tmp_path: Path) -> None:
     document, calls = source_reads(lab.prepare, "x.csv")
     assert calls
     assert samples(lab, document) == expected | {"y.csv/000000000": {"json": b'{"id":"b","v":"2"}'}}
+
+
+def test_a_run_can_be_cut_off_anywhere(tmp_path: Path) -> None:
+    table = pa.table({"n": list(range(6)), "image": [png(number) for number in range(6)]})
+    objects = {"x.parquet": parquet(table), "y.csv": b"a\n1\n2\n", "z.jsonl": b"1\n2\n"}
+    columns = {"image": "png"}
+    whole = row_lab(tmp_path / "whole", objects, columns=columns)
+    stop = Stop()
+    with between(partial(StoppingStore, stop=stop)):
+        wanted = whole.prepare()["digest"]
+    for after in range(len(stop.writes)):
+        lab = row_lab(tmp_path / str(after), objects, columns=columns)
+        forget_manifests()
+        with (
+            between(partial(StoppingStore, stop=Stop(after))),
+            pytest.raises(Stopped),
+        ):
+            prepare(lab.settings())
+        assert lab.prepare()["digest"] == wanted
+        lab.check()
 
 
 def test_many_rows_are_read_with_few_requests(tmp_path: Path) -> None:

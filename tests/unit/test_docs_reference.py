@@ -75,12 +75,23 @@ def put(tree: dict[str, Any], key: str, content: Any) -> None:
 
 
 MODELS = [
-    ("## Dataset", Dataset, {"name": "x", "source": {"url": "x"}, "labels": {}, "cache": {}}),
+    (
+        "## Dataset",
+        Dataset,
+        {
+            "name": "x",
+            "source": {"url": "x"},
+            "labels": {},
+            "cache": {},
+            "shards": {"images": {}},
+        },
+    ),
     ("## Cluster", Cluster, {"name": "x", "storage": {"url": "x"}}),
 ]
-OTHER_KEYS = {
+OTHER_KEYS: dict[str, Any] = {
     "splits": {"validation": "*"},
     "validate": "decode",
+    "cache": {"records": "decoded"},
     "samples": {"annotations": {"files": "x.json"}},
 }
 """What some examples need."""
@@ -107,7 +118,7 @@ def _is_inner(name: str) -> bool:
     return (
         name.startswith(("splits.", "source.inventory.", "source.rows.", "samples.annotations."))
         or "[]" in name
-        or name in ("labels", "cache")
+        or name in ("labels", "cache", "shards.images")
     )
 
 

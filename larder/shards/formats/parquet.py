@@ -18,17 +18,16 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Self
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from larder.config.formats import FormatOptions, Layout
-from larder.errors import ConfigError, DamageError, Failure, ObjectError
+from larder.errors import ConfigError, DamageError, Failure
 from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
-from larder.shards.fetch import Body, stream
+from larder.shards.fetch import Body, held
 from larder.shards.indexes import ReaderIndex
 from larder.shards.layouts import survey_parts
 from larder.shards.members import members
@@ -165,13 +164,9 @@ class ParquetRows:
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
         """Read and append a sample, which is held in memory."""
-        bodies = []
-        for part in sample.parts:
-            try:
-                data = b"".join(stream(source, part))
-            except ObjectError as error:
-                return Failure.of(part.key, error)
-            bodies.append(Body(data, google_crc32c.value(data)))
+        bodies = held(source, sample)
+        if isinstance(bodies, Failure):
+            return bodies
         self.append(sample, bodies)
         return None
 

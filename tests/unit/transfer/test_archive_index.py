@@ -122,6 +122,17 @@ def test_small_members_are_read_with_their_headers(source: RecordingStore, tmp_p
     assert source.moved_bytes("get") < 1.2 * len(data)
 
 
+def test_nothing_behind_an_inner_archive_is_read_for_it(
+    source: RecordingStore, tmp_path: Path
+) -> None:
+    inner = {f"{number:03}.txt": bytes(700) for number in range(100)}
+    data = tar({f"{number:02}.tar": inner for number in range(20)})
+    info = source.put("x.tar", data)
+    _, rows = index(source, info, own_of(tmp_path), tmp_path / "index")
+    assert len(rows) == 2_000
+    assert source.moved_bytes("get") < 1.2 * len(data)
+
+
 def test_a_small_part_beside_a_large_one_costs_no_request(
     source: RecordingStore, tmp_path: Path
 ) -> None:

@@ -1,0 +1,110 @@
+"""Who packs a set of files, each turn in a process of its own, and checked after it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Contender, apart
+from benchmarks.packing.bodies import SHARD_BYTES, Setting
+from benchmarks.packing.checks import check_all
+from benchmarks.packing.ours import TAR, turn, turn_of_two
+from benchmarks.packing.peers import MDS, TENSORFLOW, WEBDATASET, gnu_tar
+
+__all__ = ["GNU_TAR", "OURS", "OURS_TWO", "ask", "formats", "tars"]
+
+OURS = "ours"
+OURS_TWO = "ours, two processes"
+GNU_TAR = "GNU tar"
+
+FORMATS = {TAR: "tar", "tfrecord": "tfrecord", "recordio": "recordio", "parquet": "parquet"}
+"""Formats of ours that are compared, with what checks each."""
+
+ROOT = Path(__file__).parents[2]
+
+_CHECKED = {WEBDATASET: "tar", MDS: "mds", TENSORFLOW: "tfrecord"}
+
+
+def tars(setting: Setting, count: int, python: str, peers: Sequence[str]) -> dict[str, Contender]:
+    """Packers of tars, and MDS beside them.
+
+    Args:
+        setting: The files.
+        count: Their number.
+        python: The peers' Python.
+        peers: The peers that it has.
+    """
+    found = {
+        OURS: _Turn(setting, count, "tar", partial(apart, turn, setting, TAR)),
+        OURS_TWO: _Turn(setting, count, "tar", partial(turn_of_two, setting, TAR)),
+        GNU_TAR: _Turn(setting, count, "tar", partial(gnu_tar, _request(setting))),
+    }
+    return found | {
+        name: _peer(setting, count, python, name) for name in (WEBDATASET, MDS) if name in peers
+    }
+
+
+def formats(
+    setting: Setting, count: int, python: str, peers: Sequence[str]
+) -> dict[str, Contender]:
+    """The formats of ours, and TensorFlow's writer beside them; the arguments of `tars`."""
+    found: dict[str, Contender] = {
+        name: _Turn(setting, count, checked, partial(apart, turn, setting, name))
+        for name, checked in FORMATS.items()
+    }
+    if TENSORFLOW in peers:
+        found[TENSORFLOW] = _peer(setting, count, python, TENSORFLOW)
+    return found
+
+
+def ask(python: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of the peers' process.
+
+    Raises:
+        RuntimeError: It failed; with the end of what it said.
+    """
+    done = subprocess.run(
+        [python, "-m", "benchmarks.packing.peers"],
+        cwd=ROOT,
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{request.get('peer', python)}: {done.stderr[-2_000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+class _Turn:
+    """A turn whose result is checked after its time."""
+
+    def __init__(self, setting: Setting, count: int, checked: str, turn: Contender) -> None:
+        self._setting = setting
+        self._count = count
+        self._checked = checked
+        self._turn = turn
+
+    def __call__(self) -> Mapping[str, float]:
+        """The seconds."""
+        seconds = self._turn()
+        check_all(self._checked, self._setting, self._count)
+        return seconds
+
+
+def _peer(setting: Setting, count: int, python: str, name: str) -> Contender:
+    request = {"peer": name, **_request(setting)}
+    return _Turn(setting, count, _CHECKED[name], partial(ask, python, request))
+
+
+def _request(setting: Setting) -> dict[str, Any]:
+    return {
+        "files": str(setting.files),
+        "names": str(setting.names),
+        "out": str(setting.out),
+        "shard_bytes": SHARD_BYTES,
+    }

@@ -1,0 +1,154 @@
+"""Larder's way of packing, in this process or shared by two."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import islice
+from multiprocessing import get_context
+from time import perf_counter
+
+import google_crc32c
+
+from benchmarks.harness import Stopwatch
+from benchmarks.packing.bodies import SHARD_BYTES, Setting
+from larder.config.formats import DEFAULTS
+from larder.manifest.files import ManifestWriter, read_manifest
+from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
+from larder.shards import tar
+from larder.shards.build import build_shard
+from larder.shards.formats import shard_format
+from larder.shards.formats.base import ShardFormat, SurveyingFormat
+from larder.shards.index import numbered, sample_rows
+from larder.shards.model import ShardPlan, read_samples
+from larder.shards.output import HashedOutput
+from larder.shards.packing import batch_shards, plan_shards
+from larder.shards.readahead import open_reads, suited_concurrency
+from larder.shards.sizes import split_sizes
+from larder.store import open_store
+from larder.store.local import LocalStore
+from larder.store.local_write import LocalWriter
+
+__all__ = ["MEASURES", "TAR", "turn", "turn_of_two", "where_it_goes"]
+
+TAR = "webdataset"
+MEASURES = ("synced", "unsynced")
+SPLIT = "train"
+
+_MEMORY_BYTES = 128 << 20
+_CONCURRENCY = 32
+_IN_FRONT = ("read", "header", "crc32c", "sync")
+
+
+def turn(setting: Setting, format_name: str, share: int = 0, shares: int = 1) -> dict[str, float]:
+    """Pack everything, or one share of several; the seconds, with and without the syncs."""
+    watch = Stopwatch()
+    start = perf_counter()
+    with watch.patched("sync", os, "fsync"):
+        _pack(setting, format_name, share, shares)
+    total = perf_counter() - start
+    return {"synced": total, "unsynced": total - watch.seconds["sync"]}
+
+
+def turn_of_two(setting: Setting, format_name: str) -> dict[str, float]:
+    """The same by two processes, each with half of the shards; both have started before."""
+    with ExitStack() as stack:
+        context = get_context("spawn")
+        pools = [stack.enter_context(ProcessPoolExecutor(1, mp_context=context)) for _ in range(2)]
+        for ready in [pool.submit(_ready) for pool in pools]:
+            ready.result()
+        start = perf_counter()
+        halves = [pool.submit(turn, setting, format_name, n, 2) for n, pool in enumerate(pools)]
+        found = [half.result() for half in halves]
+        synced = perf_counter() - start
+    return {"synced": synced, "unsynced": max(half["unsynced"] for half in found)}
+
+
+def _ready() -> None:
+    """Nothing: by the time that a process has called it, it has imported everything."""
+
+
+def _pack(setting: Setting, format_name: str, share: int, shares: int) -> None:
+    """Pack the shards of one share, with the limits of a local source, and write their index."""
+    source, target = open_store(str(setting.files)), open_store(str(setting.out))
+    format_ = _format(setting, format_name)
+    plans = _planned(setting, format_, share, shares)
+    rows = read_manifest(
+        setting.sample_order,
+        SAMPLE_ORDER,
+        first_row=plans[0].first_row,
+        rows=sum(plan.rows for plan in plans),
+    )
+    samples = read_samples(rows)
+    index = setting.out / f"index-{share}.parquet"
+    concurrency = suited_concurrency(source, "none", _CONCURRENCY)
+    with open_reads(concurrency, _MEMORY_BYTES) as reads, ManifestWriter(index, SAMPLES) as found:
+        for plan in plans:
+            own = list(islice(samples, plan.rows))
+            result = build_shard(plan, own, source, target.writer, reads, format_, validate="none")
+            assert result.written, result.failures
+            found.append_batch(numbered(sample_rows(result, "segment"), plan.first_row))
+
+
+def _format(setting: Setting, name: str) -> ShardFormat:
+    """The format, which may have to look at all samples first."""
+    format_ = shard_format(name)
+    if not isinstance(format_, SurveyingFormat):
+        return format_
+    layout = format_.survey(read_manifest(setting.sample_order, SAMPLE_ORDER), None)
+    return shard_format(name, replace(DEFAULTS, layout=layout))
+
+
+def _planned(
+    setting: Setting, format_: ShardFormat, share: int, shares: int
+) -> tuple[ShardPlan, ...]:
+    """The shards of one share: neighbours, about as many bytes as the others have."""
+
+    def plan(target_bytes: int) -> list[ShardPlan]:
+        sizes = split_sizes(read_manifest(setting.sample_order, SAMPLE_ORDER), format_.sample_sizes)
+        return list(plan_shards(sizes, target_bytes, "bench", format_))
+
+    plans = plan(SHARD_BYTES)
+    if shares == 1:
+        return tuple(plans)
+    total = sum(each.bytes for each in plans)
+    if len(plans) < shares:
+        plans = plan(total // shares)
+    largest = max(each.bytes for each in plans)
+    batches = batch_shards(plans, max(largest, total // shares + largest // 2))
+    assert len(batches) == shares, [len(batch.shards) for batch in batches]
+    return batches[share].shards
+
+
+def where_it_goes(setting: Setting) -> dict[str, float]:
+    """Where the time of a tar goes: one turn with every part timed, which slows it a little.
+
+    Reading, headers, crc32c and the last sync of each shard are done in one thread, sha256 and
+    writing in another beside it. The rest is the wall time less what the first thread did: making
+    samples, joining, the index, and waiting for the other thread or for the interpreter's lock.
+    """
+    watch = Stopwatch()
+    with ExitStack() as stack:
+        for name, owner, attribute in (
+            ("read", LocalStore, "get"),
+            ("header", tar, "member_header"),
+            ("crc32c", google_crc32c, "value"),
+            ("write", LocalWriter, "write"),
+            ("sha256 and write", HashedOutput, "_put"),
+            ("sync", os, "fsync"),
+        ):
+            stack.enter_context(watch.patched(name, owner, attribute))
+        start = perf_counter()
+        _pack(setting, TAR, 0, 1)
+        wall = perf_counter() - start
+    seconds = watch.seconds
+    in_front = {name: seconds[name] for name in _IN_FRONT}
+    return {
+        "wall": wall,
+        **in_front,
+        "rest": wall - sum(in_front.values()),
+        "sha256 (beside)": seconds["sha256 and write"] - seconds["write"],
+        "write (beside)": seconds["write"],
+    }

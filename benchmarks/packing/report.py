@@ -1,0 +1,99 @@
+"""Figures of the benchmark of shards, and tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.harness import table
+
+__all__ = ["Figure", "seconds_table", "shares_table", "summary"]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One comparison: see `benchmarks.harness.Compared`.
+
+    Attributes:
+        name: What is compared, and in which unit.
+        ours: Ours.
+        peers: The others'; the first is the one that the target is of.
+        target: How many times the first peer's ours may be.
+        limit: What ours may be at most, in the same unit, if that is what is asked for.
+    """
+
+    name: str
+    ours: float
+    peers: Mapping[str, float | None] = field(default_factory=dict)
+    target: float | None = None
+    limit: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours as a multiple of the first peer's."""
+        first = next(iter(self.peers.values()), None)
+        return self.ours / first if first else None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target or the limit is met, if there is one."""
+        if self.limit is not None:
+            return self.ours <= self.limit
+        if self.target is None or self.ratio is None:
+            return None
+        return self.ratio <= self.target
+
+
+def seconds_table(
+    name: str, seconds: Mapping[str, float], base: str, samples: int, size_bytes: int
+) -> str:
+    """What everybody took, as multiples of one of them.
+
+    Args:
+        name: What was packed.
+        seconds: By contender.
+        base: The contender that counts as 1.
+        samples: Number of samples.
+        size_bytes: Their bytes.
+    """
+    rows = [
+        (
+            contender,
+            f"{took:.3f}",
+            f"{1e6 * took / samples:,.1f}",
+            f"{samples / took:,.0f}",
+            f"{size_bytes / took / 1e6:,.0f}",
+            f"{took / seconds[base]:.2f}",
+        )
+        for contender, took in seconds.items()
+    ]
+    heads = (name, "seconds", "us a sample", "samples/s", "MB/s", f"x {base}")
+    return table(heads, rows)
+
+
+def shares_table(shares: Mapping[str, float], samples: int) -> str:
+    """Where the time of ours goes.
+
+    Args:
+        shares: Seconds by part, and ``wall``.
+        samples: Number of samples.
+    """
+    wall = shares["wall"]
+    rows = [
+        (name, f"{part:.3f}", f"{part / wall:.0%}", f"{1e6 * part / samples:.1f}")
+        for name, part in shares.items()
+    ]
+    return table(("where ours goes", "seconds", "of wall", "us a sample"), rows)
+
+
+def summary(figures: Sequence[Figure]) -> str:
+    """All figures, with their targets."""
+    rows = []
+    for figure in figures:
+        others = ", ".join(f"{name} {value:,.3f}" for name, value in figure.peers.items() if value)
+        ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}x"
+        goal = f"{figure.target}x" if figure.target else ""
+        goal = f"{figure.limit:,.0f}" if figure.limit else goal
+        met = {None: "", True: "met", False: "missed"}[figure.met]
+        rows.append((figure.name, f"{figure.ours:,.3f}", others, ratio, goal, met))
+    return table(("case", "ours", "peers", "ratio", "target", ""), rows)
