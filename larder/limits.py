@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
+from functools import cache
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ __all__ = [
     "WRITER_BYTES",
     "ByteBudget",
     "batches_at_once",
+    "decoding_budget",
     "map_ahead",
     "map_done",
     "read_ahead_bytes",
@@ -119,6 +121,18 @@ class ByteBudget:
             yield
         finally:
             self.release(taken)
+
+
+@cache
+def decoding_budget(memory_bytes: int) -> ByteBudget:
+    """The bound on the memory of decoded images over all threads of this process.
+
+    An image that needs more is decoded alone.
+
+    Args:
+        memory_bytes: The bound; all that give the same one share it.
+    """
+    return ByteBudget(memory_bytes)
 
 
 def map_ahead(

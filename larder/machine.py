@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path, PurePosixPath
 
-__all__ = ["copy_memory_bytes", "memory_bytes", "usable_cores"]
+__all__ = ["copy_memory_bytes", "give_back_memory", "memory_bytes", "usable_cores"]
 
 Read = Callable[[str], str]
 """The content of a file by its path; raises OSError if there is none."""
@@ -51,6 +53,21 @@ def usable_cores(read: Read = _read) -> int:
     affinity = getattr(os, "sched_getaffinity", None)  # Linux alone has it
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     return max(1, min([cores, *(math.ceil(quota) for quota in _quotas(read) if quota > 0)]))
+
+
+def give_back_memory() -> None:
+    """Let the system have what was freed, where the C library keeps it: glibc, for each thread."""
+    trim = _trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _trim() -> Callable[[int], int] | None:
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError, TypeError):
+        return None
 
 
 def _physical_bytes(read: Read) -> int:

@@ -80,6 +80,7 @@ def build_file(
                 if on_record is not None:
                     on_record(count, len(record), checksum(record))
                 count += 1
+                del values, record  # they may be large, and the next one is made now
             writer.add(SCHEMA_KEY, schema.document())
             writer.finish()
         with disk_errors(path):

@@ -46,6 +46,7 @@ Span = tuple[int, tuple[int, ...]]
 _CHECKSUM = struct.Struct("<I")
 # The CRC-32C of any bytes followed by their own CRC-32C, little-endian.
 _RESIDUE: Final = 0x48674BC7
+_COPIED_BYTES: Final = 1 << 20
 
 
 def checksum(record: Buffer) -> int:
@@ -112,12 +113,13 @@ class Codec:
         if not values.keys() <= self._names:
             extra = ", ".join(sorted(map(repr, values.keys() - self._names)))
             raise FatalError("cache.schema", f"the schema has no field {extra}")
-        pieces: list[bytes] = []
+        pieces: list[bytes | memoryview] = []
         for slot in self._slots:
             _encode(slot, values.get(slot.name), pieces)
         crc = 0
         for piece in pieces:
-            crc = google_crc32c.extend(crc, piece)
+            whole = piece if isinstance(piece, bytes) else np.frombuffer(piece, np.uint8)
+            crc = google_crc32c.extend(crc, whole)
         pieces.append(_CHECKSUM.pack(crc))
         return b"".join(pieces)
 
@@ -202,7 +204,7 @@ def _view(slot: _Slot, record: Buffer, span: Span) -> Array:
     return np.ndarray(shape, slot.dtype, record, offset)
 
 
-def _encode(slot: _Slot, value: Value, pieces: list[bytes]) -> None:
+def _encode(slot: _Slot, value: Value, pieces: list[bytes | memoryview]) -> None:
     if value is None:
         if not slot.optional:
             raise FatalError("cache.schema", f"the record has no {slot.name!r}")
@@ -218,7 +220,11 @@ def _encode(slot: _Slot, value: Value, pieces: list[bytes]) -> None:
         if max(open_dims) >= 1 << 32:
             raise _misfit(slot, f"a dimension of {max(open_dims)}")
         pieces.append(slot.dims.pack(*open_dims))
-    pieces.append(array.astype(slot.dtype, copy=False).tobytes())
+    array = array.astype(slot.dtype, copy=False)
+    if array.nbytes < _COPIED_BYTES or not array.flags.c_contiguous:
+        pieces.append(array.tobytes())
+    else:  # joined from where it is
+        pieces.append(array.reshape(-1).view(np.uint8).data)
 
 
 def _array(slot: _Slot, value: Value) -> Array:

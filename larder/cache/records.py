@@ -32,7 +32,9 @@ from larder.cache.layout import CacheFileFacts
 from larder.cache.record import Value
 from larder.cache.schema import Field, Schema
 from larder.cache.window import Making, in_order
+from larder.config.images import MAX_PIXELS
 from larder.errors import FatalError
+from larder.limits import ByteBudget
 from larder.progress import NullProgress, Progress
 from larder.samples.images import is_image
 from larder.samples.indexed import IndexedSample, SampleReader, part_place, read_index
@@ -78,10 +80,11 @@ def build_samples(
     limit_bytes: int | None,
     reserve_bytes: int = 0,
     threads: int | None = None,
-    window_bytes: int = WINDOW_BYTES,
+    budget: ByteBudget | None = None,
+    max_pixels: int = MAX_PIXELS,
     progress: Progress | None = None,
 ) -> CacheFileFacts:
-    """Build the cache file of one split. Memory is ``window_bytes`` plus that of `build_file`.
+    """Build the cache file of one split. Memory is that of ``budget`` and of `build_file`.
 
     Args:
         samples: The samples.
@@ -90,7 +93,9 @@ def build_samples(
         limit_bytes: The budget of the file; see `build_file`.
         reserve_bytes: Bytes of the disk that must remain free; see `build_file`.
         threads: Images decoded at once; one per core if None.
-        window_bytes: Maximum bytes of images in progress, encoded and decoded.
+        budget: Maximum bytes of images in progress, encoded and decoded, over all files that share
+            it; a larger image is decoded alone. 64 MiB for this file if None.
+        max_pixels: The maximum number of pixels of an image.
         progress: Advances `STAGE`; the caller, who knows all splits, starts and finishes it.
 
     Raises:
@@ -104,7 +109,13 @@ def build_samples(
     schema = sample_schema(samples.rows(), kind)
     while True:
         made = sample_records(
-            samples, schema, kind, threads=threads, window_bytes=window_bytes, told=told.advance
+            samples,
+            schema,
+            kind,
+            threads=threads,
+            budget=budget,
+            max_pixels=max_pixels,
+            told=told.advance,
         )
         try:
             with closing(made) as records:
@@ -122,7 +133,8 @@ def sample_records(
     kind: Kind,
     *,
     threads: int | None = None,
-    window_bytes: int = WINDOW_BYTES,
+    budget: ByteBudget | None = None,
+    max_pixels: int = MAX_PIXELS,
     told: Callable[[int], None] = lambda source_bytes: None,
 ) -> Generator[Mapping[str, Value]]:
     """The values of every sample's record, in order.
@@ -132,25 +144,30 @@ def sample_records(
         schema: From `larder.cache.fields.sample_schema`, or from a `Misfit`.
         kind: The kind of the schema.
         threads: See `build_samples`.
-        window_bytes: See `build_samples`.
+        budget: See `build_samples`.
+        max_pixels: See `build_samples`.
         told: Called for every record with the bytes of its parts.
 
     Raises:
         Misfit: An image does not fit the schema.
         LarderError: See `build_samples`.
     """
-    with closing(_records(samples, schema, kind)) as records:
-        for record in in_order(records, threads or os.cpu_count() or 1, window_bytes):
+    bound = budget or ByteBudget(WINDOW_BYTES)
+    with (
+        closing(_records(samples, schema, kind, max_pixels)) as records,
+        closing(in_order(records, threads or os.cpu_count() or 1, bound)) as made,
+    ):
+        for record in made:
             told(record.source_bytes)
             yield record.result()
 
 
-def _records(samples: Samples, schema: Schema, kind: Kind) -> Generator[Making]:
+def _records(samples: Samples, schema: Schema, kind: Kind, max_pixels: int) -> Generator[Making]:
     fields = {field.name: field for field in schema.fields}
     for shard, group in groupby(read_index(samples.rows()), key=lambda sample: sample.shard):
         with samples.open_shard(shard) as reader:
             for sample in group:
-                yield _record(sample, reader, schema, fields, kind)
+                yield _record(sample, reader, schema, fields, kind, max_pixels)
 
 
 def _record(
@@ -159,6 +176,7 @@ def _record(
     schema: Schema,
     fields: Mapping[str, Field],
     kind: Kind,
+    max_pixels: int,
 ) -> Making:
     record = Making()
     record.values[KEY] = sample.key.encode()
@@ -175,14 +193,16 @@ def _record(
         record.source_bytes += len(data)
         if kind == "decoded" and is_image(ext):
             where = part_place(shard.url, sample, ext)
-            record.pictures[name] = _picture(data, schema, fields[name], where)
+            record.pictures[name] = _picture(data, schema, fields[name], where, max_pixels)
         else:
             record.values[name] = data
     return record
 
 
-def _picture(data: bytes, schema: Schema, field: Field, where: str) -> tuple[Picture, int]:
-    picture = open_picture(data, where)
+def _picture(
+    data: bytes, schema: Schema, field: Field, where: str, max_pixels: int
+) -> tuple[Picture, int]:
+    picture = open_picture(data, where, max_pixels=max_pixels)
     if not fits(field, picture.form):
         raise Misfit(widened(schema, field.name, picture.form, where))
     channels = field.shape[2]

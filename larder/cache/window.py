@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from larder.cache.images import Picture
 from larder.cache.record import Array, Value
+from larder.limits import ByteBudget
 
 __all__ = ["Making", "in_order"]
 
@@ -31,8 +32,10 @@ class Making:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes in memory until the record is written."""
-        decoded = sum(picture.form.bytes for picture, _ in self.pictures.values())
+        """Bytes in memory until the record is written, with those that decoding needs."""
+        decoded = sum(
+            picture.form.bytes + picture.loading_bytes for picture, _ in self.pictures.values()
+        )
         return self.source_bytes + decoded
 
     @property
@@ -46,38 +49,53 @@ class Making:
             self._arrays[name] = pool.submit(picture.array, channels)
 
     def result(self) -> dict[str, Value]:
-        """All values; waits for the images.
+        """All values; waits for the images, which are not kept here.
 
         Raises:
             ObjectError: ``sample.undecodable``.
         """
-        return {**self.values, **{name: array.result() for name, array in self._arrays.items()}}
+        arrays, self._arrays = self._arrays, {}
+        return {**self.values, **{name: array.result() for name, array in arrays.items()}}
 
 
-def in_order(records: Iterable[Making], threads: int, window_bytes: int) -> Iterator[Making]:
+def in_order(records: Iterable[Making], threads: int, budget: ByteBudget) -> Generator[Making]:
     """The records in order, started ahead of the consumer.
+
+    A record's bytes count from before it is started until the consumer requests the next one.
+    Nothing waits for bytes while holding some, so files that are built at once cannot block each
+    other for ever.
 
     Args:
         records: Records that have not been started.
         threads: Number of images decoded at once.
-        window_bytes: Maximum bytes of records in progress; a larger record is processed alone.
+        budget: Maximum bytes of records in progress; a larger record is processed alone.
     """
     pool = ThreadPoolExecutor(threads, thread_name_prefix="larder-decode")
-    waiting: deque[Making] = deque()
-    held_bytes = 0
+    waiting: deque[tuple[Making, int]] = deque()
     try:
         for record in records:
-            while waiting and (
-                held_bytes + record.held_bytes > window_bytes
-                or len(waiting) >= _AHEAD * threads
-                or waiting[0].done
-            ):
-                held_bytes -= waiting[0].held_bytes
-                yield waiting.popleft()
+            while waiting and (len(waiting) >= _AHEAD * threads or waiting[0][0].done):
+                yield from _first(waiting, budget)
+            while (taken := _take(budget, record.held_bytes, waiting=bool(waiting))) is None:
+                yield from _first(waiting, budget)
+            waiting.append((record, taken))
             record.begin(pool)
-            held_bytes += record.held_bytes
-            waiting.append(record)
         while waiting:
-            yield waiting.popleft()
+            yield from _first(waiting, budget)
     finally:
         pool.shutdown(cancel_futures=True)
+        for _, taken in waiting:
+            budget.release(taken)
+
+
+def _take(budget: ByteBudget, size_bytes: int, *, waiting: bool) -> int | None:
+    """Bytes acquired for one more record, or None if a waiting one has to be consumed first."""
+    return budget.try_acquire(size_bytes) if waiting else budget.acquire(size_bytes)
+
+
+def _first(waiting: deque[tuple[Making, int]], budget: ByteBudget) -> Iterator[Making]:
+    record, taken = waiting.popleft()
+    try:
+        yield record
+    finally:
+        budget.release(taken)

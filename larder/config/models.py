@@ -41,6 +41,7 @@ from larder.config.fields import (
 )
 from larder.config.formats import DEFAULTS, FormatOptions, parse_feature
 from larder.config.fractions import hash_form
+from larder.config.images import MAX_PIXELS, ImageOptions, Transform
 from larder.config.part_patterns import part_pattern
 from larder.config.stores import (
     AnyLocation,
@@ -71,6 +72,8 @@ __all__ = [
     "GcsSource",
     "Growth",
     "HashSplits",
+    "ImageTransform",
+    "Images",
     "Labels",
     "LocalLocation",
     "LocalSource",
@@ -271,6 +274,32 @@ class Samples(Model):
         return value
 
 
+class ImageTransform(Model):
+    """How images are resized and encoded again before they go into shards."""
+
+    resize: Annotated[Whole | None, OrNull] = Field(
+        None, ge=1, le=65_535, description="length of the shorter side in pixels; null: unchanged"
+    )
+    enlarge: Flag = Field(False, description="whether smaller images become larger")
+    format: Literal["keep", "jpeg", "png"] = Field(
+        "keep", description="keep: a JPEG remains a JPEG, a PNG a PNG; jpeg, png: whatever it was"
+    )
+    quality: Whole = Field(90, ge=1, le=100, description="quality of JPEGs, 1 to 100")
+    masks: Texts = Field(
+        (),
+        description="names of parts whose pixels are numbers, such as seg for seg.png: resized "
+        "without mixing pixels, and stored as PNG",
+    )
+    mean_bytes: Annotated[Bytes | None, OrNull] = Field(
+        None, ge=1, description="expected mean size of a stored image; null: estimated"
+    )
+
+    @property
+    def options(self) -> Transform:
+        """The same as part of the shape of a segment, without the libraries."""
+        return Transform(**self.model_dump())
+
+
 class Shards(Model):
     """The container files that training reads."""
 
@@ -295,6 +324,9 @@ class Shards(Model):
     shuffle_seed: Annotated[Whole | None, OrNull] = Field(
         None, description="seed of a global shuffle, a whole number; null keeps key order"
     )
+    images: ImageTransform | None = Field(
+        None, description="how images are resized and encoded again; null: stored as they are"
+    )
 
     features: dict[FeatureName, FeatureText] | None = Field(
         None,
@@ -315,6 +347,9 @@ class Shards(Model):
         if self.features is not None and self.format != "tfrecord":
             hint = "set shards.format: tfrecord, or leave features out"
             raise RefusedError("features: only records of tfrecord have features", hint=hint)
+        if self.images is not None and self.format == "records":
+            message = "images: records have equal sizes, and images get theirs as they are encoded"
+            raise RefusedError(message, hint="choose another format, or leave images out")
         return self
 
     @field_validator("format", mode="before")
@@ -343,11 +378,25 @@ class Shards(Model):
         return self
 
 
+class Images(Model):
+    """What images a dataset may have."""
+
+    max_pixels: Whole = Field(
+        MAX_PIXELS,
+        ge=1,
+        le=10**12,
+        description="maximum number of pixels of an image; a larger one is a bad sample",
+    )
+
+
 class Cache(Model):
     """The LMDB cache."""
 
     records: Literal["encoded", "decoded"] = Field(
         "encoded", description="encoded: the original bytes; decoded: images as arrays"
+    )
+    same_size: Flag = Field(
+        False, description="whether decoded images must all have the same height and width"
     )
 
 
@@ -412,6 +461,7 @@ class Dataset(Model):
         description="copy the source's objects to the storage first; auto: where that pays",
     )
     shards: Shards = Field(Shards(), description="the container files that training reads")
+    images: Images = Field(Images(), description="what images may be like")
     validate_: Literal["none", "header", "decode"] = Field(
         "header", alias="validate", description="how images are checked while shards are written"
     )
@@ -465,6 +515,9 @@ class Dataset(Model):
         if self.cache and self.cache.records == "decoded" and self.validate_ != "decode":
             hint = "set validate: decode, or cache.records: encoded"
             raise RefusedError("cache.records: decoded needs images that can be decoded", hint=hint)
+        if self.cache and self.cache.same_size and self.cache.records != "decoded":
+            hint = "set cache.records: decoded, or remove it"
+            raise RefusedError("cache.same_size is about decoded images", hint=hint)
         return self
 
     def _check_stratified(self) -> None:
@@ -477,6 +530,12 @@ class Dataset(Model):
         if files and (files.keys() != set(self.split_names) or len(set(files.values())) > 1):
             message = "splits.stratify needs the labels before there are splits"
             raise RefusedError(message, hint="name one file for all splits in labels.files")
+
+    @property
+    def image_options(self) -> ImageOptions:
+        """What images a segment may have; the libraries that transform them are not known here."""
+        images = self.shards.images
+        return ImageOptions(self.images.max_pixels, images.options if images else None)
 
     @property
     def split_names(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import IO, TypeVar
@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.config.images import Transform
 from larder.disk import disk_errors
 from larder.errors import ObjectError
 from larder.limits import map_ahead
@@ -36,10 +37,12 @@ from larder.manifest.sort import SortedFile
 from larder.pipeline.previous import IN_ORDER, PREVIOUS, Previous
 from larder.progress import Progress
 from larder.samples.columns import column_structs
+from larder.samples.images import is_image
 from larder.samples.planner import Planner
 from larder.shards.fetch import UNDECODABLE, check_streamed, fetch, sample_bytes
-from larder.shards.images import Validation
+from larder.shards.images import ImageRules, Validation, stored_image
 from larder.shards.model import Part, Sample
+from larder.shards.transform import codec_versions
 from larder.store.base import Readable
 
 __all__ = ["Changes", "Comparison", "Kind", "compare"]
@@ -130,6 +133,7 @@ def compare(
     planner: Planner,
     source: Readable,
     validate: Validation,
+    rules: ImageRules,
     folder: Path,
     progress: Progress,
 ) -> Comparison:
@@ -142,6 +146,7 @@ def compare(
         planner: Knows the order.
         source: Where the objects are; read only if etags do not tell contents apart.
         validate: How images are checked.
+        rules: What images have to be like.
         folder: A private directory.
         progress: Reports progress of stage ``compare``, if anything is read.
 
@@ -156,7 +161,10 @@ def compare(
         kinds_file, positions_file = (
             stack.enter_context(_output(folder / name)) for name in ("kinds", "positions")
         )
-        contents = stack.enter_context(_Contents(source, validate, progress))
+        contents = stack.enter_context(_Contents(source, validate, rules, progress))
+        contents.transforms = tuple(
+            segment.document.shape.images.transform for segment in previous.segments
+        )
         names = pa.array(planner.split_names)
         pieces = aligned(Rows(_NOW, _now(order, planner)), Rows(PREVIOUS, rows.read()), IN_ORDER)
         for now, then in pieces:
@@ -277,17 +285,21 @@ def _same_parts(one: pa.RecordBatch, other: pa.RecordBatch, contents: _Contents)
     alike = ~(
         _differ(now.field("ext"), then.field("ext"))
         | _differ(now.field("key"), then.field("source"))
-        | _differ(now.field("size_bytes"), then.field("length"))
     )
+    bad = other.column("bad").take(chosen).is_valid().to_numpy(zero_copy_only=False)
+    segments = np.repeat(other.column("segment").take(chosen).to_numpy(), counts[rows])
+    stored = contents.transformed(then.field("ext"), segments) & ~np.repeat(bad, counts[rows])
+    alike &= stored | ~_differ(now.field("size_bytes"), then.field("length"))
     known = ~_differ(now.field("etag"), then.field("etag"))
     known |= now.field("unchanged").to_numpy(zero_copy_only=False)
     known |= _same_content(now, then, alike & ~known)
     starts = np.append(0, np.cumsum(counts[rows])[:-1])
     # Objects are read only if all else is the same.
     readable = np.logical_and.reduceat(alike, starts)
-    bad = other.column("bad").take(chosen).is_valid().to_numpy(zero_copy_only=False)
     unsure = np.flatnonzero(~known & np.repeat(readable & ~bad, counts[rows]))
-    known[unsure] = contents.same(now.take(pa.array(unsure)), then.take(pa.array(unsure)))
+    unsure = unsure[~stored[unsure] | contents.repeatable(segments[unsure])]
+    objects = now.take(pa.array(unsure)), then.take(pa.array(unsure))
+    known[unsure] = contents.same(*objects, stored[unsure])
     same[rows] = np.logical_and.reduceat(alike & known, starts)
     again = rows[readable & bad & ~same[rows]]
     same[again] = contents.still_bad(one.take(pa.array(again)))
@@ -359,30 +371,57 @@ class _Contents:
     Args:
         source: Where the objects are.
         validate: How images are checked.
+        rules: What images have to be like.
         progress: Reports progress of stage ``compare``, if anything is read.
     """
 
-    def __init__(self, source: Readable, validate: Validation, progress: Progress) -> None:
+    def __init__(
+        self, source: Readable, validate: Validation, rules: ImageRules, progress: Progress
+    ) -> None:
         self._source = source
         self._validate = validate
+        self._rules = rules
         self._progress = progress
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="check")
         self._started = False
+        self.transforms: tuple[Transform | None, ...] = ()
 
-    def same(self, now: pa.StructArray, then: pa.StructArray) -> _Flags:
+    def transformed(self, exts: pa.Array, segments: npt.NDArray[np.int32]) -> _Flags:
+        """Which parts are images that their segments have transformed.
+
+        Args:
+            exts: Their extensions.
+            segments: The numbers of their segments; -1 for none.
+        """
+        flags: _Flags = np.array([each is not None for each in (*self.transforms, None)])[segments]
+        if flags.any():
+            encoded = exts.dictionary_encode()
+            images = [is_image(ext) for ext in encoded.dictionary.to_pylist()]
+            flags &= np.array(images, np.bool_)[encoded.indices.to_numpy()]
+        return flags
+
+    def repeatable(self, segments: npt.NDArray[np.int32]) -> _Flags:
+        """Whether images can be transformed as they were in their segments."""
+        own = self._rules.transform
+        now = replace(own, codecs=codec_versions()) if own else None
+        flags: _Flags = np.array([each == now for each in (*self.transforms, None)])[segments]
+        return flags
+
+    def same(self, now: pa.StructArray, then: pa.StructArray, stored: _Flags) -> _Flags:
         """Whether each object has the content of the part.
 
         Args:
             now: Parts of `SAMPLE_ORDER`.
             then: Parts of `larder.manifest.schemas.SAMPLES`.
+            stored: Which of them are transformed before they are compared.
         """
         if not len(now) or self._source.features.etag_is_md5:
             return np.zeros(len(now), np.bool_)
         if not self._started:
             self._progress.start("compare")
             self._started = True
-        columns = (now.field("key"), now.field("etag"), then.field("crc32c"))
-        rows = zip(*(column.to_pylist() for column in columns), strict=True)
+        columns = (now.field("key"), now.field("etag"), then.field("crc32c"), then.field("ext"))
+        rows = zip(*(column.to_pylist() for column in columns), stored.tolist(), strict=True)
         found = map_ahead(self._pool, lambda row: self._is(*row), rows, window=4 * READERS)
         return np.fromiter(found, np.bool_, len(now))
 
@@ -407,15 +446,17 @@ class _Contents:
         return np.fromiter(map(self._is_bad, samples), np.bool_, now.num_rows)
 
     def _is_bad(self, sample: Sample) -> bool:
-        if sample_bytes(sample) > MAX_CHECKED_BYTES:
-            failures = check_streamed(self._source, sample, self._validate)
-        else:
-            failures = fetch(self._source, sample, self._validate).failures
+        read = check_streamed if sample_bytes(sample) > MAX_CHECKED_BYTES else fetch
+        failures = read(self._source, sample, self._validate, rules=self._rules).failures
         return bool(failures) and all(failure.code == UNDECODABLE for failure in failures)
 
-    def _is(self, key: str, etag: str, crc32c: int) -> bool:
+    def _is(self, key: str, etag: str, crc32c: int, ext: str, stored: bool) -> bool:
         crc = 0
         try:
+            if stored:
+                data = self._source.get(key, if_match=etag or None)
+                image = stored_image(ext, data, where=key, rules=self._rules)
+                return image is not None and google_crc32c.value(image) == crc32c
             with self._source.open(key, if_match=etag or None) as reader:
                 for buffer in reader:
                     crc = google_crc32c.extend(crc, bytes(buffer))

@@ -58,8 +58,8 @@ def estimate_seconds(
     seconds = _copy_seconds(cluster.copy_, pace, copied, measured)
     seconds += shards.bytes * (2 if cache else 1) / pace.bytes
     seconds += objects.count / pace.packed_objects
-    if dataset.validate_ == "decode":
-        seconds += images.bytes / CHECKED_BYTES
+    if dataset.validate_ == "decode" or dataset.shards.images:
+        seconds += images.bytes / CHECKED_BYTES * (3 if dataset.shards.images else 1)
     if cache and cache.records == "decoded":
         seconds += images.bytes / DECODED_BYTES
     return seconds

@@ -18,6 +18,7 @@ from larder.config.models import Cluster, Dataset
 from larder.pipeline.job import storage_of
 from larder.pipeline.results import SHOWN_FAILURES, BatchReport, RunError
 from larder.progress import Progress
+from larder.samples.order import ignored_keys
 from larder.store.base import Readable, Store
 from larder.transfer.archive_expansion import archive_expansion, archives_to_list
 from larder.transfer.expanded import Expanded, Expansion, Failures, expand

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.config.images import Transform
 from larder.config.models import Dataset
 from larder.manifest.files import read_manifest
 from larder.manifest.merge import aligned
@@ -20,6 +21,7 @@ from larder.pipeline.compacted import is_first_build
 from larder.pipeline.compare import Changes, Comparison, compare
 from larder.pipeline.complete import check_complete
 from larder.pipeline.decide import Decision, SegmentState, decide
+from larder.pipeline.image_rules import image_rules, planned_transform
 from larder.pipeline.job import ManifestRef, UsedSegment, source_of
 from larder.pipeline.listed import listed_shards, listed_splits
 from larder.pipeline.manifests import read_ref
@@ -104,10 +106,13 @@ def keeps_splits(found: SourceState, previous: Previous | None) -> bool:
 def weaker_segments(previous: Previous | None, dataset: Dataset) -> tuple[str, ...]:
     """IDs of the segments whose images were checked more weakly than they are now."""
     segments = previous.segments if previous else ()
-    return tuple(
-        segment.id
-        for segment in segments
-        if is_weaker(segment.document.validate, dataset.validate_)
+    return tuple(segment.id for segment in segments if _is_weaker(segment.document, dataset))
+
+
+def _is_weaker(segment: SegmentDocument, dataset: Dataset) -> bool:
+    allowed_more = segment.shape.images.max_pixels > dataset.images.max_pixels
+    return is_weaker(segment.validate, dataset.validate_) or (
+        allowed_more and dataset.validate_ != "none"
     )
 
 
@@ -165,7 +170,8 @@ def plan_growth(
         fresh=_fresh(found, previous, order, comparison.changes, folder),
     )
     check = image_check(dataset)
-    selected = select_samples(order, comparison, decision, previous, check, folder)
+    transform = planned_transform(dataset)
+    selected = select_samples(order, comparison, decision, previous, check, folder, transform)
     omitted = _omitted(previous, comparison, decision)
     encoded, file = encode_omitted(omitted)
     kept = tuple(
@@ -200,6 +206,7 @@ def _compare(
         planner,
         source_of(dataset, found.cluster),
         dataset.validate_,
+        image_rules(dataset, found.cluster),
         folder,
         progress,
     )
@@ -242,6 +249,7 @@ def _fresh(
         ),
         ("shuffle_seed", shards.shuffle_seed, shape.shuffle_seed, shape.shuffle_seed),
         ("features", shards.options.features, shape.options.features, _other(shape)),
+        ("images", found.dataset.image_options.transform, _transform(shape), _images(shape)),
     ):
         if now != then:
             return f"shards.{option} was {shown}"
@@ -255,8 +263,8 @@ def _fresh(
             return f"split {split} has fewer shards than shards.count_min"
     weaker = weaker_segments(previous, found.dataset)
     if weaker:
-        checked = next(each.document.validate for each in previous.segments if each.id in weaker)
-        return f"validate was {checked}"
+        checked = next(each.document for each in previous.segments if each.id in weaker)
+        return _weaker_check(checked, found.dataset)
     if found.settings.compact:
         version, segment = previous.version, previous.segments[0].document
         if changes.any or not is_first_build(
@@ -264,6 +272,21 @@ def _fresh(
         ):
             return "larder compact"
     return None
+
+
+def _weaker_check(segment: SegmentDocument, dataset: Dataset) -> str:
+    if is_weaker(segment.validate, dataset.validate_):
+        return f"validate was {segment.validate}"
+    return f"images.max_pixels was {segment.shape.images.max_pixels:,}"
+
+
+def _transform(shape: Shape) -> Transform | None:
+    transform = shape.images.transform
+    return transform.options() if transform else None
+
+
+def _images(shape: Shape) -> str:
+    return "not set" if shape.images.transform is None else "different"
 
 
 def _other(shape: Shape) -> str:

@@ -28,6 +28,9 @@ def mirror_choice(dataset: Dataset, cluster: Cluster, *, images: int) -> MirrorC
         validate=dataset.validate_, on_bad_sample=dataset.on_bad_sample, images=images
     )
     source, storage = Site.of(dataset.source), Site.of(cluster.storage)
+    if dataset.shards.images and images:
+        because = "images are transformed, from the objects again if the options change"
+        return choose_mirror(dataset.mirror, source, storage, read_again=True, because=because)
     return choose_mirror(dataset.mirror, source, storage, read_again=again)
 
 

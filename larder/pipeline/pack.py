@@ -13,6 +13,7 @@ from larder.config.models import Dataset
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.results import Totals
+from larder.shards.estimates import with_estimates
 from larder.shards.formats import shard_format
 from larder.shards.formats.base import SurveyingFormat
 from larder.shards.model import ShardPlan
@@ -79,7 +80,11 @@ def pack(
     """
     shards = dataset.shards
     format_ = shard_format(shards.format, options or shards.options)
-    rows = read_manifest(sample_order.path, SAMPLE_ORDER, rows=samples)
+    transform = dataset.image_options.transform
+    rows = (
+        with_estimates(batch, transform)
+        for batch in read_manifest(sample_order.path, SAMPLE_ORDER, rows=samples)
+    )
     sizes = split_sizes(rows, format_.sample_sizes)
     if targets is None and shards.count_min is not None:  # never with samples_per_shard
         targets = {}

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from larder.config.models import Dataset
 from larder.errors import Failure
 from larder.pipeline.cautions import cautions
 from larder.pipeline.emit import location
+from larder.pipeline.image_rules import planned_transform
 from larder.pipeline.plan import Plan
 from larder.pipeline.planned_growth import growth_document, growth_lines
 from larder.pipeline.planned_price import (
@@ -62,7 +64,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             **asdict(plan.shards),
             "samples": sample_order.samples,
             "format": settings.dataset.shards.format,
-            "exact": _format(plan).sizes_known,
+            "exact": _format(plan).sizes_known and settings.dataset.shards.images is None,
+            "images": _transform(settings.dataset),
             "splits": {
                 name: {**asdict(plan.shards_of_split[name]), "samples": facts.samples}
                 for name, facts in sample_order.splits.items()
@@ -81,6 +84,24 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "failures": [asdict(failure) for failure in sample_order.left_out[:SHOWN_FAILURES]],
         "warnings": warnings(plan),
     }
+
+
+def _transform(dataset: Dataset) -> dict[str, Any] | None:
+    transform = planned_transform(dataset)
+    return asdict(transform) if transform else None
+
+
+def _image_lines(transform: Mapping[str, Any] | None) -> list[str]:
+    if transform is None:
+        return []
+    size, format_ = transform["resize"], transform["format"]
+    resized = f"resized to {size} pixels and " if size else ""
+    kind = "a PNG" if format_ == "png" else f"a JPEG of quality {transform['quality']}"
+    kept = " or a PNG, as it was," if format_ == "keep" else ""
+    lines = [f"each is {resized}stored as {kind}{kept} by Pillow {transform['codecs']['pillow']}"]
+    if transform["masks"]:
+        lines.append(f"masks, of which no pixels are mixed: {', '.join(transform['masks'])}")
+    return lines
 
 
 def _format(plan: Plan) -> ShardFormat:
@@ -148,6 +169,7 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
             _shard_line(shards, about),
             *(f"{name}: {_shard_line(split, about)}" for name, split in shards["splits"].items()),
         ],
+        "images": _image_lines(shards["images"]),
         "cache": [document["cache"] or "none"],
         "delivery": [f"{delivery['kind']}: {delivery['reason']}"],
         "requests": request_lines(document),

@@ -10,6 +10,7 @@ from larder.config.formats import NUMBERED, FormatOptions
 from larder.config.models import Dataset, Shards
 from larder.manifest.files import ManifestFile
 from larder.pipeline.growth import Growth
+from larder.pipeline.image_rules import image_options
 from larder.pipeline.job import UsedSegment
 from larder.pipeline.pack import laid_out, pack
 from larder.pipeline.previous import Previous
@@ -103,6 +104,7 @@ def plan_segment(
         options=options,
         samples_per_shard=shards.samples_per_shard,
         packing=2 if packed.stretched else 1,
+        images=image_options(dataset),
     )
     filled = (split for split, totals in packed.splits.items() if totals.count)
     firsts = {split: (first_shards or {}).get(split, 0) for split in filled}

@@ -20,6 +20,7 @@ from larder.manifest.schemas import SAMPLES
 from larder.pipeline.due import BatchReceipts
 from larder.pipeline.job import ManifestRef, listed, put_named, scratch
 from larder.pipeline.results import SHOWN_FAILURES, Totals
+from larder.shards.forms import FormNote
 from larder.shards.index import sample_rows
 from larder.shards.indexes import IndexFile
 from larder.shards.model import ShardFile, ShardResult
@@ -36,7 +37,8 @@ class Shard:
     """A finished shard; it has no ``files`` if all of its samples were left out.
 
     ``omitted`` are the first samples that were left out, ``omitted_count`` is their number;
-    ``indexes`` are its index files for other readers.
+    ``forms`` says what its images decode to, if that was asked for; ``indexes`` are its index files
+    for other readers.
     """
 
     split: str
@@ -45,6 +47,7 @@ class Shard:
     samples: int
     omitted: tuple[Failure, ...]
     omitted_count: int
+    forms: tuple[FormNote, ...] = ()
     indexes: tuple[IndexFile, ...] = ()
 
     @property
@@ -120,12 +123,14 @@ def _shard(
     *,
     files: Iterable[dict[str, Any]],
     omitted: Iterable[dict[str, Any]],
+    forms: Iterable[dict[str, Any]] = (),
     indexes: Iterable[dict[str, Any]] = (),
     **fields: Any,
 ) -> Shard:
     return Shard(
         files=tuple(ShardFile(**file) for file in files),
         omitted=tuple(Failure(**failure) for failure in omitted),
+        forms=tuple(FormNote(**note) for note in forms),
         indexes=tuple(IndexFile(**file) for file in indexes),
         **fields,
     )
@@ -200,5 +205,6 @@ def _finished(result: ShardResult, indexes: Sequence[IndexFile]) -> Shard:
         samples=result.samples.num_rows,
         omitted=result.omitted[:SHOWN_FAILURES],
         omitted_count=len(result.omitted),
+        forms=result.forms,
         indexes=tuple(indexes),
     )

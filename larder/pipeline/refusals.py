@@ -7,6 +7,7 @@ from pathlib import Path
 from larder.errors import ConfigError, Failure
 from larder.pipeline.cost_limit import check_cost
 from larder.pipeline.emit import check_configs
+from larder.pipeline.image_rules import strongest_check
 from larder.pipeline.job import source_of
 from larder.pipeline.mirror import mirror_route
 from larder.pipeline.plan import Plan, make_plan
@@ -57,7 +58,7 @@ def check_plan(plan: Plan) -> None:
         raise _unfit_keys(plan.unfit.failures, plan.unfit.count)
     if dataset.cache and dataset.cache.records == "decoded":
         _check_clashes(sample_order.contents.clashing)
-    if dataset.validate_ != "none" and dataset.on_bad_sample == "fail":
+    if strongest_check(dataset) != "none" and dataset.on_bad_sample == "fail":
         _check_empty(sample_order.contents.empty_images)
     if not sample_order.samples:
         objects = format_count(plan.source_state.inventory.objects, "object")

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.config.images import Transform
 from larder.manifest.digest import RowDigest, canonical_json, sha256_hex
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
@@ -73,6 +74,7 @@ def select_samples(
     previous: Previous,
     check: str,
     folder: Path,
+    transform: Transform | None = None,
 ) -> Selected:
     """Select the samples of the new segment. Memory does not depend on their number.
 
@@ -83,11 +85,13 @@ def select_samples(
         previous: The previous version.
         check: How images are checked, for the records of bad samples.
         folder: A private directory.
+        transform: How images are transformed: only samples of segments with the same transform,
+            by the same libraries, can be packed again from their shards.
 
     Raises:
         StoreError: ``store.full``: no space is left.
     """
-    selection = _Selection(comparison, decision, previous, check)
+    selection = _Selection(comparison, decision, previous, check, transform)
     with (
         ManifestWriter(folder / "selected.parquet", SAMPLE_ORDER) as writer,
         ManifestWriter(folder / "skipped.parquet", SKIPPED) as skipped,
@@ -133,7 +137,12 @@ class _Selection:
     """Selects and counts."""
 
     def __init__(
-        self, comparison: Comparison, decision: Decision, previous: Previous, check: str
+        self,
+        comparison: Comparison,
+        decision: Decision,
+        previous: Previous,
+        check: str,
+        transform: Transform | None,
     ) -> None:
         self.samples = 0
         self.read = self.packed = self.uncopied = Totals()
@@ -145,6 +154,8 @@ class _Selection:
         self._kept = [segment.id in decision.again for segment in previous.segments]
         self._again = [decision.again.get(segment.id) for segment in previous.segments]
         self._whole = all(self._kept) and not any(flags.any() for flags in decision.again.values())
+        stored = [segment.document.shape.images.transform for segment in previous.segments]
+        self._alike = np.array([each == transform for each in stored], np.bool_)
         self._ids = pa.array([segment.id for segment in previous.segments], pa.string())
 
     def of(self, batch: pa.RecordBatch, first_row: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -196,6 +207,9 @@ class _Selection:
         then: _Then,
     ) -> pa.RecordBatch:
         packed = np.isin(kinds, (Kind.UNCHANGED, Kind.RELABELLED, Kind.MOVED))
+        if not self._alike.all():
+            segments = then.rows(places[packed]).column("segment").to_numpy()
+            packed[packed] = self._alike[segments]
         bad = kinds == Kind.BAD
         columns = {
             "packed": _scattered(packed, self._places(then.rows(places[packed])), _PACKED),

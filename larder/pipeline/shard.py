@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, takewhile
 
@@ -21,6 +21,12 @@ from larder.machine import usable_cores
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.carry import shards_before
 from larder.pipeline.copied import batch_receipts
+from larder.pipeline.image_rules import (
+    check_codecs,
+    image_rules,
+    read_share_bytes,
+    strongest_check,
+)
 from larder.pipeline.job import (
     Job,
     ManifestRef,
@@ -45,6 +51,7 @@ from larder.shards.model import Sample, ShardBatch, ShardPlan, read_samples
 from larder.shards.packed import OldShards
 from larder.shards.packing import batch_shards
 from larder.shards.readahead import open_reads, suited_concurrency
+from larder.shards.transform_pool import shared_pool
 from larder.store.base import Readable, Store, Writer
 from larder.transfer.mirrored import Mirror, copies_by_key
 from larder.versions import layout
@@ -146,6 +153,7 @@ def shard_batch(
     Raises:
         StoreError: A store refuses access.
         RetryableError: A store kept failing.
+        FatalError: ``run.failed``: this machine cannot transform images as planned.
     """
     if suits(job, batch.rows, batch.bytes, concurrent_batches):
         found: BatchReport = work(
@@ -161,9 +169,14 @@ def shard_batch_here(
     """The same as `shard_batch`, in this process."""
     limits = job.cluster.copy_
     allowed = max(1, limits.concurrency // concurrent_batches)
+    share_bytes = read_share_bytes(job.dataset, job.cluster)
     format_ = shard_format(*job.shape.use)
     name = f"{batch.first_row:012d}-{batch.rows}"
     failures: list[Failure] = []
+    rules = image_rules(job.dataset, job.cluster)
+    check_codecs(job.shape.images.transform)
+    check = strongest_check(job.dataset)
+    processes = (job.cluster.runner.workers or usable_cores()) if rules.transform else 1
     root = open_root(job)
     objects, packed = _reads(job, root, batch)
     source = _reading(job, root, batch) if objects else root
@@ -171,9 +184,10 @@ def shard_batch_here(
     with (
         OldShards(root, job.formats, layout.shard_key, weaker=job.weaker) as old_shards,
         open_reads(
-            max(suited_concurrency(store, job.dataset.validate_, allowed) for store in stores),
-            read_ahead_bytes(limits.memory // concurrent_batches, local=root.features.local_path),
+            max(suited_concurrency(store, check, allowed) for store in stores),
+            read_ahead_bytes(share_bytes // concurrent_batches, local=root.features.local_path),
         ) as reads,
+        shared_pool(processes) as pool,
         closing(_samples(job, root, batch)) as samples,
         ShardReceipts(
             root, job.segment, name, count=len(batch.shards), concurrent_batches=concurrent_batches
@@ -196,6 +210,7 @@ def shard_batch_here(
                 old_shards=old_shards,
                 validate=job.dataset.validate_,
                 on_bad_sample=job.dataset.on_bad_sample,
+                rules=replace(rules, pool=pool),
                 progress=progress,
             )
             failures += result.failures

@@ -27,6 +27,7 @@ from larder.samples.images import is_image
 from larder.samples.matching import Matching
 from larder.samples.parts import PARTS, BadKeys, Intake, annotation_parts, of_no_sample
 from larder.samples.planner import Planner
+from larder.samples.stored import with_stored_exts
 from larder.samples.stratified import stratified
 
 __all__ = [
@@ -167,7 +168,9 @@ def order_samples(
             yield from annotation_parts(annotated.rows(), planner.glob_rule, complete.annotation)
 
     def planned() -> Iterator[pa.RecordBatch]:
-        with in_order(_BY_SAMPLE, chain(intake.parts(objects), annotations())) as parts:
+        transform = dataset.image_options.transform
+        stored = with_stored_exts(chain(intake.parts(objects), annotations()), transform)
+        with in_order(_BY_SAMPLE, stored) as parts:
             for grouped in group_parts(parts):
                 rows, bad = without_duplicates(grouped, planner.split_names, bad_keys)
                 rows, incomplete = complete.divide(rows)

@@ -11,12 +11,14 @@ from larder.errors import Failure
 from larder.progress import NullProgress, Progress
 from larder.shards.fetch import UNDECODABLE, Fetched, check_streamed, fetch, found_bad
 from larder.shards.formats.base import CheckingWriter, ShardFormat
-from larder.shards.images import Validation
+from larder.shards.forms import FormTally
+from larder.shards.images import PLAIN, ImageRules, Validation
 from larder.shards.model import NO_ROWS, Sample, ShardFile, ShardPlan, ShardResult
 from larder.shards.output import HashedOutput
 from larder.shards.packed import Lot, OldShards, lots
 from larder.shards.readahead import Reads, read_ahead
 from larder.shards.together import fetch_together
+from larder.shards.transformed import transformed_sample
 from larder.store.base import Readable, Writer
 
 __all__ = ["STAGE", "OnBadSample", "build_shard"]
@@ -41,6 +43,7 @@ def build_shard(
     old_shards: OldShards | None = None,
     validate: Validation = "header",
     on_bad_sample: OnBadSample = "fail",
+    rules: ImageRules = PLAIN,
     progress: Progress | None = None,
 ) -> ShardResult:
     """Write one shard, and commit it only if it is complete.
@@ -65,6 +68,7 @@ def build_shard(
         validate: How images are checked.
         on_bad_sample: Whether a sample with an undecodable image fails the shard or is left out.
             An object that is missing, changed or unreadable fails it in any case.
+        rules: What images have to be like.
         progress: Advances `STAGE`; the caller, who knows all shards, starts and finishes it.
 
     Raises:
@@ -77,7 +81,7 @@ def build_shard(
         outputs = [stack.enter_context(HashedOutput(writer)) for writer in writers]
         told = progress or NullProgress()
         building = _Building(
-            plan, shard_format, source, old_shards, outputs, validate, on_bad_sample, told
+            plan, shard_format, source, old_shards, outputs, validate, on_bad_sample, rules, told
         )
         building.add(islice(samples, plan.rows), reads)
         omitted, failures = tuple(building.omitted), tuple(building.failures)
@@ -87,11 +91,12 @@ def build_shard(
         sums = [output.finish() for output in outputs]
         sizes = [output.bytes for output in outputs]
         as_planned = omitted or sum(sizes) == plan.bytes
-        assert as_planned or not shard_format.sizes_known, "a shard is as long as planned"
+        assert as_planned or not building.sizes_known, "a shard is as long as planned"
         # The first file last, so that the others are there if it is.
         etags = [writer.commit().etag for writer in reversed(writers)][::-1]
     files = tuple(map(ShardFile, names, sizes, sums, etags))
-    return ShardResult(plan.split, plan.name, files, rows, omitted)
+    forms = building.forms.notes()
+    return ShardResult(plan.split, plan.name, files, rows, omitted, forms=forms)
 
 
 class _Building:
@@ -106,19 +111,22 @@ class _Building:
         outputs: Sequence[HashedOutput],
         validate: Validation,
         on_bad_sample: OnBadSample,
+        rules: ImageRules,
         progress: Progress,
     ) -> None:
         self.shard = shard_format.writer(outputs, plan)
         self.samples = 0
         self.omitted: list[Failure] = []
         self.failures: list[Failure] = []
+        self.forms = FormTally()
         self._plan = plan
-        self._sizes_known = shard_format.sizes_known
+        self.sizes_known = shard_format.sizes_known and rules.transform is None
         self._source = source
         self._old_shards = old_shards
         self._outputs = outputs
         self._validate = validate
         self._skip = on_bad_sample == "skip"
+        self._rules = rules
         self._progress = progress
         self._written = self._told_samples = self._told_bytes = 0
 
@@ -144,9 +152,17 @@ class _Building:
             return (None,)
         if first.packed is None:
             if len(lot.samples) > 1:
-                return fetch_together(self._source, lot.samples, self._validate, skip=self._skip)
-            return (fetch(self._source, first, self._validate, skip=self._skip),)
-        return self._old().fetch(lot.samples, self._validate, skip=self._skip)
+                return fetch_together(
+                    self._source, lot.samples, self._validate, skip=self._skip, rules=self._rules
+                )
+            return (self._fetch(first),)
+        return self._old_fetch(lot.samples)
+
+    def _fetch(self, sample: Sample) -> Fetched:
+        return fetch(self._source, sample, self._validate, skip=self._skip, rules=self._rules)
+
+    def _old_fetch(self, samples: Sequence[Sample]) -> list[Fetched]:
+        return self._old().fetch(samples, self._validate, skip=self._skip, rules=self._rules)
 
     def _old(self) -> OldShards:
         assert self._old_shards is not None, "a packed sample needs the old shards"
@@ -157,38 +173,52 @@ class _Building:
             self._add_fetched(sample, fetched)
         elif sample.bad is not None:
             self._note([found_bad(sample)])
+        elif sample.packed is None and self._rules.transform is not None:
+            self._add_transformed(sample)
         elif sample.packed is None:
             self._add_streamed(sample, self._source, self._validate)
         elif parts := self._old().parts(sample):
             validate = self._old().validation(sample, self._validate)
-            if validate != "none":
+            if validate != "none" or self._rules.forms:
                 parts.verify()  # damage must not look like a bad image
             self._add_streamed(sample, parts, validate)
         else:
-            (fetched,) = self._old().fetch([sample], self._validate, skip=self._skip)
+            (fetched,) = self._old_fetch([sample])
             self._add_fetched(sample, fetched)
 
     def _add_fetched(self, sample: Sample, fetched: Fetched) -> None:
         if fetched.failures:
             self._note(fetched.failures)
         elif not self.failures:
-            self._appended(self.shard.append(sample, fetched.bodies))
+            self._appended(self.shard.append(sample, fetched.bodies), sample, fetched)
         elif isinstance(self.shard, CheckingWriter):
             self._checked(self.shard.check(sample, fetched.bodies))
 
-    def _add_streamed(self, sample: Sample, source: Readable, validate: Validation) -> None:
-        failures = check_streamed(source, sample, validate, skip=self._skip)
+    def _add_transformed(self, sample: Sample) -> None:
+        sample, source, failures = transformed_sample(
+            self._source, sample, self._rules, skip=self._skip
+        )
         if failures:
             self._note(failures)
+        else:
+            self._add_streamed(sample, source, "none")
+
+    def _add_streamed(self, sample: Sample, source: Readable, validate: Validation) -> None:
+        checked = check_streamed(source, sample, validate, skip=self._skip, rules=self._rules)
+        if checked.failures:
+            self._note(checked.failures)
         elif not self.failures:
-            self._appended(self.shard.append_streamed(sample, source))
+            self._appended(self.shard.append_streamed(sample, source), sample, checked)
         elif isinstance(self.shard, CheckingWriter):
             self._checked(self.shard.check_streamed(sample, source))
 
-    def _appended(self, failure: Failure | None) -> None:
+    def _appended(self, failure: Failure | None, sample: Sample, fetched: Fetched) -> None:
         self._checked(failure)
         if failure is None:
             self.samples += 1
+            for part in sample.parts if fetched.forms else ():
+                if form := fetched.forms.get(part.ext):
+                    self.forms.add(part.ext, part.key, form)
 
     def _checked(self, failure: Failure | None) -> None:
         if failure is not None:
@@ -203,7 +233,7 @@ class _Building:
     def _tell(self, tried: int) -> None:
         # Where sizes are estimates, progress adds up to what was planned.
         size_bytes = self._plan.bytes * tried // self._plan.rows
-        if self._sizes_known:
+        if self.sizes_known:
             size_bytes = sum(output.bytes for output in self._outputs)
         self._progress.advance(
             STAGE, objects=tried - self._told_samples, bytes=size_bytes - self._told_bytes

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
+
+import google_crc32c
 
 from larder.errors import Failure, ObjectError, printable
 from larder.manifest.extents import parse_extent
 from larder.samples.images import is_image
-from larder.shards.images import Validation, check_image
+from larder.samples.pictures import Form
+from larder.shards.images import PLAIN, ImageRules, Validation, check_image, stored_image
 from larder.shards.model import Part, Sample
 from larder.store.base import Readable
 from larder.store.etags import ContentCheck, changed, checked_crc32c
 
 __all__ = [
+    "RANGE_BYTES",
     "UNDECODABLE",
     "Body",
     "Fetched",
+    "RangeFile",
     "check_streamed",
     "failure_of",
     "fetch",
     "found_bad",
+    "held",
     "sample_bytes",
     "stream",
 ]
@@ -29,7 +35,8 @@ __all__ = [
 UNDECODABLE = "sample.undecodable"
 """The only failure for which ``on_bad_sample: skip`` leaves a sample out."""
 
-_RANGE_BYTES = 1 << 20
+RANGE_BYTES = 1 << 20
+"""How much of a large object is read at a time."""
 
 
 class Body(NamedTuple):
@@ -50,10 +57,12 @@ class Fetched(NamedTuple):
     Attributes:
         bodies: Its parts' contents, in their order; fewer if some could not be read.
         failures: The objects that could not be read or are not as planned.
+        forms: By extension, what each image decodes to, if the rules ask for it.
     """
 
     bodies: list[Body]
     failures: list[Failure]
+    forms: Mapping[str, Form]
 
 
 def sample_bytes(sample: Sample) -> int:
@@ -62,7 +71,14 @@ def sample_bytes(sample: Sample) -> int:
     return sum([part.size_bytes for part in sample.parts])
 
 
-def fetch(source: Readable, sample: Sample, validate: Validation, *, skip: bool = False) -> Fetched:
+def fetch(
+    source: Readable,
+    sample: Sample,
+    validate: Validation,
+    *,
+    skip: bool = False,
+    rules: ImageRules = PLAIN,
+) -> Fetched:
     """Read a complete sample into memory; failures of its objects are returned, not raised.
 
     Args:
@@ -70,41 +86,53 @@ def fetch(source: Readable, sample: Sample, validate: Validation, *, skip: bool 
         sample: The planned sample.
         validate: How images are checked.
         skip: Whether samples with undecodable images are left out, so that no hint is needed.
+        rules: What images have to be like.
     """
     bodies: list[Body] = []
     failures: list[Failure] = []
+    forms: dict[str, Form] = {}
     for part in sample.parts:
         try:
             data = source.get(part.key, if_match=part.etag or None)
             crc32c = checked_crc32c(source, part.key, part.etag, part.size_bytes, data)
-            if validate != "none":
-                check_image(part.ext, data, validate, where=part.key)
+            check, stored = validate, stored_image(part.ext, data, where=part.key, rules=rules)
+            if stored is not None:
+                data, crc32c, check = stored, google_crc32c.value(stored), "none"
+            if form := check_image(part.ext, data, check, where=part.key, rules=rules):
+                forms[part.ext] = form
             bodies.append(Body(data, crc32c))
         except ObjectError as error:
             failures.append(failure_of(part, error, skip=skip))
-    return Fetched(bodies, failures)
+    return Fetched(bodies, failures, forms)
 
 
 def check_streamed(
-    source: Readable, sample: Sample, validate: Validation, *, skip: bool = False
-) -> list[Failure]:
+    source: Readable,
+    sample: Sample,
+    validate: Validation,
+    *,
+    skip: bool = False,
+    rules: ImageRules = PLAIN,
+) -> Fetched:
     """Check a sample that is too large for memory, by reading the ranges that are needed.
 
-    The arguments are those of `fetch`.
+    The arguments are those of `fetch`; the result has no contents.
     """
-    failures = []
+    failures: list[Failure] = []
+    forms: dict[str, Form] = {}
     for part in sample.parts:
         try:
             if parse_extent(part.etag) is None:  # else it is checked as it is read
                 info = source.head(part.key)
                 if info.size_bytes != part.size_bytes or part.etag not in ("", info.etag):
                     raise changed(part.key, part.size_bytes, info.size_bytes)
-            if validate != "none" and is_image(part.ext):
-                with io.BufferedReader(_RangeFile(source, part), _RANGE_BYTES) as file:
-                    check_image(part.ext, file, validate, where=part.key)
+            if is_image(part.ext):
+                with io.BufferedReader(RangeFile(source, part), RANGE_BYTES) as file:
+                    form = check_image(part.ext, file, validate, where=part.key, rules=rules)
+                forms |= {part.ext: form} if form else {}
         except ObjectError as error:
             failures.append(failure_of(part, error, skip=skip))
-    return failures
+    return Fetched([], failures, forms)
 
 
 def failure_of(part: Part, error: ObjectError, *, skip: bool) -> Failure:
@@ -139,11 +167,28 @@ def stream(source: Readable, part: Part) -> Iterator[bytes]:
     content.check()
 
 
+def held(source: Readable, sample: Sample) -> list[Body] | Failure:
+    """Read a complete sample that is to be streamed, for formats that need it in memory.
+
+    Returns:
+        The contents of its parts; or the failure, if an object differs from the plan or cannot be
+        read.
+    """
+    bodies = []
+    for part in sample.parts:
+        try:
+            data = b"".join(stream(source, part))
+        except ObjectError as error:
+            return Failure.of(part.key, error)
+        bodies.append(Body(data, google_crc32c.value(data)))
+    return bodies
+
+
 def _check(source: Readable, part: Part) -> ContentCheck:
     return ContentCheck(source, part.key, part.etag, part.size_bytes)
 
 
-class _RangeFile(io.RawIOBase):
+class RangeFile(io.RawIOBase):
     """A seekable file over an object: each read is one range request."""
 
     def __init__(self, source: Readable, part: Part) -> None:

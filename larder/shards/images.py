@@ -3,21 +3,59 @@
 from __future__ import annotations
 
 import io
-import warnings
-from typing import IO, Literal, get_args
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import IO, Final, Literal, get_args
 
-from larder.errors import LarderError, ObjectError
-from larder.samples.images import FORMATS, is_image
+from larder.config.images import MAX_PIXELS, Transform
+from larder.errors import ObjectError
+from larder.limits import ByteBudget
+from larder.samples.images import is_image
+from larder.samples.pictures import (
+    Form,
+    decoding,
+    discarding,
+    form_of,
+    load,
+    loading_bytes,
+    open_image,
+)
+from larder.shards.transform import encode_again
+from larder.shards.transform_pool import TransformPool
 
-__all__ = ["Validation", "check_image", "is_weaker"]
+__all__ = ["PLAIN", "ImageRules", "Validation", "check_image", "is_weaker", "stored_image"]
 
 Validation = Literal["none", "header", "decode"]
 """How images are checked: not at all, by format and size, or by decoding them."""
 
-_SILENT = r"PIL\."
-
 _STRENGTHS: tuple[str, ...] = get_args(Validation)
 """From the weakest."""
+
+_HINT: Final = "fix or exclude it, or set on_bad_sample: skip"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRules:
+    """What images have to be like, whatever `Validation` says.
+
+    Attributes:
+        max_pixels: The maximum number of pixels.
+        forms: Whether to say what they decode to, which needs their headers.
+        budget: Maximum bytes of decoded images in memory, over all threads that share it; a larger
+            image is decoded alone. None for no maximum.
+        transform: How images are stored; None to store them as they are.
+        pool: Processes that transform them; None to do it in the calling thread.
+    """
+
+    max_pixels: int = MAX_PIXELS
+    forms: bool = False
+    budget: ByteBudget | None = None
+    transform: Transform | None = None
+    pool: TransformPool | None = None
+
+
+PLAIN: Final = ImageRules()
+"""The rules by default."""
 
 
 def is_weaker(before: str, now: str) -> bool:
@@ -30,67 +68,83 @@ def is_weaker(before: str, now: str) -> bool:
     return _STRENGTHS.index(before) < _STRENGTHS.index(now)
 
 
-def check_image(ext: str, data: bytes | IO[bytes], mode: Validation, *, where: str) -> None:
+def check_image(
+    ext: str,
+    data: bytes | IO[bytes],
+    mode: Validation,
+    *,
+    where: str,
+    rules: ImageRules = PLAIN,
+) -> Form | None:
     """Check a part of a sample; a part without the extension of an image is accepted.
 
     ``header`` finds files that are not images, and images truncated within the header. ``decode``
-    decodes the first frame, and finds truncated images and others that training could not decode.
-    Images of more than 178,956,970 pixels, Pillow's limit against decompression bombs, are refused.
+    decodes the first frame, and finds truncated images and others that training could not decode,
+    or that Pillow decodes to other values.
+    Images with too many pixels are refused in both ways, before they are decoded.
 
     Args:
         ext: Extension of the part, without the first dot.
         data: The content, or a seekable file of it.
         mode: How to check.
         where: Key of the object, for the error.
+        rules: What images have to be like; with ``forms``, ``none`` reads the header too.
+
+    Returns:
+        What the image decodes to, if ``rules.forms``.
 
     Raises:
         ObjectError: ``sample.undecodable``.
     """
-    if mode == "none" or not is_image(ext):
-        return
+    if (mode == "none" and not rules.forms) or not is_image(ext):
+        return None
     if not data:
-        raise _undecodable("the file is empty", where)
-    try:
-        _read(io.BytesIO(data) if isinstance(data, bytes) else data, mode)
-    except (LarderError, MemoryError):
-        raise
-    except Exception as error:
-        # Any exception: on bad data, Pillow's plugins raise struct.error, IndexError and others.
-        raise _undecodable(_reason(error), where) from error
-
-
-def _read(file: IO[bytes], mode: Validation) -> None:
-    from PIL import Image
-
-    _silence()
+        raise _empty(where)
+    file = io.BytesIO(data) if isinstance(data, bytes) else data
     # Opening an image refuses one without a width, a height or a mode.
-    with Image.open(file, formats=FORMATS) as image:
+    with decoding(where, _HINT), open_image(file, rules.max_pixels) as image:
+        form = form_of(image) if rules.forms or mode == "decode" else None
         if mode == "decode":
-            image.load()
+            budget = rules.budget
+            held = budget.holding(loading_bytes(image)) if budget else nullcontext()
+            with held, discarding(image):
+                load(image)
+        return form if rules.forms else None
 
 
-def _silence() -> None:
-    """Hide Pillow's warnings (about odd tags or many pixels) from the user.
+def stored_image(
+    ext: str, data: bytes | IO[bytes], *, where: str, rules: ImageRules
+) -> bytes | None:
+    """An image as ``rules.transform`` stores it, which also checks that it can be decoded.
 
-    Not with ``catch_warnings``, which restores the filters of all threads, in any order.
+    Args:
+        ext: Extension of the part, without the first dot.
+        data: The content, or a seekable file of it.
+        where: Key of the object, for the error.
+        rules: What images have to be like, and how they are stored.
+
+    Returns:
+        The bytes to store; None if the part is stored as it is.
+
+    Raises:
+        ObjectError: ``sample.undecodable``.
+        FatalError: ``run.failed``: a process that transforms images was killed.
     """
-    front = warnings.filters[0] if warnings.filters else None
-    if front is None or getattr(front[3], "pattern", None) != _SILENT:
-        warnings.filterwarnings("ignore", module=_SILENT)
+    transform, most = rules.transform, rules.max_pixels
+    if transform is None or not is_image(ext):
+        return None
+    if not data:
+        raise _empty(where)
+    if rules.pool is None or not isinstance(data, bytes):
+        file = io.BytesIO(data) if isinstance(data, bytes) else data
+        budget = rules.budget
+        return encode_again(ext, file, transform, where=where, max_pixels=most, budget=budget)
+    with decoding(where, _HINT), open_image(io.BytesIO(data), most) as image:
+        needed_bytes = 2 * loading_bytes(image)
+    with rules.budget.holding(needed_bytes) if rules.budget else nullcontext():
+        return rules.pool.encode_again(ext, data, transform, where=where, max_pixels=most)
 
 
-def _reason(error: Exception) -> str:
-    from PIL import UnidentifiedImageError
-
-    if isinstance(error, UnidentifiedImageError):
-        return "no image format is recognised"
-    return str(error) or type(error).__name__
-
-
-def _undecodable(reason: str, where: str) -> ObjectError:
-    return ObjectError(
-        "sample.undecodable",
-        f"the image cannot be decoded: {reason}",
-        where=where,
-        hint="fix or exclude it, or set on_bad_sample: skip",
-    )
+def _empty(where: str) -> ObjectError:
+    message = "the image cannot be decoded: the file is empty"
+    return ObjectError("sample.undecodable", message, where=where, hint=_HINT)

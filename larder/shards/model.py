@@ -15,6 +15,7 @@ from larder.samples.indexed import IndexedPart, IndexedSample
 
 if TYPE_CHECKING:
     from larder.errors import Failure
+    from larder.shards.forms import FormNote
 
 __all__ = [
     "NO_ROWS",
@@ -168,6 +169,7 @@ class ShardResult:
         samples: The samples in it, by `ROWS`; none if it was not written.
         omitted: Samples left out because ``on_bad_sample`` is ``skip``.
         failures: What kept the shard from being written.
+        forms: What its images decode to, if that was asked for.
     """
 
     split: str
@@ -176,6 +178,7 @@ class ShardResult:
     samples: pa.RecordBatch
     omitted: tuple[Failure, ...] = ()
     failures: tuple[Failure, ...] = ()
+    forms: tuple[FormNote, ...] = ()
 
     @property
     def bytes(self) -> int:

@@ -16,11 +16,12 @@ from itertools import groupby
 from typing import NamedTuple
 
 from larder.config.formats import FormatUse
-from larder.errors import DamageError, ObjectError
+from larder.errors import DamageError, Failure, ObjectError
 from larder.samples.indexed import IndexedSample, check_part
+from larder.samples.pictures import Form
 from larder.shards.fetch import Body, Fetched, failure_of, sample_bytes
 from larder.shards.formats import shard_format
-from larder.shards.images import Validation, check_image
+from larder.shards.images import PLAIN, ImageRules, Validation, check_image
 from larder.shards.model import Sample
 from larder.shards.open_shards import OpenShards
 from larder.shards.packed_parts import PackedParts, old_shard_errors
@@ -111,7 +112,12 @@ class OldShards(Closing):
         self._open = OpenShards()
 
     def fetch(
-        self, samples: Sequence[Sample], validate: Validation, *, skip: bool = False
+        self,
+        samples: Sequence[Sample],
+        validate: Validation,
+        *,
+        skip: bool = False,
+        rules: ImageRules = PLAIN,
     ) -> list[Fetched]:
         """Read samples into memory. The only failures that are returned are images that are bad.
 
@@ -121,6 +127,7 @@ class OldShards(Closing):
             samples: The samples; all are packed.
             validate: How images are checked, if they were checked more weakly.
             skip: Whether samples with undecodable images are left out, so that no hint is needed.
+            rules: What images have to be like.
 
         Raises:
             DamageError: ``damage.record``, ``damage.size`` or ``damage.manifest``: an old shard is
@@ -134,7 +141,9 @@ class OldShards(Closing):
             own = [_old(samples[number]) for number in numbers]
             contents.update(zip(numbers, self._read(*place, own), strict=True))
         return [
-            _fetched(sample, contents[number], self.validation(sample, validate), skip=skip)
+            _fetched(
+                sample, contents[number], self.validation(sample, validate), skip=skip, rules=rules
+            )
             for number, sample in enumerate(samples)
         ]
 
@@ -228,15 +237,21 @@ def _parts_in(data: bytes, start: int, sample: IndexedSample, url: str) -> dict[
 
 
 def _fetched(
-    sample: Sample, contents: Mapping[str, bytes], validate: Validation, *, skip: bool
+    sample: Sample,
+    contents: Mapping[str, bytes],
+    validate: Validation,
+    *,
+    skip: bool,
+    rules: ImageRules,
 ) -> Fetched:
     checksums = {part.ext: part.crc32c for part in _old(sample).parts}
     bodies = [Body(contents[part.ext], checksums[part.ext]) for part in sample.parts]
-    failures = []
-    if validate != "none":
-        for part, body in zip(sample.parts, bodies, strict=True):
-            try:
-                check_image(part.ext, body.data, validate, where=part.key)
-            except ObjectError as error:
-                failures.append(failure_of(part, error, skip=skip))
-    return Fetched(bodies, failures)
+    failures: list[Failure] = []
+    forms: dict[str, Form] = {}
+    for part, body in zip(sample.parts, bodies, strict=True):
+        try:
+            form = check_image(part.ext, body.data, validate, where=part.key, rules=rules)
+            forms |= {part.ext: form} if form else {}
+        except ObjectError as error:
+            failures.append(failure_of(part, error, skip=skip))
+    return Fetched(bodies, failures, forms)

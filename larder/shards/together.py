@@ -9,7 +9,7 @@ from typing import NamedTuple
 from larder.errors import ObjectError
 from larder.manifest.extents import in_object, in_own, parse_extent
 from larder.shards.fetch import Fetched, fetch
-from larder.shards.images import Validation
+from larder.shards.images import PLAIN, ImageRules, Validation
 from larder.shards.model import Sample
 from larder.store.base import Features, ObjectInfo, Readable, Reader
 
@@ -48,7 +48,12 @@ def has_derived(sample: Sample) -> bool:
 
 
 def fetch_together(
-    source: Readable, samples: Sequence[Sample], validate: Validation, *, skip: bool = False
+    source: Readable,
+    samples: Sequence[Sample],
+    validate: Validation,
+    *,
+    skip: bool = False,
+    rules: ImageRules = PLAIN,
 ) -> list[Fetched]:
     """Read samples with derived objects into memory; the other arguments are those of `fetch`.
 
@@ -59,10 +64,11 @@ def fetch_together(
         samples: The samples.
         validate: How images are checked.
         skip: Whether samples with undecodable images are left out.
+        rules: What images have to be like.
     """
     contents = _read(source, _ranges(samples))
     held = _Held(source, contents) if contents else source
-    return [fetch(held, sample, validate, skip=skip) for sample in samples]
+    return [fetch(held, sample, validate, skip=skip, rules=rules) for sample in samples]
 
 
 def _ranges(samples: Iterable[Sample]) -> Iterator[_Range]:

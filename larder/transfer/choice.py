@@ -22,6 +22,8 @@ them and before it publishes them, and the next one is of other inputs, so that 
 shards that were finished. That is what a bad image does: images are checked (``validate``), one
 that is bad ends the run (``on_bad_sample: fail``), and once it is replaced or excluded, the segment
 is another one and every object is read again: from the mirror if there is one, else across regions.
+Images that are transformed (``shards.images``) are another reason: other options, or other
+libraries, start from the objects again.
 """
 
 from __future__ import annotations
@@ -48,7 +50,12 @@ class MirrorChoice:
 
 
 def choose_mirror(
-    setting: bool | Literal["auto"], source: Site, storage: Site, *, read_again: bool
+    setting: bool | Literal["auto"],
+    source: Site,
+    storage: Site,
+    *,
+    read_again: bool,
+    because: str = "a bad image would have every object read again",
 ) -> MirrorChoice:
     """Choose according to the table above.
 
@@ -57,6 +64,7 @@ def choose_mirror(
         source: Where the source is.
         storage: Where the storage is.
         read_again: Whether objects may have to be read again; see `is_read_again`.
+        because: Why they may, as a clause for people.
     """
     if setting != "auto":
         return MirrorChoice(setting, f"mirror is {str(setting).lower()}")
@@ -73,7 +81,7 @@ def choose_mirror(
     on_machine = storage.provider in ("file", "memory")
     place = "on this machine" if on_machine else f"at {storage.name}"
     places = f"the source is at {source.name} and the storage {place}"
-    return MirrorChoice(True, f"{places}, and a bad image would have every object read again")
+    return MirrorChoice(True, f"{places}, and {because}")
 
 
 def is_read_again(*, validate: str, on_bad_sample: str, images: int) -> bool:

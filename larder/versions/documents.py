@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from larder.config.formats import DEFAULTS, FormatOptions, FormatUse
+from larder.config.images import ImageOptions
 from larder.errors import DamageError
 from larder.manifest.digest import canonical_json
 from larder.versions.fields import SPARSE, from_plain, to_plain
@@ -58,6 +59,9 @@ shards of a split as a list, the number of each class, and indexes of a split fo
 
 MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
 """The hint for damage to any file except source objects: all can be made again from the source."""
+
+
+_ANY_IMAGES = ImageOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,7 @@ class Shape:
         samples_per_shard: ``shards.samples_per_shard``.
         packing: 2 if a shard of several samples is longer than it should be, which in the first
             version of packing none was; else 1.
+        images: What images it may have, and how they are stored. Left out likewise.
     """
 
     format: str
@@ -118,6 +123,7 @@ class Shape:
     options: FormatOptions = field(default=DEFAULTS, metadata=SPARSE)
     samples_per_shard: int | None = field(default=None, metadata=SPARSE)
     packing: int = field(default=1, metadata=SPARSE)
+    images: ImageOptions = field(default=_ANY_IMAGES, metadata=SPARSE)
 
     @property
     def use(self) -> FormatUse:

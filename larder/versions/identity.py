@@ -20,6 +20,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from larder.config.images import MAX_PIXELS
 from larder.config.models import Dataset, HashSplits
 from larder.manifest.digest import canonical_json
 from larder.versions.documents import CacheFacts, Shape
@@ -96,10 +97,12 @@ def inputs_digest(
             ("shuffle_seed", shards.shuffle_seed, None),
             ("options", to_plain(shards.options, sparse=True), {}),
             ("samples_per_shard", shards.samples_per_shard, None),
+            ("images", to_plain(dataset.image_options, sparse=True), {}),
             ("validate", dataset.validate_, "header"),
             ("on_bad_key", dataset.on_bad_key, "fail"),
             ("on_bad_sample", dataset.on_bad_sample, "fail"),
             ("cache", cache.records if cache else None, None),
+            ("same_size", cache.same_size if cache else False, False),
         ],
     )
 
@@ -156,7 +159,8 @@ def split_rule(dataset: Dataset) -> str:
 
 def image_check(dataset: Dataset) -> str:
     """How the images of samples are checked: bad samples are tried again if this changes."""
-    return dataset.validate_
+    most = dataset.images.max_pixels
+    return dataset.validate_ if most == MAX_PIXELS else f"{dataset.validate_} {most}"
 
 
 class SegmentIdentity(NamedTuple):
@@ -196,6 +200,7 @@ def segment_id(identity: SegmentIdentity) -> str:
             ("options", to_plain(shape.options, sparse=True), {}),
             ("samples_per_shard", shape.samples_per_shard, None),
             ("packing", shape.packing, 1),
+            ("images", to_plain(shape.images, sparse=True), {}),
             ("validate", identity.validate, "header"),
             ("on_bad_sample", identity.on_bad_sample, "fail"),
             ("first_shards", first_shards, {}),

@@ -18,6 +18,7 @@ from larder.cache.records import Samples, build_samples, sample_records
 from larder.cache.schema import Field
 from larder.cache.window import Making, in_order
 from larder.errors import FatalError, LarderError, ObjectError
+from larder.limits import ByteBudget
 from larder.samples.indexed import read_index
 from larder.store.memory import forget
 
@@ -250,7 +251,7 @@ def test_limits_do_not_change_the_bytes(
 ) -> None:
     options: dict[str, Any] = {"limit_bytes": AMPLE_BYTES}
     plain = build_samples(labelled.samples, "decoded", tmp_path / "a.mdb", **options)
-    options |= {"threads": threads, "window_bytes": window_bytes}
+    options |= {"threads": threads, "budget": ByteBudget(window_bytes)}
     assert build_samples(labelled.samples, "decoded", tmp_path / "b.mdb", **options) == plain
 
 
@@ -276,7 +277,7 @@ def test_the_window_bounds_memory() -> None:
             yield taken[-1]
 
     given = 0
-    for record in in_order(_released(records(), taken), threads=2, window_bytes=50):
+    for record in in_order(_released(records(), taken), threads=2, budget=ByteBudget(50)):
         given += 1
         record.result()
         held = sum(other.source_bytes for other in taken[given - 1 : -1])

@@ -68,7 +68,7 @@ def test_the_name_is_that_of_the_file(load: Callable[..., Dataset], refused: Ref
             SOURCE + "cache: {compression: zstd}\n",
             "config.unknown_key",
             "configs/datasets/x.yaml:3: unknown key cache.compression; "
-            "the known keys are cache.records",
+            "the known keys are cache.records, cache.same_size",
         ),
         (
             SOURCE + "labels: {source: folder}\n",
@@ -349,7 +349,7 @@ def test_all_mistakes_of_a_file_are_listed(refused: Refuse) -> None:
         f"{where}:3: unknown key mirrr; did you mean mirror?",
         f"{where}:7: unknown key shards.size; "
         "the known keys are shards.format, shards.bytes, shards.count_min, "
-        "shards.samples_per_shard, shards.shuffle_seed, shards.features",
+        "shards.samples_per_shard, shards.shuffle_seed, shards.images, shards.features",
         "--set source.region: expected a region such as us-west-2",
         "--set validate.x.y: validate: expected none, header or decode, not a mapping",
         f"{where}:1: name: expected x, the name of the file, not 'y'; "

@@ -66,6 +66,7 @@ FIELDS = [
 ]
 BYTES = {
     "shards.bytes",
+    "shards.images.mean_bytes",
     "nodes.disk_bytes",
     "copy.memory_bytes",
     "copy.part_bytes",
@@ -84,6 +85,7 @@ LEAST = {
 """Fields that do not go as low as these variables."""
 MAPPINGS = {"source.rows.columns", "samples.annotations.columns"}
 LISTS = {"source.include", "source.exclude", "labels.classes", "samples.annotations.files"}
+LISTS |= {"shards.images.masks"}
 
 
 def test_the_fields_are_those_of_the_models() -> None:

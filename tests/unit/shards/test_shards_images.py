@@ -6,13 +6,16 @@ import io
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from larder.errors import NotFoundError, ObjectError
+from larder.limits import ByteBudget
 from larder.samples.images import is_image
-from larder.shards.images import check_image, is_weaker
+from larder.shards.images import ImageRules, Validation, check_image, is_weaker
 
 
 def test_which_checks_are_weaker() -> None:
@@ -109,8 +112,65 @@ def test_many_pixels_pass_in_silence_and_too_many_do_not() -> None:
         warnings.simplefilter("always")
         check_image("pgm", bitmap_header(100_000_000), "header", where="a")
     assert caught == []
-    with pytest.raises(ObjectError, match="decompression bomb"):
+    with pytest.raises(ObjectError, match=r"more than 178,956,970 pixels"):
         check_image("pgm", bitmap_header(200_000_000), "header", where="a")
+
+
+@pytest.mark.parametrize("mode", ["header", "decode"])
+def test_the_header_tells_that_there_are_too_many_pixels(mode: Validation) -> None:
+    data = encoded("PNG", 10)
+    check_image("png", data, mode, where="a", rules=ImageRules(max_pixels=100))
+    with pytest.raises(
+        ObjectError, match=r"^a: .* more than 99 pixels, the limit in images"
+    ) as raised:
+        check_image("png", data[:60], mode, where="a", rules=ImageRules(max_pixels=99))
+    assert raised.value.code == "sample.undecodable"
+
+
+def test_more_pixels_than_pillow_allows_are_allowed_on_request(monkeypatch: Any) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 40)
+    rules = ImageRules(max_pixels=100)
+    with pytest.raises(ObjectError, match="more than 80 pixels"):
+        check_image("png", encoded("PNG", 10), "decode", where="a", rules=ImageRules(max_pixels=80))
+    check_image("png", encoded("PNG", 10), "decode", where="a", rules=rules)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    check_image("png", encoded("PNG", 10), "decode", where="a", rules=rules)
+
+
+class WatchedBudget(ByteBudget):
+    """Remembers what was asked for, and how many held something at once."""
+
+    def __init__(self, total_bytes: int) -> None:
+        super().__init__(total_bytes)
+        self.asked: list[int] = []
+        self.holders = self.most = 0
+
+    def acquire(self, size_bytes: int) -> int:
+        taken = super().acquire(size_bytes)
+        self.asked.append(size_bytes)
+        self.holders += 1
+        self.most = max(self.most, self.holders)
+        return taken
+
+    def release(self, taken: int) -> None:
+        self.holders -= 1
+        super().release(taken)
+
+
+def test_images_larger_than_the_budget_are_decoded_one_at_a_time() -> None:
+    budget = WatchedBudget(100)
+    rules = ImageRules(budget=budget)
+    good, bad = encoded("PNG"), encoded("PNG")[:-3000]
+
+    def check(number: int) -> None:
+        with pytest.raises(ObjectError) if number % 2 else nullcontext():
+            check_image("png", bad if number % 2 else good, "decode", where="a", rules=rules)
+
+    with ThreadPoolExecutor(4) as executor:
+        list(executor.map(check, range(40)))
+    assert budget.asked == [64 * 64] * 40
+    assert budget.most == 1
+    assert budget.try_acquire(100) == 100
 
 
 def test_an_error_of_the_store_is_not_reported_as_one_of_the_image() -> None:

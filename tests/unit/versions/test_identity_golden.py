@@ -8,6 +8,7 @@ import numpy as np
 from golden_identities import assert_golden
 
 from larder.config.formats import Feature, FormatOptions
+from larder.config.images import ImageOptions, Transform
 from larder.config.models import Dataset
 from larder.versions.documents import CacheFacts, CacheFile, Shape
 from larder.versions.identity import (
@@ -34,6 +35,12 @@ DATASETS: dict[str, dict[str, Any]] = {
         "on_bad_sample": "skip",
         "cache": {"records": "decoded"},
     },
+    "images": {"images": {"max_pixels": 1_000}},
+    "same size": {
+        "validate": "decode",
+        "cache": {"records": "decoded", "same_size": True},
+    },
+    "transform": {"shards": {"images": {"resize": 256, "format": "jpeg", "masks": ["seg"]}}},
     "hashed": {
         "splits": {
             "by": "hash",
@@ -66,6 +73,12 @@ OPTIONS = FormatOptions(
     1_000,
 )
 
+TRANSFORM = ImageOptions(
+    transform=Transform(
+        resize=256, format="jpeg", masks=("seg",), codecs={"pillow": "13.0.0", "jpeg": "x 1"}
+    )
+)
+
 SEGMENTS = {
     "least": SegmentIdentity(
         "d", SAMPLES, Shape("webdataset", 1, 150_000_000, {}, None), "header", "fail", {}
@@ -85,6 +98,22 @@ SEGMENTS = {
         "decode",
         "skip",
         {"train": 12, "test": 1},
+    ),
+    "images": SegmentIdentity(
+        "d",
+        SAMPLES,
+        Shape("webdataset", 1, 150_000_000, {}, None, images=ImageOptions(1_000)),
+        "header",
+        "fail",
+        {},
+    ),
+    "transform": SegmentIdentity(
+        "d",
+        SAMPLES,
+        Shape("webdataset", 1, 150_000_000, {}, None, images=TRANSFORM),
+        "header",
+        "fail",
+        {},
     ),
     "options": SegmentIdentity(
         "d",

@@ -1,0 +1,53 @@
+"""What images a segment may have, and how they are transformed: part of the shape of its shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+__all__ = ["MAX_PIXELS", "ImageOptions", "Transform"]
+
+MAX_PIXELS: Final = 178_956_970
+"""The default of ``images.max_pixels``: Pillow's limit against decompression bombs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """``shards.images``. Options at their default are left out of documents and identities.
+
+    Attributes:
+        resize: Length of the shorter side, pixels; None to keep the size.
+        enlarge: Whether smaller images become larger.
+        format: ``keep``, ``jpeg`` or ``png``.
+        quality: Quality of JPEGs, 1 to 100.
+        masks: Extensions of parts whose pixels are numbers, not colours.
+        mean_bytes: What a stored image is planned to take; None for an estimate.
+        codecs: By name, the versions of the libraries that encode, which decide about the bytes;
+            None if they are not known yet.
+    """
+
+    resize: int | None = None
+    enlarge: bool = False
+    format: str = "keep"
+    quality: int = 90
+    masks: tuple[str, ...] = ()
+    mean_bytes: int | None = None
+    codecs: Mapping[str, str] | None = None
+
+    def options(self) -> Transform:
+        """The same without the codecs: what is configured."""
+        return replace(self, codecs=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOptions:
+    """What images a segment may have, and how they are stored.
+
+    Attributes:
+        max_pixels: ``images.max_pixels``.
+        transform: ``shards.images``; None to store images as they are.
+    """
+
+    max_pixels: int = MAX_PIXELS
+    transform: Transform | None = None

@@ -1,0 +1,75 @@
+"""What a run asks of images, from its dataset and cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from larder.config.images import ImageOptions, Transform
+from larder.config.models import Cluster, Dataset
+from larder.errors import FatalError
+from larder.limits import decoding_budget
+from larder.shards.images import ImageRules, Validation
+from larder.shards.transform import codec_versions
+
+__all__ = [
+    "check_codecs",
+    "image_options",
+    "image_rules",
+    "planned_transform",
+    "read_share_bytes",
+    "strongest_check",
+]
+
+
+def image_rules(dataset: Dataset, cluster: Cluster) -> ImageRules:
+    """The rules for the images of a dataset.
+
+    Decoded images take half of ``copy.memory_bytes``, over all batches of a process.
+    """
+    return ImageRules(
+        max_pixels=dataset.images.max_pixels,
+        forms=dataset.cache is not None and dataset.cache.records == "decoded",
+        budget=decoding_budget(max(1, cluster.copy_.memory // 2)),
+        transform=dataset.image_options.transform,
+    )
+
+
+def strongest_check(dataset: Dataset) -> Validation:
+    """How images are checked, considering that a transform decodes them."""
+    return "decode" if dataset.shards.images else dataset.validate_
+
+
+def read_share_bytes(dataset: Dataset, cluster: Cluster) -> int:
+    """The bytes that all batches may read ahead: what decoded images leave."""
+    return cluster.copy_.memory // (2 if strongest_check(dataset) == "decode" else 1)
+
+
+def planned_transform(dataset: Dataset) -> Transform | None:
+    """The transform of a new segment, with the libraries of this machine."""
+    transform = dataset.image_options.transform
+    return replace(transform, codecs=codec_versions()) if transform else None
+
+
+def image_options(dataset: Dataset) -> ImageOptions:
+    """What images a new segment may have, and how they are stored."""
+    return replace(dataset.image_options, transform=planned_transform(dataset))
+
+
+def check_codecs(planned: Transform | None) -> None:
+    """Check that this machine transforms images as the one that planned the segment.
+
+    Raises:
+        FatalError: ``run.failed``: it has other versions of the libraries.
+    """
+    if planned is None:
+        return
+    own, other = codec_versions(), planned.codecs or {}
+    differing = [
+        f"{name} {other.get(name)}, here {own[name]}"
+        for name in own
+        if other.get(name) != own[name]
+    ]
+    if differing:
+        message = f"the shards were planned with {', '.join(differing)}"
+        hint = "run all batches with the same packages"
+        raise FatalError("run.failed", message, hint=hint)

@@ -1,0 +1,88 @@
+"""What the images of a shard decode to, in a few notes that its receipt keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from larder.samples.images import role
+from larder.samples.pictures import Form
+
+__all__ = ["FormNote", "FormTally", "joined"]
+
+
+@dataclass(frozen=True, slots=True)
+class FormNote:
+    """Images of one role that have the same type of elements.
+
+    Attributes:
+        role: Their role in their samples: empty, or the name in ``NAME.png``.
+        dtype: The type of their elements.
+        count: Their number.
+        key: The object of the first one.
+        height: Its height.
+        width: Its width.
+        odd_key: The object of the first one of another height or width; empty if there is none.
+        odd_height: Its height.
+        odd_width: Its width.
+    """
+
+    role: str
+    dtype: str
+    count: int
+    key: str
+    height: int
+    width: int
+    odd_key: str = ""
+    odd_height: int = 0
+    odd_width: int = 0
+
+    def and_more(self, later: FormNote) -> FormNote:
+        """Both together; ``later`` has the same role and type."""
+        found = replace(self, count=self.count + later.count)
+        if self.odd_key:
+            return found
+        if (later.height, later.width) != (self.height, self.width):
+            odd = later.key, later.height, later.width
+        else:
+            odd = later.odd_key, later.odd_height, later.odd_width
+        return replace(found, odd_key=odd[0], odd_height=odd[1], odd_width=odd[2])
+
+
+class FormTally:
+    """Makes the notes of a shard. Memory does not grow with the number of images."""
+
+    def __init__(self) -> None:
+        self._notes: dict[tuple[str, str], FormNote] = {}
+
+    def add(self, ext: str, key: str, form: Form) -> None:
+        """Add an image.
+
+        Args:
+            ext: Extension of the part.
+            key: The object.
+            form: What it decodes to.
+        """
+        self._add(FormNote(role(ext).name, form.dtype, 1, key, form.height, form.width))
+
+    def notes(self) -> tuple[FormNote, ...]:
+        """The notes, in the order in which their first images came."""
+        return tuple(self._notes.values())
+
+    def _add(self, note: FormNote) -> None:
+        place = note.role, note.dtype
+        before = self._notes.get(place)
+        self._notes[place] = before.and_more(note) if before else note
+
+    def join(self, notes: Iterable[FormNote]) -> None:
+        """Add the notes of the next shard."""
+        for note in notes:
+            self._add(note)
+
+
+def joined(notes: Iterable[Iterable[FormNote]]) -> tuple[FormNote, ...]:
+    """The notes of several shards together, in their order."""
+    tally = FormTally()
+    for own in notes:
+        tally.join(own)
+    return tally.notes()

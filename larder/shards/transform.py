@@ -1,0 +1,189 @@
+"""The transform of ``shards.images``: resizes an image and encodes it again.
+
+The bytes depend on the image, the options, and the libraries that decode and encode: so they are
+promised for the same versions of these only, which are part of segment IDs.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import cache
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from larder.config.images import Transform
+from larder.limits import ByteBudget
+from larder.samples.images import role
+from larder.samples.pictures import (
+    BadImageError,
+    decoding,
+    discarding,
+    form_of,
+    load,
+    loading_bytes,
+    open_image,
+)
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["codec_versions", "encode_again", "target_size"]
+
+_HINT: Final = "fix or exclude it, or set on_bad_sample: skip"
+
+_ORIENTATION: Final = 0x0112
+_REDUCING_GAP: Final = 3
+"""A large JPEG is decoded at a half, a quarter or an eighth, to at least this many times the
+result's size: of that, resizing loses nothing that can be seen."""
+
+_KEPT_FORMATS: Final = {"JPEG": "JPEG", "MPO": "JPEG", "PNG": "PNG"}
+_JPEG_MODES: Final = {"L": "L", "1": "L", "LA": "L", "La": "L"}
+_PNG_MODES: Final = {"1": "L", "L": "L", "LA": "LA", "La": "LA", "I;16": "I;16", "I;16B": "I;16"}
+_MASK_MODES: Final = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
+_ALPHA: Final = ("PA", "RGBA", "RGBa")
+
+
+@cache
+def codec_versions() -> Mapping[str, str]:
+    """The versions of the libraries that decide about the bytes, by name."""
+    import PIL
+    from PIL import features
+
+    jpeg = "libjpeg-turbo" if features.check_feature("libjpeg_turbo") else "libjpeg"
+    jpeg_version = features.version_feature("libjpeg_turbo") or features.version_codec("jpg")
+    zlib_ng = features.version("zlib_ng") if features.check("zlib_ng") else None
+    return {
+        "pillow": PIL.__version__,
+        "jpeg": f"{jpeg} {jpeg_version}",
+        "zlib": f"zlib-ng {zlib_ng}" if zlib_ng else f"zlib {features.version_codec('zlib')}",
+    }
+
+
+def target_size(size: tuple[int, int], transform: Transform) -> tuple[int, int]:
+    """Width and height of the result: its shorter side is that of ``transform.resize``.
+
+    Args:
+        size: Width and height of the image.
+        transform: The transform.
+    """
+    shorter, longer = min(size), max(size)
+    wanted = transform.resize
+    if wanted is None or wanted == shorter or (wanted > shorter and not transform.enlarge):
+        return size
+    other = max(1, (2 * longer * wanted + shorter) // (2 * shorter))  # rounded
+    return (wanted, other) if size[0] == shorter else (other, wanted)
+
+
+def encode_again(
+    ext: str,
+    file: IO[bytes],
+    transform: Transform,
+    *,
+    where: str,
+    max_pixels: int,
+    budget: ByteBudget | None = None,
+) -> bytes:
+    """Resize an image and encode it again.
+
+    Args:
+        ext: Extension of the part: its name says whether it is a mask.
+        file: A seekable file of the image.
+        transform: The transform.
+        where: Key of the object, for the error.
+        max_pixels: The maximum number of pixels.
+        budget: Maximum bytes of decoded images; see `larder.shards.images.ImageRules`.
+
+    Raises:
+        ObjectError: ``sample.undecodable``: it cannot be decoded, or not be stored in that format.
+    """
+    with decoding(where, _HINT), open_image(file, max_pixels) as image:
+        form_of(image)
+        mask = role(ext).name in transform.masks
+        format_ = _format(image, transform, mask=mask)
+        mode = _mode(image, format_, mask=mask)
+        size = target_size(image.size, transform)
+        if not mask and image.format in ("JPEG", "MPO"):
+            image.draft(image.mode, (size[0] * _REDUCING_GAP, size[1] * _REDUCING_GAP))
+        held = budget.holding(2 * loading_bytes(image)) if budget else nullcontext()
+        with held, discarding(image):
+            load(image)
+            kept = _kept_metadata(image)  # for a PNG, Pillow would load it now
+            with _resized(image, mode, size, mask=mask) as result, discarding(result):
+                return _encoded(result, format_, transform, kept)
+
+
+def _format(image: Image.Image, transform: Transform, *, mask: bool) -> str:
+    """Pillow's name of the format of the result."""
+    if mask:
+        return "PNG"
+    if transform.format != "keep":
+        return transform.format.upper()
+    kept = _KEPT_FORMATS.get(image.format or "")
+    if kept is None:
+        raise BadImageError(f"{image.format} is not written: set shards.images.format: jpeg or png")
+    return kept
+
+
+def _mode(image: Image.Image, format_: str, *, mask: bool) -> str:
+    """The mode of the result."""
+    mode, clear = image.mode, "transparency" in image.info
+    if mask:
+        if mode not in _MASK_MODES:
+            raise BadImageError(f"a mask of Pillow's mode {mode} is not stored")
+        return mode
+    if mode in ("I", "F") or (format_ == "JPEG" and mode.startswith("I;16")):
+        raise BadImageError(f"{format_} does not hold the elements of Pillow's mode {mode}")
+    if format_ == "JPEG":
+        return _JPEG_MODES.get(mode, "RGB")
+    if mode in _ALPHA or (clear and mode in ("P", "RGB")):
+        return "RGBA"
+    return "LA" if clear and mode in ("1", "L") else _PNG_MODES.get(mode, "RGB")
+
+
+def _kept_metadata(image: Image.Image) -> dict[str, Any]:
+    """The orientation, and a profile that still applies; Pillow applies that of a TIFF."""
+    from PIL import Image
+
+    found: dict[str, Any] = {}
+    orientation = 1 if image.format == "TIFF" else _orientation(image)
+    if orientation > 1:
+        exif = Image.Exif()
+        exif[_ORIENTATION] = orientation
+        found["exif"] = exif.tobytes()
+    profile = image.info.get("icc_profile")
+    if profile and image.mode not in ("CMYK", "YCbCr", "LAB"):
+        found["icc_profile"] = profile
+    return found
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        found = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # noqa: BLE001 - of damaged EXIF data, Pillow raises whatever comes
+        return 1
+    return found if isinstance(found, int) and 1 <= found <= 8 else 1
+
+
+def _resized(image: Image.Image, mode: str, size: tuple[int, int], *, mask: bool) -> Image.Image:
+    """The image itself, if it needs no change."""
+    from PIL.Image import Resampling
+
+    plain = image.convert("LA") if image.mode == "La" else image
+    plain = plain if plain.mode == mode else plain.convert(mode)
+    if plain.size == size:
+        return plain
+    return plain.resize(size, Resampling.NEAREST if mask else Resampling.BICUBIC)
+
+
+def _encoded(
+    result: Image.Image, format_: str, transform: Transform, kept: Mapping[str, Any]
+) -> bytes:
+    """The file, with the metadata that are kept and nothing else."""
+    options = dict(kept)
+    if format_ == "JPEG":
+        options |= {"quality": transform.quality, "subsampling": "4:2:0"}
+    result.info = {}
+    out = io.BytesIO()
+    result.save(out, format_, **options)
+    return out.getvalue()

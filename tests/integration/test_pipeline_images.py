@@ -1,0 +1,448 @@
+"""Images in complete runs: the limit on pixels, forms that one cache cannot hold, transforms."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from image_files import png_of, saved, tiff_file
+from PIL import Image
+from pipeline_lab import Lab, contents, directory_lab, images, png, write
+from pydantic import ValidationError
+
+from larder.config.images import Transform
+from larder.config.models import Dataset
+from larder.errors import FatalError
+from larder.pipeline import compare, image_rules, planned_segment
+from larder.pipeline.inline import prepare
+from larder.pipeline.planned import plan_lines
+from larder.pipeline.results import RefusedError, RunError
+from larder.shards.transform import codec_versions
+from larder.store.base import Store
+from larder.testing.checker import Published
+from larder.testing.recording import RecordingStore
+from larder.testing.runs import between
+from larder.versions.publish import read_segment
+from larder.versions.tags import TAG, read_tag
+
+WORDS = png_of(np.arange(63, dtype=np.uint16).reshape(7, 9) * 999, 0)
+FLOATS = tiff_file(np.ones((7, 9), np.float32))
+LARGE = {"b/90.png": png(90, 40, 30), "c/91.png": png(91, 60, 50)}
+
+
+def failed(lab: Lab, **fields: Any) -> dict[str, str]:
+    """By key, the messages of the samples that a run failed for."""
+    with pytest.raises(RunError) as caught:
+        lab.prepare(**fields)
+    return {failure.key: failure.message for failure in caught.value.report.failures}
+
+
+@pytest.mark.parametrize("memory_bytes", ["1 MiB", "64 MiB"], ids=["streamed", "whole"])
+def test_images_with_too_many_pixels_are_all_named(tmp_path: Path, memory_bytes: str) -> None:
+    large = {f"a/{number}.png": png(number, 300, 200) for number in range(3)}  # 180 KB
+    cluster = {"copy": {"memory_bytes": memory_bytes}, "runner": {"batch_bytes": 200_000}}
+    lab = directory_lab(tmp_path, images() | large, cluster=cluster, validate="header", cache=None)
+    found = failed(lab, images={"max_pixels": 59_999})
+    assert found.keys() == large.keys()
+    assert found["a/0.png"] == (
+        "a/0.png: the image cannot be decoded: it has more than 59,999 pixels, the limit in"
+        " images.max_pixels; fix or exclude it, or set on_bad_sample: skip"
+    )
+    assert lab.prepare(images={"max_pixels": 60_000})["status"] == "built"
+
+
+def test_a_lower_limit_checks_again_and_a_higher_one_tries_again(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, images() | LARGE, on_bad_sample="skip", cache=None)
+    assert lab.prepare()["skipped"] == 0
+    lower = {"images": {"max_pixels": 1_200}}
+    growth = lab.plan(**lower)["growth"]
+    assert (growth["decision"], growth["reason"]) == ("fresh", "images.max_pixels was 178,956,970")
+    assert lab.prepare(**lower)["skipped"] == 1
+    assert lab.plan(**lower)["status"] == "reused"
+    higher = {"images": {"max_pixels": 3_000}}
+    growth = lab.plan(**higher)["growth"]
+    assert (growth["decision"], growth["samples"]["added"]) == ("grow", 1)
+    assert lab.prepare(**higher)["skipped"] == 0
+    lab.check()
+
+
+def test_a_limit_that_nothing_is_above_changes_no_sample(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, images(), cache=None)
+    first = lab.prepare()
+    again = lab.prepare(images={"max_pixels": 200_000_000})
+    assert again["version"] == first["version"]
+    lab.check()
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 1.5, "many", 10**13])
+def test_limits_that_are_none(tmp_path: Path, value: object) -> None:
+    lab = directory_lab(tmp_path, {})
+    with pytest.raises(ValidationError, match=r"images\.max_pixels"):
+        lab.settings(images={"max_pixels": value})
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 10**9], ids=["many batches", "one batch"])
+@pytest.mark.parametrize("skip", ["fail", "skip"])
+def test_images_that_one_cache_cannot_hold_are_found_while_sharding(
+    tmp_path: Path, batch_bytes: int, skip: str
+) -> None:
+    odd = {"a/00.seg.png": WORDS, "b/50.png": WORDS, "b/51.png": WORDS, "c/52.tif": FLOATS}
+    cluster = {"runner": {"batch_bytes": batch_bytes, "workers": 2}}
+    lab = directory_lab(tmp_path, images() | odd, cluster=cluster, on_bad_sample=skip)
+    assert failed(lab) == {
+        "b/50.png": "b/50.png: it decodes to uint16, like 2 images, but a/00.png to uint8, which"
+        " one cache cannot hold",
+        "c/52.tif": "c/52.tif: it decodes to float32, like 1 image, but a/00.png to uint8, which"
+        " one cache cannot hold",
+    }
+    with lab.opened_root() as root:
+        keys = [info.key for page in root.list() for info in page]
+        assert not any("/caches/" in key or key.endswith("samples.parquet") for key in keys)
+    assert lab.prepare(cache={"records": "encoded"})["status"] == "built"
+    lab.check()
+
+
+def test_the_odd_ones_are_the_fewer(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, {"a/0.png": png(0)} | {f"b/{n}.png": WORDS for n in range(3)})
+    assert list(failed(lab)) == ["a/0.png"]
+
+
+def test_sizes_may_differ_unless_they_must_not(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, images() | LARGE | {"a/00.seg.png": png(7, 4, 4)})
+    same = {"cache": {"records": "decoded", "same_size": True}}
+    assert failed(lab, **same) == {
+        "b/90.png": "b/90.png: it is 40 x 30, but a/00.png is 9 x 7, which one cache cannot hold"
+    }
+    assert lab.prepare()["status"] == "built"
+    lab.check()
+
+
+def test_a_new_segment_is_compared_with_those_beside_it(tmp_path: Path) -> None:
+    same = {"cache": {"records": "decoded", "same_size": True}}
+    lab = directory_lab(tmp_path, images(), **same)
+    first = lab.prepare()
+    write(tmp_path / "source", {"a/80.png": WORDS})
+    assert failed(lab) == {
+        "a/80.png": "a/80.png: it decodes to uint16, like 1 image, but a/00.png to uint8, which one"
+        " cache cannot hold"
+    }
+    write(tmp_path / "source", {"a/80.png": png(80, 9, 8)})
+    assert failed(lab) == {
+        "a/80.png": "a/80.png: it is 9 x 8, but a/00.png is 9 x 7, which one cache cannot hold"
+    }
+    write(tmp_path / "source", {"a/80.png": png(80)})
+    assert lab.prepare()["version"] != first["version"]
+    lab.check()
+
+
+def test_samples_that_are_packed_again_are_compared_too(tmp_path: Path) -> None:
+    objects = images() | {f"b/{number}.png": WORDS for number in range(60, 63)}
+    lab = directory_lab(tmp_path, objects, cache=None)
+    lab.prepare()
+    decoded = {"cache": {"records": "decoded"}, "growth": {"mode": "rebuild"}}
+    write(tmp_path / "source", {"a/80.png": png(80)})
+    assert list(failed(lab, **decoded)) == ["b/60.png"]
+
+
+def test_a_run_that_was_stopped_says_the_same(tmp_path: Path) -> None:
+    """What was noted before is in the receipts."""
+    cluster = {"runner": {"batch_bytes": 1}}
+    lab = directory_lab(tmp_path, images() | {"b/50.png": WORDS}, cluster=cluster)
+    once = failed(lab)
+    stores: list[RecordingStore] = []
+
+    def recorded(store: Store) -> Store:
+        stores.append(RecordingStore(store))
+        return stores[-1]
+
+    with between(recorded):
+        assert failed(lab) == once
+    writes = [call.key for store in stores for call in store.writes]
+    assert not any(key.endswith(".tar") for key in writes)
+
+
+def test_undecodable_images_of_several_batches_are_all_named(tmp_path: Path) -> None:
+    broken = {f"{name}/{n}.png": png(n)[:-40] for name in "abc" for n in (40, 41)}
+    cluster = {"runner": {"batch_bytes": 1, "workers": 2}}
+    lab = directory_lab(tmp_path, images() | broken, cluster=cluster)
+    found = failed(lab)
+    assert found.keys() == broken.keys()
+    assert all(message.startswith(f"{key}: the image cannot") for key, message in found.items())
+
+
+def test_the_same_size_of_what_is_not_decoded() -> None:
+    fields = {"name": "d", "source": {"url": "/s"}, "cache": {"same_size": True}}
+    with pytest.raises(ValidationError, match="same_size is about decoded images"):
+        Dataset.model_validate(fields)
+
+
+TRANSFORM = {"resize": 16, "quality": 90}
+
+
+def photo(seed: int, width: int = 60, height: int = 40) -> bytes:
+    """A JPEG of noise that is not too fine."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (height // 8, width // 8, 3), np.uint8)
+    image = Image.fromarray(pixels).resize((width, height), Image.Resampling.BICUBIC)
+    return saved(image, "JPEG", quality=95)
+
+
+def photos(count: int = 8) -> dict[str, bytes]:
+    found = {f"{'ab'[number % 2]}/{number:02}.jpg": photo(number) for number in range(count)}
+    return found | {"a/00.json": b"{}", "b/91.png": png(91, 30, 20)}
+
+
+def transform_lab(tmp_path: Path, **fields: Any) -> Lab:
+    shards = {"bytes": 8_000, "images": TRANSFORM}
+    return directory_lab(tmp_path, photos(), **{"shards": shards, "cache": None, **fields})
+
+
+def sizes(published: Published) -> dict[str, tuple[str | None, tuple[int, int]]]:
+    """Format and size of every image, by sample and extension."""
+    found = {}
+    for samples in published.samples.values():
+        for sample in samples:
+            for ext, data in sample.parts.items():
+                if ext in ("jpg", "png"):
+                    with Image.open(io.BytesIO(data)) as image:
+                        found[f"{sample.key}.{ext}"] = image.format, image.size
+    return found
+
+
+def newest(lab: Lab) -> Published:
+    """The version that the tag names."""
+    with lab.opened_root() as root:
+        tag = read_tag(root, TAG)
+    assert tag is not None
+    return lab.check()[tag.version]
+
+
+def stored(published: Published) -> Mapping[str, str]:
+    """Digest of each shard, by its path in its segment."""
+    return {key.partition("/shards/")[2]: sha256 for key, sha256 in published.shards.items()}
+
+
+def test_images_are_resized_and_encoded_again(tmp_path: Path) -> None:
+    lab = transform_lab(tmp_path)
+    document = lab.plan()
+    assert document["shards"]["exact"] is False
+    assert document["shards"]["images"]["codecs"] == codec_versions()
+    text = " ".join(" ".join(plan_lines(document)).split())
+    pillow = codec_versions()["pillow"]
+    assert (
+        "each is resized to 16 pixels and stored as a JPEG of quality 90 or a PNG, as it was, by"
+        f" Pillow {pillow}"
+    ) in text
+    assert "shards, about" in text
+    assert lab.prepare()["status"] == "built"
+    published = lab.only()
+    found = sizes(published)
+    assert found == {f"{'ab'[n % 2]}/{n:02}.jpg": ("JPEG", (24, 16)) for n in range(8)} | {
+        "b/91.png": ("PNG", (24, 16))
+    }
+    with lab.opened_root() as root:
+        segment = read_segment(root, published.version.segments[0].id)
+    assert segment is not None
+    transform = segment.shape.images.transform
+    assert transform == Transform(**TRANSFORM, codecs=codec_versions())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("memory_bytes", ["1 MiB", "64 MiB"], ids=["streamed", "whole"])
+def test_limits_and_processes_do_not_change_the_bytes(
+    tmp_path: Path, workers: int, memory_bytes: str
+) -> None:
+    large = {"a/50.jpg": photo(50, 2_400, 1_600), "b/51.jpg": photo(51, 2_400, 1_600)}
+    assert min(map(len, large.values())) > 2**20 / 8
+    labs = []
+    for name, runner, copy in (
+        ("one", {"workers": 1}, {"memory_bytes": "128 MiB"}),
+        ("other", {"workers": workers, "batch_bytes": 1}, {"memory_bytes": memory_bytes}),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        lab = transform_lab(folder, cluster={"runner": runner, "copy": copy})
+        write(folder / "source", large)
+        lab.prepare()
+        labs.append(lab)
+    assert stored(labs[0].only()) == stored(labs[1].only())
+    assert sizes(labs[1].only())["a/50.jpg"] == ("JPEG", (24, 16))
+
+
+def test_images_that_cannot_be_transformed_are_bad_samples(tmp_path: Path) -> None:
+    lab = transform_lab(tmp_path, validate="none")
+    gif = saved(Image.new("RGB", (30, 20)), "GIF")
+    bad = {"a/60.gif": gif, "a/61.jpg": photo(61)[:-600], "b/62.png": photo(62)[:9]}
+    write(tmp_path / "source", bad)
+    found = failed(lab)
+    assert found.keys() == bad.keys()
+    assert "GIF is not written: set shards.images.format" in found["a/60.gif"]
+    assert lab.prepare(on_bad_sample="skip")["skipped"] == 3
+    assert not sizes(lab.only()).keys() & bad.keys()
+
+
+def test_the_format_decides_about_the_extension(tmp_path: Path) -> None:
+    images = {"format": "jpeg", "masks": ["seg"]}
+    lab = transform_lab(tmp_path, shards={"images": images})
+    mask = np.arange(600, dtype=np.uint8).reshape(20, 30) % 7
+    write(tmp_path / "source", {"b/91.seg.bmp": saved(Image.fromarray(mask), "BMP")})
+    lab.prepare()
+    (sample,) = (each for each in lab.only().samples["train"] if each.key == "b/91")
+    assert sorted(sample.parts) == ["cls", "jpg", "seg.png"]
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(sample.parts["seg.png"]))), mask)
+    write(tmp_path / "source", {"b/91.jpg": photo(1)})
+    with pytest.raises(RefusedError, match=r"another part jpg"):
+        lab.prepare(growth={"mode": "rebuild"})
+
+
+def test_growth_transforms_what_is_new_and_nothing_twice(tmp_path: Path) -> None:
+    lab = transform_lab(tmp_path)
+    lab.prepare()
+    before = contents(lab.only())
+    write(tmp_path / "source", {"a/80.jpg": photo(80)})
+    (tmp_path / "source" / "a" / "00.jpg").touch()  # its etag changes, its content does not
+    (tmp_path / "source" / "b" / "01.jpg").unlink()
+    growth = lab.plan()["growth"]
+    assert growth["decision"] == "grow"
+    assert growth["samples"] == {
+        "added": 1, "changed": 0, "relabelled": 0, "moved": 0, "removed": 1, "unchanged": 8,
+        "bad": 0,
+    }  # fmt: skip
+    assert growth["packed"]["count"] > 0
+    assert growth["read"]["count"] == 1
+    lab.prepare()
+    after = contents(newest(lab))
+    del before["train", "b/01"]
+    assert {key: after[key] for key in before} == before
+    assert after.keys() - before.keys() == {("train", "a/80")}
+    assert lab.plan()["status"] == "reused"
+
+
+def test_other_options_transform_the_originals_again(tmp_path: Path) -> None:
+    lab = transform_lab(tmp_path)
+    lab.prepare()
+    for options, reason, size in (
+        ({"resize": 8, "quality": 90}, "shards.images was different", (12, 8)),
+        (None, "shards.images was different", (60, 40)),
+        (TRANSFORM, "shards.images was not set", (24, 16)),
+    ):
+        shards = {"bytes": 8_000, "images": options}
+        growth = lab.plan(shards=shards)["growth"]
+        assert (growth["decision"], growth["reason"]) == ("fresh", reason)
+        assert (growth["packed"]["count"], growth["read"]["count"]) == (0, 10)
+        lab.prepare(shards=shards)
+        assert sizes(newest(lab))["a/00.jpg"] == ("JPEG", size)
+
+
+def test_other_libraries_make_new_segments_and_transform_the_originals(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """What is packed again must be what a first build with these libraries would make."""
+    lab = transform_lab(tmp_path)
+    lab.prepare()
+    (tmp_path / "source" / "a" / "04.jpg").unlink()
+    other = {**codec_versions(), "pillow": "99.0"}
+    for module in (image_rules, compare):
+        monkeypatch.setattr(module, "codec_versions", lambda: other)
+    growth = lab.plan()["growth"]
+    assert growth["decision"] == "grow"
+    assert growth["packed"]["count"] == 0
+    assert growth["read"]["count"] > 0
+    lab.prepare()
+    with lab.opened_root() as root:
+        found = [read_segment(root, use.id) for use in newest(lab).version.segments]
+    pillows = [segment.shape.images.transform.codecs["pillow"] for segment in found]
+    assert pillows == [codec_versions()["pillow"], "99.0"]
+
+
+def test_a_machine_with_other_libraries_writes_nothing(tmp_path: Path, monkeypatch: Any) -> None:
+    planned = {**codec_versions(), "jpeg": "libjpeg 9"}
+    lab = transform_lab(tmp_path)
+    monkeypatch.setattr(planned_segment, "image_options", lambda dataset: replace(
+        dataset.image_options, transform=replace(dataset.image_options.transform, codecs=planned)
+    ))  # fmt: skip
+    with pytest.raises(FatalError, match="planned with jpeg libjpeg 9, here libjpeg") as caught:
+        lab.prepare()
+    assert (caught.value.code, caught.value.hint) == (
+        "run.failed", "run all batches with the same packages",
+    )  # fmt: skip
+
+
+def test_a_compaction_makes_what_a_first_build_makes(tmp_path: Path) -> None:
+    lab = transform_lab(tmp_path)
+    lab.prepare()
+    write(tmp_path / "source", {"a/80.jpg": photo(80)})
+    lab.prepare()
+    prepare(replace(lab.settings(), compact=True))
+    other = tmp_path / "other"
+    other.mkdir()
+    fresh = transform_lab(other)
+    write(other / "source", {"a/80.jpg": photo(80)})
+    fresh.prepare()
+    assert stored(newest(lab)) == stored(fresh.only())
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        {"resize": 0}, {"resize": True}, {"resize": 1.5}, {"quality": 0},
+        {"quality": 101}, {"format": "webp", "resize": 9}, {"resize": 9, "mean_bytes": 0},
+    ],
+)  # fmt: skip
+def test_transforms_that_are_none(images: object) -> None:
+    fields = {"name": "d", "source": {"url": "/s"}, "shards": {"images": images}}
+    with pytest.raises(ValidationError, match=r"shards\.images"):
+        Dataset.model_validate(fields)
+
+
+def test_empty_images_are_refused_by_the_plan(tmp_path: Path) -> None:
+    lab = transform_lab(tmp_path, validate="none")
+    write(tmp_path / "source", {"a/70.jpg": b""})
+    with pytest.raises(RefusedError, match="1 image of zero bytes"):
+        lab.prepare()
+
+
+def test_the_number_and_size_of_shards_are_near_what_was_asked_for(tmp_path: Path) -> None:
+    """Given the mean size, as the how-to says."""
+    objects = {f"a/{number:03}.jpg": photo(number) for number in range(60)}
+    means = []
+    for name, mean in (("estimated", None), ("given", 0)):
+        folder = tmp_path / name
+        shards: dict[str, Any] = {"bytes": 12_000, "images": TRANSFORM}
+        if mean is not None:
+            shards["images"] = {**TRANSFORM, "mean_bytes": means[0]}
+        lab = directory_lab(folder, objects, shards=shards, cache=None, labels=None)
+        planned = lab.plan()["shards"]
+        lab.prepare()
+        found = lab.only().version.splits["train"]
+        assert found.shards == planned["count"]
+        parts = [part for each in lab.only().samples["train"] for part in each.parts.values()]
+        means.append(round(sum(map(len, parts)) / len(parts)))
+    assert abs(found.bytes / found.shards / 12_000 - 1) < 0.2
+
+
+@pytest.mark.parametrize("format_", ["tfrecord", "recordio", "parquet", "batches"])
+def test_every_format_has_transformed_images(tmp_path: Path, format_: str) -> None:
+    size = {"samples_per_shard": 3} if format_ == "batches" else {"bytes": 8_000}
+    shards = {"format": format_, "images": TRANSFORM, **size}
+    lab = transform_lab(tmp_path, shards=shards)
+    (tmp_path / "source" / "a" / "00.json").unlink()  # recordio has one part
+    lab.prepare()
+    before = sizes(lab.only())
+    assert before["a/00.jpg"] == ("JPEG", (24, 16))
+    write(tmp_path / "source", {"a/80.jpg": photo(80)})
+    (tmp_path / "source" / "b" / "01.jpg").unlink()
+    assert lab.plan()["growth"]["samples"]["changed"] == 0
+    lab.prepare()
+    after = sizes(newest(lab))
+    assert after.keys() ^ before.keys() == {"a/80.jpg", "b/01.jpg"}
+
+
+def test_records_of_equal_sizes_are_not_transformed() -> None:
+    shards = {"format": "records", "images": TRANSFORM}
+    with pytest.raises(ValidationError, match="records have equal sizes"):
+        Dataset.model_validate({"name": "d", "source": {"url": "/s"}, "shards": shards})

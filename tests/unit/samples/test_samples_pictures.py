@@ -1,0 +1,335 @@
+"""What every kind of image of docs/reference/images.md decodes to."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from image_files import Array, png_chunk, png_file, png_of, saved, tiff_file
+from PIL import Image
+
+from larder.cache.images import open_picture
+from larder.errors import ObjectError
+from larder.samples import pictures
+from larder.samples.pictures import Form, form_of, loading_bytes, open_image
+
+PAGE = (Path(__file__).parents[3] / "docs/reference/images.md").read_text()
+
+BYTES = np.arange(6, dtype=np.uint8).reshape(2, 3) * 40
+WORDS = np.arange(6, dtype=np.uint16).reshape(2, 3) * 13_000
+COLOURS = np.arange(18, dtype=np.uint8).reshape(2, 3, 3) * 14
+DEEP = np.arange(18, dtype=np.uint16).reshape(2, 3, 3) * 3_700
+ALPHA = np.array([[0, 9, 255], [1, 128, 254]], np.uint8)
+PALETTE = bytes([0, 0, 0, 9, 8, 7, 200, 100, 50, 255, 0, 1])
+NUMBERS = np.array([[0, 1, 2], [3, 2, 1]], np.uint8)
+COLOURED = np.frombuffer(PALETTE, np.uint8).reshape(4, 3)[NUMBERS]
+GREYS = np.array([[0, 0, 1], [1, 1, 0]], np.uint8)
+RED, GREEN = (np.full((4, 4, 3), colour, np.uint8) for colour in ([255, 0, 0], [0, 255, 0]))
+
+
+def with_alpha(array: Array) -> Array:
+    return np.dstack([array, ALPHA.astype(array.dtype)])
+
+
+def bits(rows: Array, depth: int) -> list[bytes]:
+    """Rows of numbers, packed as a PNG has them."""
+    packed = []
+    for row in rows.tolist():
+        text = "".join(f"{number:0{depth}b}" for number in row)
+        packed.append(int(text.ljust(-(-len(text) // 8) * 8, "0"), 2).to_bytes(-(-len(text) // 8)))
+    return packed
+
+
+def frames(format_: str, **options: Any) -> bytes:
+    first, second = (Image.fromarray(array) for array in (RED, GREEN))
+    return saved(first, format_, save_all=True, append_images=[second], **options)
+
+
+def oriented(array: Array, format_: str, **options: Any) -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return saved(Image.fromarray(array), format_, exif=exif, **options)
+
+
+def cmyk(array: Array) -> Array:
+    ink, black = 255 - array[:, :, :3].astype(int), 255 - array[:, :, 3:].astype(int)
+    found: Array = np.rint(ink * black / 255).astype(np.uint8)
+    return found
+
+
+def from_ycbcr(array: Array) -> Array:
+    y, cb, cr = (array[:, :, channel].astype(float) for channel in range(3))
+    red = y + 1.402 * (cr - 128)
+    green = y - 0.344136 * (cb - 128) - 0.714136 * (cr - 128)
+    blue = y + 1.772 * (cb - 128)
+    return np.clip(np.rint(np.dstack([red, green, blue])), 0, 255).astype(np.uint8)
+
+
+INKS = np.arange(24, dtype=np.uint8).reshape(2, 3, 4) * 10
+GREY = "grey of 8 bits or less"
+WORD = "grey of 16 bits in PNG, TIFF and JPEG 2000"
+LONG = "grey of 16 bits with a sign, or 32 bits, in TIFF"
+FLOAT = "grey in floating point of 32 bits, in TIFF or PFM"
+COLOUR = "colour of 8 bits"
+DEEP_COLOUR = "colour of 16 bits, grey of 16 bits with alpha"
+WITH_ALPHA = "colour with alpha"
+FRAMES = "several frames or pages: GIF, APNG, WebP, TIFF, MPO"
+ORIENTED = "with an EXIF orientation"
+PROFILE = png_chunk(b"iCCP", b"any\0\0" + b"x\x9c\x03\0\0\0\0\1")
+
+CASES: list[tuple[str, str, bytes, Array]] = [
+    (GREY, "png", png_of(BYTES, 0), BYTES),
+    (GREY, "png 2 bits", png_file(bits(NUMBERS, 2), 3, depth=2, colour=0), NUMBERS * 85),
+    (GREY, "png 4 bits", png_file(bits(NUMBERS, 4), 3, depth=4, colour=0), NUMBERS * 17),
+    (GREY, "png tRNS", png_of(BYTES, 0, png_chunk(b"tRNS", b"\0\x28")), BYTES),
+    (GREY, "tiff", tiff_file(BYTES), BYTES),
+    (GREY, "tiff, zero is white", tiff_file(BYTES, photometric=0), 255 - BYTES),
+    (GREY, "pgm", b"P5 3 2 255\n" + BYTES.tobytes(), BYTES),
+    (GREY, "pgm to 3", b"P5 3 2 3\n" + NUMBERS.tobytes(), NUMBERS * 85),
+    (GREY, "jpeg 2000", saved(Image.fromarray(BYTES), "JPEG2000"), BYTES),
+    ("1 bit", "png", png_file(bits(GREYS, 1), 3, depth=1, colour=0), GREYS * 255),
+    ("1 bit", "tiff", saved(Image.fromarray(GREYS.astype(bool)), "TIFF"), GREYS * 255),
+    ("1 bit", "pbm", b"P4 3 2\n" + b"".join(bits(1 - GREYS, 1)), GREYS * 255),
+    (COLOUR, "png", png_of(COLOURS, 2), COLOURS),
+    (COLOUR, "png tRNS", png_of(COLOURS, 2, png_chunk(b"tRNS", bytes(6))), COLOURS),
+    (COLOUR, "tiff", tiff_file(COLOURS, photometric=2), COLOURS),
+    (COLOUR, "bmp", saved(Image.fromarray(COLOURS), "BMP"), COLOURS),
+    (COLOUR, "ppm", b"P6 3 2 255\n" + COLOURS.tobytes(), COLOURS),
+    (COLOUR, "jpeg 2000", saved(Image.fromarray(COLOURS), "JPEG2000"), COLOURS),
+    (
+        COLOUR,
+        "jpeg of one colour",
+        saved(Image.new("RGB", (3, 2), (90, 90, 90)), "JPEG"),
+        np.full((2, 3, 3), 90, np.uint8),
+    ),
+    (WORD, "png", png_of(WORDS, 0), WORDS),
+    (WORD, "tiff", tiff_file(WORDS), WORDS),
+    (WORD, "tiff, big-endian", tiff_file(WORDS, order=">"), WORDS),
+    (WORD, "jpeg 2000", saved(Image.fromarray(WORDS), "JPEG2000"), WORDS),
+    (
+        "grey of 16 bits in PGM",
+        "pgm",
+        b"P5 3 2 65535\n" + WORDS.astype(">u2").tobytes(),
+        WORDS.astype(np.int32),
+    ),
+    (
+        "grey of 16 bits in PGM",
+        "pgm to 1,023",
+        b"P5 3 2 1023\n" + (NUMBERS * np.uint16(341)).astype(">u2").tobytes(),
+        NUMBERS.astype(np.int32) * 21_845,
+    ),
+    (DEEP_COLOUR, "png", png_of(DEEP, 2), (DEEP >> 8).astype(np.uint8)),
+    (DEEP_COLOUR, "png with alpha", png_of(with_alpha(DEEP), 6), (DEEP >> 8).astype(np.uint8)),
+    (DEEP_COLOUR, "tiff", tiff_file(DEEP, photometric=2), (DEEP >> 8).astype(np.uint8)),
+    (
+        DEEP_COLOUR,
+        "ppm",
+        b"P6 3 2 65535\n" + DEEP.astype(">u2").tobytes(),
+        np.rint(DEEP / 257).astype(np.uint8),
+    ),
+    (
+        DEEP_COLOUR,
+        "png grey with alpha",
+        png_of(with_alpha(WORDS), 4),
+        np.repeat((WORDS >> 8).astype(np.uint8)[:, :, None], 3, axis=2),
+    ),
+    (LONG, "16 bits", tiff_file(BYTES.astype(np.int16) - 99), BYTES.astype(np.int32) - 99),
+    (LONG, "32 bits", tiff_file(BYTES.astype(np.int32) - 70_000), BYTES.astype(np.int32) - 70_000),
+    (
+        LONG,
+        "big-endian",
+        tiff_file(BYTES.astype(np.int32) - 70_000, order=">"),
+        BYTES.astype(np.int32) - 70_000,
+    ),
+    (
+        LONG,
+        "without a sign",
+        tiff_file(BYTES.astype(np.uint32) + 2**31 - 201),
+        BYTES.astype(np.int32) + (2**31 - 201),
+    ),
+    (FLOAT, "tiff", tiff_file(BYTES.astype(np.float32) / 7), BYTES.astype(np.float32) / 7),
+    (
+        FLOAT,
+        "tiff, big-endian",
+        tiff_file(BYTES.astype(np.float32) / 7, order=">"),
+        BYTES.astype(np.float32) / 7,
+    ),
+    (
+        FLOAT,
+        "pfm",
+        b"Pf 3 2 -1.0\n" + BYTES[::-1].astype("<f4").tobytes(),
+        BYTES.astype(np.float32),
+    ),
+    ("grey with alpha", "png", png_of(with_alpha(BYTES), 4), BYTES),
+    ("grey with alpha", "tiff", saved(Image.fromarray(with_alpha(BYTES), "LA"), "TIFF"), BYTES),
+    (WITH_ALPHA, "png", png_of(with_alpha(COLOURS), 6), COLOURS),
+    (WITH_ALPHA, "tiff", tiff_file(with_alpha(COLOURS), photometric=2, extra=2), COLOURS),
+    (
+        WITH_ALPHA,
+        "tiff, multiplied",
+        tiff_file(np.full((2, 3, 4), [50, 25, 0, 128], np.uint8), photometric=2, extra=1),
+        np.full((2, 3, 3), [99, 49, 0], np.uint8),
+    ),
+    (
+        "palette",
+        "png",
+        png_file(bits(NUMBERS, 2), 3, depth=2, colour=3, chunks=png_chunk(b"PLTE", PALETTE)),
+        COLOURED,
+    ),
+    (
+        "palette",
+        "png tRNS",
+        png_of(NUMBERS, 3, png_chunk(b"PLTE", PALETTE) + png_chunk(b"tRNS", b"\0\x80")),
+        COLOURED,
+    ),
+    ("palette", "gif", saved(Image.fromarray(COLOURED), "GIF"), COLOURED),
+    ("CMYK", "tiff", tiff_file(INKS, photometric=5), cmyk(INKS)),
+    (
+        "CMYK",
+        "jpeg",
+        saved(Image.new("CMYK", (3, 2), (60, 60, 60, 60)), "JPEG"),
+        np.full((2, 3, 3), round(195 * 195 / 255), np.uint8),
+    ),
+    ("YCbCr", "tiff", tiff_file(COLOURS, photometric=6), from_ycbcr(COLOURS)),
+    (
+        "Lab, in TIFF",
+        "black",
+        tiff_file(np.full((2, 3, 3), [0, 0, 0], np.uint8), photometric=8),
+        np.zeros((2, 3, 3), np.uint8),
+    ),
+    (
+        "Lab, in TIFF",
+        "white",
+        tiff_file(np.full((2, 3, 3), [255, 0, 0], np.uint8), photometric=8),
+        np.full((2, 3, 3), 255, np.uint8),
+    ),
+    (
+        "WebP",
+        "grey",
+        saved(Image.fromarray(BYTES), "WEBP", lossless=True),
+        np.repeat(BYTES[:, :, None], 3, axis=2),
+    ),
+    (
+        "WebP",
+        "alpha",
+        saved(Image.fromarray(with_alpha(COLOURS)), "WEBP", lossless=True, exact=True),
+        COLOURS,
+    ),
+    (FRAMES, "gif", frames("GIF"), RED),
+    (FRAMES, "apng", frames("PNG"), RED),
+    (FRAMES, "apng with a still image", frames("PNG", default_image=True), RED),
+    (FRAMES, "webp", frames("WEBP", lossless=True), RED),
+    (FRAMES, "tiff", frames("TIFF"), RED),
+    (FRAMES, "mpo", frames("MPO"), np.full((4, 4, 3), [254, 0, 0], np.uint8)),
+    (ORIENTED, "png", oriented(COLOURS, "PNG"), COLOURS),
+    (ORIENTED, "webp", oriented(COLOURS, "WEBP", lossless=True), COLOURS),
+    (
+        ORIENTED,
+        "jpeg",
+        oriented(np.full((2, 3, 3), 90, np.uint8), "JPEG"),
+        np.full((2, 3, 3), 90, np.uint8),
+    ),
+    (ORIENTED, "tiff", tiff_file(COLOURS, photometric=2, orientation=6), np.rot90(COLOURS, -1)),
+    ("with a colour profile (ICC)", "png", png_of(COLOURS, 2, PROFILE), COLOURS),
+]
+
+NEAR = {"CMYK", "YCbCr", "Lab, in TIFF"}
+"""Computed in other arithmetic here: they may differ by one."""
+
+
+def rows(title: str) -> list[str]:
+    """The first cells of the table that follows a text."""
+    table = PAGE.partition(title)[2].partition("|---")[2].partition("\n\n")[0]
+    return [line.split("|")[1].strip() for line in table.splitlines()[1:]]
+
+
+def decoded(data: bytes) -> Array:
+    picture = open_picture(data, "here")
+    array = picture.array()
+    assert array.flags.c_contiguous
+    form = picture.form
+    assert (array.shape, array.dtype) == ((form.height, form.width, form.channels), form.dtype)
+    assert array.nbytes == form.bytes
+    return array
+
+
+def test_the_page_lists_these_kinds() -> None:
+    kinds = list(dict.fromkeys(kind for kind, *_ in CASES))
+    assert rows("becomes an array of shape") == kinds
+
+
+@pytest.mark.parametrize(
+    ("kind", "_name", "data", "array"), CASES, ids=[f"{case[0][:9]}-{case[1]}" for case in CASES]
+)
+@pytest.mark.parametrize("strip_bytes", [1, 1 << 20], ids=["rows", "whole"])
+def test_an_image_decodes_as_the_page_says(
+    monkeypatch: Any, strip_bytes: int, kind: str, _name: str, data: bytes, array: Array
+) -> None:
+    monkeypatch.setattr(pictures, "_STRIP_BYTES", strip_bytes)
+    expected = array.reshape(*array.shape[:2], -1)
+    found = decoded(data)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1 if kind in NEAR else 0)
+
+
+REFUSED = [
+    ("bytes with a sign", tiff_file(BYTES.astype(np.int8))),
+    ("16-bit grey in which zero is white", tiff_file(WORDS, photometric=0)),
+    ("an element is above 2,147,483,647", tiff_file(BYTES.astype(np.uint32) + 2**31 - 1)),
+    ("no image format", tiff_file(BYTES.astype(np.float16))),
+    ("no image format", tiff_file(BYTES.astype(np.float64))),
+    ("no image format", tiff_file(COLOURS.astype(np.float32), photometric=2)),
+    ("no image format", b"PF 3 2 -1.0\n" + bytes(72)),
+    ("no image format", b"P7\nWIDTH 1\nHEIGHT 1\nDEPTH 1\nMAXVAL 255\nENDHDR\n\0"),
+    ("no image format", b"<svg xmlns='http://www.w3.org/2000/svg'/>"),
+    ("cannot be decoded", b"P5\n0 3\n255\n"),
+]
+
+
+@pytest.mark.parametrize(("message", "data"), REFUSED)
+def test_an_image_that_would_decode_to_other_values_is_refused(message: str, data: bytes) -> None:
+    with pytest.raises(ObjectError, match=rf"^a.tar: x: .*{message}") as caught:
+        open_picture(data, "a.tar: x").array()
+    assert caught.value.code == "sample.undecodable"
+
+
+def test_a_mode_without_an_array_is_refused() -> None:
+    class Other:
+        mode, size, format, info = "Q;9", (3, 2), "PNG", {}
+
+    with pytest.raises(pictures.BadImageError, match="mode Q;9 has no array"):
+        form_of(Other())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("image", "format_", "options", "bytes_per_pixel"),
+    [
+        ("1", "PNG", {}, 1),
+        ("L", "PNG", {}, 1),
+        ("P", "GIF", {}, 1),
+        ("I;16", "PNG", {}, 2),
+        ("LA", "PNG", {}, 4),
+        ("RGB", "JPEG", {}, 4),
+        ("RGB", "JPEG", {"progressive": True}, 10),
+        ("L", "JPEG", {"progressive": True}, 3),
+        ("CMYK", "JPEG", {}, 4),
+        ("F", "TIFF", {}, 4),
+        ("RGB", "WEBP", {}, 16),
+        ("RGB", "JPEG2000", {}, 21),
+        ("L", "JPEG2000", {}, 7),
+    ],
+)
+def test_the_memory_is_known_from_the_header(
+    image: str, format_: str, options: dict[str, Any], bytes_per_pixel: int
+) -> None:
+    data = saved(Image.new(image, (30, 20)), format_, **options)
+    with open_image(io.BytesIO(data)) as opened:
+        assert loading_bytes(opened) == 600 * bytes_per_pixel
+
+
+def test_the_bytes_of_a_form() -> None:
+    assert Form(2, 3, 3, "uint8").bytes == 18
+    assert Form(2, 3, 1, "float32").bytes == 24

@@ -1,0 +1,309 @@
+"""The transform of images: sizes, modes, formats, what is kept of their metadata."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from image_files import Array, png_chunk, png_of, saved, tiff_file
+from PIL import Image, ImageCms
+
+from larder.config.images import Transform
+from larder.errors import FatalError, ObjectError
+from larder.limits import ByteBudget
+from larder.shards import transform_pool
+from larder.shards.images import ImageRules, stored_image
+from larder.shards.transform import codec_versions, encode_again, target_size
+from larder.shards.transform_pool import TransformPool, shared_pool
+
+HALF = Transform(resize=16)
+RAMP = np.add.outer(np.arange(32), np.arange(48)).astype(np.uint8) * 3
+COLOURS = np.dstack([RAMP, RAMP.T.repeat(2, axis=1)[:32, :48], 255 - RAMP])
+ALPHA = np.full((32, 48), 200, np.uint8)
+
+
+def made(data: bytes, transform: Transform = HALF, ext: str = "jpg") -> Image.Image:
+    found = encode_again(ext, io.BytesIO(data), transform, where="a", max_pixels=10**6)
+    image = Image.open(io.BytesIO(found))
+    image.load()
+    return image
+
+
+def refused(data: bytes, transform: Transform = HALF, ext: str = "jpg") -> str:
+    with pytest.raises(ObjectError) as caught:
+        made(data, transform, ext)
+    assert caught.value.code == "sample.undecodable"
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "resize", "enlarge", "expected"),
+    [
+        ((500, 375), 256, False, (341, 256)),
+        ((375, 500), 256, False, (256, 341)),
+        ((600, 600), 256, False, (256, 256)),
+        ((200, 300), 256, False, (200, 300)),
+        ((200, 300), 256, True, (256, 384)),
+        ((256, 300), 256, True, (256, 300)),
+        ((10_000, 1), 1, False, (10_000, 1)),
+        ((3, 2), 1, False, (2, 1)),
+        ((200, 300), None, True, (200, 300)),
+    ],
+)
+def test_the_shorter_side_is_what_is_asked_for(
+    size: tuple[int, int], resize: int | None, enlarge: bool, expected: tuple[int, int]
+) -> None:
+    assert target_size(size, Transform(resize=resize, enlarge=enlarge)) == expected
+
+
+def png_with(array: Array, **chunks: bytes) -> bytes:
+    colour = {1: 0, 2: 4, 3: 2, 4: 6}[1 if array.ndim == 2 else array.shape[2]]
+    extra = b"".join(png_chunk(name.encode(), data) for name, data in chunks.items())
+    return png_of(array, colour, extra)
+
+
+def palette_png(mode: str = "P", **options: Any) -> bytes:
+    return saved(Image.fromarray(COLOURS).convert(mode), **options)
+
+
+KEPT = [
+    ("grey", png_with(RAMP), "PNG", "L"),
+    ("grey tRNS", png_with(RAMP, tRNS=b"\0\1"), "PNG", "LA"),
+    ("grey alpha", png_with(np.dstack([RAMP, ALPHA])), "PNG", "LA"),
+    ("1 bit", saved(Image.fromarray(RAMP > 60)), "PNG", "L"),
+    ("colour", png_with(COLOURS), "PNG", "RGB"),
+    ("colour tRNS", png_with(COLOURS, tRNS=bytes(6)), "PNG", "RGBA"),
+    ("alpha", png_with(np.dstack([COLOURS, ALPHA])), "PNG", "RGBA"),
+    ("palette", palette_png(), "PNG", "RGB"),
+    ("palette tRNS", palette_png(transparency=b"\0\1"), "PNG", "RGBA"),
+    ("16 bits", png_with(RAMP.astype(np.uint16) * 99), "PNG", "I;16"),
+    ("jpeg", saved(Image.fromarray(COLOURS), "JPEG"), "JPEG", "RGB"),
+    ("grey jpeg", saved(Image.fromarray(RAMP), "JPEG"), "JPEG", "L"),
+    ("cmyk jpeg", saved(Image.fromarray(COLOURS).convert("CMYK"), "JPEG"), "JPEG", "RGB"),
+    (
+        "mpo",
+        saved(
+            Image.fromarray(COLOURS),
+            "MPO",
+            save_all=True,
+            append_images=[Image.new("RGB", (48, 32))],
+        ),
+        "JPEG",
+        "RGB",
+    ),
+]
+
+
+@pytest.mark.parametrize(("_name", "data", "format_", "mode"), KEPT, ids=[case[0] for case in KEPT])
+@pytest.mark.parametrize("resize", [16, None])
+def test_what_an_image_becomes(
+    _name: str, data: bytes, format_: str, mode: str, resize: int | None
+) -> None:
+    image = made(data, Transform(resize=resize))
+    assert (image.format, image.size) == (format_, (24, 16) if resize else (48, 32))
+    assert image.mode == mode
+
+
+JPEGS = {case[0]: "L" if "grey" in case[0] or case[0] == "1 bit" else "RGB" for case in KEPT}
+
+
+@pytest.mark.parametrize(("name", "data"), [case[:2] for case in KEPT if case[0] != "16 bits"])
+def test_everything_of_8_bits_can_become_a_jpeg(name: str, data: bytes) -> None:
+    image = made(data, Transform(resize=16, format="jpeg"))
+    assert (image.format, image.mode, image.size) == ("JPEG", JPEGS[name], (24, 16))
+
+
+@pytest.mark.parametrize("format_", ["GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000"])
+def test_other_formats_have_to_be_given_one(format_: str) -> None:
+    data = saved(Image.fromarray(COLOURS), format_)
+    assert f"{format_} is not written: set shards.images.format: jpeg or png" in refused(data)
+    assert made(data, Transform(resize=16, format="png")).format == "PNG"
+
+
+def test_elements_that_the_format_cannot_hold_are_refused() -> None:
+    words, floats = png_with(RAMP.astype(np.uint16)), tiff_file(RAMP.astype(np.float32))
+    assert "JPEG does not hold" in refused(words, Transform(format="jpeg"))
+    assert "PNG does not hold" in refused(floats, Transform(format="png"))
+    assert "bytes with a sign" in refused(tiff_file(RAMP.astype(np.int8)), Transform(format="png"))
+
+
+def test_lossless_images_are_resized_as_pillow_does() -> None:
+    expected = Image.fromarray(COLOURS).resize((24, 16), Image.Resampling.BICUBIC)
+    np.testing.assert_array_equal(np.asarray(made(png_with(COLOURS))), np.asarray(expected))
+
+
+def test_the_quality_is_that_of_the_options() -> None:
+    data = saved(Image.fromarray(COLOURS), "JPEG", quality=99)
+    small, large = (made(data, Transform(quality=quality)) for quality in (10, 95))
+    assert small.quantization != large.quantization  # type: ignore[attr-defined]
+    expected = Image.open(io.BytesIO(saved(Image.fromarray(COLOURS), "JPEG", quality=95)))
+    assert large.quantization == expected.quantization  # type: ignore[attr-defined]
+
+
+def test_a_large_jpeg_is_decoded_smaller() -> None:
+    wide = Image.fromarray(COLOURS).resize((1_200, 800), Image.Resampling.BICUBIC)
+    data = saved(wide, "JPEG", quality=95)
+    found = np.asarray(made(data, Transform(resize=32, quality=100)), np.int32)
+    assert np.abs(found - COLOURS).mean() < 3
+    budget = Watched(10**9)
+    encode_again("jpg", io.BytesIO(data), HALF, where="a", max_pixels=10**7, budget=budget)
+    assert budget.asked == [2 * 4 * 150 * 100]
+
+
+class Watched(ByteBudget):
+    """Remembers what was asked for."""
+
+    def __init__(self, total_bytes: int) -> None:
+        super().__init__(total_bytes)
+        self.asked: list[int] = []
+
+    def acquire(self, size_bytes: int) -> int:
+        self.asked.append(size_bytes)
+        return super().acquire(size_bytes)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_orientation_and_profile_are_kept_and_nothing_else(kind: str) -> None:
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010F] = 6, "a maker"
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    options: dict[str, Any] = {"exif": exif, "icc_profile": profile, "dpi": (30, 30)}
+    if kind == "JPEG":
+        options["comment"] = b"a comment"
+    image = made(saved(Image.fromarray(COLOURS), kind, **options))
+    assert dict(image.getexif()) == {0x0112: 6}
+    assert image.info["icc_profile"] == profile
+    assert "comment" not in image.info
+    assert image.info.get("dpi") != (30, 30)
+    assert image.size == (24, 16)
+    plain = made(saved(Image.fromarray(COLOURS), kind))
+    assert not {"exif", "icc_profile"} & set(plain.info)
+
+
+@pytest.mark.parametrize("value", [0, 9])
+def test_an_orientation_that_is_none_is_left_out(value: Any) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = value
+    assert "exif" not in made(saved(Image.fromarray(COLOURS), "JPEG", exif=exif)).info
+    damaged = saved(Image.fromarray(COLOURS), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
+    assert "exif" not in made(damaged).info
+
+
+NUMBERS = (RAMP // 9).astype(np.uint8)
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "1", "I;16"])
+def test_masks_keep_their_numbers(mode: str) -> None:
+    masks = Transform(resize=16, format="jpeg", masks=("seg",))
+    if mode == "I;16":
+        image = Image.fromarray(NUMBERS.astype(np.uint16) * 1_000)
+    elif mode == "1":
+        image = Image.fromarray(NUMBERS > 9)
+    else:
+        image = Image.fromarray(NUMBERS, "L")
+        if mode == "P":
+            image = image.copy()
+            image.putpalette(bytes(range(256)) * 3)
+    found = made(saved(image), masks, "seg.png")
+    assert (found.format, found.mode, found.size) == ("PNG", mode, (24, 16))
+    expected = image.resize((24, 16), Image.Resampling.NEAREST)
+    np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+    assert set(np.unique(np.asarray(found))) <= set(np.unique(np.asarray(image)))
+
+
+def test_a_mask_that_png_does_not_hold_is_refused() -> None:
+    masks = Transform(masks=("seg",))
+    assert "a mask of Pillow's mode F" in refused(tiff_file(RAMP.astype("f4")), masks, "seg.tif")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"no image", "no image format"),
+        (saved(Image.fromarray(COLOURS), "JPEG")[:-300], "[Tt]runcated"),
+        (saved(Image.new("L", (1_001, 1_000))), "more than 1,000,000 pixels"),
+    ],
+)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_bad_images_are_named(data: bytes, message: str, processes: int) -> None:
+    with shared_pool(processes) as pool:
+        rules = ImageRules(10**6, transform=HALF, pool=pool, budget=ByteBudget(10))
+        with pytest.raises(ObjectError, match=rf"^b/1.jpg: .*{message}.*on_bad_sample") as caught:
+            stored_image("jpg", data, where="b/1.jpg", rules=rules)
+        assert caught.value.code == "sample.undecodable"
+        assert rules.budget is not None
+        assert rules.budget.try_acquire(10) == 10
+
+
+def test_processes_and_threads_make_the_same_bytes() -> None:
+    images = [png_with(COLOURS + number) for number in range(20)]
+    alone = [
+        stored_image("png", data, where="a", rules=ImageRules(transform=HALF)) for data in images
+    ]
+    with shared_pool(2) as pool, ThreadPoolExecutor(5) as threads:
+        rules = ImageRules(transform=HALF, pool=pool)
+        found = threads.map(lambda data: stored_image("png", data, where="ü", rules=rules), images)
+        assert list(found) == alone
+
+
+def test_other_parts_are_stored_as_they_are() -> None:
+    assert stored_image("json", b"", where="a", rules=ImageRules(transform=HALF)) is None
+    assert stored_image("jpg", b"", where="a", rules=ImageRules()) is None
+
+
+def test_a_killed_process_is_an_error_and_the_next_image_has_another() -> None:
+    with TransformPool(1) as pool:
+        data = png_with(COLOURS)
+        options: dict[str, Any] = {"where": "a", "max_pixels": 10**6}
+        first = pool.encode_again("png", data, HALF, **options)
+        process = pool._idle.queue[0]
+        assert process is not None
+        os.kill(process._process.pid, signal.SIGKILL)
+        process._process.wait()
+        with pytest.raises(FatalError, match="a: a process that transforms images ended") as caught:
+            pool.encode_again("png", data, HALF, **options)
+        assert caught.value.code == "run.failed"
+        assert pool.encode_again("png", data, HALF, **options) == first
+
+
+def test_batches_share_their_processes() -> None:
+    with shared_pool(2) as one:
+        with shared_pool(2) as other:
+            assert one is other
+            assert other is not None
+            data = png_with(COLOURS)
+            other.encode_again("png", data, HALF, where="a", max_pixels=10**6)
+        assert one is not None
+        assert one._idle.qsize() == 2
+        assert any(one._idle.queue)
+    assert not any(one._idle.queue)
+    assert not transform_pool._shared
+    with shared_pool(1) as none:
+        assert none is None
+
+
+def test_many_batches_begin_and_end_at_once() -> None:
+    start = threading.Barrier(4)
+
+    def batch(_: int) -> bytes:
+        start.wait()
+        with shared_pool(3) as pool:
+            assert pool is not None
+            return pool.encode_again("png", png_with(COLOURS), HALF, where="a", max_pixels=10**6)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(batch, range(4)))) == 1
+    assert not transform_pool._shared
+
+
+def test_the_libraries_are_named() -> None:
+    found = codec_versions()
+    assert set(found) == {"pillow", "jpeg", "zlib"}
+    assert all(any(letter.isdigit() for letter in version) for version in found.values())
