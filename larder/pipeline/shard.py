@@ -196,9 +196,9 @@ def shard_batch_here(
         before = shards_before(root, job.segment, name)
         receipts.carry(before.values())
         for plan in batch.shards:
-            # A failed shard may leave samples unread; each shard reads exactly its own.
-            own = list(islice(samples, plan.rows))
+            own = islice(samples, plan.rows)
             if (plan.split, plan.name) in before:
+                _pass_over(own)
                 continue
             result = build_shard(
                 plan,
@@ -213,12 +213,18 @@ def shard_batch_here(
                 rules=replace(rules, pool=pool),
                 progress=progress,
             )
+            _pass_over(own)
             failures += result.failures
             if not result.failures:
                 place = (job.segment, plan.split, plan.name)
                 receipts.add(result, put_indexes(root, *place, format_, result.samples))
     shown = tuple(failures[:SHOWN_FAILURES])
     return BatchReport(done=receipts.done, failures=shown, failed=len(failures))
+
+
+def _pass_over(samples: Iterator[Sample]) -> None:
+    """Take what a failed or finished shard has left unread: each shard begins with its own."""
+    deque(samples, maxlen=0)
 
 
 def _reads(job: Job, root: Store, batch: PackBatch) -> tuple[bool, bool]:
