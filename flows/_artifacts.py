@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from typing import Any
 
 from httpx import HTTPError  # Prefect's
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
@@ -12,10 +13,13 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from larder.errors import printable
 from larder.pipeline.results import BatchReport
 
-__all__ = ["FAILURES", "failures_table", "summary"]
+__all__ = ["FAILURES", "FINDINGS", "failures_table", "findings_table", "summary"]
 
 FAILURES = "failures"
 """Key of the table of failures; Prefect keeps the tables of earlier runs under it."""
+
+FINDINGS = "findings"
+"""Key of the table of what a verification found."""
 
 
 def failures_table(report: BatchReport) -> None:
@@ -36,6 +40,24 @@ def failures_table(report: BatchReport) -> None:
     with suppress(HTTPError):
         create_table_artifact(
             key=FAILURES, table=rows, description=f"{shown}{report.failed:,} that failed"
+        )
+
+
+def findings_table(rows: Sequence[Mapping[str, Any]], found: int) -> None:
+    """Make a table of what a verification found: the first 1,000, and none if nothing was.
+
+    Args:
+        rows: The findings.
+        found: Their total number.
+    """
+    if not rows:
+        return
+    shown = f"the first {len(rows):,} of " if len(rows) < found else ""
+    with suppress(HTTPError):
+        create_table_artifact(
+            key=FINDINGS,
+            table=[dict(row) for row in rows],
+            description=f"{shown}{found:,} that were found",
         )
 
 

@@ -22,8 +22,13 @@ from larder.pipeline import (
     pruning_plan,
     publish,
     refusals,
+    repairing,
+    repairing_caches,
+    repairing_shards,
     shard,
     source,
+    verifying_batch,
+    verifying_documents,
 )
 from larder.pipeline.results import RunError, stops_others
 from larder.progress import Progress, TimedProgress
@@ -36,6 +41,7 @@ from tasks import prune as prune_tasks
 from tasks import publish as publish_tasks
 from tasks import shard as shard_tasks
 from tasks import source as source_tasks
+from tasks import verify as verify_tasks
 from tasks._options import call
 from tasks._progress import current_progress, stoppable
 
@@ -58,6 +64,13 @@ _TASKS: dict[Callable[..., Any], Any] = {
     copying_end.end_copy: copy_tasks.end_copy,
     pruning_plan.plan_prune: prune_tasks.plan_prune,
     pruning.prune_objects: prune_tasks.prune_objects,
+    verifying_documents.inspect_version: verify_tasks.inspect_version,
+    verifying_batch.verify_batch: verify_tasks.verify_batch,
+    repairing.repair_small: verify_tasks.repair_small,
+    repairing.keep_right: verify_tasks.keep_right,
+    repairing_shards.repair_shards: verify_tasks.repair_shards,
+    repairing_caches.repair_cache: verify_tasks.repair_cache,
+    repairing.end_repair: verify_tasks.end_repair,
 }
 
 

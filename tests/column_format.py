@@ -17,14 +17,13 @@ from types import TracebackType
 from typing import Any
 from unittest import mock
 
-import google_crc32c
 import pyarrow as pa
 
 from larder.config.formats import DEFAULTS, FormatOptions
-from larder.errors import DamageError, Failure, ObjectError
+from larder.errors import DamageError, Failure
 from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
-from larder.shards.fetch import Body, stream
+from larder.shards.fetch import Body, held
 from larder.shards.formats import FORMATS
 from larder.shards.members import members
 from larder.shards.model import Sample, ShardPlan, label_bytes
@@ -86,13 +85,9 @@ class ColumnsWriter:
             column.append(body.data)
 
     def append_streamed(self, sample: Sample, source: Store) -> Failure | None:
-        bodies = []
-        for part in sample.parts:
-            try:
-                data = b"".join(stream(source, part))
-            except ObjectError as error:
-                return Failure.of(part.key, error)
-            bodies.append(Body(data, google_crc32c.value(data)))
+        bodies = held(source, sample)
+        if isinstance(bodies, Failure):
+            return bodies
         self.append(sample, bodies)
         return None
 

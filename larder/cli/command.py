@@ -103,12 +103,13 @@ class Options:
     quiet: bool
 
 
-def parser(prog: str, description: str) -> Parser:
+def parser(prog: str, description: str, *, own_version: bool = False) -> Parser:
     """A parser with the flags of every command: --help (with the exit statuses) and --version.
 
     Args:
         prog: How the command is called, such as ``larder prepare``.
         description: One or two sentences for --help.
+        own_version: Whether the command adds a flag --version of its own.
     """
     made = Parser(
         prog=prog,
@@ -117,22 +118,26 @@ def parser(prog: str, description: str) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    version = f"larder {larder.__version__}"
-    made.add_argument(
-        "--version", action="version", version=version, help="show the version and exit"
-    )
+    if not own_version:
+        version = f"larder {larder.__version__}"
+        made.add_argument(
+            "--version", action="version", version=version, help="show the version and exit"
+        )
     return made
 
 
-def command(prog: str, description: str, *, needs_dataset: bool = True) -> Parser:
+def command(
+    prog: str, description: str, *, needs_dataset: bool = True, own_version: bool = False
+) -> Parser:
     """A parser with the shared flags, to which a command adds its own.
 
     Args:
         prog: How the command is called, such as ``python -m flows.prepare``.
         description: One or two sentences for --help.
         needs_dataset: Whether --dataset is required.
+        own_version: See `parser`.
     """
-    made = parser(prog, description)
+    made = parser(prog, description, own_version=own_version)
     add = made.add_argument
     add("--dataset", metavar="NAME", required=needs_dataset, help="CONFIG_DIR/datasets/NAME.yaml")
     add(

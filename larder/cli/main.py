@@ -35,6 +35,7 @@ COMMANDS = {
     "init": Command("larder.cli.init", "write a configs folder with examples"),
     "prepare": Command("larder.cli.prepare", "prepare a dataset: from its source to a config"),
     "prune": Command("larder.cli.prune", "delete copies of what is no longer in the source"),
+    "verify": Command("larder.cli.verify", "read a version again, and repair what is damaged"),
 }
 
 _DESCRIPTION = """\

@@ -20,7 +20,16 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Extent", "extent_etags", "in_object", "in_own", "is_derived", "is_own", "parse_extent"]
+__all__ = [
+    "Extent",
+    "extent_etags",
+    "in_object",
+    "in_own",
+    "is_derived",
+    "is_own",
+    "parse_extent",
+    "unconditional",
+]
 
 _EXTENT = re.compile(r"@(\d{1,19})\+(\d{1,19})(?:/(\d{1,9}):(.*)|=([^/]+))", re.DOTALL | re.ASCII)
 
@@ -64,6 +73,12 @@ def parse_extent(etag: str | None) -> Extent | None:
         return None
     offset, length, chars, of_object, own = found.groups()
     return Extent(int(offset), int(length), int(chars or 0), of_object or "", own or "")
+
+
+def unconditional(extent: Extent) -> str:
+    """The etag of the same range, whatever etag its container has now."""
+    end = in_own(extent.own) if extent.own else f"/{extent.key_chars}:"
+    return f"@{extent.offset}+{extent.length}{end}"
 
 
 def is_derived(etags: pa.Array) -> pa.Array:

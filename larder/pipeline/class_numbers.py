@@ -10,7 +10,7 @@ from larder.versions import layout
 from larder.versions.documents import FileFacts, VersionDocument
 from larder.versions.publish import own_file_errors
 
-__all__ = ["put_classes"]
+__all__ = ["class_numbers", "put_classes"]
 
 
 def put_classes(root: Store, version: VersionDocument) -> tuple[FileFacts, ...]:
@@ -28,9 +28,18 @@ def put_classes(root: Store, version: VersionDocument) -> tuple[FileFacts, ...]:
     """
     if not version.classes:
         return ()
-    numbers = {name: number for number, name in enumerate(version.classes)}
-    data = (json.dumps(numbers, ensure_ascii=False, indent=0) + "\n").encode()
+    data = class_numbers(version)
     key = layout.classes_key(version.id)
     with own_file_errors():
         root.put(key, data)
     return (FileFacts(path=key, bytes=len(data), sha256=sha256_hex(data), role="classes"),)
+
+
+def class_numbers(version: VersionDocument) -> bytes:
+    """The content of the file.
+
+    Args:
+        version: The version.
+    """
+    numbers = {name: number for number, name in enumerate(version.classes)}
+    return (json.dumps(numbers, ensure_ascii=False, indent=0) + "\n").encode()

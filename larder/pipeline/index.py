@@ -32,7 +32,7 @@ from larder.versions import layout
 from larder.versions.documents import FileFacts, SegmentSplit, SegmentUse, SplitFacts
 from larder.versions.identity import image_check
 
-__all__ = ["Index", "index_shards"]
+__all__ = ["Index", "index_files", "index_shards"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +64,11 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
     progress.start("index")
     root = open_root(job)
     with scratch() as folder:
-        format_ = shard_format(*job.shape.use)
         planned = _planned(root, job)
         check_forms(job, root, ((entry.shard.split, entry.shard.forms) for entry in planned))
-        standing = [entry for entry in planned if entry.shard.samples]
-        shards = [entry.shard for entry in standing]
-        rows = write_manifest(folder / "samples.parquet", SAMPLES, _samples(root, standing))
-        table = write_manifest(folder / "shards.parquet", SHARDS, _shards(job, shards))
-        files = {"samples": rows, "shards": table}
-        if standing and format_.indexes:
-            found = noted_indexes(root, job.segment, format_, map(_indexed, standing))
-            files["indexes"] = write_manifest(folder / "indexes.parquet", INDEXES, found)
-        if any(entry.shard.omitted_count for entry in planned):
-            left_out = _skipped(root, job, planned, rows.path)
-            files["skipped"] = write_manifest(folder / "skipped.parquet", SKIPPED, left_out)
-        facts = listed_splits(listed_shards(read_manifest(table.path, SHARDS), {}))
+        files = _manifests(root, job, planned, folder)
+        table = read_manifest(files["shards"].path, SHARDS)
+        facts = listed_splits(listed_shards(table, {}))
         index = Index(
             segment=UsedSegment(
                 use=SegmentUse(job.segment),
@@ -92,6 +82,38 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
         )
     progress.finish("index")
     return index
+
+
+def index_files(root: Store, job: Job, folder: Path) -> dict[str, ManifestFile]:
+    """The manifests of the segment as local files, by role, from the receipts of its shards.
+
+    Args:
+        root: The dataset's root.
+        job: Its segment, sample order and shard plan.
+        folder: A private directory.
+
+    Raises:
+        FatalError: ``run.failed``: a shard has no receipt.
+    """
+    return _manifests(root, job, _planned(root, job), folder)
+
+
+def _manifests(
+    root: Store, job: Job, planned: Sequence[_Entry], folder: Path
+) -> dict[str, ManifestFile]:
+    standing = [entry for entry in planned if entry.shard.samples]
+    shards = [entry.shard for entry in standing]
+    rows = write_manifest(folder / "samples.parquet", SAMPLES, _samples(root, standing))
+    table = write_manifest(folder / "shards.parquet", SHARDS, _shards(job, shards))
+    files = {"samples": rows, "shards": table}
+    format_ = shard_format(*job.shape.use)
+    if standing and format_.indexes:
+        found = noted_indexes(root, job.segment, format_, map(_indexed, standing))
+        files["indexes"] = write_manifest(folder / "indexes.parquet", INDEXES, found)
+    if any(entry.shard.omitted_count for entry in planned):
+        left_out = _skipped(root, job, planned, rows.path)
+        files["skipped"] = write_manifest(folder / "skipped.parquet", SKIPPED, left_out)
+    return files
 
 
 def _put(root: Store, segment: str, role: str, file: ManifestFile) -> FileFacts:

@@ -39,7 +39,7 @@ from larder.versions.identity import inputs_digest
 from larder.versions.publish import own_file_errors, read_segment, read_version
 from larder.versions.tags import TAG, Tag, read_tag
 
-__all__ = ["LabelFile", "SourceState", "inspect_source"]
+__all__ = ["LabelFile", "SourceState", "inspect_source", "take_source"]
 
 MAX_LABEL_FILE_BYTES = 256 * 1024**2
 
@@ -154,7 +154,7 @@ def inspect_source(
         probe_storage(root, layout.probe_prefix())
     previous, classes = _previous(root, tag)
     with permission(source, "source", "list" if listing else "get"):
-        inventory = _take(dataset, cluster, source, unlisted, folder, progress)
+        inventory = take_source(dataset, cluster, source, unlisted, folder, progress)
     with permission(source, "source", "get"):
         label_files = _read_label_files(dataset, source)
         annotations = find_annotations(dataset, source)
@@ -207,7 +207,7 @@ def _samples(source: Readable, inventory: Inventory) -> list[ObjectInfo]:
     return sample_of(list(map(ObjectInfo, *listed, repeat(""), repeat(0))))
 
 
-def _take(
+def take_source(
     dataset: Dataset,
     cluster: Cluster,
     source: Readable,
@@ -215,7 +215,15 @@ def _take(
     folder: Path,
     progress: Progress,
 ) -> Inventory:
-    """The inventory.
+    """The inventory of a dataset's source, without what is in archives and tables.
+
+    Args:
+        dataset: As configured.
+        cluster: As configured.
+        source: The source.
+        unlisted: What the source tells of paths that it cannot list.
+        folder: A private directory, for the inventory.
+        progress: Reports progress of stage ``inventory``.
 
     Raises:
         RunError: ``run.failed``: paths cannot be listed, and are not to be skipped.

@@ -122,6 +122,7 @@ def _images(file: io.TextIOWrapper, key: str, work_dir: Path) -> Generator[_Row]
 
 
 def _csv_rows(file: io.TextIOWrapper, key: str) -> Generator[_Row]:
+    csv.field_size_limit(MOST_CHARACTERS)
     reader = csv.reader(file, delimiter="\t" if key.lower().endswith(".tsv") else ",", strict=True)
     try:
         header = next(reader, [])

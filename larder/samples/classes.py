@@ -44,10 +44,10 @@ class ClassTable:
     """Assigns a code to every class that occurs; `number` then gives their meaning.
 
     The classes are the pinned ones, or else all names that occur, sorted by their UTF-8 bytes,
-    after those that are known and keep their numbers, whether they occur or not. A
-    whole number in a label file is the class with that name, if there is one. Otherwise it is an
-    index into the classes, from 0, unless every class is itself a whole number. If label files
-    contain only whole numbers and nothing else names a class, these are the names of the classes.
+    after those that are known and keep their numbers, whether they occur or not. A whole number in
+    a label file or a column is the class with that name, if there is one. Otherwise it is an index
+    into the classes, from 0, unless every class is itself a whole number. If there are only whole
+    numbers and nothing else names a class, these are the names of the classes.
 
     Memory is proportional to the number of classes.
 
@@ -72,15 +72,18 @@ class ClassTable:
         if twice is not None:
             raise ConfigError("config.label", f"duplicate class {twice!r}", where="labels.classes")
 
-    def code(self, text: str, *, sample_key: str, file: str = "") -> int:
+    def code(
+        self, text: str, *, sample_key: str, file: str = "", may_be_number: bool = False
+    ) -> int:
         """The code of a class.
 
         Args:
-            text: Its name; in a label file possibly its number.
+            text: Its name; in a label file or a column possibly its number.
             sample_key: The sample that has it, for messages.
             file: Key of the label file; empty if the class comes from elsewhere.
+            may_be_number: Whether a whole number may be meant as a number of a class, as in a file.
         """
-        number = bool(file) and _WHOLE_NUMBER.fullmatch(text) is not None
+        number = (bool(file) or may_be_number) and _WHOLE_NUMBER.fullmatch(text) is not None
         code = self._codes.setdefault((text, number), len(self._seen))
         if code == len(self._seen):
             self._seen.append(_Seen(text, file, sample_key))

@@ -115,7 +115,14 @@ class Labeller:
             raise _without_folder(sample_keys.filter(folders.is_null())[0].as_py())
         return self._coded(sample_keys, folders.field("folder"), archives=self._archives)
 
-    def _coded(self, sample_keys: pa.Array, given: pa.Array, *, archives: bool = False) -> _Codes:
+    def _coded(
+        self,
+        sample_keys: pa.Array,
+        given: pa.Array,
+        *,
+        archives: bool = False,
+        numbers: bool = False,
+    ) -> _Codes:
         """The code of the name that each sample is given."""
         encoded = given.dictionary_encode()
         indices = encoded.indices.to_numpy()
@@ -124,14 +131,17 @@ class Labeller:
         if archives:
             names = [name[: -len(".tar")] if is_archive(name) else name for name in names]
         seen = zip(names, firsts.to_pylist(), strict=True)
-        codes = [self._table.code(name, sample_key=sample_key) for name, sample_key in seen]
+        codes = [
+            self._table.code(name, sample_key=sample_key, may_be_number=numbers)
+            for name, sample_key in seen
+        ]
         of_samples: _Codes = np.array(codes, np.int32)[indices]
         return of_samples
 
     def _from_column(self, sample_keys: pa.Array, texts: pa.Array) -> _Codes:
         if texts.null_count:
             raise _without_entry(sample_keys.filter(texts.is_null())[0].as_py(), self._column)
-        return self._coded(sample_keys, texts)
+        return self._coded(sample_keys, texts, numbers=True)
 
     def _from_pattern(self, pattern: re.Pattern[str], sample_keys: pa.Array) -> list[int]:
         codes: list[int] = []

@@ -27,6 +27,7 @@ __all__ = [
     "failure_of",
     "fetch",
     "found_bad",
+    "held",
     "sample_bytes",
     "stream",
 ]
@@ -164,6 +165,23 @@ def stream(source: Readable, part: Part) -> Iterator[bytes]:
                 break
             yield data
     content.check()
+
+
+def held(source: Readable, sample: Sample) -> list[Body] | Failure:
+    """Read a complete sample that is to be streamed, for formats that need it in memory.
+
+    Returns:
+        The contents of its parts; or the failure, if an object differs from the plan or cannot be
+        read.
+    """
+    bodies = []
+    for part in sample.parts:
+        try:
+            data = b"".join(stream(source, part))
+        except ObjectError as error:
+            return Failure.of(part.key, error)
+        bodies.append(Body(data, google_crc32c.value(data)))
+    return bodies
 
 
 def _check(source: Readable, part: Part) -> ContentCheck:

@@ -4,6 +4,9 @@ It reads what a reader would read and relies only on the files themselves: every
 by its own digest, every file by its length and sha256, every part by the index and its CRC-32C as
 the format of its shard reads it back, every tar archive also with `tarfile`, every cache by its
 records. What a version lists, counts and covers by its digest is computed again from there.
+
+`larder verify` checks the same in other ways, in bounded memory. Neither uses the other on purpose:
+random histories have to satisfy both, so a mistake in one of them is found.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@
     mirror/KEY                 the mirrored objects
     work/mirror/               receipts of copies, carried from run to run
     work/failures-SHA.parquet  the objects that a run could not copy
+    work/repair/SHA256         right contents that stood in the wrong place, during a repair
     work/conditions.json       which conditional writes the store keeps
     work/derived/              indexes of containers, and containers of Larder's own
     segments/SEG/              immutable once segment.json is there
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 __all__ = [
     "SPLIT_INDEX_TO_ROOT",
+    "aside_key",
     "cache_file_key",
     "cache_key",
     "cache_of",
@@ -169,6 +171,11 @@ def derived_prefix() -> str:
 def measured_key() -> str:
     """How fast an earlier run copied."""
     return "work/measured.json"
+
+
+def aside_key(sha256: str) -> str:
+    """Key of a file's content that was found in the place of another; of all if it is empty."""
+    return f"work/repair/{sha256}"
 
 
 def probe_prefix() -> str:

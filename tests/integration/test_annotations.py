@@ -150,6 +150,24 @@ def test_columns_become_parts_and_labels(tmp_path: Path) -> None:
     }
 
 
+def test_whole_numbers_in_a_column_may_be_numbers_of_classes(tmp_path: Path) -> None:
+    annotations = {"files": "t.jsonl", "part": None, "columns": {"txt": "caption"}}
+    labels: dict[str, Any] = {"column": "score", "classes": list("abcdef")}
+    place = source(tmp_path, samples={"annotations": annotations}, labels=labels)
+    objects = {**IMAGES, "t.jsonl": FILES["table.jsonl"]}
+    published = prepared(place, objects)
+    assert [each.label for each in published.samples["train"]] == list(range(6))
+    error = refused(place, objects, labels={**labels, "classes": ["a", "b"]})
+    assert "its column 'score' gives it class '2', which is not one of the 2" in str(error)
+
+
+def test_long_fields_of_csv(tmp_path: Path) -> None:
+    rows = [{**row, "caption": "x" * 200_000} for row in table()]
+    place = source(tmp_path, samples={"annotations": {"files": "t.csv"}})
+    published = prepared(place, {**IMAGES, "t.csv": as_csv(rows)})
+    assert all(len(own["json"]) > 200_000 for own in parts(published).values())
+
+
 def test_a_sample_may_have_several_entries(tmp_path: Path) -> None:
     rows = [{"image": name, "box": [at]} for at in range(2) for name in NAMES]
     annotations = {"files": "boxes.jsonl", "key": "image", "many": True, "columns": {"n": "box"}}

@@ -35,10 +35,12 @@ from larder.errors import LarderError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline import decide, lists
-from larder.pipeline.inline import plan, prepare
+from larder.pipeline.inline import InlineRunner, plan, prepare
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import RunError
+from larder.pipeline.verifying import VerifySettings, verify
+from larder.progress import StageTimes
 from larder.samples.grouping import LABEL_EXT
 from larder.store import Store, open_store
 from larder.store.delegate import WRITES
@@ -257,6 +259,13 @@ class Run:
             return False
         return False
 
+    def _verify(self, version: str, state: State) -> None:
+        """What the checker accepts, `larder verify` does too."""
+        asked = VerifySettings(self.place.settings(state), version)
+        with between():
+            document = verify(asked, InlineRunner(1, StageTimes()))
+        assert (document["status"], document["version"]) == ("intact", version)
+
     def _note(self, state: State, before: VersionDocument | None, step: Step) -> None:
         """A run that was killed may have moved the tag."""
         now = self._current()
@@ -394,6 +403,7 @@ class Run:
         """What every reader sees is the model."""
         root = open_store(self.place.root)
         published = check_version(root, version.id)
+        self._verify(version.id, state)
         if classes is not None:
             assert version.classes == classes, "the numbers of classes"
         _same_samples(published, found)

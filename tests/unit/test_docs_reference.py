@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, Tag
 
-from larder.cli import copy, prune
+from larder.cli import copy, prune, verify
 from larder.cli.command import command
 from larder.cli.stage import STAGES
 from larder.config.models import Cluster, Dataset, HashSplits
@@ -195,6 +195,11 @@ def test_the_flags_of_copies_are_there() -> None:
     own = {row[0].strip("`").split()[0] for row in rows("cli.md", "## prune")}
     assert own == {"--max-delete"}
     assert stated - {"--verify", "--retry-failed"} | own == _flags(prune.parser("x"))
+
+
+def test_the_flags_of_verifications_are_there() -> None:
+    stated = {row[0].strip("`").split()[0] for row in rows("cli.md", "## verify")}
+    assert stated | _flags(command("x", "x")) == _flags(verify.parser("x"))
 
 
 def _told(path: Path) -> Iterator[str]:

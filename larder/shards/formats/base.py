@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from larder.config.formats import Layout
 from larder.errors import Failure
-from larder.samples.indexed import SampleReader
+from larder.samples.indexed import IndexedSample, SampleReader
 from larder.shards.fetch import Body
 from larder.shards.indexes import ReaderIndex
 from larder.shards.model import Sample, ShardPlan
@@ -21,7 +21,7 @@ from larder.shards.output import HashedOutput
 from larder.shards.sizes import Sizes
 from larder.store.base import Readable
 
-__all__ = ["CheckingWriter", "ShardFormat", "ShardWriter", "SurveyingFormat"]
+__all__ = ["CheckingWriter", "Framed", "ShardFormat", "ShardWriter", "SurveyingFormat"]
 
 
 class ShardWriter(Protocol):
@@ -173,4 +173,22 @@ class SurveyingFormat(Protocol):
 
         Raises:
             ConfigError: ``config.invalid_value``: a sample that the format cannot store, by name.
+        """
+
+
+@runtime_checkable
+class Framed(Protocol):
+    """A format that can say what is between the parts of a sample, such as headers and padding.
+
+    It is optional: with it, damage there is put down to the sample that it makes unreadable.
+    """
+
+    def framing(self, sample: IndexedSample) -> Iterable[tuple[int, bytes]]:
+        """All bytes of a sample that are not the content of its parts.
+
+        Args:
+            sample: Its index entry.
+
+        Returns:
+            Offsets in the shard's first file and the bytes there, in order.
         """

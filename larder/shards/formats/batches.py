@@ -17,18 +17,17 @@ import zipfile
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.formats import FormatOptions, Layout
-from larder.errors import ConfigError, DamageError, Failure, ObjectError
+from larder.errors import ConfigError, DamageError, Failure
 from larder.manifest.digest import canonical_json
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part
 from larder.shards import npz
-from larder.shards.fetch import Body, stream
+from larder.shards.fetch import Body, held
 from larder.shards.indexes import ReaderIndex
 from larder.shards.indexes.splits import Split
 from larder.shards.layouts import survey_parts
@@ -156,13 +155,9 @@ class BatchWriter:
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
         """Read and append a sample."""
-        bodies = []
-        for part in sample.parts:
-            try:
-                data = b"".join(stream(source, part))
-            except ObjectError as error:
-                return Failure.of(part.key, error)
-            bodies.append(Body(data, google_crc32c.value(data)))
+        bodies = held(source, sample)
+        if isinstance(bodies, Failure):
+            return bodies
         self.append(sample, bodies)
         return None
 

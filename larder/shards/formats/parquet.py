@@ -3,7 +3,7 @@
 Columns: ``key``, a string; ``label``, an int64, if the dataset has labels; and one for every
 extension that any sample of the segment has, its name, with the content of the part as it is, null
 where a sample lacks it. No compression, no dictionaries: images are compressed already, and so the
-size of a shard is known well enough to plan it. Row groups of about 16 MiB are what a reader holds
+size of a shard is known well enough to plan it. Row groups of about 8 MiB are what a reader holds
 at once. Every page has a checksum.
 
 The bytes depend on the release of pyarrow, which is part of the format's version.
@@ -18,17 +18,16 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Self
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from larder.config.formats import FormatOptions, Layout
-from larder.errors import ConfigError, DamageError, Failure, ObjectError
+from larder.errors import ConfigError, DamageError, Failure
 from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
-from larder.shards.fetch import Body, stream
+from larder.shards.fetch import Body, held
 from larder.shards.indexes import ReaderIndex
 from larder.shards.layouts import survey_parts
 from larder.shards.members import members
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetFormat"]
 
-ROW_GROUP_BYTES = 16 << 20
+ROW_GROUP_BYTES = 8 << 20
 """Parts of the samples of a row group; more if there is only one."""
 
 VALUE_BYTES = 2**31 - 2**20
@@ -165,13 +164,9 @@ class ParquetRows:
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
         """Read and append a sample, which is held in memory."""
-        bodies = []
-        for part in sample.parts:
-            try:
-                data = b"".join(stream(source, part))
-            except ObjectError as error:
-                return Failure.of(part.key, error)
-            bodies.append(Body(data, google_crc32c.value(data)))
+        bodies = held(source, sample)
+        if isinstance(bodies, Failure):
+            return bodies
         self.append(sample, bodies)
         return None
 
@@ -192,8 +187,8 @@ class ParquetRows:
         if self._labelled:
             columns.append(pa.array([sample.label for sample, _ in self._held], pa.int64()))
         self._held, self._held_bytes = [], 0
-        for ext in self._exts:
-            columns.append(pa.array([own.get(ext) for own in contents], pa.binary()))
+        columns += [_binary([own.get(ext) for own in contents]) for ext in self._exts]
+        del contents
         batch = pa.record_batch(columns, schema=self._schema)
         with self._sink:
             self._parquet.write_table(pa.Table.from_batches([batch]), row_group_size=len(batch))
@@ -267,6 +262,14 @@ class ParquetReader(Closing):
         except (pa.ArrowException, OSError, ValueError) as error:
             message = f"the shard cannot be read: {str(error).splitlines()[0]}"
             raise DamageError("damage.record", message, where=self.url) from error
+
+
+def _binary(values: list[bytes | None]) -> pa.Array:
+    """An array of these values; of a single one without a copy, as it may be large."""
+    if len(values) != 1 or values[0] is None:
+        return pa.array(values, pa.binary())
+    ends = pa.array([0, len(values[0])], pa.int32()).buffers()[1]
+    return pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(values[0])])
 
 
 class _Sink(io.RawIOBase):

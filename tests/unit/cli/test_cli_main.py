@@ -47,7 +47,7 @@ def test_the_first_argument_chooses_the_module_and_the_others_go_there(
     [
         (
             [],
-            "the command is missing; the commands are compact, copy, init, prepare, prune; see",
+            "the command is missing; the commands are compact, copy, init, prepare, prune, verify;",
         ),
         (["--"], "unrecognized arguments: --; see larder --help"),
         (

@@ -1,0 +1,194 @@
+"""``larder verify``: reads a published version again, and repairs what is damaged.
+
+``python -m flows.verify`` is the same command with another way to run it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import larder
+from larder.cli.command import Parser, command, options
+from larder.cli.output import DONE, print_json, print_text, tell
+from larder.cli.signals import interruptible, loading
+from larder.errors import ConfigError
+from larder.packages import require
+
+if TYPE_CHECKING:
+    from larder.cli.display import Display
+    from larder.pipeline.verifying import VerifySettings
+
+__all__ = ["RunVerify", "main", "parser", "run_here"]
+
+DESCRIPTION = """\
+Read everything again that a version lists, and compare it with what was published: documents,
+manifests, shards, the checksum of every part, labels, caches. What is damaged, missing, exchanged
+or foreign is named, and the exit status is 4. With --repair, what is damaged is made again to the
+same bytes; nothing is replaced before its digest is the recorded one.\
+"""
+
+RunVerify = Callable[["VerifySettings", dict[str, Any], "Display"], dict[str, Any]]
+"""Runs a verification and returns its JSON document; see `larder.cli.copy.RunCopy`."""
+
+_MOST_DIGITS = 10
+
+
+def run_here(asked: VerifySettings, parameters: dict[str, Any], display: Display) -> dict[str, Any]:
+    """Run in this process; a signal lets the files in progress finish.
+
+    Raises:
+        KeyboardInterrupt: The user interrupted the run, and the steps have stopped.
+    """
+    import threading
+
+    from larder.pipeline.inline import InlineRunner, workers
+    from larder.pipeline.verifying import verify
+
+    stop = threading.Event()
+    runner = InlineRunner(workers(asked.settings), display, stop)
+    with interruptible(stop, display.say):
+        return verify(asked, runner, plan_only=bool(parameters.get("plan")))
+
+
+class _Version(argparse.Action):
+    """The version of a dataset; that of Larder if none is given, as in the other commands."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Keep the value, or show the version and exit."""
+        del option_string
+        if values is None:
+            print_text(f"larder {larder.__version__}")
+            parser.exit()
+        namespace.version = values
+
+
+def parser(prog: str) -> Parser:
+    """The parser of the command; ``prog`` is how it is called."""
+    made = command(prog, DESCRIPTION, own_version=True)
+    made.add_argument(
+        "--version",
+        metavar="ID|TAG",
+        nargs="?",
+        action=_Version,
+        default="latest",
+        help="the version, by its ID or a tag (default: latest); without either, show the version "
+        "of Larder and exit",
+    )
+    made.add_argument(
+        "--sample",
+        metavar="PERCENT",
+        help="read only so much of the shards and caches, chosen at random: at least one shard of "
+        "each split; everything small is always read",
+    )
+    made.add_argument(
+        "--seed", metavar="N", help="choose the same files as the run that reported this seed"
+    )
+    made.add_argument(
+        "--repair", action="store_true", help="make again what is damaged, to the same bytes"
+    )
+    made.add_argument(
+        "--plan",
+        action="store_true",
+        help="with --repair: make it again without replacing anything, and print what would be",
+    )
+    return made
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    prog: str = "larder verify",
+    *,
+    run: RunVerify = run_here,
+) -> int:
+    """The command; returns its exit status.
+
+    Args:
+        arguments: The command line arguments; those of this process if None.
+        prog: How the command is called.
+        run: Runs the verification.
+    """
+    started = time.monotonic()
+    namespace = parser(prog).parse_args(arguments)
+    shared = options(namespace)
+    sample, seed = _percent(namespace.sample), _seed(namespace.seed)
+    if namespace.plan and not namespace.repair:
+        hint = "leave it out: without --repair nothing is written"
+        raise ConfigError("config.invalid_flag", "--plan needs --repair", hint=hint)
+    with loading():
+        require("prepare")
+        from larder.cli.display import Display
+        from larder.pipeline.findings import DamagedError
+        from larder.pipeline.settings import load_settings
+        from larder.pipeline.verifying import VerifySettings
+        from larder.pipeline.verifying_report import verify_lines
+
+        settings = load_settings(
+            shared.dataset,
+            shared.cluster,
+            config_dir=shared.config_dir,
+            settings=shared.settings,
+        )
+        asked = VerifySettings(settings, namespace.version, sample, seed, namespace.repair)
+    parameters = {
+        "dataset": shared.dataset,
+        "cluster": shared.cluster,
+        "settings": list(shared.settings),
+        "config_dir": str(shared.config_dir),
+        "version": namespace.version,
+        "sample": sample,
+        "seed": seed,
+        "repair": namespace.repair,
+    }
+    damaged = None
+    with Display(quiet=shared.quiet) as display:
+        try:
+            if namespace.plan:
+                document = run_here(asked, {**parameters, "plan": True}, display)
+            else:
+                document = run(asked, parameters, display)
+        except DamagedError as error:
+            damaged, document = error, dict(error.document)
+        document["seconds"] = round(time.monotonic() - started, 3)
+        document["stages"] = display.stages()
+    if shared.json:
+        if damaged:
+            document["error"] = damaged.fields
+        print_json(document, hint=DONE)
+    elif not shared.quiet or damaged:
+        print_text("\n".join(verify_lines(document)), hint=DONE)
+    if damaged:
+        tell(f"error[{damaged.code}]: {damaged}")
+        return damaged.exit_status
+    return 0
+
+
+def _percent(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        percent = float(text)
+    except ValueError:
+        percent = -1.0
+    if not (0 < percent <= 100 and set(text) <= set("0123456789.")):
+        message = "expected a percentage above 0, up to 100"
+        hint = "write --sample 5 for five percent"
+        raise ConfigError("config.invalid_flag", message, where="--sample", hint=hint)
+    return percent
+
+
+def _seed(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        message, hint = "expected a whole number", "write --seed 7"
+        raise ConfigError("config.invalid_flag", message, where="--seed", hint=hint)
+    return int(text)

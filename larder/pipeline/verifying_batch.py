@@ -1,0 +1,288 @@
+"""The step that reads shards and cache files again, and compares them with what was published."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.cache.inspected import damaged_records, inspect_records
+from larder.cache.layout import CacheFileFacts
+from larder.errors import DamageError, NotFoundError, ObjectError
+from larder.limits import map_ahead
+from larder.manifest.schemas import SAMPLES
+from larder.pipeline.digests import read_digest
+from larder.pipeline.findings import SHOWN_SAMPLES, Finding, Role, Verified
+from larder.pipeline.job import scratch
+from larder.pipeline.manifests import read_ref
+from larder.pipeline.results import Totals
+from larder.pipeline.verifying_job import ShardToVerify, VerifyBatch, VerifyJob, open_verified
+from larder.progress import Progress
+from larder.shards.formats import shard_format
+from larder.shards.inspected import MISSING, Fault, inspect_shard
+from larder.shards.inspected_index import ShardIndex
+from larder.store import local_path, open_store
+from larder.store.base import Store
+from larder.temporary import workshop
+from larder.versions import layout
+from larder.versions.documents import CacheFile
+from larder.versions.publish import own_file_errors
+
+__all__ = ["STAGE", "cache_facts", "read_shards_index", "verify_batch"]
+
+STAGE = "verify"
+
+_READ_BYTES = 16 << 20
+"""What a thread that reads a shard may hold."""
+
+_TOLD_BYTES = 4 << 20
+
+
+Indexed = tuple[ShardToVerify, ShardIndex | None, str]
+"""A shard, its index if that is known, and what is wrong with the index."""
+
+
+def verify_batch(
+    job: VerifyJob, batch: VerifyBatch, *, progress: Progress, concurrent_batches: int = 1
+) -> Verified:
+    """Read the files of one batch again.
+
+    Every file is read once. In a bucket several shards are read at a time, as many as
+    ``copy.concurrency`` and ``copy.memory_bytes`` allow; in a directory one after the other.
+
+    Args:
+        job: The verification.
+        batch: What to read.
+        progress: Reports progress of stage ``verify``.
+        concurrent_batches: Number of concurrent batches, which share the limits.
+
+    Raises:
+        StoreError: The storage refuses access.
+        RetryableError: The storage kept failing.
+    """
+    root = open_verified(job)
+    told = _Told(progress)
+    if batch.cache:
+        findings = _verify_cache(root, batch, batch.cache, told)
+        told.finish(1)
+        return Verified(tuple(findings), Totals(1, batch.cache.bytes))
+    limits = job.cluster.copy_
+    threads = 1
+    if not root.features.local_path:
+        share = min(limits.concurrency, limits.memory // _READ_BYTES) // concurrent_batches
+        threads = max(1, min(share, len(batch.shards)))
+
+    def one(indexed: Indexed) -> list[Finding]:
+        with own_file_errors():
+            found = list(_verify_shard(root, batch, *indexed, told.add))
+        told.finish(indexed[0].count)
+        return found
+
+    indexed = read_shards_index(root, batch)
+    if threads == 1:
+        findings = [finding for each in indexed for finding in one(each)]
+    else:
+        with ThreadPoolExecutor(threads, thread_name_prefix="verify") as pool:
+            results = map_ahead(pool, one, indexed, window=threads + 1)
+            findings = [finding for found in results for finding in found]
+    return Verified(tuple(findings), Totals(batch.files, batch.bytes))
+
+
+class _Told:
+    """Reports bytes as they are read, in few calls."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._waiting = 0
+
+    def add(self, size_bytes: int) -> None:
+        """Some bytes were read; raises an error if the run is stopped."""
+        self._waiting += size_bytes
+        if self._waiting >= _TOLD_BYTES:
+            waiting, self._waiting = self._waiting, 0
+            self._progress.advance(STAGE, bytes=waiting)
+
+    def finish(self, files: int) -> None:
+        """So many files are done."""
+        waiting, self._waiting = self._waiting, 0
+        self._progress.advance(STAGE, objects=files, bytes=waiting)
+
+
+def read_shards_index(root: Store, batch: VerifyBatch) -> Iterator[Indexed]:
+    """The shards of a batch with their samples, in one pass over the rows of the manifest.
+
+    Args:
+        root: The dataset's root.
+        batch: Shards of one segment in the order of their rows.
+    """
+    if batch.samples is None or not batch.shards:
+        yield from ((shard, None, "") for shard in batch.shards)
+        return
+    first, last = batch.shards[0], batch.shards[-1]
+    count = last.first_row + last.rows - first.first_row
+    batches = read_ref(root, batch.samples, SAMPLES, first_row=first.first_row, rows=count)
+    rows = _Rows(batches, first.first_row)
+    for shard in batch.shards:
+        try:
+            table = rows.take(shard.first_row, shard.rows)
+        except (DamageError, NotFoundError) as error:
+            yield shard, None, f"its index cannot be read: {error.message}"
+            continue
+        problem = _head_problem(table, batch.segment, shard)
+        yield shard, None if problem else ShardIndex(table), problem
+
+
+class _Rows:
+    """Ranges of rows from a stream of batches, each behind the one before."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], first_row: int) -> None:
+        self._batches = batches
+        self._row = first_row
+        self._held = pa.RecordBatch.from_pylist([], schema=SAMPLES)
+
+    def take(self, first_row: int, rows: int) -> pa.Table:
+        """Some rows; those before them are left out."""
+        self._pull(first_row - self._row)
+        return pa.Table.from_batches(self._pull(rows), SAMPLES)
+
+    def _pull(self, count: int) -> list[pa.RecordBatch]:
+        self._row += count
+        found = []
+        while count:
+            if not self._held.num_rows:
+                self._held = next(self._batches)
+            found.append(self._held.slice(0, count))
+            self._held = self._held.slice(count)
+            count -= found[-1].num_rows
+        return found
+
+
+def _head_problem(rows: pa.Table, segment: str, shard: ShardToVerify) -> str:
+    """Whether the rows of a shard are of this shard, and are numbered as they should be."""
+    ids = pa.array(range(shard.first_id, shard.first_id + shard.rows), pa.int64())
+    wanted = {"segment": segment, "split": shard.split, "shard": shard.name, "id": ids}
+    for name, value in wanted.items():
+        if not pc.all(pc.equal(rows.column(name), value), min_count=0).as_py():
+            return f"the index has another {name} for some of its {shard.rows:,} samples"
+    return ""
+
+
+def _verify_shard(
+    root: Store,
+    batch: VerifyBatch,
+    shard: ShardToVerify,
+    samples: ShardIndex | None,
+    problem: str,
+    told: Callable[[int], None],
+) -> Iterator[Finding]:
+    keys = [layout.shard_key(batch.segment, shard.split, file.name) for file in shard.files]
+    format_ = shard_format(*batch.format) if batch.format else None
+    with ExitStack() as stack:
+        spool = None
+        if not root.features.local_path and samples and not samples.is_ranges:
+            spool = open_store(str(stack.enter_context(scratch())))
+        faults = inspect_shard(root, keys, shard.files, samples, format_, told, spool)
+    for fault in faults:
+        yield _shard_finding(keys, shard, samples, fault)
+    yield from _verify_indexes(root, batch.segment, shard, told)
+    if problem:
+        yield Finding(keys[0], "content", "damage.manifest", problem, (), shard.rows)
+    message, wrong = samples.label_problems(batch.classes) if samples else ("", [])
+    if samples and wrong:
+        named = samples.named(wrong[:SHOWN_SAMPLES])
+        yield Finding(keys[0], "content", "damage.manifest", message, named, len(wrong))
+
+
+def _verify_indexes(
+    root: Store, segment: str, shard: ShardToVerify, told: Callable[[int], None]
+) -> Iterator[Finding]:
+    """The index files of a shard for other readers."""
+    for file in shard.indexes:
+        path = layout.reader_index_key(segment, file.kind, shard.split, file.name)
+        try:
+            size_bytes, sha256 = read_digest(root, path, told=told)
+        except NotFoundError:
+            yield Finding(path, "index", "damage.size", MISSING)
+            continue
+        if size_bytes != file.bytes:
+            message = f"the file has {size_bytes:,} bytes instead of {file.bytes:,}"
+            yield Finding(path, "index", "damage.size", message, sha256=sha256)
+        elif sha256 != file.sha256:
+            message = "the bytes do not match the digest"
+            yield Finding(path, "index", "damage.digest", message, sha256=sha256)
+
+
+def _shard_finding(
+    keys: Sequence[str],
+    shard: ShardToVerify,
+    samples: ShardIndex | None,
+    fault: Fault,
+) -> Finding:
+    named = samples.named(fault.samples[:SHOWN_SAMPLES]) if samples else ()
+    count = len(fault.samples)
+    message = fault.message
+    if samples is None:
+        message, count = f"{message}; its index is not known", shard.rows
+    elif not count and fault.message != MISSING and len(shard.files) == 1:
+        message = f"{message}; its samples can all be read"
+    role: Role = "content" if fault.code in ("damage.manifest", "damage.record") else "shard"
+    return Finding(keys[fault.file], role, fault.code, message, named, count, fault.sha256)
+
+
+def cache_facts(file: CacheFile) -> CacheFileFacts:
+    """What is checked of a cache file when it is opened."""
+    return CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
+
+
+def _verify_cache(root: Store, batch: VerifyBatch, file: CacheFile, told: _Told) -> list[Finding]:
+    place = Path(tempfile.gettempdir())
+    with own_file_errors(), workshop(place) as folder:
+        local = root.features.local_path
+        path = local_path(root, file.path) if local else folder / "data.mdb"
+        try:
+            size_bytes, sha256 = read_digest(
+                root, file.path, copy=None if local else path, told=told.add
+            )
+        except NotFoundError:
+            return [Finding(file.path, "cache", "damage.size", MISSING, (), file.records)]
+        except ObjectError as error:
+            if error.code != "object.unreadable" or not local:
+                raise
+            message = f"the file cannot be read completely: {error.message}"
+            return [Finding(file.path, "cache", "damage.size", message, (), file.records)]
+        facts = cache_facts(file)
+        if size_bytes != file.bytes:
+            message = f"the file has {size_bytes:,} bytes instead of {file.bytes:,}"
+            return [Finding(file.path, "cache", "damage.size", message, (), file.records, sha256)]
+        if sha256 != file.sha256:
+            finding = Finding(file.path, "cache", "damage.digest", "", (), 0, sha256)
+            return [_concerned(root, batch, finding, damaged_records(path, facts))]
+        problem = inspect_records(path, facts, file.fields)
+    if not problem:
+        return []
+    return [Finding(file.path, "content", "damage.record", problem, (), file.records)]
+
+
+def _concerned(
+    root: Store, batch: VerifyBatch, finding: Finding, records: list[int] | None
+) -> Finding:
+    """A finding about a damaged cache file, with the samples of its damaged records."""
+    assert batch.cache is not None
+    message = "the bytes do not match the digest"
+    if records is None:
+        message = f"{message}, and it cannot be opened"
+        return replace(finding, message=message, count=batch.cache.records)
+    if not records:
+        message = f"{message}; its records can all be read"
+    keys = []
+    for number in records[:SHOWN_SAMPLES] if batch.samples else ():
+        row = batch.first_row + number
+        for rows in read_ref(root, batch.samples, SAMPLES, first_row=row, rows=1):  # type: ignore[arg-type]
+            keys += rows.column("key").to_pylist()
+    return replace(finding, message=message, samples=tuple(keys), count=len(records))

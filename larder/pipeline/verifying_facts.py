@@ -1,0 +1,212 @@
+"""Compares the figures of a version's documents with its manifests, once their bytes are right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from larder.errors import DamageError
+from larder.manifest.files import read_manifest
+from larder.manifest.schemas import SAMPLES
+from larder.pipeline.job import ManifestRef
+from larder.pipeline.listed import ListedShard, combined, listed_splits
+from larder.pipeline.manifests import fetched
+from larder.shards.formats import shard_format
+from larder.shards.indexes import IndexFile
+from larder.store.base import Store
+from larder.versions import layout
+from larder.versions.documents import (
+    CacheDocument,
+    CacheFile,
+    FileFacts,
+    SegmentDocument,
+    SegmentSplit,
+    SplitFacts,
+    VersionDocument,
+)
+from larder.versions.identity import ShardIdentity, content_digest, version_id
+from larder.versions.omitted import Omitted
+
+__all__ = ["SegmentFacts", "ShardRow", "segment_problems", "version_problems"]
+
+ShardRow = tuple[str, str, str, int, int, str]
+"""A row of `larder.manifest.schemas.SHARDS`."""
+
+_Problem = tuple[str, str]
+"""A path, and what is wrong there."""
+
+
+@dataclass
+class SegmentFacts:
+    """What is known of a segment of a version.
+
+    Attributes:
+        id: Its ID.
+        document: Its document; None if that is damaged.
+        files: Its manifests, as version.json names them.
+        damaged: The paths of those that are damaged.
+        shards: The rows of its manifest of shards; None if that is damaged.
+        indexes: By split and shard, its index files for other readers.
+        cache: The document of the cache that the version uses; None if it is damaged or not used.
+    """
+
+    id: str
+    document: SegmentDocument | None
+    files: tuple[FileFacts, ...]
+    damaged: frozenset[str]
+    shards: list[ShardRow] | None = None
+    indexes: dict[tuple[str, str], tuple[IndexFile, ...]] = field(default_factory=dict)
+    cache: CacheDocument | None = field(default=None)
+
+    def file(self, role: str) -> FileFacts | None:
+        """The manifest with that role; None if there is none that is not damaged."""
+        return next(
+            (file for file in self.files if file.role == role and file.path not in self.damaged),
+            None,
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything is known that a version is compared with."""
+        return self.document is not None and self.shards is not None
+
+
+def segment_problems(root: Store, facts: SegmentFacts) -> Iterator[_Problem]:
+    """What does not agree within a segment.
+
+    Args:
+        root: The dataset's root.
+        facts: The segment.
+    """
+    document, rows = facts.document, facts.shards
+    if document is None or rows is None:
+        return
+    path = layout.segment_key(facts.id)
+    if {row[0] for row in rows} - {facts.id}:
+        yield path, "its manifest of shards is that of another segment"
+    unknown = sorted({row[1] for row in rows} - set(document.splits))
+    if unknown:
+        yield path, f"its manifest of shards has a split {unknown[0]!r}, which it does not name"
+    first_row = 0
+    in_order = sorted(
+        document.splits.items(), key=lambda item: (item[1].first_row, item[1].samples)
+    )
+    for split, said in in_order:
+        own = [row for row in rows if row[1] == split]
+        found = SegmentSplit(
+            samples=sum(row[4] for row in own),
+            shards=sum(row[4] > 0 for row in own),
+            bytes=sum(row[3] for row in own),
+            first_row=first_row,
+            first_shard=said.first_shard,
+            end_shard=said.end_shard,
+        )
+        first_row += found.samples
+        for name in ("samples", "shards", "bytes", "first_row"):
+            wanted, there = getattr(said, name), getattr(found, name)
+            if wanted != there:
+                yield path, f"split {split!r} has {name} {wanted:,}; by its manifest, {there:,}"
+        problem = _names_problem(document, split, [row[2] for row in own if row[4]])
+        if problem:
+            yield path, problem
+    samples = facts.file("samples")
+    if samples is not None and not _has_rows(root, samples, first_row):
+        yield path, f"its manifest of samples does not have {first_row:,} rows"
+
+
+def _names_problem(document: SegmentDocument, split: str, names: Sequence[str]) -> str:
+    """Whether shards have the names that they may have, in order."""
+    said = document.splits[split]
+    format_ = shard_format(*document.shape.use)
+    count = said.end_shard if format_.counted else 0
+    planned = (
+        format_.shard_name(f"{document.dataset}-{split}", number, count)
+        for number in range(said.first_shard, said.end_shard)
+    )
+    wrong = next((name for name in names if name not in planned), None)
+    return f"a shard of split {split!r} has the name {wrong}" if wrong else ""
+
+
+def _has_rows(root: Store, file: FileFacts, rows: int) -> bool:
+    with fetched(root, ManifestRef.of(file)) as path:
+        try:
+            more = read_manifest(path, SAMPLES, columns=["id"], first_row=rows)
+            return next(more, None) is None
+        except DamageError:
+            return False
+
+
+def version_problems(
+    version: VersionDocument,
+    segments: Sequence[SegmentFacts],
+    omitted: Mapping[tuple[str, str], Omitted],
+    listed: Mapping[str, Sequence[ListedShard]],
+) -> Iterator[_Problem]:
+    """What does not agree between version.json and the rest.
+
+    Args:
+        version: The version.
+        segments: Its segments; all are complete.
+        omitted: The rows that it omits.
+        listed: By segment, the shards that it lists.
+    """
+    path = layout.version_key(version.id)
+    own = tuple(chain.from_iterable(segment.files for segment in segments))
+    if version.files[: len(own)] != own:
+        yield path, "it does not name the manifests of its segments in their order"
+    facts = [listed_splits(listed[segment.id]) for segment in segments]
+    for split, said in version.splits.items():
+        found = combined(splits[split] for splits in facts if split in splits)
+        yield from ((path, problem) for problem in _split_problems(split, said, found))
+    yield from ((path, problem) for problem in _cache_problems(version, segments, facts))
+    identities = [
+        ShardIdentity(file.split, file.name, file.bytes, file.sha256, () if n else shard.omitted)
+        for segment in segments
+        for shard in listed[segment.id]
+        for n, file in enumerate(shard.files)
+    ]
+    if content_digest(identities, version.classes, version.cache) != version.digest:
+        yield path, "its content digest is not that of what it lists"
+    if not any(file.role == "skipped" for file in version.files):
+        found_id = version_id(
+            version.dataset,
+            [(use.id, use.cache) for use in version.segments],
+            omitted,
+            classes=version.classes,
+            split_names=version.splits,
+            rule=version.split_rule,
+        )
+        if found_id != version.id:
+            yield path, f"its ID follows from other contents: those here have {found_id}"
+
+
+def _split_problems(split: str, said: SplitFacts, found: SplitFacts) -> Iterator[str]:
+    for name in ("samples", "shards", "bytes", "omitted"):
+        wanted, there = getattr(said, name), getattr(found, name)
+        if wanted != there:
+            yield f"split {split!r} has {name} {wanted:,}; by the manifests, {there:,}"
+    if said.patterns != found.patterns:
+        yield f"the patterns of split {split!r} are not the names of its shards"
+
+
+def _cache_problems(
+    version: VersionDocument,
+    segments: Sequence[SegmentFacts],
+    facts: Sequence[Mapping[str, SplitFacts]],
+) -> Iterator[str]:
+    if version.cache is None:
+        return
+    wanted: dict[str, list[CacheFile]] = {}
+    for segment, splits in zip(segments, facts, strict=True):
+        if segment.cache is None:
+            return  # its document is damaged, or missing
+        if segment.cache.kind != version.cache.kind:
+            yield f"its cache is {version.cache.kind}, that of {segment.id} is not"
+        for split, file in segment.cache.files.items():
+            if segment.document and file.records != segment.document.splits[split].samples:
+                yield f"the cache file {file.path} does not have a record for each sample"
+            if split in splits:
+                wanted.setdefault(split, []).append(file)
+    if {split: list(files) for split, files in version.cache.splits.items()} != wanted:
+        yield "its cache files are not those of its segments"

@@ -1,0 +1,134 @@
+"""What is verified, as small values that can be sent to a task on any machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from larder.config.formats import FormatUse
+from larder.config.models import Cluster, Dataset
+from larder.pipeline.job import ManifestRef, storage_of
+from larder.shards.indexes import IndexFile
+from larder.shards.model import ShardFile
+from larder.store.base import Store
+from larder.versions.documents import CacheFile, VersionDocument
+
+__all__ = ["Inspected", "ShardToVerify", "VerifyBatch", "VerifyJob", "open_verified"]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyJob:
+    """A verification.
+
+    Attributes:
+        dataset: The dataset.
+        cluster: The cluster.
+        version: The ID of the version, or a tag.
+        sample_percent: Percentage of the shards and cache files to read; None reads all.
+        seed: Of the choice of these.
+    """
+
+    dataset: Dataset
+    cluster: Cluster
+    version: str
+    sample_percent: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShardToVerify:
+    """A shard.
+
+    Attributes:
+        split: Its split.
+        name: Its name.
+        files: What was published of its files.
+        first_row: Row of its first sample in the segment's samples manifest.
+        first_id: ID of its first sample: its number in the split.
+        rows: Number of its samples.
+        indexes: Its index files for other readers.
+    """
+
+    split: str
+    name: str
+    files: tuple[ShardFile, ...]
+    first_row: int
+    first_id: int
+    rows: int
+    indexes: tuple[IndexFile, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """Total size of its files, with those of its indexes."""
+        return self.shard_bytes + sum(file.bytes for file in self.indexes)
+
+    @property
+    def shard_bytes(self) -> int:
+        """Total size of its own files."""
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def count(self) -> int:
+        """Number of its files, with those of its indexes."""
+        return len(self.files) + len(self.indexes)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyBatch:
+    """Files of one segment that a task reads: some shards, or a cache file.
+
+    Attributes:
+        segment: ID of the segment.
+        format: Format of its shards; None if segment.json is damaged.
+        samples: Its samples manifest; None if that is damaged.
+        classes: Number of classes of the version.
+        shards: The shards.
+        cache: The cache file.
+        first_row: Of a cache file: row of its first record's sample in the samples manifest.
+    """
+
+    segment: str
+    format: FormatUse | None
+    samples: ManifestRef | None
+    classes: int
+    shards: tuple[ShardToVerify, ...] = ()
+    cache: CacheFile | None = None
+    first_row: int = 0
+
+    @property
+    def name(self) -> str:
+        """The first file, for people."""
+        return self.cache.path if self.cache else self.shards[0].name
+
+    @property
+    def files(self) -> int:
+        """Number of files to read."""
+        return 1 if self.cache else sum(shard.count for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """Total size of these."""
+        return self.cache.bytes if self.cache else sum(shard.bytes for shard in self.shards)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What the documents and manifests of a version say, and what is wrong with them.
+
+    Attributes:
+        version: The version; None if its document is damaged or cannot be found.
+        id: ID of the version; empty if the tag that should name it is damaged.
+        batches: What is left to read.
+        files: Number of files of shards and caches of the version, also of those not chosen.
+        bytes: Total size of these.
+    """
+
+    version: VersionDocument | None
+    id: str
+    batches: tuple[VerifyBatch, ...] = ()
+    files: int = 0
+    bytes: int = 0
+
+
+def open_verified(job: VerifyJob) -> Store:
+    """The dataset's root in the storage."""
+    return storage_of(job.dataset, job.cluster)

@@ -1,0 +1,165 @@
+"""The JSON document of a verification, and its lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from larder.errors import printable
+from larder.pipeline.findings import Finding
+from larder.pipeline.job import root_url
+from larder.pipeline.repairing_files import Repair
+from larder.pipeline.results import Totals
+from larder.pipeline.verifying_job import Inspected, VerifyJob
+from larder.progress import TimedProgress
+from larder.units import format_bytes, format_count, format_seconds
+
+__all__ = ["SHOWN_FINDINGS", "Outcome", "finding_rows", "verify_document", "verify_lines"]
+
+SHOWN_FINDINGS = 1_000
+"""Maximum number of findings in a document; the others are counted."""
+
+_SHOWN_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a verification found and did.
+
+    Attributes:
+        job: The verification.
+        inspected: The version.
+        findings: What was found.
+        now: What of it there is after the repair of documents and manifests.
+        repairs: What became of damaged files, if they were to be repaired.
+        read: Files of shards and caches that were read.
+        plan_only: Whether nothing was written.
+    """
+
+    job: VerifyJob
+    inspected: Inspected
+    findings: tuple[Finding, ...]
+    now: tuple[Finding, ...]
+    repairs: tuple[Repair, ...]
+    read: Totals
+    plan_only: bool = False
+
+    @property
+    def left(self) -> list[Finding]:
+        """What is still wrong."""
+        if self.plan_only:
+            return list(self.findings)
+        done = {repair.path for repair in self.repairs if repair.done}
+        return [finding for finding in self.now if finding.path not in done]
+
+    def hint(self, repair: bool) -> str:
+        """What helps against what is left."""
+        left = self.left
+        if all(finding.role == "foreign" for finding in left):
+            return "Larder never deletes such files: move them elsewhere, or delete them yourself"
+        if self.plan_only:
+            return "run it without --plan to repair what can be repaired"
+        if repair:
+            return "what could not be repaired says why"
+        return "--repair makes again what is damaged; --repair --plan shows what it would do"
+
+
+def verify_document(outcome: Outcome, times: TimedProgress) -> dict[str, Any]:
+    """The JSON document of a verification."""
+    job, inspected, version = outcome.job, outcome.inspected, outcome.inspected.version
+    repairs = {repair.path: repair for repair in outcome.repairs}
+    status = "damaged"
+    if not outcome.left:
+        status = "repaired" if outcome.repairs else "intact"
+    return {
+        "dataset": job.dataset.name,
+        "storage": root_url(job.dataset, job.cluster),
+        "version": inspected.id or None,
+        "digest": version.digest if version else None,
+        "status": status,
+        "plan": outcome.plan_only,
+        "samples": sum(split.samples for split in version.splits.values()) if version else None,
+        "read": {
+            **asdict(outcome.read),
+            "of": {"count": inspected.files, "bytes": inspected.bytes},
+            "sample_percent": job.sample_percent,
+            "seed": job.seed if job.sample_percent is not None else None,
+        },
+        "found": len(outcome.findings),
+        "findings": [
+            _finding(finding, repairs.get(finding.path))
+            for finding in outcome.findings[:SHOWN_FINDINGS]
+        ],
+        "repaired": sum(repair.done for repair in outcome.repairs),
+        "seconds": round(times.seconds(), 3),
+        "stages": times.stages(),
+    }
+
+
+def _finding(finding: Finding, repair: Repair | None) -> dict[str, Any]:
+    return {
+        "path": finding.path,
+        "role": finding.role,
+        "code": finding.code,
+        "message": finding.message,
+        "samples": {"count": finding.count, "keys": list(finding.samples)},
+        "line": finding.line,
+        "repair": {"done": repair.done, "message": repair.message} if repair else None,
+    }
+
+
+def finding_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The findings of a document as the rows of a table."""
+    return [
+        {
+            "path": printable(row["path"]),
+            "what": row["role"],
+            "code": row["code"],
+            "message": printable(row["message"]),
+            "samples": row["samples"]["count"],
+            "first samples": ", ".join(map(printable, row["samples"]["keys"][:3])),
+            "repair": printable(row["repair"]["message"]) if row["repair"] else "",
+        }
+        for row in document["findings"]
+    ]
+
+
+def verify_lines(document: Mapping[str, Any]) -> list[str]:
+    """A verification as lines for people."""
+    name = f"{document['dataset']}, version {document['version'] or 'unknown'}"
+    read, whole = document["read"], document["read"]["of"]
+    lines = [
+        f"{name}: {document['status']}, verified in {format_seconds(document['seconds'])}",
+        f"  read     {format_count(read['count'], 'file')} of shards and caches,"
+        f" {format_bytes(read['bytes'])}{_share(read, whole)}",
+    ]
+    found = document["findings"]
+    lines += [f"  found    {row['line']}" for row in found[:_SHOWN_LINES]]
+    lines += _more(document["found"] - len(found[:_SHOWN_LINES]))
+    repairs = [row for row in found if row["repair"]]
+    lines += [_repair_line(row, document["plan"]) for row in repairs[:_SHOWN_LINES]]
+    lines += _more(len(repairs) - len(repairs[:_SHOWN_LINES]))
+    return [*lines, f"  at       {document['storage']}"]
+
+
+def _share(read: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
+    if read["sample_percent"] is None:
+        return ""
+    percent = 100 * read["bytes"] / whole["bytes"] if whole["bytes"] else 100.0
+    size = format_bytes(whole["bytes"])
+    return (
+        f": {percent:.3g}% of {format_count(whole['count'], 'file')}, {size}"
+        f" (chosen with --seed {read['seed']})"
+    )
+
+
+def _repair_line(row: Mapping[str, Any], plan_only: bool) -> str:
+    word = "refused"
+    if row["repair"]["done"]:
+        word = "would" if plan_only else "repaired"
+    return f"  {word:<8} {printable(row['path'])}: {printable(row['repair']['message'])}"
+
+
+def _more(count: int) -> list[str]:
+    return [f"           and {count:,} more (--json lists them)"] if count > 0 else []

@@ -1,0 +1,251 @@
+"""Checks one shard: the digests of its files, and every part and label by the index.
+
+Every file is read once, from front to back: its sha256 and the CRC-32C of each part that is a range
+of it are computed in the same pass. Only parts that the format stores in another form are read once
+more, by the format's own reader; so are all samples of a shard that is damaged, to find out which
+of them are concerned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import chain
+
+import google_crc32c
+
+from larder.errors import DamageError, NotFoundError, ObjectError
+from larder.samples.indexed import IndexedSample
+from larder.shards.formats.base import Framed, ShardFormat
+from larder.shards.inspected_index import ShardIndex, Span
+from larder.shards.model import ShardFile
+from larder.store.base import Readable, Store, Writer
+
+__all__ = ["MISSING", "Fault", "inspect_shard"]
+
+MISSING = "the file is missing"
+
+_BUFFER_BYTES = 1 << 20
+_READERS_TRIED = 1_000
+"""After so many damaged samples in one shard, its remaining samples count as damaged too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with one file of a shard.
+
+    Attributes:
+        file: Its place among the files of the shard; the first one if it is the index that differs.
+        code: A code of `larder.errors.CODES`.
+        message: What is wrong.
+        sha256: The digest of what is there; empty if that was not computed.
+        samples: The samples that are concerned, by their place in the shard; sorted.
+    """
+
+    file: int
+    code: str
+    message: str
+    sha256: str
+    samples: tuple[int, ...]
+
+
+def inspect_shard(
+    store: Readable,
+    keys: Sequence[str],
+    files: Sequence[ShardFile],
+    samples: ShardIndex | None,
+    shard_format: ShardFormat | None,
+    told: Callable[[int], None] = lambda size_bytes: None,
+    spool: Store | None = None,
+) -> list[Fault]:
+    """Read a shard, and compare it with what was published.
+
+    Memory: a buffer of the store, and for parts that are no ranges of the file what the format's
+    reader holds of one sample.
+
+    Args:
+        store: The store of the shard.
+        keys: The keys of its files, beginning with the one that has its name.
+        files: What was published of them, in the same order.
+        samples: Its index; None if that is not known, so that only digests are compared.
+        shard_format: Its format; None if that is not known.
+        told: Called with the number of bytes read since the last call.
+        spool: A private directory. If the format's reader is needed, it reads a copy there, so that
+            nothing is requested twice.
+
+    Returns:
+        At most one fault for each file; empty if everything is as it was published.
+
+    Raises:
+        LarderError: The store refuses access or cannot be reached.
+    """
+    places = samples.places_problem(files[0].bytes) if samples else ""
+    index = None if places else samples
+    spooled = spool if index and not index.is_ranges else None
+    faults: list[Fault] = []
+    bad: set[int] = set()
+    for number, (key, file) in enumerate(zip(keys, files, strict=True)):
+        reading = _Reading(index.spans() if index and number == 0 else iter(()))
+        reading.read(store, key, told, copy=spooled.writer(file.name) if spooled else None)
+        message = reading.difference(file)
+        bad |= reading.bad
+        if message:
+            code = "damage.digest" if reading.size_bytes == file.bytes else "damage.size"
+            faults.append(Fault(number, code, message, reading.sha256, ()))
+    if faults:
+        if index and shard_format:
+            bad |= _concerned(store, keys[0], index, shard_format)
+        if faults[0].file == 0 and faults[0].message == MISSING:
+            bad = set(range(len(samples or ())))
+        numbers = tuple(sorted(bad))
+        return [
+            Fault(fault.file, fault.code, fault.message, fault.sha256, numbers) for fault in faults
+        ]
+    if places:
+        return [Fault(0, "damage.manifest", places, "", ())]
+    if not bad and index and shard_format and not index.is_ranges:
+        place = (spooled, files[0].name) if spooled else (store, keys[0])
+        bad = _unreadable(*place, index, shard_format)
+    if bad:
+        message = "the file is as it was published, but its samples differ from the index"
+        return [Fault(0, "damage.record", message, "", tuple(sorted(bad)))]
+    return []
+
+
+class _Reading:
+    """One file read from front to back, and the samples whose ranges of it differ.
+
+    Args:
+        spans: The ranges, in order and apart.
+    """
+
+    def __init__(self, spans: Iterator[Span]) -> None:
+        self.bad: set[int] = set()
+        self.size_bytes = 0
+        self.missing = False
+        self._refused = ""
+        self._hasher = hashlib.sha256()
+        self._spans = spans
+        self._span = next(spans, None)
+        self._crc32c = 0
+
+    @property
+    def sha256(self) -> str:
+        """The digest of what is there; empty if that is unknown."""
+        return "" if self.missing or self._refused else self._hasher.hexdigest()
+
+    def read(
+        self,
+        store: Readable,
+        key: str,
+        told: Callable[[int], None],
+        *,
+        copy: Writer | None = None,
+    ) -> None:
+        """Read all of it; what comes too late for a range makes its sample bad.
+
+        Args:
+            store: The store of the file.
+            key: Its key.
+            told: Called with the number of bytes read since the last call.
+            copy: Gets the bytes, too.
+        """
+        try:
+            with store.open(key) as reader, copy or nullcontext():
+                for buffer in reader:
+                    for data in _pieces(memoryview(buffer).cast("B")):
+                        self._hasher.update(data)
+                        self._add(data)
+                        if copy:
+                            copy.write(data)
+                        told(len(data))
+                if copy:
+                    copy.commit()
+        except NotFoundError:
+            self.missing = True
+        except ObjectError as error:
+            broken = error.code == "object.unreadable" and store.features.local_path
+            if error.code != "object.truncated" and not broken:
+                raise
+            self._refused = error.message  # such as a bad sector
+        if self._span is not None:
+            self.bad |= {span.sample for span in chain([self._span], self._spans)}
+
+    def difference(self, file: ShardFile) -> str:
+        """What is wrong with the file; empty if it is as it was published."""
+        if self.missing:
+            return MISSING
+        if self._refused:
+            return f"the file cannot be read completely: {self._refused}"
+        if self.size_bytes != file.bytes:
+            return f"the file has {self.size_bytes:,} bytes instead of {file.bytes:,}"
+        if self.sha256 != file.sha256:
+            return "the bytes do not match the digest"
+        return ""
+
+    def _add(self, data: memoryview) -> None:
+        begin, end = self.size_bytes, self.size_bytes + len(data)
+        self.size_bytes = end
+        span = self._span
+        while span is not None and span.start < end:
+            low, high = max(span.start, begin) - begin, min(span.stop, end) - begin
+            # The checksum's C code does not accept a memoryview.
+            self._crc32c = google_crc32c.extend(self._crc32c, bytes(data[low:high]))
+            if span.stop > end:
+                break
+            if self._crc32c != span.crc32c:
+                self.bad.add(span.sample)
+            self._crc32c = 0
+            span = next(self._spans, None)
+        self._span = span
+
+
+def _pieces(data: memoryview) -> Iterator[memoryview]:
+    for start in range(0, len(data), _BUFFER_BYTES):
+        yield data[start : start + _BUFFER_BYTES]
+
+
+def _concerned(
+    store: Readable, key: str, samples: ShardIndex, shard_format: ShardFormat
+) -> set[int]:
+    """Samples of a damaged shard that damage between parts, or in other forms of them, concerns."""
+    bad: set[int] = set()
+    if isinstance(shard_format, Framed):
+        framing = _Reading(_frame_spans(samples, shard_format))
+        framing.read(store, key, lambda size_bytes: None)
+        bad |= framing.bad
+    if not samples.is_ranges:
+        bad |= _unreadable(store, key, samples, shard_format)
+    return bad
+
+
+def _frame_spans(samples: Iterable[IndexedSample], shard_format: Framed) -> Iterator[Span]:
+    """What is between the parts of samples, as the format would write it."""
+    for number, sample in enumerate(samples):
+        for start, data in shard_format.framing(sample):
+            if data:
+                yield Span(start, start + len(data), google_crc32c.value(data), number)
+
+
+def _unreadable(
+    store: Readable, key: str, samples: ShardIndex, shard_format: ShardFormat
+) -> set[int]:
+    """The samples that the format's reader cannot read, or that differ from the index."""
+    bad: set[int] = set()
+    left = iter(enumerate(samples))
+    number = -1
+    while number + 1 < len(samples):
+        try:
+            with shard_format.open(store, key) as reader:
+                for place, sample in left:
+                    number = place
+                    reader.read(sample)
+        except (DamageError, NotFoundError):
+            if number + 1 == 0 or number in bad:  # it cannot even be opened
+                return set(range(len(samples)))
+            bad.add(number)
+        if len(bad) >= _READERS_TRIED:
+            return bad | set(range(number, len(samples)))
+    return bad

@@ -1,0 +1,141 @@
+"""``larder verify`` and ``python -m flows.verify``: damage, exit status, repair."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import PrefectServer
+from test_copy_command import artifacts
+
+from larder.testing.commands import Workplace
+
+LARDER = ("-m", "larder.cli.main")
+PREPARE = (*LARDER, "prepare")
+VERIFY = (*LARDER, "verify")
+FLOW = ("-m", "flows.verify")
+SMALL = ("--dataset", "imagenet", "--set", "shards.bytes=400 kB", "--set", "mirror=false")
+
+
+@pytest.fixture
+def prepared(place: Workplace) -> Workplace:
+    done = place.run(*SMALL, "--quiet", python=PREPARE)
+    assert done.status == 0, done.err
+    return place
+
+
+def shards(place: Workplace) -> list[Path]:
+    return sorted(place.storage.rglob("*.tar"))
+
+
+def flip(path: Path, place: int = 5_000) -> bytes:
+    """Flip a bit; returns the bytes of before."""
+    before = path.read_bytes()
+    damaged = bytearray(before)
+    damaged[place] ^= 4
+    path.write_bytes(damaged)
+    return before
+
+
+def test_damage_is_named_with_status_4_and_repaired_with_status_0(prepared: Workplace) -> None:
+    done = prepared.run(*SMALL, python=VERIFY)
+    assert done.status == 0, done.err
+    assert ": intact, verified in " in done.out
+
+    damaged, removed = shards(prepared)[:2]
+    before, gone = flip(damaged), removed.read_bytes()
+    removed.unlink()
+    state = prepared.files()
+    done = prepared.run(*SMALL, python=VERIFY)
+    assert done.status == 4
+    assert f"{damaged.name}: the bytes do not match the digest; 1 sample concerned: " in done.out
+    assert f"{removed.name}: the file is missing; " in done.out
+    assert done.err.splitlines()[-1].startswith("error[damage.")
+    assert prepared.files().keys() == state.keys()
+
+    done = prepared.run(*SMALL, "--repair", "--plan", "--json", python=VERIFY)
+    assert (done.status, done.document["repaired"]) == (4, 2)
+    assert done.document["plan"]
+    assert not removed.exists()
+
+    done = prepared.run(*SMALL, "--repair", python=VERIFY)
+    assert done.status == 0, done.err
+    assert done.out.count("  repaired ") == 2
+    assert (damaged.read_bytes(), removed.read_bytes()) == (before, gone)
+    done = prepared.run(*SMALL, "--json", python=VERIFY)
+    assert (done.status, done.document["status"]) == (0, "intact")
+
+
+def test_the_flow_does_the_same(
+    reporting: Workplace, prepared: Workplace, prefect_server: PrefectServer
+) -> None:
+    damaged = shards(prepared)[0]
+    before = flip(damaged)
+    done = reporting.run(*SMALL, "--json", python=FLOW)
+    assert done.status == 4, done.err
+    (finding,) = done.document["findings"]
+    assert finding["path"].endswith(damaged.name)
+    assert done.document["error"]["code"] == "damage.digest"
+    (run,) = prefect_server.flow_runs("verify imagenet for local")
+    assert run["state_type"] == "FAILED"
+    (table,) = artifacts(prefect_server, run)
+    assert (table["key"], table["type"]) == ("findings", "table")
+    (row,) = json.loads(table["data"])
+    assert (row["path"], row["samples"]) == (finding["path"], 1)
+
+    done = reporting.run(*SMALL, "--repair", "--json", python=FLOW)
+    assert (done.status, done.document["status"]) == (0, "repaired"), done.err
+    assert damaged.read_bytes() == before
+    *_, run = prefect_server.flow_runs("verify imagenet for local")
+    assert run["state_type"] == "COMPLETED"
+    names = {task["name"] for task in prefect_server.task_runs(run, 4)}
+    assert f"repair from {damaged.name}" in names
+    assert {found["key"] for found in artifacts(prefect_server, run)} == {"findings", "verify"}
+
+
+def test_what_the_source_has_no_more_is_refused_with_a_hint(prepared: Workplace) -> None:
+    damaged = shards(prepared)[0]
+    damaged.unlink()
+    for cache in prepared.storage.rglob("*.mdb"):
+        cache.unlink()
+    done = prepared.run(
+        *SMALL, "--repair", "--json", python=VERIFY, IMAGENET_SOURCE=str(prepared.temporary)
+    )
+    assert done.status == 4, done.err
+    finding, *caches = done.document["findings"]
+    assert not finding["repair"]["done"]
+    assert "put the object back into the source" in finding["repair"]["message"]
+    assert len(caches) == 2
+    assert [row["repair"]["done"] for row in caches].count(True) == 1
+    assert not damaged.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("--sample", "0"), 2, "--sample: expected a percentage"),
+        (("--sample", "1e2"), 2, "--sample: expected a percentage"),
+        (("--sample", "nan"), 2, "--sample: expected a percentage"),
+        (("--sample", "101"), 2, "--sample: expected a percentage"),
+        (("--seed", "-1"), 2, "--seed: expected a whole number"),
+        (("--plan",), 2, "--plan needs --repair"),
+        (("--version", "v7"), 2, "there is no version or tag 'v7'"),
+        (("--vers", "v7"), 2, "there is no flag --vers"),
+        (("--dataset", "other"), 2, "other"),
+    ],
+)
+def test_invalid_input_is_refused(
+    place: Workplace, arguments: tuple[str, ...], status: int, said: str
+) -> None:
+    done = place.run(*SMALL, *arguments, python=VERIFY)
+    assert done.status == status, done.err
+    assert said in done.err
+
+
+def test_help_and_the_version_of_larder(place: Workplace) -> None:
+    done = place.run("--help", python=VERIFY)
+    assert done.status == 0
+    for flag in ("--version", "--sample", "--seed", "--repair", "--plan"):
+        assert flag in done.out
+    assert place.run("--version", python=VERIFY).out.startswith("larder ")

@@ -1,0 +1,88 @@
+"""A repair that is stopped at any write leaves each file damaged or repaired, and continues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from pipeline_lab import Lab
+from verify_lab import grown_lab, published, verified
+
+from larder.store import open_store
+from larder.store.base import Store
+from larder.store.memory import forget
+from larder.testing.runs import between
+from larder.testing.stops import Stop, Stopped, StoppingStore
+
+ROOT = "memory://verify-local/x/larder/d"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """A version in memory."""
+    forget("verify-local")
+    return grown_lab(tmp_path_factory.mktemp("stops"), storage="s3://memory-verify-local/x")
+
+
+def spoil(root: Store, files: Mapping[str, bytes]) -> dict[str, bytes | None]:
+    """Damage of several kinds; returns what is there afterwards of each damaged file."""
+    shards = [key for key in files if key.endswith(".tar")]
+    after: dict[str, bytes | None] = {}
+    one, other = shards[0], shards[1]
+    after[one], after[other] = files[other], files[one]  # exchanged
+    flipped = bytearray(files[shards[2]])
+    flipped[700] ^= 1
+    after[shards[2]] = bytes(flipped)
+    after[shards[3]] = None
+    # Not that of the shards: only it has what was removed from the source.
+    cache = next(key for key in files if "/validation-" in key and key.endswith(".mdb"))
+    after[cache] = files[cache][:-1]
+    samples = next(key for key in files if "/index/samples-" in key)
+    after[samples] = b"gone"
+    index = next(key for key in files if key.endswith(".idx"))
+    after[index] = None
+    document = next(key for key in files if key.endswith("cache.json"))
+    after[document] = None
+    for key, data in after.items():
+        if data is None:
+            root.delete(key)
+        else:
+            root.put(key, data)
+    return after
+
+
+def test_a_repair_that_is_stopped_at_any_write_continues(lab: Lab) -> None:
+    root = open_store(ROOT)
+    with between():
+        version = verified(lab)["version"]
+    every = published(root)
+    segments = {key.split("/")[1] for key in every if key.startswith("segments/")}
+    files = {key: data for key, data in every.items() if key.split("/")[1] == sorted(segments)[0]}
+    assert len([key for key in files if key.endswith(".tar")]) > 3 or len(segments) > 1
+    files = files if len([key for key in files if key.endswith(".tar")]) > 3 else every
+    stops = 0
+    while True:
+        after = spoil(root, files)
+        stop = Stop(after=stops)
+        with between(lambda store, stop=stop: StoppingStore(store, stop)):
+            try:
+                document = verified(lab, repair=True)
+            except Stopped:
+                document = None
+        there = published(root)
+        for key, data in every.items():
+            assert there.get(key) in (data, after.get(key, data)), f"{key} after {stops} writes"
+        with between():
+            continued = verified(lab, repair=True)
+        rows = [row for row in continued["findings"] if row["repair"]]
+        refused = [row for row in rows if not row["repair"]["done"]]
+        assert not refused, refused
+        assert continued["status"] in ("intact", "repaired"), continued["findings"]
+        assert published(root) == every
+        assert not [info.key for page in root.list("work/repair/") for info in page]
+        if document is not None:
+            assert document["status"] == "repaired"
+            assert document["version"] == version
+            break
+        stops += 1
+    assert stops > 8

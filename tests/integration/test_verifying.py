@@ -1,0 +1,264 @@
+"""A verification finds and names every kind of damage to every file of a version."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pipeline_lab import Lab
+from verify_lab import DAMAGES, damaged, findings, grown_lab, listed_files, published, sibling_of
+from verify_lab import verified as verify
+
+from larder.errors import ConfigError
+from larder.manifest.digest import sha256_hex
+from larder.manifest.files import write_manifest
+from larder.manifest.schemas import SAMPLES
+from larder.store.base import Store
+from larder.testing.recording import RecordingStore
+from larder.testing.runs import between
+from larder.versions.documents import seal, unseal
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    return grown_lab(tmp_path_factory.mktemp("grown"))
+
+
+@pytest.fixture(scope="module")
+def root(lab: Lab) -> Any:
+    with lab.opened_root() as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def version(lab: Lab) -> str:
+    return str(verify(lab)["version"])
+
+
+def test_nothing_is_wrong_with_what_was_prepared(lab: Lab) -> None:
+    document = verify(lab)
+    assert (document["status"], document["found"]) == ("intact", 0)
+    assert document["read"]["count"] == document["read"]["of"]["count"] > 10
+    assert document["read"]["bytes"] == document["read"]["of"]["bytes"]
+    assert document["samples"] == 24 - 4 + 1
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_every_damage_to_every_file_is_found(
+    lab: Lab, root: Store, version: str, damage: str
+) -> None:
+    files = published(root)
+    names = listed_files(root, version)
+    assert {name.rpartition(".")[2] for name in names} == {"json", "parquet", "mdb", "tar", "idx"}
+    for key in names:
+        wrong = DAMAGES[damage](files[key], files[sibling_of(key, files)])
+        assert wrong != files[key]
+        with damaged(root, key, wrong):
+            found = findings(verify(lab))
+            assert key in found, f"{damage} of {key}: {sorted(found)}"
+            assert found[key]["code"].startswith("damage.")
+            own = {path for path, row in found.items() if row["role"] != "content"}
+            assert own == {key}, f"{damage} of {key}: {sorted(own)}"
+    assert verify(lab)["status"] == "intact"
+
+
+def test_every_version_can_be_verified_by_tag_or_id(lab: Lab, root: Store, version: str) -> None:
+    ids = {key.split("/")[1] for key in published(root) if key.startswith("versions/")}
+    assert len(ids) == 2
+    assert verify(lab, version="latest")["version"] == version
+    for each in ids:
+        document = verify(lab, version=each)
+        assert (document["version"], document["status"]) == (each, "intact")
+    for unknown in ("v1", "0" * 32, ""):
+        with pytest.raises(ConfigError) as caught:
+            verify(lab, version=unknown)
+        assert caught.value.code == "version.missing"
+        assert "latest" in caught.value.hint
+
+
+def test_exchanged_shards_are_named(lab: Lab, root: Store) -> None:
+    one, other, *_ = (key for key in published(root) if key.endswith(".tar"))
+    data = bytes(root.get(one)), bytes(root.get(other))
+    with damaged(root, one, data[1]), damaged(root, other, data[0]):
+        found = findings(verify(lab))
+    assert found.keys() >= {one, other}
+    assert found[one]["message"].endswith(f"it has the content of {other}")
+    assert found[other]["message"].endswith(f"it has the content of {one}")
+
+
+FOREIGN = [
+    "segments/SEGMENT/shards/train/d-train-999999.tar",
+    "segments/SEGMENT/shards/notes.txt",
+    "segments/SEGMENT/index/samples-0123456789abcdef.parquet",
+    "segments/SEGMENT/index/dali/train/other.idx",
+    "segments/SEGMENT/caches/CACHE/train-0123456789abcdef.mdb",
+    "segments/SEGMENT/zzz.txt",
+    "segments/SEGMENT/a",
+    "versions/VERSION/manifests/x.parquet",
+    "versions/VERSION/notes",
+]
+NOT_FOREIGN = [
+    "segments/SEGMENT/work/anything",
+    "segments/SEGMENT/work/shards/partial/x",
+    "segments/SEGMENT/caches/0123456789abcdef0123456789abcdef/unfinished.mdb",
+    "work/x",
+    "mirror/x",
+    "leases/x.json",
+    "segments/0123456789abcdef0123456789abcdef/shards/train/unfinished.tar",
+]
+
+
+@pytest.mark.parametrize("pattern", FOREIGN + NOT_FOREIGN)
+def test_foreign_files_are_named_and_never_deleted(
+    lab: Lab, root: Store, version: str, pattern: str
+) -> None:
+    cache = next(key for key in listed_files(root, version) if key.endswith("cache.json"))
+    _, segment, _, name, _ = cache.split("/")
+    key = pattern.replace("SEGMENT", segment).replace("CACHE", name).replace("VERSION", version)
+    root.put(key, b"?")
+    try:
+        document = verify(lab, repair=True)
+        if pattern in NOT_FOREIGN:
+            assert document["status"] == "intact"
+            return
+        (finding,) = document["findings"]
+        assert (finding["path"], finding["code"]) == (key, "damage.foreign")
+        assert "delete it" in finding["message"]
+        assert bytes(root.get(key)) == b"?"
+    finally:
+        root.delete(key)
+
+
+def test_a_part_of_it_is_a_seeded_choice(lab: Lab, root: Store, version: str) -> None:
+    whole = verify(lab)["read"]
+    document = verify(lab, sample_percent=1.0, seed=7)
+    read = document["read"]
+    assert (read["sample_percent"], read["seed"], read["of"]) == (1.0, 7, whole["of"])
+    # One shard of each of two splits, each with its index, and one cache file.
+    assert read["count"] == 2 * 2 + 1
+    assert verify(lab, sample_percent=1.0, seed=7)["read"] == read
+    chosen = set()
+    shards = [key for key in listed_files(root, version) if key.endswith(".tar")]
+    for key in shards:
+        wrong = DAMAGES["middle byte flipped"](bytes(root.get(key)), b"")
+        with damaged(root, key, wrong):
+            if findings(verify(lab, sample_percent=1.0, seed=7)):
+                chosen.add(key)
+    assert {key.split("/")[-2] for key in chosen} == {"train", "validation"}
+    assert len(chosen) == 2
+    assert verify(lab, sample_percent=100.0)["read"]["count"] == whole["count"]
+    with damaged(root, next(key for key in shards if key not in chosen), None):
+        assert findings(verify(lab, sample_percent=1.0, seed=7))
+    for wrong_percent in (0.0, -1.0, 100.1):
+        with pytest.raises(ConfigError):
+            verify(lab, sample_percent=wrong_percent)
+
+
+def test_every_file_is_requested_once_and_nothing_is_written(lab: Lab, version: str) -> None:
+    stores: list[RecordingStore] = []
+
+    def recorded(store: Store) -> Store:
+        stores.append(RecordingStore(store))
+        return stores[-1]
+
+    with between(recorded):
+        assert verify(lab)["status"] == "intact"
+    assert not [call for store in stores for call in store.writes]
+    calls = [call for store in stores for call in store.calls]
+    opened = Counter(call.key for call in calls if call.method in ("open", "get"))
+    large = {key: count for key, count in opened.items() if key.endswith((".tar", ".mdb", ".idx"))}
+    assert len(large) == verify(lab)["read"]["count"]
+    assert set(large.values()) == {1}
+    # Manifests once, documents at most three times (unsealed, parsed, and as what caches name).
+    assert max(opened.values()) <= 3
+    segments = sum(key.endswith("segment.json") for key in opened)
+    # Tags, the version, and two listings of each segment.
+    assert sum(call.method == "list" for call in calls) <= 2 * (2 + 2 * segments) + 4
+
+
+def resealed(root: Store, key: str, change: Callable[[dict[str, Any]], None]) -> bytes:
+    plain = unseal(bytes(root.get(key)), key)
+    change(plain)
+    return seal(plain)
+
+
+CHANGES: dict[str, Callable[[dict[str, Any]], None]] = {
+    "samples": lambda plain: plain["splits"]["train"].update(samples=99),
+    "shards": lambda plain: plain["splits"]["train"].update(shards=99),
+    "bytes": lambda plain: plain["splits"]["train"].update(bytes=99),
+    "omitted": lambda plain: plain["splits"]["train"].update(omitted=9),
+    "patterns": lambda plain: plain["splits"]["train"].update(patterns=["x.tar"]),
+    "digest": lambda plain: plain.update(digest="0" * 64),
+    "classes": lambda plain: plain.update(classes=["a"]),
+    "files": lambda plain: plain["files"].reverse(),
+    "cache": lambda plain: plain["cache"]["splits"].pop("train"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_figures_that_do_not_agree_are_found(
+    lab: Lab, root: Store, version: str, change: str
+) -> None:
+    key = f"versions/{version}/version.json"
+    with damaged(root, key, resealed(root, key, CHANGES[change])):
+        document = verify(lab, repair=True)
+    assert document["status"] == "damaged"
+    assert {row["role"] for row in document["findings"]} <= {"content", "foreign"}
+    assert key in findings(document)
+
+
+Rows = Callable[[dict[str, Any]], None]
+
+
+def _part(**values: Any) -> Rows:
+    return lambda row: row["parts"][-1].update(values)
+
+
+INDEX_CHANGES: dict[str, tuple[Rows, str]] = {
+    "label": (lambda row: row.update(label=(row["label"] + 1) % 3), "is not its label"),
+    "no class": (lambda row: row.update(label=7), "label 7 of 3 classes"),
+    "crc32c": (_part(crc32c=1), "differ from the index"),
+    "length": (_part(length=10), "differ from the index"),
+    "beyond": (_part(offset=10**9), "outside of its sample"),
+    "before": (_part(offset=0), ""),  # wherever that is in another part, or none
+    "order": (lambda row: row.update(offset=10**9), "outside of its sample"),
+    "shard": (lambda row: row.update(shard="d-train-000000.tar"), "another shard"),
+    "id": (lambda row: row.update(id=99), "another id"),
+}
+
+
+@pytest.mark.parametrize("change", INDEX_CHANGES)
+def test_an_index_that_says_something_else_is_found(
+    lab: Lab, root: Store, version: str, change: str, tmp_path: Path
+) -> None:
+    """Also if all digests were made to agree."""
+    alter, message = INDEX_CHANGES[change]
+    key = next(key for key in listed_files(root, version) if "/index/samples-" in key)
+    rows = pq.read_table(pa.BufferReader(bytes(root.get(key)))).to_pylist()
+    alter(rows[-1])
+    write_manifest(tmp_path / "x", SAMPLES, [pa.RecordBatch.from_pylist(rows, schema=SAMPLES)])
+    data = (tmp_path / "x").read_bytes()
+    other = f"{key.rpartition('/')[0]}/samples-{sha256_hex(data)[:16]}.parquet"
+
+    def facts(plain: dict[str, Any]) -> None:
+        for file in plain["files"]:
+            if file["path"] == key:
+                file.update(path=other, bytes=len(data), sha256=sha256_hex(data))
+
+    documents = [f"segments/{key.split('/')[1]}/segment.json", f"versions/{version}/version.json"]
+    with (
+        damaged(root, documents[0], resealed(root, documents[0], facts)),
+        damaged(root, documents[1], resealed(root, documents[1], facts)),
+    ):
+        root.put(other, data)
+        try:
+            document = verify(lab)
+        finally:
+            root.delete(other)
+    content = [row for row in document["findings"] if row["role"] == "content"]
+    assert [row for row in content if message in row["message"]], document["findings"]

@@ -1,0 +1,76 @@
+"""Damage to the shards of every format is found, and repaired to the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import column_format
+import pytest
+from pipeline_lab import Lab, directory_lab
+from verify_lab import DAMAGES, damaged, findings, published, sibling_of, verified
+
+from larder.shards.formats import FORMATS
+from larder.store.base import Store
+
+OPTIONS: dict[str, dict[str, int]] = {"batches": {"samples_per_shard": 4}}
+
+
+@pytest.fixture(scope="module", params=[*FORMATS, column_format.NAME])
+def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    objects = {
+        f"{'ab'[number % 2]}/{number:02}.bin": bytes(range(256)) * 4 + b"%02d" % number
+        for number in range(12)
+    }
+    with column_format.registered():
+        made = directory_lab(
+            tmp_path_factory.mktemp("formats"),
+            objects,
+            shards={"format": request.param, **OPTIONS.get(request.param, {"bytes": 10_000})},
+            cache={"records": "encoded"},
+            validate="none",
+        )
+        made.prepare()
+        yield made
+
+
+def shard_files(root: Store) -> dict[str, bytes]:
+    return {key: data for key, data in published(root).items() if "/shards/" in key}
+
+
+def test_every_damage_to_a_shard_is_found_and_repaired(lab: Lab) -> None:
+    assert verified(lab)["findings"] == []
+    with lab.opened_root() as root:
+        files = shard_files(root)
+        suffixes = {key.rpartition(".")[2] for key in files}
+        chosen = [next(key for key in files if key.endswith(suffix)) for suffix in suffixes]
+        for key in chosen:
+            for damage, made in DAMAGES.items():
+                wrong = made(files[key], files[sibling_of(key, files)])
+                with damaged(root, key, wrong):
+                    found = findings(verified(lab))
+                    assert set(found) == {key}, f"{damage} of {key}"
+                    document = verified(lab, repair=True)
+                    assert document["status"] == "repaired", document["findings"]
+                    assert shard_files(root) == files
+
+
+def test_the_samples_that_are_concerned_are_named(lab: Lab) -> None:
+    with lab.opened_root() as root:
+        files = shard_files(root)
+        key = max(files, key=lambda key: len(files[key]))
+        with damaged(root, key, None):
+            finding = findings(verified(lab))[key]
+            assert finding["samples"]["count"] == len(finding["samples"]["keys"]) > 1
+            assert all(name.startswith(("a/", "b/")) for name in finding["samples"]["keys"])
+
+
+def test_several_files_at_once(lab: Lab) -> None:
+    with lab.opened_root() as root:
+        files = published(root)
+        for key, data in shard_files(root).items():
+            root.put(key, data[:-1])
+        document = verified(lab, repair=True)
+        rows = [row for row in document["findings"] if row["repair"]]
+        refused = [row["repair"]["message"] for row in rows if not row["repair"]["done"]]
+        assert not refused, refused
+        assert published(root) == files

@@ -1,0 +1,87 @@
+"""A version in a bucket is verified and repaired like one in a directory, with several requests."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+from pipeline_lab import Lab, images, write
+from verify_lab import DAMAGES, SPLITS, damaged, findings, published, sibling_of, verified
+
+from larder.store.base import Store
+from larder.testing.recording import RecordingStore
+from larder.testing.runs import between
+from larder.testing.servers import S3Server
+
+
+@pytest.fixture(
+    scope="module", params=["rclone", pytest.param("radosgw", marks=pytest.mark.radosgw)]
+)
+def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    server: S3Server = request.getfixturevalue(f"{request.param}_server")
+    server.create_bucket("verify")
+    base = f"s3://verify/{uuid.uuid4().hex[:12]}"
+    access = {"endpoint": server.endpoint, "region": server.region}
+    write(f"{base}/source", images(each=6), **access)
+    made = Lab(
+        {"url": f"{base}/source", **access},
+        {"url": f"{base}/local", **access},
+        tmp_path_factory.mktemp("out"),
+        {
+            "labels": {"from": "folder"},
+            "splits": SPLITS,
+            "shards": {"bytes": 8_000},
+            "validate": "header",
+            "cache": {"records": "encoded"},
+            "mirror": False,
+        },
+    )
+    made.prepare()
+    return made
+
+
+def test_damage_in_a_bucket_is_found_and_repaired(lab: Lab) -> None:
+    assert verified(lab)["status"] == "intact"
+    with lab.opened_root() as root:
+        files = published(root)
+        kinds = (".tar", ".mdb", ".idx", "segment.json", "cache.json", ".parquet")
+        for suffix in kinds:
+            key = next(key for key in files if key.endswith(suffix))
+            for damage in ("middle byte flipped", "truncated by one", "emptied", "removed"):
+                wrong = DAMAGES[damage](files[key], files[sibling_of(key, files)])
+                with damaged(root, key, wrong):
+                    assert key in findings(verified(lab)), f"{damage} of {key}"
+                    document = verified(lab, repair=True)
+                    assert document["status"] == "repaired", document["findings"]
+                    assert published(root) == files
+
+
+def test_exchanged_files_in_a_bucket(lab: Lab) -> None:
+    with lab.opened_root() as root:
+        files = published(root)
+        one, other = [key for key in files if key.endswith(".tar")][:2]
+        root.put(one, files[other])
+        root.put(other, files[one])
+        document = verified(lab, repair=True)
+        assert document["status"] == "repaired"
+        assert "it has the content of" in findings(document)[one]["message"]
+        assert published(root) == files
+        assert not [info for page in root.list("work/repair/") for info in page]
+
+
+def test_every_file_in_the_bucket_is_requested_once(lab: Lab, tmp_path: Path) -> None:
+    stores: list[RecordingStore] = []
+
+    def recorded(store: Store) -> Store:
+        stores.append(RecordingStore(store))
+        return stores[-1]
+
+    with between(recorded):
+        document = verified(lab)
+    calls = [call for store in stores for call in store.calls]
+    large = [call.key for call in calls if call.key.endswith((".tar", ".mdb", ".idx"))]
+    assert len(large) == len(set(large)) == document["read"]["count"]
+    assert not [call for store in stores for call in store.writes]
+    manifests = [call.key for call in calls if call.key.endswith(".parquet")]
+    assert len(manifests) == len(set(manifests))

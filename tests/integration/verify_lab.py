@@ -1,0 +1,136 @@
+"""Damage to published files, and verifications of it, for tests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pipeline_lab import Lab, directory_lab, images, png, write
+
+from larder.pipeline.findings import DamagedError
+from larder.pipeline.inline import InlineRunner
+from larder.pipeline.verifying import VerifySettings, verify
+from larder.progress import StageTimes
+from larder.store.base import Store
+from larder.testing.runs import between
+
+SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
+DOCUMENT = dict[str, Any]
+
+Damage = Callable[[bytes, bytes], bytes | None]
+"""Makes damaged bytes of those of a file and of a sibling; None removes the file."""
+
+
+def _flipped(place: Callable[[int], int]) -> Damage:
+    def flip(data: bytes, _: bytes) -> bytes:
+        damaged = bytearray(data)
+        damaged[place(len(data))] ^= 0x10
+        return bytes(damaged)
+
+    return flip
+
+
+DAMAGES: dict[str, Damage] = {
+    "first byte flipped": _flipped(lambda length: 0),
+    "middle byte flipped": _flipped(lambda length: length // 2),
+    "last byte flipped": _flipped(lambda length: length - 1),
+    "truncated by one": lambda data, _: data[:-1],
+    "longer by one": lambda data, _: data + b"\0",
+    "emptied": lambda data, _: b"",
+    "removed": lambda data, _: None,
+    "replaced by a sibling": lambda data, sibling: sibling,
+}
+
+
+def grown_lab(folder: Path, *, storage: str = "", **fields: Any) -> Lab:
+    """Two versions, of which the second has two segments and some omitted rows."""
+    defaults: dict[str, Any] = {
+        "splits": SPLITS,
+        "growth": {"removals": "omit"},
+        "cache": {"records": "encoded"},
+        "shards": {"bytes": 8_000},
+    }
+    lab = directory_lab(folder, images("abc", each=8), **{**defaults, **fields})
+    if storage:
+        lab = replace(lab, storage=storage)
+    with between():
+        lab.prepare()
+        _change(lab)
+        lab.prepare()
+    return lab
+
+
+def _change(lab: Lab) -> None:
+    for name in ("a/00.png", "a/00.json", "a/02.png", "b/03.png", "c/06.png"):
+        Path(str(lab.source), name).unlink()
+    write(str(lab.source), {"a/zz.png": png(7), "c/00.png": png(8)})
+
+
+def verified(lab: Lab, *, plan_only: bool = False, **asked: Any) -> DOCUMENT:
+    """The document of a verification, whether something is damaged or not."""
+    runner = InlineRunner(2, StageTimes(), threading.Event())
+    try:
+        return verify(VerifySettings(lab.settings(), **asked), runner, plan_only=plan_only)
+    except DamagedError as error:
+        return error.document
+
+
+def findings(document: DOCUMENT) -> dict[str, DOCUMENT]:
+    """By path, the findings of a document."""
+    return {row["path"]: row for row in document["findings"]}
+
+
+def published(root: Store) -> dict[str, bytes]:
+    """All files that are published: neither work nor the mirror."""
+    return {
+        info.key: bytes(root.get(info.key))
+        for page in root.list()
+        for info in page
+        if not is_work(info.key)
+    }
+
+
+def is_work(key: str) -> bool:
+    """Whether an object is of no version."""
+    return key.startswith(("work/", "mirror/")) or "/work/" in key
+
+
+def listed_files(root: Store, version: str) -> list[str]:
+    """What a version lists, with its documents and its tag."""
+    from larder.versions.publish import read_version
+
+    document = read_version(root, version)
+    assert document is not None
+    segments = {use.id for use in document.segments}
+    return [
+        key
+        for key in published(root)
+        if key.startswith("tags/") or key.split("/")[1] in {version, *segments}
+    ]
+
+
+def sibling_of(key: str, files: dict[str, bytes]) -> str:
+    """Another file of the same kind, if there is one."""
+    suffix, folder = key.rpartition(".")[2], key.rpartition("/")[0]
+    same = [other for other in files if other != key and other.endswith(suffix)]
+    near = [other for other in same if other.startswith(folder)]
+    different = [other for other in (*near, *same) if files[other] != files[key]]
+    return different[0] if different else next(other for other in files if other != key)
+
+
+@contextmanager
+def damaged(root: Store, key: str, data: bytes | None) -> Iterator[None]:
+    """Within, a file has other bytes; afterwards it has its own."""
+    before = bytes(root.get(key))
+    try:
+        if data is None:
+            root.delete(key)
+        else:
+            root.put(key, data)
+        yield
+    finally:
+        root.put(key, before)

@@ -1,0 +1,114 @@
+"""Every flipped bit in a published file is found, and repaired to the same bytes."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from larder.errors import DamageError
+from larder.pipeline.findings import DamagedError
+from larder.pipeline.inline import InlineRunner, prepare
+from larder.pipeline.repairing_documents import restored
+from larder.pipeline.verifying import VerifySettings, verify
+from larder.progress import StageTimes
+from larder.store import Store, open_store
+from larder.store.memory import forget
+from larder.testing.runs import between, run_settings
+from larder.versions.documents import seal, unseal
+
+ROOT = "memory://flips/x/larder/d"
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A small version of text samples with a cache, in memory."""
+    forget("flips")
+    forget("flips-source")
+    source = open_store("memory://flips-source")
+    for number in range(12):
+        data = random.Random(number).randbytes(200 + 97 * number)
+        source.put(f"{'ab'[number % 2]}/{number:02}.bin", data)
+    given_settings = run_settings(
+        "memory://flips-source",
+        "s3://memory-flips/x",
+        tmp_path_factory.mktemp("flips"),
+        labels={"from": "folder"},
+        shards={"bytes": 8_000},
+        cache={"records": "encoded"},
+    )
+    with between():
+        prepare(given_settings)
+        yield given_settings
+
+
+def _published(root: Store) -> list[str]:
+    keys = (info.key for page in root.list() for info in page)
+    return [key for key in keys if not key.startswith("work/") and "/work/" not in key]
+
+
+def _verified(asked: Any, *, repair: bool = False) -> Any:
+    runner = InlineRunner(1, StageTimes(), threading.Event())
+    try:
+        return verify(VerifySettings(asked, repair=repair), runner)
+    except DamagedError as error:
+        return error.document
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_flipped_bit_is_found_and_repaired(asked: Any, data: st.DataObject) -> None:
+    root = open_store(ROOT)
+    key = data.draw(st.sampled_from(_published(root)), "file")
+    before = bytes(root.get(key))
+    place = data.draw(st.integers(0, len(before) - 1), "byte")
+    bit = data.draw(st.integers(0, 7), "bit")
+    flipped = bytearray(before)
+    flipped[place] ^= 1 << bit
+    root.put(key, bytes(flipped))
+    try:
+        found = _verified(asked)
+        assert found["status"] == "damaged"
+        assert key in {row["path"] for row in found["findings"]}
+        repaired = _verified(asked, repair=True)
+        assert repaired["status"] == "repaired", repaired["findings"]
+        assert bytes(root.get(key)) == before
+    finally:
+        root.put(key, before)
+
+
+_JSON = st.recursive(
+    st.none() | st.integers(-9, 9) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(plain=st.dictionaries(st.text(max_size=5), _JSON, max_size=4), data=st.data())
+def test_a_document_with_a_flipped_bit_restores_itself(
+    plain: dict[str, Any], data: st.DataObject
+) -> None:
+    plain.pop("self_sha256", None)
+    right = seal(plain)
+    place = data.draw(st.integers(0, len(right) - 1))
+    flipped = bytearray(right)
+    flipped[place] ^= 1 << data.draw(st.integers(0, 7))
+    assert restored(bytes(flipped)) == right
+    assert restored(right) == restored(right[:-1]) == restored(right + b"\0") == right
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.binary(max_size=200))
+def test_what_never_was_a_document_is_not_restored(data: bytes) -> None:
+    found = restored(data)
+    if found is not None:
+        try:
+            unseal(data, "")
+        except DamageError:
+            pytest.fail("only the end may differ")
