@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from multiprocessing import get_context
+from pathlib import Path
 from time import perf_counter
 
 import google_crc32c
 
 from benchmarks.harness import Stopwatch
-from benchmarks.packing.bodies import SHARD_BYTES, Setting
+from benchmarks.packing.bodies import SHARD_BYTES, Body, Setting
 from larder.config.formats import DEFAULTS
 from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
@@ -44,6 +47,7 @@ _IN_FRONT = ("read", "header", "crc32c", "sync")
 
 def turn(setting: Setting, format_name: str, share: int = 0, shares: int = 1) -> dict[str, float]:
     """Pack everything, or one share of several; the seconds, with and without the syncs."""
+    import_all(format_name)
     watch = Stopwatch()
     start = perf_counter()
     with watch.patched("sync", os, "fsync"):
@@ -57,7 +61,7 @@ def turn_of_two(setting: Setting, format_name: str) -> dict[str, float]:
     with ExitStack() as stack:
         context = get_context("spawn")
         pools = [stack.enter_context(ProcessPoolExecutor(1, mp_context=context)) for _ in range(2)]
-        for ready in [pool.submit(_ready) for pool in pools]:
+        for ready in [pool.submit(import_all, format_name) for pool in pools]:
             ready.result()
         start = perf_counter()
         halves = [pool.submit(turn, setting, format_name, n, 2) for n, pool in enumerate(pools)]
@@ -66,8 +70,14 @@ def turn_of_two(setting: Setting, format_name: str) -> dict[str, float]:
     return {"synced": synced, "unsynced": max(half["unsynced"] for half in found)}
 
 
-def _ready() -> None:
-    """Nothing: by the time that a process has called it, it has imported everything."""
+@cache
+def import_all(format_name: str) -> None:
+    """Pack a tiny body, once: modules are imported when they are first used."""
+    with tempfile.TemporaryDirectory() as folder:
+        setting = Setting(Path(folder))
+        setting.prepare(Body("tiny", 2, 10))
+        setting.out.mkdir()
+        _pack(setting, format_name, 0, 1)
 
 
 def _pack(setting: Setting, format_name: str, share: int, shares: int) -> None:
@@ -129,6 +139,7 @@ def where_it_goes(setting: Setting) -> dict[str, float]:
     writing in another beside it. The rest is the wall time less what the first thread did: making
     samples, joining, the index, and waiting for the other thread or for the interpreter's lock.
     """
+    import_all(TAR)
     watch = Stopwatch()
     with ExitStack() as stack:
         for name, owner, attribute in (
