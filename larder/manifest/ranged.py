@@ -8,7 +8,6 @@ its checksum, and what it says of shards with these.
 
 from __future__ import annotations
 
-import io
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from larder.errors import DamageError
+from larder.seekable import RangedFile
 
 __all__ = ["RangedManifest"]
 
@@ -130,47 +130,18 @@ class RangedManifest:
             raise DamageError("damage.manifest", message, where=self._where) from error
 
 
-class _Spans(io.RawIOBase):
+class _Spans(RangedFile):
     """A file for pyarrow, of which some ranges are held; others are fetched when they are read."""
 
     def __init__(self, fetch: Callable[[int, int], bytes], size_bytes: int) -> None:
+        super().__init__(self._find, size_bytes)
         self._fetch = fetch
-        self._size_bytes = size_bytes
-        self._position = 0
         self._held: list[tuple[int, bytes]] = []
 
     def hold(self, spans: Sequence[tuple[int, int]]) -> None:
         """Fetch some ranges, and forget those before."""
         self._held = []
         self._held = [(start, self._fetch(start, stop - start)) for start, stop in spans]
-
-    def readable(self) -> bool:
-        """Always true."""
-        return True
-
-    def seekable(self) -> bool:
-        """Always true."""
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position."""
-        base = {io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}.get(whence, 0)
-        self._position = max(0, base + offset)
-        return self._position
-
-    def tell(self) -> int:
-        """The position."""
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
-        """Some bytes from the position on."""
-        left = max(0, self._size_bytes - self._position)
-        length = left if size is None or size < 0 else min(size, left)
-        if not length:
-            return b""
-        data = self._find(self._position, length)
-        self._position += len(data)
-        return data
 
     def _find(self, offset: int, length: int) -> bytes:
         for start, data in self._held:

@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.cache.fields import field_name
+from larder.config.images import ImageOptions
 from larder.errors import DamageError, LarderError, NotFoundError, RetryableError, StoreError
-from larder.limits import read_ahead_bytes
+from larder.limits import decoding_budget, read_ahead_bytes
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline.job import ManifestRef, listed, scratch, source_of, storage_of, with_derived
 from larder.pipeline.manifests import fetched, read_ref
@@ -31,7 +32,7 @@ from larder.pipeline.repairing_files import (
     copy_right,
     work_manifest,
 )
-from larder.pipeline.salvage import InShard, OfStore, Place, Salvage, Wanted
+from larder.pipeline.salvage import InShard, OfOriginals, OfStore, Place, Salvage, Wanted
 from larder.pipeline.salvage_cache import InCache
 from larder.pipeline.verifying_job import ShardToVerify, VerifyBatch, VerifyJob, open_verified
 from larder.progress import Progress
@@ -39,6 +40,7 @@ from larder.samples.columns import column_structs, column_values
 from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
 from larder.shards.formats.base import ShardFormat
+from larder.shards.images import ImageRules
 from larder.shards.indexes import index_files
 from larder.shards.model import Part, Sample, ShardPlan, ShardResult
 from larder.shards.readahead import open_reads, suited_concurrency
@@ -209,7 +211,8 @@ def _remade(
         return False, f"its index cannot be read: {error.message}"
     url = object_url(root.url, layout.shard_key(batch.batch.segment, shard.split, shard.name))
     with ExitStack() as stack:
-        salvage = Salvage(url, found.wanted, places.of(shard, found, stack))
+        looked = places.of(shard, found, shape.images, stack)
+        salvage = Salvage(url, found.wanted, looked)
         plan = places.plan(shard)
         result = _built(
             job, root, batch, shard, plan, left, samples, salvage, format_, concurrent_batches
@@ -274,11 +277,13 @@ class _Objects:
         wanted: The part that was made of each.
         offsets: Where that is in the shard.
         fields: Its record and field in a cache of encoded records.
+        exts: The extension of its part.
     """
 
     wanted: dict[str, Wanted] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)
     fields: dict[str, tuple[int, str]] = field(default_factory=dict)
+    exts: dict[str, str] = field(default_factory=dict)
 
 
 def _samples(rows: pa.Table, first_id: int) -> tuple[list[Sample], _Objects]:
@@ -294,6 +299,7 @@ def _samples(rows: pa.Table, first_id: int) -> tuple[list[Sample], _Objects]:
                 if source is None:
                     continue  # the label
                 objects.append(Part(ext, source, length, ""))
+                found.exts[source] = ext
                 found.wanted[source] = Wanted(etag or "", length, crc32c)
                 found.fields[source] = first_id + len(samples), field_name(ext, "encoded")
                 if offset is not None:
@@ -315,7 +321,9 @@ class _Places:
     root: Store
     batch: VerifyBatch
 
-    def of(self, shard: ShardToVerify, found: _Objects, stack: ExitStack) -> tuple[Place, ...]:
+    def of(
+        self, shard: ShardToVerify, found: _Objects, images: ImageOptions, stack: ExitStack
+    ) -> tuple[Place, ...]:
         """The places for one shard, the nearest first; what they open is closed by the stack."""
         own = layout.shard_key(self.batch.segment, shard.split, shard.name)
         elsewhere = _Elsewhere(self.root, lambda: self.others, found.wanted)
@@ -325,11 +333,19 @@ class _Places:
 
         return (
             InShard("the shard itself", self.root, here),
-            OfStore("the mirror", self.mirror),
-            OfStore("the source", self.source),
+            self._objects("the mirror", self.mirror, found, images),
+            self._objects("the source", self.source, found, images),
             InShard("shards of other segments", self.root, elsewhere.find),
             *self._caches(shard, found, stack),
         )
+
+    def _objects(self, name: str, store: Readable, found: _Objects, images: ImageOptions) -> Place:
+        """Objects under their own keys, images as the segment stores them."""
+        if images.transform is None:
+            return OfStore(name, store)
+        budget = decoding_budget(max(1, self.job.cluster.copy_.memory // 2))
+        rules = ImageRules(images.max_pixels, budget=budget, transform=images.transform)
+        return OfOriginals(name, store, found.exts, rules)
 
     def _caches(self, shard: ShardToVerify, found: _Objects, stack: ExitStack) -> Iterator[InCache]:
         """The cache of the shard's split, if its records are encoded."""

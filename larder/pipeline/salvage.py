@@ -15,9 +15,10 @@ import google_crc32c
 
 from larder.errors import ObjectError, printable
 from larder.manifest.extents import parse_extent, unconditional
+from larder.shards.images import ImageRules, stored_image
 from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader
 
-__all__ = ["InShard", "OfStore", "Place", "Salvage", "Wanted"]
+__all__ = ["InShard", "OfOriginals", "OfStore", "Place", "Salvage", "Wanted"]
 
 
 class Wanted(NamedTuple):
@@ -60,6 +61,30 @@ class OfStore(NamedTuple):
         extent = parse_extent(wanted.etag)
         where = unconditional(extent) if extent else None
         return self.store.open(key, offset=offset, length=length, if_match=where)
+
+
+class OfOriginals(NamedTuple):
+    """Images under their own keys in the mirror or the source, which were transformed.
+
+    Attributes:
+        name: What it is called.
+        store: The mirror, or the source.
+        exts: By key of an object, the extension of the part that was made from it.
+        rules: How images were transformed.
+    """
+
+    name: str
+    store: Readable
+    exts: Mapping[str, str]
+    rules: ImageRules
+
+    def open(self, key: str, wanted: Wanted, offset: int, length: int) -> Reader | None:
+        """See `Place.open`; transforms the image again, in memory."""
+        extent = parse_extent(wanted.etag)
+        data = self.store.get(key, if_match=unconditional(extent) if extent else None)
+        stored = stored_image(self.exts[key], data, where=key, rules=self.rules)
+        data = data if stored is None else stored
+        return _Held(ObjectInfo(key, len(data), wanted.etag, 0), data[offset : offset + length])
 
 
 class InShard(NamedTuple):
@@ -148,7 +173,7 @@ class Salvage(Readable):
         del if_match
         wanted = self._wanted[key]
         if not wanted.length:
-            return _Nothing(self.head(key))
+            return _Held(self.head(key), b"")
         _, place = self._found(key, whole=False)
         rest = wanted.length - offset
         reader = place.open(key, wanted, offset, rest if length is None else min(length, rest))
@@ -175,15 +200,16 @@ class Salvage(Readable):
         raise ObjectError("object.changed", message, where=printable(key))
 
 
-class _Nothing(Reader):
-    """An empty object."""
+class _Held(Reader):
+    """Bytes in memory."""
 
-    def __init__(self, info: ObjectInfo) -> None:
+    def __init__(self, info: ObjectInfo, data: bytes) -> None:
         self.info = info
+        self._data = data
 
     def __iter__(self) -> Iterator[Buffer]:
-        """No bytes."""
-        return iter(())
+        """The bytes, at once."""
+        return iter([self._data] if self._data else [])
 
     def close(self) -> None:
         """Nothing to close."""
@@ -196,7 +222,7 @@ def _read(place: Place, key: str, wanted: Wanted, whole: bool) -> tuple[list[byt
     """
     pieces: list[bytes] = []
     crc32c = size_bytes = 0
-    longer = 1 if isinstance(place, OfStore) else 0
+    longer = 1 if isinstance(place, OfStore | OfOriginals) else 0
     reader = place.open(key, wanted, 0, wanted.length + longer)
     if reader is None:
         return pieces, crc32c, -1

@@ -16,18 +16,19 @@ from larder.shards.images import PLAIN, ImageRules, Validation, check_image, sto
 from larder.shards.model import Part, Sample
 from larder.store.base import Readable
 from larder.store.etags import ContentCheck, changed, checked_crc32c
+from larder.store.object_file import ObjectFile
 
 __all__ = [
     "RANGE_BYTES",
     "UNDECODABLE",
     "Body",
     "Fetched",
-    "RangeFile",
     "check_streamed",
     "failure_of",
     "fetch",
     "found_bad",
     "held",
+    "part_file",
     "sample_bytes",
     "stream",
 ]
@@ -127,7 +128,7 @@ def check_streamed(
                 if info.size_bytes != part.size_bytes or part.etag not in ("", info.etag):
                     raise changed(part.key, part.size_bytes, info.size_bytes)
             if is_image(part.ext):
-                with io.BufferedReader(RangeFile(source, part), RANGE_BYTES) as file:
+                with io.BufferedReader(part_file(source, part), RANGE_BYTES) as file:
                     form = check_image(part.ext, file, validate, where=part.key, rules=rules)
                 forms |= {part.ext: form} if form else {}
         except ObjectError as error:
@@ -184,44 +185,10 @@ def held(source: Readable, sample: Sample) -> list[Body] | Failure:
     return bodies
 
 
+def part_file(source: Readable, part: Part) -> ObjectFile:
+    """A part as a seekable file: each read is one ranged request."""
+    return ObjectFile(source, part.key, part.size_bytes, part.etag)
+
+
 def _check(source: Readable, part: Part) -> ContentCheck:
     return ContentCheck(source, part.key, part.etag, part.size_bytes)
-
-
-class RangeFile(io.RawIOBase):
-    """A seekable file over an object: each read is one range request."""
-
-    def __init__(self, source: Readable, part: Part) -> None:
-        self._source = source
-        self._part = part
-        self._position = 0
-
-    def readable(self) -> bool:
-        """Always true."""
-        return True
-
-    def seekable(self) -> bool:
-        """Always true."""
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position; nothing is read."""
-        base = {io.SEEK_CUR: self._position, io.SEEK_END: self._part.size_bytes}.get(whence, 0)
-        self._position = max(0, base + offset)
-        return self._position
-
-    def tell(self) -> int:
-        """The position."""
-        return self._position
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Read one range of the object."""
-        length = min(len(buffer), self._part.size_bytes - self._position)
-        if length <= 0:
-            return 0
-        data = self._source.get(
-            self._part.key, offset=self._position, length=length, if_match=self._part.etag or None
-        )
-        buffer[: len(data)] = data
-        self._position += len(data)
-        return len(data)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from larder.errors import Failure, ObjectError
 from larder.samples.images import is_image
-from larder.shards.fetch import RANGE_BYTES, RangeFile, failure_of, stream
+from larder.shards.fetch import RANGE_BYTES, failure_of, part_file, stream
 from larder.shards.images import ImageRules, stored_image
 from larder.shards.model import Sample
 from larder.store.base import Features, ObjectInfo, Readable, Reader
@@ -43,7 +43,7 @@ def transformed_sample(
         try:
             for _ in stream(source, part):
                 pass
-            with io.BufferedReader(RangeFile(source, part), RANGE_BYTES) as file:
+            with io.BufferedReader(part_file(source, part), RANGE_BYTES) as file:
                 data = stored_image(part.ext, file, where=part.key, rules=rules)
             assert data is not None, "images are transformed"
         except ObjectError as error:

@@ -1,66 +1,37 @@
-"""An object as a seekable file, for libraries that read files: each read is one range request."""
+"""An object as a seekable file, for libraries that read files: each read is one ranged request."""
 
 from __future__ import annotations
 
-import io
-
 from larder.errors import LarderError
-from larder.store.base import ObjectInfo, Readable
+from larder.seekable import RangedFile
+from larder.store.base import Readable
 
 __all__ = ["ObjectFile"]
 
 
-class ObjectFile(io.RawIOBase):
-    """A file over an object, which is read on the condition that it has not changed.
+class ObjectFile(RangedFile):
+    """A file over an object.
 
     Args:
         store: The store of the object.
-        info: The object, as it was listed.
+        key: Its key.
+        size_bytes: Its length.
+        etag: If it is not empty, the object is read on the condition that it has this etag.
 
     Attributes:
         error: The error of the last read that failed: libraries may raise another one instead.
     """
 
-    def __init__(self, store: Readable, info: ObjectInfo) -> None:
-        super().__init__()
+    def __init__(self, store: Readable, key: str, size_bytes: int, etag: str = "") -> None:
+        super().__init__(self._get, size_bytes)
         self.error: LarderError | None = None
         self._store = store
-        self._info = info
-        self._position = 0
+        self._key = key
+        self._etag = etag or None
 
-    def readable(self) -> bool:
-        """Always true."""
-        return True
-
-    def seekable(self) -> bool:
-        """Always true."""
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position; nothing is read."""
-        base = {io.SEEK_CUR: self._position, io.SEEK_END: self._info.size_bytes}.get(whence, 0)
-        self._position = max(0, base + offset)
-        return self._position
-
-    def tell(self) -> int:
-        """The position."""
-        return self._position
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Read one range of the object."""
-        length = min(len(buffer), self._info.size_bytes - self._position)
-        if length <= 0:
-            return 0
+    def _get(self, offset: int, length: int) -> bytes:
         try:
-            data = self._store.get(
-                self._info.key,
-                offset=self._position,
-                length=length,
-                if_match=self._info.etag or None,
-            )
+            return self._store.get(self._key, offset=offset, length=length, if_match=self._etag)
         except LarderError as error:
             self.error = error
             raise
-        buffer[: len(data)] = data
-        self._position += len(data)
-        return len(data)

@@ -61,7 +61,7 @@ def write_csv_rows(
     """
     where = object_url(source.url, info.key)
     csv.field_size_limit(MAX_ROW_BYTES)
-    raw = ObjectFile(source, info)
+    raw = ObjectFile(source, info.key, info.size_bytes, info.etag)
     with io.TextIOWrapper(
         io.BufferedReader(raw, _BUFFER_BYTES), encoding="utf-8-sig", newline=""
     ) as text:
@@ -173,7 +173,7 @@ def write_parquet_rows(
             are neither a part nor left out; any other error of reading it.
     """
     where = object_url(source.url, info.key)
-    raw = ObjectFile(source, info)
+    raw = ObjectFile(source, info.key, info.size_bytes, info.etag)
     try:
         with pq.ParquetFile(
             pa.PythonFile(raw, mode="r"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, images
+from pipeline_lab import Lab, directory_lab, images, png
 from verify_lab import (
     DAMAGES,
     SPLITS,
@@ -269,3 +269,22 @@ def test_a_writer_of_other_bytes_replaces_nothing(
         with damaged(root, key, wrong):
             (finding,) = verified(lab, repair=True)["findings"]
             assert "written by version 1 of the format" in finding["repair"]["message"]
+
+
+def test_images_that_were_transformed_are_made_from_their_originals(tmp_path: Path) -> None:
+    lab = directory_lab(
+        tmp_path,
+        {f"{name}/{n}.png": png(n, 40, 30) for name in "ab" for n in range(6)},
+        cache=None,
+        validate="none",
+        shards={"bytes": 9_000, "images": {"resize": 16, "format": "jpeg"}},
+    )
+    lab.prepare()
+    with lab.opened_root() as root:
+        files = published(root)
+        shard = next(key for key in files if key.endswith("000000.tar"))
+        with damaged(root, shard, b""):
+            repair = findings(verified(lab, repair=True))[shard]["repair"]
+            assert repair["done"], repair["message"]
+            assert "from the source" in repair["message"]
+            assert published(root) == files

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from larder.errors import ObjectError
 from larder.manifest.digest import canonical_json
 from larder.manifest.files import read_manifest
+from larder.samples.row_names import Named
 from larder.store.memory import MemoryStore, forget
 from larder.transfer import line_rows
 from larder.transfer.containers import INDEX, ContainerWriter, container_writer
@@ -48,7 +49,7 @@ def rows_of(
 
     with container_writer(store, "own", path) as writer:
         assert isinstance(writer, ContainerWriter)
-        read(store, info, writer, key=None, told=told, **options)
+        read(store, info, writer, named=Named(None), told=told, **options)
     found = [row for batch in read_manifest(path, INDEX) for row in batch.to_pylist()]
     container = store.get("own") if read is write_csv_rows and found else data
     return [

@@ -20,6 +20,7 @@ BASE = {
     "temporary",
     "atomic",
     "machine",
+    "seekable",
 }
 PURE = BASE | {"config", "manifest"}
 STAGES = {"transfer", "shards", "cache", "versions", "experiments"}
@@ -31,6 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "progress": {"errors"},
     "limits": set(),
     "machine": set(),
+    "seekable": set(),
     "packages": {"errors"},
     "disk": {"errors"},
     "temporary": {"disk"},

@@ -37,7 +37,7 @@ from larder.shards.rows import IndexRows
 from larder.shards.sizes import Sizes, sum_members
 from larder.store import object_url
 from larder.store.base import Closing, Readable
-from larder.store.range_file import RangeFile
+from larder.store.object_file import ObjectFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -209,7 +209,8 @@ class ParquetReader(Closing):
     def __init__(self, store: Readable, key: str) -> None:
         self.url = object_url(store.url, key)
         with self._damage():
-            file = RangeFile(store, key)
+            with store.open(key, length=1) as reader:
+                file = ObjectFile(store, key, reader.info.size_bytes)
             self._parquet = pq.ParquetFile(
                 pa.PythonFile(file, "r"), page_checksum_verification=True, pre_buffer=False
             )

@@ -1,0 +1,61 @@
+"""Files for libraries that read files, over what is read in ranges."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+__all__ = ["RangedFile", "Ranges"]
+
+
+Ranges = Callable[[int, int], bytes]
+"""Returns the bytes of a range that is inside the file: an offset and a length."""
+
+
+class RangedFile(io.RawIOBase):
+    """A seekable file, of which each read is one range. Nothing is kept between reads.
+
+    Args:
+        ranges: Reads a range.
+        size_bytes: Length of the file.
+    """
+
+    def __init__(self, ranges: Ranges, size_bytes: int) -> None:
+        super().__init__()
+        self._ranges = ranges
+        self._size_bytes = size_bytes
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Always true."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always true."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position; nothing is read."""
+        base = {io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}.get(whence, 0)
+        self._position = max(0, base + offset)
+        return self._position
+
+    def tell(self) -> int:
+        """The position."""
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read one range, up to the end if ``size`` is negative."""
+        left = max(0, self._size_bytes - self._position)
+        length = left if size is None or size < 0 else min(size, left)
+        if not length:
+            return b""
+        data = self._ranges(self._position, length)
+        self._position += len(data)
+        return data
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Read one range into a buffer."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
