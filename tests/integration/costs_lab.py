@@ -26,10 +26,15 @@ Objects = dict[str, bytes]
 KINDS = {
     "shards": re.compile(r"segments/\w+/shards/"),
     "caches": re.compile(r"segments/\w+/caches/\w+/.+\.mdb$"),
+    "readers": re.compile(r"segments/\w+/index/\w+/|versions/\w+/readers/"),
     "mirror": re.compile(r"mirror/"),
     "source": re.compile(r"source/"),
 }
-"""What is counted by itself; all else is ``documents``: manifests, indexes, receipts, JSON."""
+"""What is counted by itself; all else is ``documents``: manifests, indexes, receipts, JSON.
+
+``readers`` are the indexes of other readers: what their formats take for each packed sample, and a
+line for each listed shard.
+"""
 
 WRITTEN = ("put", "commit", "upload")
 READ = ("get", "open")

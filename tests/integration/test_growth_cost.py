@@ -27,7 +27,7 @@ LABELS = {"from": "folder"}
 SMALL: dict[str, Any] = {"labels": LABELS, "shards": {"bytes": 30_000}}
 ENCODED = {"records": "encoded"}
 TAR_END = 2 * 10_240
-DOCUMENTS_BYTES = 40_000
+DOCUMENTS_BYTES = 44_000
 """Documents and manifests of a run of a few hundred objects."""
 
 
@@ -95,6 +95,7 @@ def test_one_percent_more_writes_one_percent(
             grown = lab.run()
             assert grown.written("shards", "caches") <= 0.011 * total
             assert grown.written("documents") <= 60 * objects
+            assert grown.written("readers") <= 80 * 20 + 20_000
             assert set(grown.wrote("mirror")) == {f"mirror/{key}" for key in added}
             assert set(grown.opened("source")) == {f"source/{key}" for key in added}
             own = {key.split("/")[1] for key in grown.wrote("shards", "caches")}
@@ -194,6 +195,7 @@ def test_what_a_change_packs_again(tmp_path: Path, what: str, removals: str, mir
         assert len(grown.wrote("caches")) == bool(packed)
         assert grown.written("caches") <= (4_096 * len(packed) + 16_384) * bool(packed)
         assert grown.written("documents") <= DOCUMENTS_BYTES
+        assert grown.written("readers") <= 80 * len(packed) + 8_000
 
         # Read: changed objects, the shards that are packed again, and new shards for the cache.
         objects = {f"{key}.bin" for key in changed} if what == "changed" else set()
@@ -480,7 +482,7 @@ def test_a_sample_a_day_for_a_hundred_days_stays_cheap(tmp_path: Path) -> None:
             assert costs.written("caches") <= 4_096 * (samples + 1) + 16_384
             # Of these, 10 kB are the history of the tag, and a kB is for each segment.
             assert costs.written("documents") <= 80_000
-            assert costs.requests <= 80 + 13 * before
+            assert costs.requests <= 84 + 14 * before
             packed.append(samples)
             folds += bool(folded)
             before = total
