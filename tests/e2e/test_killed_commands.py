@@ -24,7 +24,7 @@ MANY += ("--set", "cluster.runner.workers=1", "--set", "cluster.runner.batch_byt
 MANY += ("--set", "mirror=true")
 ROOT = "larder/imagenet"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 
 def kill_when(place: Workplace, pattern: str) -> None:

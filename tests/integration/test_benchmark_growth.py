@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path(__file__).parents[2]
 REAL, INVENTED, TINY = "100 real files", "2,000 invented samples", "10,000 tiny samples"
 VARIANTS = {

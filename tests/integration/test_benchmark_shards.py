@@ -17,6 +17,8 @@ from benchmarks.packing.bodies import Body, Setting
 from benchmarks.packing.checks import CHECKS, check_all
 from benchmarks.packing.ours import turn, turn_of_two
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path(__file__).parents[2]
 KINDS = {"webdataset": "tar", "tfrecord": "tfrecord", "recordio": "recordio", "parquet": "parquet"}
 
