@@ -14,12 +14,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_context
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
@@ -213,3 +216,33 @@ def settle() -> None:
 
 def _listed(seconds: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.3f} s" for name, value in seconds.items())
+
+
+def ask_program(python: str, module: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of a module, run by another Python: JSON on stdin, and on the last line of stdout.
+
+    Raises:
+        RuntimeError: It failed; with the end of what it said.
+    """
+    done = subprocess.run(
+        [python, "-m", module],
+        cwd=Path(__file__).parents[1],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{request.get('peer', python)}: {done.stderr[-2_000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def installed(packages: Mapping[str, str]) -> dict[str, str]:
+    """The version of each of some packages that this Python has, by a name for each."""
+    found = {}
+    for name, package in packages.items():
+        try:
+            found[name] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 from prefect import flow
-from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows._flow_run import call_flow, flow_run
 from larder.cli.display import Display
@@ -19,7 +16,7 @@ from larder.pipeline.copying_settings import load_copy_settings
 from larder.pipeline.inline import workers_for
 from larder.pipeline.pruning_plan import PrunePlan, PruneSettings
 from larder.progress import StageTimes
-from tasks.runner import TaskRunner
+from tasks.runner import task_runner
 
 __all__ = ["copy", "prune", "run_copy", "run_prune"]
 
@@ -73,7 +70,7 @@ def copy(
             verify=verify,
             retry_failed=retry_failed,
         )
-        with _runner(workers_for(asked.runner, asked.limits), times) as runner:
+        with task_runner(workers_for(asked.runner, asked.limits), times) as runner:
             plan = _planned.get()
             if isinstance(plan, CopyPlan) and plan.settings == asked:
                 return copying.execute_copy(plan, runner)
@@ -125,21 +122,13 @@ def prune(
             exclude=exclude or (),
         )
         asked = PruneSettings(places, max_delete)
-        with _runner(1, times) as runner:
+        with task_runner(1, times) as runner:
             plan = _planned.get()
             if isinstance(plan, PrunePlan) and plan.settings == asked:
                 return pruning.execute_prune(plan, runner)
             return pruning.prune(asked, runner)
 
     return flow_run(work, pruning.prune_lines, artifact="prune")
-
-
-@contextmanager
-def _runner(count: int, times: StageTimes) -> Iterator[TaskRunner]:
-    # Not the flow's own task runner: whoever starts the flow would choose it and its size.
-    threads: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=count)
-    with threads as pool:
-        yield TaskRunner(count, pool, times)
 
 
 def run_copy(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow
-from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows._flow_run import call_flow, flow_run
 from larder.cli.display import Display
@@ -17,7 +16,7 @@ from larder.pipeline.job import Job
 from larder.pipeline.plan import Plan
 from larder.pipeline.settings import Settings, load_settings
 from larder.progress import StageTimes
-from tasks.runner import TaskRunner
+from tasks.runner import task_runner
 
 __all__ = ["compact", "prepare", "run_prepare"]
 
@@ -108,11 +107,7 @@ def _run(
 
 def _prepare(asked: Settings, times: StageTimes) -> dict[str, Any]:
     """Run the steps as tasks, with as many concurrent batches as the cluster file says."""
-    count = workers(asked)
-    # Not the flow's own task runner: whoever starts the flow would choose it and its size.
-    threads: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=count)
-    with threads as pool:
-        runner = TaskRunner(count, pool, times)
+    with task_runner(workers(asked), times) as runner:
         plan, job = _planned.get() or (None, None)
         if plan and job and plan.source_state.settings == asked:
             return composition.execute(plan, job, runner)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow
-from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows._artifacts import findings_table
 from flows._flow_run import call_flow, flow_run
@@ -19,7 +18,7 @@ from larder.pipeline.verifying import VerifySettings
 from larder.pipeline.verifying import verify as compose
 from larder.pipeline.verifying_report import finding_rows, verify_lines
 from larder.progress import StageTimes
-from tasks.runner import TaskRunner
+from tasks.runner import task_runner
 
 __all__ = ["run_verify", "verify"]
 
@@ -63,12 +62,9 @@ def verify(
             dataset, cluster, config_dir=Path(config_dir), settings=settings or ()
         )
         asked = VerifySettings(loaded, version, sample, seed, repair)
-        count = workers(loaded)
-        # Not the flow's own task runner: whoever starts the flow would choose it and its size.
-        threads: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=count)
-        with threads as pool:
+        with task_runner(workers(loaded), times) as runner:
             try:
-                document = compose(asked, TaskRunner(count, pool, times))
+                document = compose(asked, runner)
             except DamagedError as error:
                 _tabulate(error.document)
                 raise

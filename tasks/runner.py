@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from queue import SimpleQueue
 from typing import Any
 
 from prefect.futures import PrefectFuture, wait
 from prefect.task_runners import TaskRunner as PoolOfTasks
+from prefect.task_runners import ThreadPoolTaskRunner
 
 from larder.pipeline import (
     cache,
@@ -45,7 +47,7 @@ from tasks import verify as verify_tasks
 from tasks._options import call
 from tasks._progress import current_progress, stoppable
 
-__all__ = ["TaskRunner"]
+__all__ = ["TaskRunner", "task_runner"]
 
 _TASKS: dict[Callable[..., Any], Any] = {
     source.inspect_source: source_tasks.inspect_source,
@@ -133,6 +135,21 @@ class TaskRunner:
                 stop.set()
                 wait(list(under_way))
                 raise
+
+
+@contextmanager
+def task_runner(workers: int, times: TimedProgress) -> Iterator[TaskRunner]:
+    """The runner of a flow run, with threads of its own.
+
+    Not the flow's own task runner: whoever starts the flow would choose it and its size.
+
+    Args:
+        workers: Maximum number of concurrent batches.
+        times: Receives progress too.
+    """
+    threads: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=workers)
+    with threads as pool:
+        yield TaskRunner(workers, pool, times)
 
 
 def _outcome(future: PrefectFuture[Any]) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,13 +13,12 @@ from benchmarks.growing.names import Picks
 from benchmarks.growing.ours import Measured, prepare_once
 from benchmarks.growing.peers import AGAIN, PEERS
 from benchmarks.growing.stores import Moved
-from benchmarks.harness import apart, say
+from benchmarks.harness import apart, ask_program, say
 
 __all__ = ["OURS", "PEER_NAMES", "Contender", "Ours", "Peer", "installed_peers"]
 
 OURS = "Larder"
 PEER_NAMES = tuple(PEERS)
-ROOT = Path(__file__).parents[2]
 
 
 class Contender(Protocol):
@@ -114,22 +111,8 @@ class Peer(Contender):
 
 
 def ask(python: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer of the peers' process.
-
-    Raises:
-        RuntimeError: It failed; with the end of what it said.
-    """
-    done = subprocess.run(
-        [python, "-m", "benchmarks.growing.peers"],
-        cwd=ROOT,
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{request.get('peer', python)}: {done.stderr[-2_000:]}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    """The answer of the peers' process; see `benchmarks.harness.ask_program`."""
+    return ask_program(python, "benchmarks.growing.peers", request)
 
 
 def installed_peers(python: str) -> Mapping[str, str]:

@@ -14,7 +14,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 from benchmarks.growing.invented import Invented, Made
 from benchmarks.growing.memory import status_bytes, watched
 from benchmarks.growing.names import Names, Picks, label_of
+from benchmarks.harness import installed
 
 __all__ = ["AGAIN", "PACKAGES", "PEERS"]
 
@@ -209,17 +209,6 @@ PACKAGES = {
 }
 
 
-def installed() -> dict[str, str]:
-    """The version of each peer that this Python has."""
-    found = {}
-    for name, package in PACKAGES.items():
-        try:
-            found[name] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
 def run(request: Mapping[str, Any]) -> dict[str, float]:
     """Let a peer do its work once, to the disk."""
     turn = PEERS[request["peer"]](Task(request))
@@ -251,7 +240,7 @@ def _read_bytes() -> float:
 def main() -> None:
     """Answer one request; an empty one asks which peers are installed."""
     request = json.load(sys.stdin)
-    answer = run(request) if request else installed()
+    answer = run(request) if request else installed(PACKAGES)
     print(f"\n{json.dumps(answer)}")
 
 

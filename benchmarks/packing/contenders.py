@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Contender, apart
+from benchmarks.harness import Contender, apart, ask_program
 from benchmarks.packing.bodies import SHARD_BYTES, Setting
 from benchmarks.packing.checks import check_all
 from benchmarks.packing.ours import TAR, turn, turn_of_two
@@ -24,7 +21,6 @@ GNU_TAR = "GNU tar"
 FORMATS = {TAR: "tar", "tfrecord": "tfrecord", "recordio": "recordio", "parquet": "parquet"}
 """Formats of ours that are compared, with what checks each."""
 
-ROOT = Path(__file__).parents[2]
 
 _CHECKED = {WEBDATASET: "tar", MDS: "mds", TENSORFLOW: "tfrecord"}
 
@@ -62,22 +58,8 @@ def formats(
 
 
 def ask(python: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer of the peers' process.
-
-    Raises:
-        RuntimeError: It failed; with the end of what it said.
-    """
-    done = subprocess.run(
-        [python, "-m", "benchmarks.packing.peers"],
-        cwd=ROOT,
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{request.get('peer', python)}: {done.stderr[-2_000:]}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    """The answer of the peers' process; see `benchmarks.harness.ask_program`."""
+    return ask_program(python, "benchmarks.packing.peers", request)
 
 
 class _Turn:

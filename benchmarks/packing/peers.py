@@ -13,10 +13,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+from benchmarks.harness import installed
 
 __all__ = ["LITDATA", "MDS", "PACKAGES", "TENSORFLOW", "WEBDATASET", "WRITERS"]
 
@@ -159,17 +160,6 @@ def gnu_tar(request: Mapping[str, Any]) -> dict[str, float]:
     return _timed(lambda: subprocess.run(command, check=True), request["out"])
 
 
-def installed() -> dict[str, str]:
-    """The version of each peer that this Python has."""
-    found = {}
-    for name, package in PACKAGES.items():
-        try:
-            found[name] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
 def run(request: Mapping[str, Any]) -> dict[str, float]:
     """Let a peer do its work once; its seconds, with and without the syncs."""
     return _timed(WRITERS[request["peer"]](Task(request)), request["out"])
@@ -190,7 +180,7 @@ def main() -> None:
         optimize_all(files, out, int(shard_bytes), int(workers))
         return
     request = json.load(sys.stdin)
-    answer = run(request) if request else installed()
+    answer = run(request) if request else installed(PACKAGES)
     print(f"\n{json.dumps(answer)}")
 
 

@@ -12,19 +12,16 @@ goes through it is pickled.
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import IO, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from larder.errors import FatalError
 from larder.pipeline.job import Job
+from larder.programs import start_program
 from larder.progress import Progress
 
 __all__ = [
@@ -48,7 +45,6 @@ _SMALL_BYTES = 32_000
 """Mean size of samples up to which dealing with them takes longer than moving their bytes."""
 
 _SCHEMES = ("", "file", "gs", "s3")
-_PACKAGES = Path(__file__).parents[2]
 _LENGTH_BYTES = 8
 
 STOP = "stop"
@@ -162,15 +158,7 @@ class _Process:
     """A process that does one batch. Ended at the end of a ``with`` block."""
 
     def __init__(self) -> None:
-        before = os.environ.get("PYTHONPATH")
-        paths = [str(_PACKAGES), *([before] if before else [])]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "larder.pipeline.batch_process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            start_new_session=True,
-        )
+        self._process = start_program("larder.pipeline.batch_process")
         assert self._process.stdin is not None, "it has pipes"
         assert self._process.stdout is not None, "it has pipes"
         self._stdin: IO[bytes] = self._process.stdin

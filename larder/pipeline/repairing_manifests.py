@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -106,9 +105,19 @@ def _made(
 class _Unwritten(DelegatingStore):
     """The dataset's root, in which nothing is written: indexes for other readers, in passing."""
 
-    def put(self, key: str, data: Buffer, **options: Any) -> ObjectInfo:
+    def put(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        like: ObjectInfo | None = None,
+        md5: str | None = None,
+        sync: bool = True,
+    ) -> ObjectInfo:
         """Nothing is written."""
-        del options
+        del if_absent, if_match, like, md5, sync
         return ObjectInfo(key, len(data), "", 0)
 
 

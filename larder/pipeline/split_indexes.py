@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from larder.manifest.schemas import SHARDS
 from larder.pipeline.job import UsedSegment
-from larder.pipeline.listed import listed_shards
-from larder.pipeline.manifests import read_ref
+from larder.pipeline.lists import shards_of_split
 from larder.shards.formats import shard_format
 from larder.shards.indexes.splits import Split, SplitIndexed, SplitShard
 from larder.store.base import Store
@@ -40,7 +38,8 @@ def put_split_indexes(
     found = []
     for name, facts in version.splits.items():
         if facts.shards and not facts.omitted:
-            shards = list(_shards(root, name, segments, omitted))
+            listed = shards_of_split(root, name, segments, omitted)
+            shards = [SplitShard(key, one.files[0].bytes, one.samples) for key, one in listed]
             split = Split(version.dataset, name, shards, layout.SPLIT_INDEX_TO_ROOT)
             for index in format_.split_indexes:
                 key = layout.split_index_key(version.id, index.kind, name)
@@ -50,17 +49,3 @@ def put_split_indexes(
                 sha256 = hashlib.sha256(data).hexdigest()
                 found.append(FileFacts(key, len(data), sha256, role="readers"))
     return tuple(found)
-
-
-def _shards(
-    root: Store,
-    split: str,
-    segments: Sequence[UsedSegment],
-    omitted: Mapping[tuple[str, str], Omitted],
-) -> Iterator[SplitShard]:
-    for segment in segments:
-        for shard in listed_shards(read_ref(root, segment.file("shards"), SHARDS), omitted):
-            if shard.split == split:
-                first = shard.files[0]
-                key = layout.shard_key(shard.segment, split, first.name)
-                yield SplitShard(key, first.bytes, shard.samples)

@@ -8,24 +8,19 @@ interrupt of the terminal does not reach them.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from pathlib import Path
 from queue import LifoQueue
 from typing import Any
 
 from larder.config.images import Transform
 from larder.errors import FatalError, ObjectError
+from larder.programs import start_program
 from larder.store.base import Closing
 
 __all__ = ["TransformPool", "shared_pool"]
-
-_PACKAGES = Path(__file__).parents[2]
 
 _lock = threading.Lock()
 _shared: dict[int, tuple[TransformPool, int]] = {}
@@ -98,16 +93,7 @@ class _Process:
     """One process."""
 
     def __init__(self) -> None:
-        # Not through the shell's or the user's main module, and out of reach of its Ctrl-C.
-        found = os.environ.get("PYTHONPATH")
-        paths = [str(_PACKAGES), *([found] if found else [])]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "larder.shards.transform_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            start_new_session=True,
-        )
+        self._process = start_program("larder.shards.transform_worker")
 
     def ask(self, request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
         """Send a request, and wait for its result.

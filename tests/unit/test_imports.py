@@ -21,6 +21,7 @@ BASE = {
     "atomic",
     "machine",
     "seekable",
+    "programs",
 }
 PURE = BASE | {"config", "manifest"}
 STAGES = {"transfer", "shards", "cache", "versions", "experiments"}
@@ -33,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "limits": set(),
     "machine": set(),
     "seekable": set(),
+    "programs": set(),
     "packages": {"errors"},
     "disk": {"errors"},
     "temporary": {"disk"},

@@ -13,8 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-import larder.store
-import larder.testing
+import larder
 from larder.store.base import ObjectInfo, Readable, Reader, Store, Writer
 from larder.store.delegate import WRITES, DelegatingReader, DelegatingStore, DelegatingWriter
 from larder.store.derived import DerivedObjects
@@ -61,8 +60,8 @@ def methods(protocol: type) -> set[str]:
 
 def wrappers() -> list[type[DelegatingStore]]:
     """All that the library has."""
-    for package in (larder.store, larder.testing):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+    for module in pkgutil.walk_packages(larder.__path__, "larder."):
+        if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     found = DelegatingStore.__subclasses__()
     return [wrapper for wrapper in found if wrapper.__module__.startswith("larder.")]
