@@ -154,6 +154,46 @@ def test_rows_of_parquet(tmp_path: Path) -> None:
     assert json.loads(found["x.parquet/000000002"]["json"])["image"] is None
 
 
+def test_columns_of_parquet_as_other_programs_write_them(tmp_path: Path) -> None:
+    """Times of pandas have nanoseconds, its categories are dictionaries."""
+    table = pa.table(
+        {
+            "when": pa.array([1_577_840_523_123_456_789, 0], pa.timestamp("ns")),
+            "caption": pa.array(["a", "b"]).dictionary_encode(),
+            "image": pa.array([png(1), png(2)]).dictionary_encode(),
+            "note": pa.array(["x", None], pa.string_view()),
+        }
+    )
+    columns = {"caption": "txt", "image": "png", "note": "note.txt"}
+    found = made(row_lab(tmp_path, {"x.parquet": parquet(table)}, columns=columns))
+    assert found["x.parquet/000000000"] == {
+        "txt": b"a",
+        "png": png(1),
+        "note.txt": b"x",
+        "json": b'{"when":"2020-01-01T01:02:03.123456789"}',
+    }
+    assert found["x.parquet/000000001"] == {
+        "txt": b"b",
+        "png": png(2),
+        "json": b'{"when":"1970-01-01T00:00:00"}',
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"t": pa.array([2**60], pa.timestamp("us"))}, "column 't' has a time that is not in the"),
+        ({"t": pa.array([0], pa.timestamp("us", "Nowhere/X"))}, "column 't' has a value that"),
+        ({"t": pa.array([b"x"]).dictionary_encode()}, "column 't' has binary values"),
+    ],
+)
+def test_columns_that_cannot_be_rows_are_named(
+    tmp_path: Path, table: dict[str, pa.Array], message: str
+) -> None:
+    (found,) = failures(row_lab(tmp_path, {"x.parquet": parquet(pa.table(table))}))
+    assert message in found
+
+
 def test_parts_without_other_columns(tmp_path: Path) -> None:
     table = pa.table({"image": [png(1), png(2)]})
     lab = row_lab(tmp_path, {"x.parquet": parquet(table)}, columns={"image": "png"})
