@@ -298,7 +298,10 @@ def test_times_and_maps_of_parquet(tmp_path: Path) -> None:
     ("data", "message"),
     [
         (parquet(t=pa.array([2**60], pa.timestamp("us"))), "column 't' has a time that is not in"),
-        (parquet(t=pa.array([0], pa.timestamp("us", "No/X"))), "column 't' has a value that cannot"),
+        (
+            parquet(t=pa.array([0], pa.timestamp("us", "No/X"))),
+            "column 't' has a value that cannot",
+        ),
     ],
 )
 def test_times_that_cannot_be_read_are_named(tmp_path: Path, data: bytes, message: str) -> None:
@@ -327,7 +330,8 @@ def test_other_mistakes_are_named(tmp_path: Path) -> None:
     assert "no such annotation file" in str(error)
     rows = [*table(), table()[0]]
     error = refused(place, {**IMAGES, "t.jsonl": as_lines(rows)})
-    assert "the sample has another part json" in str(error)
+    assert "the sample has another part json, of an object or of another entry" in str(error)
+    assert "with samples.annotations.many, several entries are a list" in str(error)
     error = refused(place, {**IMAGES, "t.jsonl": as_lines(table())}, labels={"column": "nothing"})
     assert "t.jsonl, line 1: no column 'nothing'" in str(error)
     rows = [{**row, "species": None} for row in table()]

@@ -17,7 +17,10 @@ UTC = datetime.UTC
 @pytest.mark.parametrize(
     ("column", "expected"),
     [
-        (pa.array([SECOND + 123_456_789, None], pa.timestamp("ns")), "2020-01-01T01:02:03.123456789"),
+        (
+            pa.array([SECOND + 123_456_789, None], pa.timestamp("ns")),
+            "2020-01-01T01:02:03.123456789",
+        ),
         (pa.array([SECOND + 7], pa.timestamp("ns", "UTC")), "2020-01-01T01:02:03.000000007+00:00"),
         (pa.array([-1], pa.timestamp("ns", "+05:30")), "1970-01-01T05:29:59.999999999+05:30"),
         (pa.array([3_600_000_000_001], pa.time64("ns")), "01:00:00.000000001"),
@@ -25,7 +28,9 @@ UTC = datetime.UTC
         (pa.array([[SECOND + 1]], pa.list_(pa.timestamp("ns"))), ["2020-01-01T01:02:03.000000001"]),
         (pa.array([[1, 2]], pa.list_(pa.duration("ns"), 2)), [1e-9, 2e-9]),
         (
-            pa.array([{"t": SECOND + 1, "n": None}], pa.struct({"t": pa.timestamp("ns"), "n": "i8"})),
+            pa.array(
+                [{"t": SECOND + 1, "n": None}], pa.struct({"t": pa.timestamp("ns"), "n": "i8"})
+            ),
             {"t": "2020-01-01T01:02:03.000000001", "n": None},
         ),
         (
