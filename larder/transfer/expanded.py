@@ -29,8 +29,15 @@ from larder.manifest.sort import sort
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.store.base import ObjectInfo, Readable
-from larder.transfer.containers import INDEX, objects_in
-from larder.transfer.inventory import InContainers, Inventory, LeftOut, parted, with_contents
+from larder.transfer.containers import INDEX, Known, objects_in
+from larder.transfer.inventory import (
+    InContainers,
+    Indexing,
+    Inventory,
+    LeftOut,
+    parted,
+    with_contents,
+)
 from larder.transfer.selection import KeyRule
 
 __all__ = ["LABELS", "Container", "Expanded", "Expansion", "Failures", "expand"]
@@ -68,14 +75,17 @@ class Container(NamedTuple):
         last_counts: Whether, of several entries with a name, the last one counts; otherwise they
             are bad keys.
         filtered: Whether globs apply to what it contains.
-        read: Whether it was read, because there was no index of it.
+        known: Where its index was.
+        own_bytes: Length of the container of Larder's own that it was written into, if it was read
+            and there is one.
     """
 
     info: ObjectInfo
     end: str
     last_counts: bool
     filtered: bool
-    read: bool
+    known: Known
+    own_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +177,7 @@ def expand(
             not_included=expanding.not_included,
             excluded=expanding.excluded,
             inside=InContainers(expanding.containers, expanding.read, expanding.objects),
+            indexing=expanding.indexing,
             labels=labels.file if labels.file.rows else None,
         )
     return Expanded(found, expanding.bad, expanding.damaged)
@@ -192,6 +203,7 @@ class _Expanding:
         labels: ManifestWriter,
     ) -> None:
         self.containers = self.read = self.objects = 0
+        self.indexing = Indexing()
         self.bad, self.damaged = Failures(), Failures()
         self.not_included = self.excluded = LeftOut()
         self._expansions = expansions
@@ -233,10 +245,19 @@ class _Expanding:
             if isinstance(found, ObjectError):
                 self.damaged.add(info.key, found.code, str(found))
                 continue
-            self.read += found.read
+            self._count(found)
             for rows in self._wanted(found, path):
                 yield _placed(rows, number if found.last_counts else -2 - number)
             path.unlink()
+
+    def _count(self, found: Container) -> None:
+        self.read += found.known == "read"
+        made = Indexing(
+            indexes=int(found.known != "stored"),
+            own=int(found.own_bytes > 0),
+            own_bytes=found.own_bytes,
+        )
+        self.indexing = self.indexing + made
 
     def _expandable(self, expansion: Expansion, batch: pa.RecordBatch) -> Iterator[ObjectInfo]:
         columns = ("key", "size_bytes", "etag", "modified")

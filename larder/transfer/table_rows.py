@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from larder.manifest.digest import canonical_json
+from larder.samples.annotations import text_file
 from larder.samples.row_names import Named, RowName, class_name, key_names, row_names
 from larder.samples.table_values import table_rows, table_values
 from larder.store import object_url
@@ -31,7 +32,6 @@ _CSV_ROWS = 1_000
 _BATCH_BYTES = 16 << 20
 _MOST_ROWS = 4_096
 _BUFFER_BYTES = 1 << 20
-_TEXT_BYTES = 1 << 16
 
 
 def write_csv_rows(
@@ -62,10 +62,10 @@ def write_csv_rows(
     """
     where = object_url(source.url, info.key)
     csv.field_size_limit(MAX_ROW_BYTES)
-    raw = ObjectFile(source, info.key, info.size_bytes, info.etag)
-    with io.TextIOWrapper(
-        io.BufferedReader(raw, _BUFFER_BYTES), encoding="utf-8-sig", newline=""
-    ) as text:
+    with (
+        source.open(info.key, if_match=info.etag or None) as opened,
+        text_file(map(bytes, opened)) as text,
+    ):
         reader = csv.reader(_lines(text, where), delimiter=delimiter, strict=True)
         try:
             header = next(reader, [])

@@ -373,6 +373,13 @@ def test_lines_that_moved_are_not_packed_again(tmp_path: Path) -> None:
     assert (found["added"], found["changed"], found["unchanged"]) == (1, 0, 20)
 
 
+def test_a_csv_file_is_read_with_one_request(tmp_path: Path) -> None:
+    """They had 8 KiB each: 120,000 for a file of 1 GB."""
+    rows = [{"id": f"{at}", "v": "x" * 1_000} for at in range(500)]
+    _, calls = source_reads(row_lab(tmp_path, {"x.csv": csv_of(rows)}).prepare, ".csv")
+    assert len(calls) == 1
+
+
 def test_tables_are_read_once(tmp_path: Path) -> None:
     lab = row_lab(tmp_path, {"x.csv": csv_of([{"id": "a", "v": 1}]), "y.csv": b"id,v\nb,2\n"})
     _, calls = source_reads(lab.prepare, ".csv")
