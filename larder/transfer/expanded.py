@@ -169,7 +169,7 @@ def expand(
         except ConfigError as error:
             known = expanding.damaged.count or expanding.bad.count
             if error.code != "config.empty_source" or not known:
-                raise
+                raise error if expanding.objects else _empty(source.url) from None
     progress.finish("expand")
     if found is not None:
         found = replace(
@@ -181,6 +181,12 @@ def expand(
             labels=labels.file if labels.file.rows else None,
         )
     return Expanded(found, expanding.bad, expanding.damaged)
+
+
+def _empty(where: str) -> ConfigError:
+    message = "the archives and tables of the source have no members and no rows"
+    hint = "check whether they are the right ones"
+    return ConfigError("config.empty_source", message, where=where, hint=hint)
 
 
 def _pool(stack: ExitStack, threads: int, name: str) -> Executor:
