@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from larder.cache.fetch import cache_directory
 from larder.config.models import Dataset
+from larder.errors import LarderError
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.store import open_store
 from larder.store.base import Readable, Store
@@ -23,7 +24,8 @@ FOLDER = "indexes"
 def kept_indexes(dataset: Dataset, source: Readable) -> Store | None:
     """The store of the indexes of a source; None for a directory, of which none are kept.
 
-    The directory may not exist, and whoever writes to it has to bear that it cannot be written.
+    The store may not exist, and whoever writes to it has to bear that it cannot be written. There
+    is none for a user without a home directory, as in some containers.
 
     Args:
         dataset: As configured.
@@ -32,4 +34,7 @@ def kept_indexes(dataset: Dataset, source: Readable) -> Store | None:
     if not is_remote(source):
         return None
     of = sha256_hex(canonical_json([source.url, dataset.source.access.endpoint]))[:32]
-    return open_store(str(cache_directory() / FOLDER / of))
+    try:
+        return open_store(str(cache_directory() / FOLDER / of))
+    except (RuntimeError, LarderError):
+        return None
