@@ -184,7 +184,7 @@ class Dataset(Model):
             try:
                 parse_decoder(ext, text)
             except ValueError as error:
-                raise RefusedError(f"decoding.{ext}: {error}") from None
+                raise RefusedError(f"{ext}: {error}") from None
         return lines
 
     @field_validator("splits", mode="before")
