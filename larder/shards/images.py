@@ -151,7 +151,9 @@ def check_decodable(
         ObjectError: ``sample.undecodable``.
         FatalError: ``cache.schema``: a decoder does not return arrays.
     """
-    if rules.decoders.is_image(ext):
+    if mode == "none" and not rules.forms:
+        return None
+    if not rules.decoders.uses or rules.decoders.is_image(ext):
         return check_image(ext, data, mode, where=where, rules=rules)
     decoder = rules.decoders.of(ext)
     if decoder is None or (mode != "decode" and not rules.forms):
