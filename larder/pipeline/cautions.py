@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from unicodedata import normalize
 
+from larder.config.decoders import use_of
 from larder.pipeline.plan import Plan
 from larder.pipeline.settings import Settings
 from larder.samples.contents import MOST_EXTENSIONS, RoleCount
@@ -27,6 +28,7 @@ CODES = {
     "alike_classes": "names of classes look the same: they differ only in Unicode or white space",
     "empty_features": "no sample has the part that a feature in `shards.features` is made of",
     "empty_masks": "no sample has an image that `shards.images.masks` names",
+    "unused_decoders": "no sample has a part with an extension in `decoding`",
     "large_samples": "most samples are larger than `shards.bytes`, so each has a shard of its own",
     "few_shards": "a split has fewer shards than readers, or only one",
     "few_samples": "a split has fewer samples than `shards.count_min`, so each has its own shard",
@@ -59,6 +61,7 @@ def cautions(plan: Plan) -> tuple[Caution, ...]:
         *_alike_classes(plan),
         *_empty_features(settings, plan),
         *_empty_masks(settings, plan),
+        *_unused_decoders(settings, plan),
         *_large_samples(settings, plan),
         *_few_shards(settings, plan),
         *_few_samples(settings, plan),
@@ -234,6 +237,17 @@ def _empty_masks(settings: Settings, plan: Plan) -> _Found:
             f"no sample has a mask called {_names(empty)}: shards.images.masks has names such as"
             " seg, for seg.png; masks that it does not name are mixed like photographs",
         )
+
+
+def _unused_decoders(settings: Settings, plan: Plan) -> _Found:
+    contents = plan.sample_order.contents
+    uses = settings.dataset.image_options.decoders
+    if not uses or contents.other_parts.objects:
+        return
+    used = {use_of(uses, part.ext) for part in contents.parts}
+    unused = [use.ext for use in uses if use not in used]
+    if unused:
+        yield "unused_decoders", f"no sample has a part {_names(unused)}: check decoding"
 
 
 def _large_samples(settings: Settings, plan: Plan) -> _Found:
