@@ -142,5 +142,5 @@ def test_a_damaged_end_of_the_file_is_found_or_harmless(data: bytes) -> None:
 
 
 @pytest.mark.exhaustive
-def test_any_flipped_bit_of_the_end_of_the_file_is_found_or_harmless(data: bytes) -> None:
-    check_flips(data, footer(data), range(8))
+def test_many_flipped_bits_of_the_end_of_the_file_are_found_or_harmless(data: bytes) -> None:
+    check_flips(data, random.Random(2).sample(footer(data), 200), range(8))
