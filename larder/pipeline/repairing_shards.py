@@ -19,7 +19,14 @@ import pyarrow.compute as pc
 
 from larder.cache.fields import field_name
 from larder.config.images import ImageOptions
-from larder.errors import DamageError, LarderError, NotFoundError, RetryableError, StoreError
+from larder.errors import (
+    DamageError,
+    LarderError,
+    NotFoundError,
+    ObjectError,
+    RetryableError,
+    StoreError,
+)
 from larder.limits import decoding_budget, read_ahead_bytes
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline.job import ManifestRef, listed, scratch, source_of, storage_of, with_derived
@@ -30,6 +37,7 @@ from larder.pipeline.repairing_files import (
     Repair,
     Replacement,
     copy_right,
+    refused,
     work_manifest,
 )
 from larder.pipeline.salvage import InShard, OfOriginals, OfStore, Place, Salvage, Wanted
@@ -177,6 +185,8 @@ def _indexes(root: Store, batch: ShardRepairs, shard: ShardToVerify) -> Iterator
                 writer.commit()
         except DamageError as error:
             yield Repair(path, False, f"{error.message}; repair it with the Larder that wrote it")
+        except ObjectError as error:
+            yield refused(path, error)
         else:
             yield Repair(path, True, "made again from the manifest of samples")
 
@@ -218,7 +228,7 @@ def _remade(
             job, root, batch, shard, plan, left, samples, salvage, format_, concurrent_batches
         )
     if isinstance(result, LarderError):
-        return False, f"{result.message}{f'; {result.hint}' if result.hint else ''}"
+        return False, refused("", result).message
     if result.failures:
         first, others = result.failures[0], len(result.failures) - 1
         more = f" (and {format_count(others, 'more object')})" if others else ""

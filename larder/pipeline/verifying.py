@@ -10,7 +10,7 @@ A verification without repair writes nothing.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,16 +58,22 @@ class VerifySettings:
         """The job of a verification; with a seed.
 
         Raises:
-            ConfigError: ``config.invalid_value``: no percentage.
+            ConfigError: ``config.invalid_value``: no percentage, or no seed.
         """
         settings = self.settings
-        if self.sample_percent is not None and not 0 < self.sample_percent <= 100:
+        percent = self.sample_percent
+        if percent is not None and not (_is_number(percent, int | float) and 0 < percent <= 100):
             message, hint = "expected a percentage above 0, up to 100", "5 is five percent"
             raise ConfigError("config.invalid_value", message, where="sample", hint=hint)
+        if self.seed is not None and not (_is_number(self.seed, int) and self.seed >= 0):
+            message, hint = "expected a whole number", "such as 7"
+            raise ConfigError("config.invalid_value", message, where="seed", hint=hint)
         seed = secrets.randbelow(1 << 32) if self.seed is None else self.seed
-        return VerifyJob(
-            settings.dataset, settings.cluster, self.version, self.sample_percent, seed
-        )
+        return VerifyJob(settings.dataset, settings.cluster, self.version, percent, seed)
+
+
+def _is_number(value: object, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def verify(asked: VerifySettings, runner: Runner, *, plan_only: bool = False) -> dict[str, Any]:
@@ -89,7 +95,8 @@ def verify(asked: VerifySettings, runner: Runner, *, plan_only: bool = False) ->
     """
     job = asked.job()
     inspected, small = runner.run(inspect_version, job)
-    job = replace(job, version=inspected.id or job.version)
+    by_id = inspected.id == job.version
+    job = replace(job, version=inspected.id or job.version, by_id=by_id)
     repairs: list[Repair] = []
     before = list(small)
     if asked.repair:
@@ -125,7 +132,7 @@ def verify(asked: VerifySettings, runner: Runner, *, plan_only: bool = False) ->
 
 def _is_missing(version: str, findings: Iterable[Finding]) -> bool:
     path = layout.version_key(version)
-    return any(finding.path == path and finding.message == MISSING for finding in findings)
+    return any(finding.path == path and finding.message.startswith(MISSING) for finding in findings)
 
 
 def _repair_small(
@@ -140,11 +147,17 @@ def _repair_small(
     while due := [finding for finding in findings if finding.role in _SMALL]:
         twins = _with_twins(job, inspected, due)
         found = runner.run(repair_small, job, inspected, twins, plan_only)
+        new = [repair for repair in found if repair.done and not _is_done(repairs, repair.path)]
         repairs |= {repair.path: repair for repair in found}
-        if plan_only or not any(repair.done for repair in found):
+        if plan_only or not new:
             break
         inspected, findings = runner.run(inspect_version, job)
     return inspected, findings, list(repairs.values())
+
+
+def _is_done(repairs: Mapping[str, Repair], path: str) -> bool:
+    """Whether a file was repaired before: if it is found again, that was no help."""
+    return path in repairs and repairs[path].done
 
 
 def _verify_batches(job: VerifyJob, runner: Runner, inspected: Inspected) -> Verified:
