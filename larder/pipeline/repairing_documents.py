@@ -15,6 +15,7 @@ from larder.manifest.digest import canonical_json, sha256_hex
 from larder.pipeline.job import listed
 from larder.pipeline.repairing_files import Repair
 from larder.pipeline.repairing_segments import segment_again
+from larder.pipeline.repairing_versions import version_again
 from larder.pipeline.verifying_job import Inspected, VerifyJob, readable
 from larder.store.base import Store
 from larder.versions import layout
@@ -146,16 +147,16 @@ def _written_again(
 ) -> tuple[bytes | None, str]:
     """The document from what else is known, and what it was made from; or why it is not."""
     names = path.split("/")
-    twin = _twin(root, path)
-    if twin:
-        return twin
-    if names[-1] == "cache.json" and inspected.version is not None:
-        return _cache_document(root, inspected.version, names[1], names[3])
-    if names[0] == "tags":
-        return _tag(job, root, inspected, path)
-    if names[-1] == "segment.json" and inspected.version is not None:
+    found: tuple[bytes | None, str] | None = _twin(root, path)
+    if found is None and names[0] == "tags":
+        found = _tag(job, root, inspected, path)
+    elif found is None and names[-1] == "version.json":
+        found = _version_document(job, root, names[1])
+    elif found is None and inspected.version is not None:
+        if names[-1] == "cache.json":
+            return _cache_document(root, inspected.version, names[1], names[3])
         return _segment_document(job, root, inspected.version, names[1])
-    return None, f"nothing else says all that was in it; {_LOST}"
+    return found or (None, f"nothing else says all that was in it; {_LOST}")
 
 
 def _twin(root: Store, path: str) -> tuple[bytes, str] | None:
@@ -202,6 +203,14 @@ def _cache_document(
         files.setdefault(file.split, file)
     document = CacheDocument(version.dataset, segment, cache, version.cache.kind, files)
     return seal(document), "written again from version.json"
+
+
+def _version_document(job: VerifyJob, root: Store, version: str) -> tuple[bytes | None, str]:
+    """version.json, if segments that are still there lead to its ID."""
+    document = version_again(job, root, version)
+    if isinstance(document, str):
+        return None, f"it cannot be written again: {document}; {_LOST}"
+    return seal(document), "written again: its segments lead to its ID"
 
 
 def _segment_document(

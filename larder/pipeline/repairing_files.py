@@ -8,6 +8,7 @@ of the dataset.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from larder.pipeline.digests import read_digest
 from larder.pipeline.job import ManifestRef, listed
 from larder.store import object_url
 from larder.store.base import Buffer, ObjectInfo, Store, Writer
+from larder.store.delegate import DelegatingStore
 from larder.versions import layout
 from larder.versions.publish import own_file_errors
 
@@ -23,6 +25,7 @@ __all__ = [
     "Recorded",
     "Repair",
     "Replacement",
+    "Unwritten",
     "clear_aside",
     "copy_right",
     "keep_aside",
@@ -169,6 +172,37 @@ def clear_aside(root: Store) -> None:
     """Delete what was kept aside, once nothing is damaged that it could repair."""
     for info in list(listed(root, layout.aside_key(""))):
         root.delete(info.key)
+
+
+class Unwritten(DelegatingStore):
+    """The dataset's root, in which nothing is written: indexes for other readers, in passing."""
+
+    def put(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        like: ObjectInfo | None = None,
+        md5: str | None = None,
+        sync: bool = True,
+    ) -> ObjectInfo:
+        """Nothing is written."""
+        del if_absent, if_match, like, md5, sync
+        return ObjectInfo(key, len(data), "", 0)
+
+    def upload(
+        self,
+        key: str,
+        path: str | os.PathLike[str],
+        *,
+        like: ObjectInfo | None = None,
+        md5: str | None = None,
+    ) -> ObjectInfo:
+        """Nothing is written."""
+        del like, md5
+        return ObjectInfo(key, os.path.getsize(path), "", 0)
 
 
 def work_manifest(root: Store, key: str) -> ManifestRef:

@@ -16,19 +16,19 @@ from larder.pipeline.index import index_files
 from larder.pipeline.job import Job, ManifestRef, NewSegment, listed, scratch, source_of
 from larder.pipeline.listed import listed_shards
 from larder.pipeline.manifests import fetched, read_ref
-from larder.pipeline.repairing_files import Recorded, Repair, copy_right, work_manifest
+from larder.pipeline.omitted_again import find_lost, omitted_again
+from larder.pipeline.repairing_files import Recorded, Repair, Unwritten, copy_right, work_manifest
 from larder.pipeline.source import take_source
 from larder.pipeline.verifying_job import VerifyJob
 from larder.progress import NullProgress
 from larder.shards.formats import shard_format
 from larder.shards.indexes.splits import Split, SplitIndexed, SplitShard
-from larder.store.base import Buffer, ObjectInfo, Store
-from larder.store.delegate import DelegatingStore
+from larder.store.base import Store
 from larder.transfer.unlisted import Unlisted
 from larder.versions import layout
 from larder.versions.conditions import KEPT
 from larder.versions.documents import FileFacts, VersionDocument
-from larder.versions.omitted import read_omitted
+from larder.versions.omitted import encode_omitted, read_omitted
 from larder.versions.publish import read_segment
 
 __all__ = ["repair_manifest"]
@@ -92,33 +92,18 @@ def _made(
             yield "the manifests of shards", path
     elif file.role == "list":
         yield "the manifests of shards", _list(root, version, file, folder)
+    elif file.role == "omitted":
+        path = folder / "omitted.npy"
+        path.write_bytes(_omitted(root, version, folder) or b"")
+        yield "the segments and the inventory", path
     elif file.role in _OF_SEGMENT and not own:
         segment = file.path.split("/")[1]
         for number, index_job in enumerate(_index_jobs(job, root, segment)):
             place = folder / str(number)
             place.mkdir()
-            found = index_files(_Unwritten(root), index_job, place)
+            found = index_files(Unwritten(root), index_job, place)
             if file.role in found:
                 yield "the receipts of the shards", found[file.role].path
-
-
-class _Unwritten(DelegatingStore):
-    """The dataset's root, in which nothing is written: indexes for other readers, in passing."""
-
-    def put(
-        self,
-        key: str,
-        data: Buffer,
-        *,
-        if_absent: bool = False,
-        if_match: str | None = None,
-        like: ObjectInfo | None = None,
-        md5: str | None = None,
-        sync: bool = True,
-    ) -> ObjectInfo:
-        """Nothing is written."""
-        del if_absent, if_match, like, md5, sync
-        return ObjectInfo(key, len(data), "", 0)
 
 
 def _inventory(job: VerifyJob, folder: Path) -> Path:
@@ -172,6 +157,16 @@ def _list(root: Store, version: VersionDocument, file: FileFacts, folder: Path) 
                     key = layout.shard_key(shard.segment, split, shard.files[0].name)
                     lines.write(f"{key}\n")
     return path
+
+
+def _omitted(root: Store, version: VersionDocument, folder: Path) -> bytes | None:
+    """The file of the omitted rows, which follow from segments and inventory."""
+    objects = ManifestRef.of(version.file("objects"))
+    segments = [
+        found for use in version.segments if (found := read_segment(root, use.id)) is not None
+    ]
+    lost = {each.id: find_lost(root, each, objects, folder) for each in segments}
+    return encode_omitted(omitted_again(root, segments, lost, folder))[1]
 
 
 def _index_jobs(job: VerifyJob, root: Store, segment: str) -> Iterator[Job]:

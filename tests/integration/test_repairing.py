@@ -42,9 +42,7 @@ def root(lab: Lab) -> Any:
 
 
 def may_be_refused(key: str, damage: str) -> bool:
-    """What no other file says: which version a tag names; what a version has, unless it is lost."""
-    if key.endswith("/version.json"):
-        return damage in LOST and damage != "removed"
+    """What no other file says: which version a tag names."""
     return key.startswith("tags/") and damage in LOST
 
 
