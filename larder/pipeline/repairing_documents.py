@@ -242,6 +242,8 @@ def _tag(job: VerifyJob, root: Store, inspected: Inspected, path: str) -> tuple[
         except DamageError:
             return None, "the only version is damaged, too"
         return _naming(version), f"written again from {info.key}"
+    if not infos:
+        return None, "no version has its document any more; restore that first"
     infos.sort(key=lambda info: info.modified_us, reverse=True)
     ids = [info.key.split("/")[1] for info in infos]
     more = f" and {len(ids) - _SHOWN:,} more" if len(ids) > _SHOWN else ""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby, product
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,7 +36,7 @@ from larder.versions.documents import (
 from larder.versions.identity import SegmentIdentity, segment_id
 from larder.versions.publish import read_segment
 
-__all__ = ["segment_again"]
+__all__ = ["segment_again", "shape_again"]
 
 _VALIDATIONS = ("header", "decode", "none")
 _ON_BAD = ("fail", "skip")
@@ -58,8 +59,49 @@ def segment_again(
     Raises:
         DamageError: A manifest is damaged.
     """
+    found = _again(dataset, root, version, segment)
+    if found is None:
+        return None
     prefix = layout.index_prefix(segment)
     files = tuple(file for file in version.files if file.path.startswith(prefix))
+    return SegmentDocument(
+        dataset=version.dataset,
+        id=segment,
+        shape=found.shape,
+        validate=found.validate,
+        splits=_splits(root, files, found.plans),
+        files=files,
+        skipped=_skipped(root, files),
+    )
+
+
+def shape_again(
+    dataset: Dataset, root: Store, version: VersionDocument, segment: str
+) -> Shape | None:
+    """The shape of a segment whose document is lost, if it leads to its ID; see `segment_again`.
+
+    Args:
+        dataset: The dataset.
+        root: The dataset's root.
+        version: A version that uses the segment.
+        segment: ID of the segment.
+
+    Raises:
+        DamageError: The plan is damaged.
+    """
+    found = _again(dataset, root, version, segment)
+    return found.shape if found else None
+
+
+class _Found(NamedTuple):
+    """What led to the ID of a segment."""
+
+    shape: Shape
+    validate: str
+    plans: list[ShardPlan]
+
+
+def _again(dataset: Dataset, root: Store, version: VersionDocument, segment: str) -> _Found | None:
     for info in _work(root, segment, "order-"):
         with fetched(root, work_manifest(root, info.key)) as path:
             digest, samples = _digest(path)
@@ -71,15 +113,7 @@ def segment_again(
             for shape, validate, on_bad in product(shapes, _VALIDATIONS, _ON_BAD):
                 identity = SegmentIdentity(version.dataset, digest, shape, validate, on_bad, firsts)
                 if segment_id(identity) == segment:
-                    return SegmentDocument(
-                        dataset=version.dataset,
-                        id=segment,
-                        shape=shape,
-                        validate=validate,
-                        splits=_splits(root, files, plans),
-                        files=files,
-                        skipped=_skipped(root, files),
-                    )
+                    return _Found(shape, validate, plans)
     return None
 
 

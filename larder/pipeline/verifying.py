@@ -101,7 +101,7 @@ def verify(asked: VerifySettings, runner: Runner, *, plan_only: bool = False) ->
     before = list(small)
     if asked.repair:
         inspected, small, repairs = _repair_small(job, runner, inspected, small, plan_only)
-        if inspected.version is None and inspected.id and _is_missing(inspected.id, small):
+        if _is_lost(inspected, small, repairs):
             repair = republish(job, asked.settings, runner, inspected.id, trial=plan_only)
             repairs = [*(old for old in repairs if old.path != repair.path), repair]
             if repair.done and not plan_only:
@@ -130,8 +130,11 @@ def verify(asked: VerifySettings, runner: Runner, *, plan_only: bool = False) ->
     return document
 
 
-def _is_missing(version: str, findings: Iterable[Finding]) -> bool:
-    path = layout.version_key(version)
+def _is_lost(inspected: Inspected, findings: Iterable[Finding], repairs: Iterable[Repair]) -> bool:
+    """Whether the document of the version is missing, and nothing in the storage leads to it."""
+    path = layout.version_key(inspected.id)
+    if inspected.version is not None or any(done.path == path and done.done for done in repairs):
+        return False
     return any(finding.path == path and finding.message.startswith(MISSING) for finding in findings)
 
 
