@@ -6,8 +6,9 @@ other rows are omitted. What this gives is compared with a digest, or with the v
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +28,14 @@ from larder.versions.omitted import Omitted
 
 __all__ = ["Lost", "find_lost", "omitted_again"]
 
-Lost = npt.NDArray[np.bool_]
-"""Of each row of a segment, whether the source did not have all of its objects."""
+_Flags = npt.NDArray[np.bool_]
 
 _OBJECT = pa.schema(
-    [pa.field("key", pa.string(), nullable=False), pa.field("row", pa.int64(), nullable=False)]
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("etag", pa.string()),
+        pa.field("row", pa.int64(), nullable=False),
+    ]
 )
 _SAMPLE = pa.schema(
     [
@@ -40,7 +44,20 @@ _SAMPLE = pa.schema(
         pa.field("row", pa.int64(), nullable=False),
     ]
 )
-_KEYS = pa.schema([OBJECTS.field("key")])
+_THERE = pa.schema([OBJECTS.field(name) for name in ("key", "etag")])
+
+
+class Lost(NamedTuple):
+    """Of each row of a segment, whether the source did not have all of its objects.
+
+    Attributes:
+        missing: One of them was not there.
+        changed: One of them was not there, or had another etag: it may still be the same sample,
+            written again, or one that was left out as bad.
+    """
+
+    missing: _Flags
+    changed: _Flags
 
 
 def find_lost(root: Store, segment: SegmentDocument, objects: ManifestRef, folder: Path) -> Lost:
@@ -56,33 +73,47 @@ def find_lost(root: Store, segment: SegmentDocument, objects: ManifestRef, folde
         DamageError: A manifest is damaged.
         NotFoundError: A manifest is missing.
     """
-    lost = np.zeros(_rows(segment), np.bool_)
+    lost = Lost(np.zeros(_rows(segment), np.bool_), np.zeros(_rows(segment), np.bool_))
     with fetched(root, objects) as path:
-        there = Rows(_KEYS, read_manifest(path, OBJECTS, columns=["key"]))
+        there = Rows(_THERE, read_manifest(path, OBJECTS, columns=_THERE.names))
         wanted = Rows(_OBJECT, _objects(root, segment))
         ordered = Rows(_OBJECT, sort(wanted, ("key",), ties=("row",), work_dir=folder))
         for own, known in aligned(ordered, there, ("key",)):
-            gone = pc.invert(pc.is_in(own.column("key"), value_set=known.column("key")))
-            lost[own.column("row").filter(gone).to_numpy(zero_copy_only=False)] = True
+            places = pc.index_in(own.column("key"), value_set=known.column("key"))
+            same = pc.equal(known.column("etag").take(places), own.column("etag"))
+            rows = own.column("row").to_numpy()
+            lost.missing[rows[pc.is_null(places).to_numpy(zero_copy_only=False)]] = True
+            changed = pc.invert(pc.fill_null(same, False))
+            lost.changed[rows[changed.to_numpy(zero_copy_only=False)]] = True
     return lost
 
 
 def omitted_again(
-    root: Store, segments: Sequence[SegmentDocument], lost: Mapping[str, Lost], folder: Path
-) -> dict[tuple[str, str], Omitted]:
-    """By segment and split, the rows that a version of these segments omits.
+    root: Store, segments: Sequence[SegmentDocument], lost: Sequence[Lost], folder: Path
+) -> Iterator[dict[tuple[str, str], Omitted]]:
+    """By segment and split, the rows that a version of these segments may omit.
 
     Args:
         root: The dataset's root.
         segments: The segments in the order of the version.
-        lost: By segment, what `find_lost` returned.
+        lost: Of each segment, what `find_lost` returned.
         folder: A private directory, for what does not fit into memory.
+
+    Yields:
+        Without the samples of which an object is missing, then without those of which one changed.
 
     Raises:
         DamageError: A manifest is damaged.
         NotFoundError: A manifest is missing.
     """
-    gone = [lost[segment.id].copy() for segment in segments]
+    replaced = _replaced(root, segments, folder)
+    yield _omitted(segments, [own | each.missing for own, each in zip(replaced, lost, strict=True)])
+    yield _omitted(segments, [own | each.changed for own, each in zip(replaced, lost, strict=True)])
+
+
+def _replaced(root: Store, segments: Sequence[SegmentDocument], folder: Path) -> list[_Flags]:
+    """Of each row of each segment, whether a later segment has a sample of the same key."""
+    found = [np.zeros(_rows(segment), np.bool_) for segment in segments]
     if len(segments) > 1:
         rows = Rows(_SAMPLE, _samples(root, segments))
         before = ""
@@ -91,8 +122,14 @@ def omitted_again(
             same = np.array([key == last for key, last in zip(keys, [before, *keys], strict=False)])
             before = keys[-1]
             owners, places = (batch.column(name).to_numpy() for name in ("segment", "row"))
-            for number, flags in enumerate(gone):
+            for number, flags in enumerate(found):
                 flags[places[same & (owners == number)]] = True
+    return found
+
+
+def _omitted(
+    segments: Sequence[SegmentDocument], gone: Sequence[_Flags]
+) -> dict[tuple[str, str], Omitted]:
     found = {}
     for segment, flags in zip(segments, gone, strict=True):
         for split, facts in segment.splits.items():
@@ -113,11 +150,10 @@ def _objects(root: Store, segment: SegmentDocument) -> Iterator[pa.RecordBatch]:
     for batch in read_ref(root, ref, SAMPLES, columns=["parts"]):
         lists = batch.column("parts")
         rows = pc.add(pc.cast(pc.list_parent_indices(lists), pa.int64()), first_row)
-        sources = lists.flatten().field("source")
-        known = pc.is_valid(sources)  # a label has none
-        yield pa.RecordBatch.from_arrays(
-            [sources.filter(known), rows.filter(known)], schema=_OBJECT
-        )
+        parts = lists.flatten()
+        known = pc.is_valid(parts.field("source"))  # a label has none
+        columns = [parts.field("source"), parts.field("etag"), rows]
+        yield pa.RecordBatch.from_arrays([each.filter(known) for each in columns], schema=_OBJECT)
         first_row += batch.num_rows
 
 

@@ -101,9 +101,8 @@ def _made(
     elif file.role == "list":
         yield "the manifests of shards", _list(root, version, file, folder)
     elif file.role == "omitted":
-        path = folder / "omitted.npy"
-        path.write_bytes(_omitted(root, version, folder) or b"")
-        yield "the segments and the inventory", path
+        for path in _omitted(root, version, folder):
+            yield "the segments and the inventory", path
     elif file.role in _OF_SEGMENT and not own:
         segment = SegmentManifests(job, root, version, file.path.split("/")[1], why)
         yield from segment.made(file.role, folder)
@@ -162,14 +161,17 @@ def _list(root: Store, version: VersionDocument, file: FileFacts, folder: Path) 
     return path
 
 
-def _omitted(root: Store, version: VersionDocument, folder: Path) -> bytes | None:
+def _omitted(root: Store, version: VersionDocument, folder: Path) -> Iterator[Path]:
     """The file of the omitted rows, which follow from segments and inventory."""
     objects = ManifestRef.of(version.file("objects"))
     segments = [
         found for use in version.segments if (found := read_segment(root, use.id)) is not None
     ]
-    lost = {each.id: find_lost(root, each, objects, folder) for each in segments}
-    return encode_omitted(omitted_again(root, segments, lost, folder))[1]
+    lost = [find_lost(root, each, objects, folder) for each in segments]
+    for number, omitted in enumerate(omitted_again(root, segments, lost, folder)):
+        path = folder / f"{number}.npy"
+        path.write_bytes(encode_omitted(omitted)[1] or b"")
+        yield path
 
 
 def _hint(version: VersionDocument) -> str:

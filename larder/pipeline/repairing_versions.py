@@ -99,8 +99,8 @@ class _Search:
         if self._dataset.on_bad_key == "skip" or self._dataset.samples.missing == "skip":
             raise _Unknown("nothing else says how many keys it left out")
         inputs, inventory, classes = self._inputs(), self._inventory(), self._classes()
-        documents = list(self._segments())
-        for segments in _lists(documents):
+        documents = {segment.id: segment for segment in self._segments()}
+        for segments in chain(self._like_others(documents), _lists(list(documents.values()))):
             for omitted in self._omitted(segments, inventory):
                 if self._leads_to_it(segments, omitted, classes):
                     return self._written(segments, omitted, classes, inputs, inventory)
@@ -162,6 +162,24 @@ class _Search:
             except DamageError:
                 continue
 
+    def _like_others(
+        self, documents: Mapping[str, SegmentDocument]
+    ) -> Iterator[tuple[SegmentDocument, ...]]:
+        """The lists that come before or after those of the versions whose documents are there."""
+        for info in listed(self._root, "versions/"):
+            if not info.key.endswith("/version.json"):
+                continue
+            try:
+                data = readable(self._root, info.key)
+                other = parse_document(VersionDocument, data or b"", info.key)
+            except DamageError:
+                continue
+            own = tuple(documents[use.id] for use in other.segments if use.id in documents)
+            yield from (each for each in (own, own[:-1]) if each)
+            for segment in documents.values():
+                if segment not in own:
+                    yield (*own, segment)
+
     def _omitted(
         self, segments: Sequence[SegmentDocument], inventory: ManifestRef
     ) -> Iterator[dict[tuple[str, str], Omitted]]:
@@ -171,7 +189,8 @@ class _Search:
             if segment.id not in self._lost:
                 lost = find_lost(self._root, segment, inventory, self._folder)
                 self._lost[segment.id] = lost
-        yield omitted_again(self._root, segments, self._lost, self._folder)
+        own = [self._lost[segment.id] for segment in segments]
+        yield from omitted_again(self._root, segments, own, self._folder)
 
     def _leads_to_it(
         self,
