@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,9 +25,14 @@ EXHAUSTIVE = "exhaustive; set LARDER_REQUIRE=all to run it, as in CI"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what takes minutes and is like tests that run, unless everything is required."""
-    if os.environ.get("LARDER_REQUIRE") != "all":
-        for item in items:
-            if item.get_closest_marker("exhaustive"):
+    if os.environ.get("LARDER_REQUIRE") == "all":
+        return
+    cases: Counter[str] = Counter()
+    for item in items:
+        if marker := item.get_closest_marker("exhaustive"):
+            test = item.nodeid.partition("[")[0]
+            cases[test] += 1
+            if cases[test] > marker.kwargs.get("after", 0):
                 item.add_marker(pytest.mark.skip(EXHAUSTIVE))
 
 
