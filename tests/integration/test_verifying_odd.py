@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab
+from pipeline_lab import Lab, directory_lab
 from verify_lab import damaged, findings, grown_lab, listed_files, published, verified
 
 from larder.errors import StoreError
 from larder.manifest.digest import sha256_hex
 from larder.store.base import Store
 from larder.testing.faults import FaultyStore, unreadable
+from larder.testing.recording import RecordingStore
 from larder.testing.runs import between
 from larder.versions.documents import seal, unseal
 
@@ -309,6 +310,44 @@ def test_a_run_that_was_stopped_before_its_source_was_touched_is_no_damage(
         lab.prepare()
         document = verified(lab)
         assert document["status"] == "intact", document["findings"]
+
+
+def test_a_sample_requests_its_share_and_nothing_else(tmp_path: Path) -> None:
+    objects = {f"{'ab'[n % 2]}/{n:02}.txt": b"%02d" % n * 300 for n in range(40)}
+    splits = {"train": "a/**", "validation": "b/**"}
+    lab = directory_lab(
+        tmp_path, objects, splits=splits, cache=None, validate="none", shards={"bytes": 3_000}
+    )
+    lab.prepare()
+    whole = verified(lab)["read"]
+    stores: list[RecordingStore] = []
+
+    def requested(**asked: Any) -> set[str]:
+        stores.clear()
+
+        def recorded(store: Store) -> Store:
+            stores.append(RecordingStore(store))
+            return stores[-1]
+
+        with between(recorded):
+            document = verified(lab, **asked)
+        calls = [call for store in stores for call in store.calls]
+        assert not [call for store in stores for call in store.writes]
+        large = [call.key for call in calls if call.key.endswith((".tar", ".idx"))]
+        assert len(large) == len(set(large)) == document["read"]["count"]
+        return set(large)
+
+    every = requested()
+    assert len(every) == whole["count"] == 2 * 40
+    for percent, shards in ((0.001, 2), (10, 4)):
+        some = requested(sample_percent=percent, seed=7)
+        assert len(some) == 2 * shards
+        assert requested(sample_percent=percent, seed=7) == some
+        read = verified(lab, sample_percent=percent, seed=7)["read"]
+        assert (read["seed"], read["sample_percent"]) == (7, percent)
+        assert abs(read["bytes"] / whole["bytes"] - shards / 40) < 0.01
+    seeds = {frozenset(requested(sample_percent=10, seed=seed)) for seed in range(3)}
+    assert len(seeds) > 1
 
 
 def test_the_flow_and_python_refuse_what_is_no_percentage(lab: Lab) -> None:
