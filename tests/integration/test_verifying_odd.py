@@ -350,7 +350,7 @@ def test_a_sample_requests_its_share_and_nothing_else(tmp_path: Path) -> None:
     assert len(seeds) > 1
 
 
-def test_the_flow_and_python_refuse_what_is_no_percentage(lab: Lab) -> None:
+def test_what_is_no_percentage_and_no_seed_is_refused(lab: Lab) -> None:
     from larder.errors import ConfigError
 
     for wrong in (float("nan"), float("inf"), True, "5", 0, -1, 100.5):
