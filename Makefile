@@ -76,7 +76,8 @@ demo-imagenet: $(VENV)/demo ## prepare an ImageNet-like bucket between two local
 	@$(BIN)/python -m larder.testing.demo
 
 test: $(VENV)/dev ## run the test suite; LARDER_REQUIRE=all fails if system packages are missing
-	@$(BIN)/python -m pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile \
+		--no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/dev ## check style and formatting
 	$(BIN)/ruff check .
