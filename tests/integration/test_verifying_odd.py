@@ -15,6 +15,7 @@ from verify_lab import damaged, findings, grown_lab, listed_files, published, ve
 
 from larder.errors import StoreError
 from larder.manifest.digest import sha256_hex
+from larder.pipeline.verifying_report import verify_lines
 from larder.store.base import Store
 from larder.testing.faults import FaultyStore, unreadable
 from larder.testing.recording import RecordingStore
@@ -287,6 +288,9 @@ def test_what_another_run_left_proves_itself_and_is_no_damage(
         document = verified(lab, repair=True)
         assert (document["status"], document["findings"]) == ("intact", [])
         assert document["unused"] == {"files": 1, "bytes": len(data), "keys": [key]}
+        assert f"  unused   1 file, {len(data)} B: {key}; another run" in "\n".join(
+            verify_lines(document)
+        )
         root.put(key, data + b"?")
         (finding,) = verified(lab)["findings"]
         assert "do not match the digest in its name" in finding["message"]
