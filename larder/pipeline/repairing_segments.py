@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, product
 from pathlib import Path
@@ -171,7 +172,9 @@ def _shapes(
 ) -> Iterator[Shape]:
     """What the dataset file makes of the samples: alone, or after one of the other segments."""
     shards = dataset.shards
-    images = [image_options(dataset), *(each.shape.images for each in others), ImageOptions()]
+    images = [*(each.shape.images for each in others), ImageOptions()]
+    with suppress(ConfigError):  # a decoder of the dataset file is not installed here
+        images.insert(0, image_options(dataset))
     for number, before in enumerate((None, *others)):
         last = before.shape if before else None
         place = folder / str(number)

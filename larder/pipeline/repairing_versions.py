@@ -33,7 +33,7 @@ from larder.versions.documents import (
     VersionDocument,
     parse_document,
 )
-from larder.versions.identity import cache_id, split_rule, version_id
+from larder.versions.identity import own_cache_id, split_rule, version_id
 from larder.versions.omitted import Omitted, encode_omitted
 from larder.versions.tags import TagEntry, read_tag
 
@@ -73,7 +73,7 @@ def version_again(job: VerifyJob, root: Store, version: str) -> VersionDocument 
     except (StoreError, RetryableError):
         raise
     except LarderError as error:
-        return f"{error.where}: {error.message}"
+        return f"{error.where}: {error.message}" if error.where else error.message
 
 
 class _Search:
@@ -209,8 +209,7 @@ class _Search:
         return found == self._id
 
     def _cache(self, segment: SegmentDocument) -> str | None:
-        cache = self._dataset.cache
-        return cache_id(segment.id, cache.records) if cache else None
+        return own_cache_id(self._dataset, segment.id)
 
     def _written(
         self,
