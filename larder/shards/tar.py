@@ -106,18 +106,17 @@ def member_headers(names: Sequence[str], sizes: npt.NDArray[np.int64]) -> list[b
     Raises:
         ObjectError: See `member_header`.
     """
-    field = NAME_BYTES + 1  # so that every name is followed by a zero
-    text = "".join([name.ljust(field, "\0") for name in names])
-    if not _are_plain(names, text) or sizes.max(initial=0) >= OCTAL_LIMIT:
+    if not _are_plain(names) or sizes.max(initial=0) >= OCTAL_LIMIT:
         return [member_header(*pair) for pair in zip(names, sizes.tolist(), strict=True)]
-    raw = np.frombuffer(text.encode(), np.uint8).reshape(-1, field)[:, :NAME_BYTES]
+    text = "".join([name.ljust(NAME_BYTES, "\0") for name in names])
+    raw = np.frombuffer(text.encode(), np.uint8).reshape(-1, NAME_BYTES)
     digits = _octal(sizes, _SIZE_DIGITS)
     sums = _FILE[1] + raw.sum(1, np.uint32) + digits.sum(1, np.uint32)
     blocks = np.tile(_EMPTY_BLOCK, (len(names), 1))
     blocks[:, :NAME_BYTES] = raw
     blocks[:, _SIZE_DIGITS] = digits
     blocks[:, _SUM_DIGITS] = _octal(sums, _SUM_DIGITS)
-    return [block for (block,) in struct.iter_unpack(f"{BLOCK_BYTES}s", blocks.tobytes())]
+    return [block for (block,) in struct.iter_unpack(f"{BLOCK_BYTES}s", blocks.data)]
 
 
 def header_size(name: str, size_bytes: int) -> int:
@@ -166,14 +165,15 @@ def _block(name: bytes, size_bytes: int, prefix: bytes = b"", *, kind: _Kind = _
 _EMPTY_BLOCK = np.frombuffer(_block(b"", 0), np.uint8)
 
 
-def _are_plain(names: Sequence[str], text: str) -> bool:
-    """Whether names only need plain headers; ``text`` has them, each followed by zeros."""
-    lengths = list(map(len, names))
+def _are_plain(names: Sequence[str]) -> bool:
+    """Whether names only need plain headers."""
+    text = "\n".join([*names, ""])
     return (
         text.isascii()
-        and "/\0" not in text
-        and text.count("\0") == len(text) - sum(lengths)
-        and 0 < min(lengths, default=1) <= max(lengths, default=1) <= NAME_BYTES
+        and "\0" not in text
+        and "/\n" not in text
+        and all(names)
+        and max(map(len, names), default=0) <= NAME_BYTES
     )
 
 

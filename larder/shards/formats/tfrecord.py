@@ -225,25 +225,15 @@ class PlainWriter(RecordWriter):
         lengths: Sizes,
         offsets: Sizes,
     ) -> None:
-        found = all_members(samples, contents)
-        places = np.zeros(len(found.data), np.int64)
-        places[~found.labels] = offsets
-        self._rows.add_columns(
-            (
-                [sample.key for sample in samples],
-                starts,
-                lengths,
-                [sample.label for sample in samples],
-            ),
-            (
-                found.exts,
-                found.keys,
-                found.etags,
-                pa.array(places, mask=found.labels),
-                list(map(len, found.data)),
-                found.checksums,
-            ),
-            found.counts,
+        exts, keys, etags, data, checksums, is_label, counts = all_members(samples, contents)
+        places = np.full(len(data), -1)
+        places[~is_label] = offsets
+        nullable = [None if place < 0 else place for place in places.tolist()]
+        names, labels = [each.key for each in samples], [each.label for each in samples]
+        self._rows.add_all(
+            (names, starts.tolist(), lengths.tolist(), labels),
+            (exts, keys, etags, nullable, map(len, data), checksums),
+            counts.tolist(),
         )
 
 

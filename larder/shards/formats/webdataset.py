@@ -126,10 +126,12 @@ class TarWriter:
         pieces[2::3] = tar.paddings(sizes)
         self._output.append(pieces, int(ends[-1]) - start)
         borders = ends[np.concatenate(([0], np.cumsum(counts)))]
-        self._rows.add_columns(
-            (keys, borders[:-1], np.diff(borders), labels),
-            (exts, sources, etags, ends[:-1] + head_sizes, sizes, checksums),
-            counts,
+        starts, lengths = borders[:-1].tolist(), np.diff(borders).tolist()
+        offsets = (ends[:-1] + head_sizes).tolist()
+        self._rows.add_all(
+            (keys, starts, lengths, labels),
+            (exts, sources, etags, offsets, sizes.tolist(), checksums),
+            counts.tolist(),
         )
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
