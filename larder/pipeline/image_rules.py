@@ -8,8 +8,10 @@ from larder.config.images import ImageOptions, Transform
 from larder.config.models import Cluster, Dataset
 from larder.errors import FatalError
 from larder.limits import decoding_budget
+from larder.samples.decoders import Decoders
 from larder.shards.images import ImageRules, Validation
 from larder.shards.transform import codec_versions
+from larder.versions.identity import shaped_images
 
 __all__ = [
     "check_codecs",
@@ -31,6 +33,7 @@ def image_rules(dataset: Dataset, cluster: Cluster) -> ImageRules:
         forms=dataset.cache is not None and dataset.cache.records == "decoded",
         budget=decoding_budget(max(1, cluster.copy_.memory // 2)),
         transform=dataset.image_options.transform,
+        decoders=Decoders(dataset.image_options.decoders),
     )
 
 
@@ -51,8 +54,8 @@ def planned_transform(dataset: Dataset) -> Transform | None:
 
 
 def image_options(dataset: Dataset) -> ImageOptions:
-    """What images a new segment may have, and how they are stored."""
-    return replace(dataset.image_options, transform=planned_transform(dataset))
+    """What images a new segment may have, how they are stored, and what decodes other parts."""
+    return replace(shaped_images(dataset), transform=planned_transform(dataset))
 
 
 def check_codecs(planned: Transform | None) -> None:

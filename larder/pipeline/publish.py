@@ -28,7 +28,13 @@ from larder.versions.documents import (
     SegmentDocument,
     VersionDocument,
 )
-from larder.versions.identity import ShardIdentity, cache_id, content_digest, split_rule
+from larder.versions.identity import (
+    ShardIdentity,
+    cache_decoders,
+    content_digest,
+    own_cache_id,
+    split_rule,
+)
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import (
     publish_cache,
@@ -117,15 +123,16 @@ def _with_cache(
     job: Job, root: Store, segment: UsedSegment, files: Iterable[CacheFile]
 ) -> tuple[UsedSegment, tuple[CacheFile, ...]]:
     """The segment, and the files of the cache that the dataset asks for, complete from now on."""
-    if job.dataset.cache is None:
+    cache = own_cache_id(job.dataset, segment.id)
+    if job.dataset.cache is None or cache is None:
         return replace(segment, use=replace(segment.use, cache=None)), ()
-    kind = job.dataset.cache.records
     document = CacheDocument(
         dataset=job.dataset.name,
         segment=segment.id,
-        id=cache_id(segment.id, kind),
-        kind=kind,
+        id=cache,
+        kind=job.dataset.cache.records,
         files={file.split: file for file in files if file.segment == segment.id},
+        decoders=cache_decoders(job.dataset),
     )
     published = publish_cache(root, document, if_absent=job.conditions.if_absent)
     if published.files != document.files:
@@ -169,7 +176,7 @@ def _version(
             split: tuple(file for file in files if file.split == split)
             for split in sorted({file.split for file in files})
         }
-        cache = CacheFacts(kind=job.dataset.cache.records, splits=splits)
+        cache = CacheFacts(job.dataset.cache.records, splits, cache_decoders(job.dataset))
     version = VersionDocument(
         dataset=job.dataset.name,
         id=job.version,

@@ -112,6 +112,7 @@ def repair_large(
         CacheRepair(
             file=batch.cache,
             kind=version.cache.kind,  # type: ignore[union-attr, arg-type]
+            decoders=version.cache.decoders,  # type: ignore[union-attr]
             shape=_shape(job, batch.segment),
             samples=batch.samples,
             first_row=batch.first_row,

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from larder.cache.fields import Kind
 from larder.cache.records import Samples, build_samples
+from larder.config.decoders import DecoderUse
 from larder.config.formats import FormatUse
 from larder.config.images import MAX_PIXELS
 from larder.errors import LarderError, RetryableError, StoreError
@@ -20,6 +21,7 @@ from larder.pipeline.manifests import read_ref
 from larder.pipeline.repairing_files import Recorded, Repair, copy_right
 from larder.pipeline.verifying_job import VerifyJob, open_verified
 from larder.progress import NullProgress, Progress
+from larder.samples.decoders import Decoders, resolved
 from larder.samples.indexed import SampleReader
 from larder.shards.formats import shard_format
 from larder.store.base import Store
@@ -39,6 +41,7 @@ class CacheRepair:
     Attributes:
         file: What was published of it.
         kind: ``encoded`` or ``decoded``.
+        decoders: What decodes parts that are not images.
         shape: The shape of its segment's shards; None if segment.json is damaged.
         samples: The samples manifest of its segment; None if that is damaged.
         first_row: Row of its first sample in that.
@@ -48,6 +51,7 @@ class CacheRepair:
 
     file: CacheFile
     kind: Kind
+    decoders: tuple[DecoderUse, ...]
     shape: Shape | None
     samples: ManifestRef | None
     first_row: int
@@ -106,6 +110,8 @@ def _built(
     with workshop(workshop_place(root)) as folder:
         path = folder / "data.mdb"
         try:
+            if resolved(batch.decoders) != batch.decoders:
+                return Repair(file.path, False, "its decoders have other versions here")
             facts = build_samples(
                 Samples(rows=rows, open_shard=open_shard),
                 batch.kind,
@@ -114,12 +120,13 @@ def _built(
                 reserve_bytes=reserve_bytes(folder),
                 budget=decoding_budget(job.cluster.copy_.memory),
                 max_pixels=max(MAX_PIXELS, job.dataset.images.max_pixels),
+                decoders=Decoders(batch.decoders),
                 progress=NullProgress(),
             )
         except (StoreError, RetryableError):
             raise
         except LarderError as error:
-            return Repair(file.path, False, f"its shards cannot be read: {error}")
+            return Repair(file.path, False, f"it cannot be built again: {error}")
         if (facts.bytes, facts.sha256) != (file.bytes, file.sha256):
             return Repair(file.path, False, _difference(facts.digest == file.digest))
         if not batch.trial:

@@ -178,13 +178,11 @@ def _cache_document(
     root: Store, version: VersionDocument, segment: str, cache: str
 ) -> tuple[bytes | None, str]:
     """cache.json from version.json, and from the receipts of splits that no version lists."""
-    if version.cache is None or cache_id(segment, version.cache.kind) != cache:
+    facts = version.cache
+    if facts is None or cache_id(segment, facts.kind, facts.decoders) != cache:
         return None, f"version.json does not say what was in it; restore it, or {_PREPARE}"
     files = {
-        file.split: file
-        for own in version.cache.splits.values()
-        for file in own
-        if file.segment == segment
+        file.split: file for own in facts.splits.values() for file in own if file.segment == segment
     }
     for info in listed(root, layout.cache_work_prefix(segment, cache)):
         try:
@@ -194,7 +192,9 @@ def _cache_document(
         except (DamageError, NotFoundError, TypeError):
             continue
         files.setdefault(file.split, file)
-    document = CacheDocument(version.dataset, segment, cache, version.cache.kind, files)
+    document = CacheDocument(
+        version.dataset, segment, cache, facts.kind, files, decoders=facts.decoders
+    )
     return seal(document), "written again from version.json"
 
 

@@ -15,6 +15,7 @@ from larder.errors import ConfigError, DamageError
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SHARDS, SKIPPED
+from larder.pipeline.image_rules import image_options
 from larder.pipeline.job import ManifestRef, listed
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.pack import laid_out, planned_shards
@@ -123,6 +124,7 @@ def _shapes(
             options = laid_out(
                 shards.format, shards.options, file, samples, before.options if before else None
             )
+            images = image_options(dataset)
         except ConfigError:
             continue
         for packing in (1, 2):
@@ -135,6 +137,7 @@ def _shapes(
                 options=options,
                 samples_per_shard=shards.samples_per_shard,
                 packing=packing,
+                images=images,
             )
     for shape in others:
         for packing in (1, 2):

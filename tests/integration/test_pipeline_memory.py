@@ -82,6 +82,7 @@ def test_a_large_object_passes_in_small_pieces(tmp_path: Path) -> None:
     ],
     ids=["checked", "cached", "encoded again", "resized"],
 )
+@pytest.mark.exhaustive(after=2)
 def test_one_image_is_decoded_at_a_time_if_memory_is_short(
     tmp_path: Path, fields: dict[str, Any], names: str, bytes_per_pixel: int
 ) -> None:

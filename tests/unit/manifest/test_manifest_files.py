@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from required import missing
 
 from larder.disk import disk_errors
 from larder.errors import ConfigError, DamageError, StoreError
@@ -179,6 +180,7 @@ def test_refuses_a_batch_of_another_schema(tmp_path: Path) -> None:
         write_manifest(tmp_path / "m", SHARDS, batches([row(0)], 1))
 
 
+@pytest.mark.exhaustive
 def test_every_flipped_bit_is_found_or_harmless(tmp_path: Path) -> None:
     rows = [(*row(at)[:4], None, None) for at in range(8)]
     file = write_manifest(tmp_path / "m", SAMPLE_ORDER, batches(rows, 8), row_group_rows=4)
@@ -230,7 +232,7 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
 def test_a_full_disk_while_writing() -> None:
     full = Path("/dev/full")
     if not full.exists():
-        pytest.skip("needs /dev/full")
+        missing("needs /dev/full")
     with pytest.raises(StoreError), disk_errors(full), pa.OSFile(str(full), "wb") as sink:
         sink.write(b"x" * 10_000)
 
