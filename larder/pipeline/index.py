@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, islice, repeat
+from itertools import accumulate, chain, groupby, islice, repeat
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,7 +32,7 @@ from larder.versions import layout
 from larder.versions.documents import FileFacts, SegmentSplit, SegmentUse, SplitFacts
 from larder.versions.identity import image_check
 
-__all__ = ["Index", "index_files", "index_shards"]
+__all__ = ["Index", "index_files", "index_listed", "index_shards"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,26 @@ def index_files(root: Store, job: Job, folder: Path) -> dict[str, ManifestFile]:
         FatalError: ``run.failed``: a shard has no receipt.
     """
     return _manifests(root, job, _planned(root, job), folder)
+
+
+def index_listed(
+    root: Store, job: Job, shards: Sequence[Shard], samples: ManifestRef, folder: Path
+) -> dict[str, ManifestFile]:
+    """The same from the manifest of samples, for shards that have no receipts.
+
+    Args:
+        root: The dataset's root.
+        job: Its segment.
+        shards: All of them, in the order of the manifest.
+        samples: The manifest of samples.
+        folder: A private directory.
+    """
+    receipt = Receipt("", tuple(shards), samples)
+    first_rows = accumulate((shard.samples for shard in shards), initial=0)
+    entries = [
+        _Entry(0, shard, receipt, row) for shard, row in zip(shards, first_rows, strict=False)
+    ]
+    return _manifests(root, job, entries, folder)
 
 
 def _manifests(

@@ -22,7 +22,7 @@ from larder.versions.documents import SegmentDocument, Shape
 from larder.versions.identity import SegmentIdentity, own_cache_id, segment_id
 from larder.versions.publish import read_cache, read_segment
 
-__all__ = ["PlannedSegment", "caches_to_build", "plan_segment"]
+__all__ = ["PlannedSegment", "caches_to_build", "end_record", "plan_segment"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _options(
     if shards.format in NUMBERED:
         ids = {segment.id for segment in kept}
         ends = (
-            _end_record(segment.document)
+            end_record(segment.document)
             for segment in (previous.segments if previous else ())
             if segment.id in ids
         )
@@ -152,8 +152,12 @@ def _options(
     return options
 
 
-def _end_record(segment: SegmentDocument) -> int:
-    """The number after that of its last record: also samples that were left out have one."""
+def end_record(segment: SegmentDocument) -> int:
+    """The number after that of a segment's last record: also samples that were left out have one.
+
+    Args:
+        segment: The segment.
+    """
     samples = sum(facts.samples for facts in segment.splits.values())
     return segment.shape.options.first_record + samples + segment.skipped
 

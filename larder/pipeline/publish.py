@@ -44,7 +44,7 @@ from larder.versions.publish import (
 )
 from larder.versions.tags import TAG, move_tag
 
-__all__ = ["publish", "publish_existing"]
+__all__ = ["publish", "publish_existing", "version_document"]
 
 
 def publish(
@@ -72,7 +72,7 @@ def publish(
         segments.append(_published_segment(job, root, index))
     cached = [_with_cache(job, root, segment, cache) for segment in segments]
     version = publish_version(
-        root, _version(job, root, cached, index), if_absent=job.conditions.if_absent
+        root, version_document(job, root, cached, index), if_absent=job.conditions.if_absent
     )
     _point_at(root, job, version)
     progress.finish("publish")
@@ -162,12 +162,22 @@ def _check_files(root: Store, files: Iterable[FileFacts | CacheFile], document: 
         )
 
 
-def _version(
+def version_document(
     job: Job,
     root: Store,
     cached: Sequence[tuple[UsedSegment, tuple[CacheFile, ...]]],
     index: Index | None,
+    omitted: Mapping[tuple[str, str], Omitted] | None = None,
 ) -> VersionDocument:
+    """The document of a version; the lists and indexes that follow from it are written.
+
+    Args:
+        job: The run.
+        root: The dataset's root.
+        cached: Its segments, each with the files of its cache.
+        index: The new one of these; None if there is none.
+        omitted: The rows that it omits, if their file cannot be read.
+    """
     segments = [segment for segment, _ in cached]
     cache = None
     if job.dataset.cache is not None:
@@ -197,7 +207,8 @@ def _version(
         skipped=job.skipped + (index.omitted_count if index else 0),
         split_rule=split_rule(job.dataset),
     )
-    omitted = read_omitted(root, version)
+    if omitted is None:
+        omitted = read_omitted(root, version)
     lists = put_lists(root, version, segments, omitted)
     classes = put_classes(root, version)
     lists += put_split_indexes(root, version, segments, omitted)

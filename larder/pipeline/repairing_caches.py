@@ -12,13 +12,13 @@ from larder.cache.records import Samples, build_samples
 from larder.config.decoders import DecoderUse
 from larder.config.formats import FormatUse
 from larder.config.images import MAX_PIXELS
-from larder.errors import LarderError, RetryableError, StoreError
+from larder.errors import LarderError, ObjectError, RetryableError, StoreError
 from larder.limits import decoding_budget
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline.cache import reserve_bytes, workshop_place
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.repairing_files import Recorded, Repair, copy_right
+from larder.pipeline.repairing_files import Recorded, Repair, copy_right, refused
 from larder.pipeline.verifying_job import VerifyJob, open_verified
 from larder.progress import NullProgress, Progress
 from larder.samples.decoders import Decoders, resolved
@@ -28,6 +28,7 @@ from larder.store.base import Store
 from larder.temporary import workshop
 from larder.versions import layout
 from larder.versions.documents import CacheFile, Shape
+from larder.versions.publish import own_file_errors
 
 __all__ = ["CacheRepair", "repair_cache"]
 
@@ -130,7 +131,11 @@ def _built(
         if (facts.bytes, facts.sha256) != (file.bytes, file.sha256):
             return Repair(file.path, False, _difference(facts.digest == file.digest))
         if not batch.trial:
-            root.upload(file.path, path)
+            try:
+                with own_file_errors():
+                    root.upload(file.path, path)
+            except ObjectError as error:
+                return refused(file.path, error)
     return Repair(file.path, True, "built again from its shards")
 
 
