@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -45,29 +46,46 @@ _CONCURRENCY = 32
 _IN_FRONT = ("read", "header", "crc32c", "sync")
 
 
-def turn(setting: Setting, format_name: str, share: int = 0, shares: int = 1) -> dict[str, float]:
-    """Pack everything, or one share of several; the seconds, with and without the syncs."""
+def turn(setting: Setting, format_name: str) -> dict[str, float]:
+    """Plan and pack everything; the seconds, with and without the syncs."""
     import_all(format_name)
+    return _timed(lambda: _pack_all(setting, format_name))
+
+
+def _share(setting: Setting, format_name: str, shards: Sequence[ShardPlan]) -> dict[str, float]:
+    """Pack some shards; the seconds, with and without the syncs."""
+    return _timed(lambda: _pack(setting, format_name, shards))
+
+
+def _timed(work: Callable[[], None]) -> dict[str, float]:
     watch = Stopwatch()
     start = perf_counter()
     with watch.patched("sync", os, "fsync"):
-        _pack(setting, format_name, share, shares)
+        work()
     total = perf_counter() - start
     return {"synced": total, "unsynced": total - watch.seconds["sync"]}
 
 
 def turn_of_two(setting: Setting, format_name: str) -> dict[str, float]:
-    """The same by two processes, each with half of the shards; both have started before."""
+    """The same by two processes, each with half of the shards; both have started before.
+
+    The shards are planned once, as for a run, within the time.
+    """
     with ExitStack() as stack:
         context = get_context("spawn")
         pools = [stack.enter_context(ProcessPoolExecutor(1, mp_context=context)) for _ in range(2)]
         for ready in [pool.submit(import_all, format_name) for pool in pools]:
             ready.result()
         start = perf_counter()
-        halves = [pool.submit(turn, setting, format_name, n, 2) for n, pool in enumerate(pools)]
+        shares = _planned(setting, _format(setting, format_name), len(pools))
+        planned = perf_counter() - start
+        halves = [
+            pool.submit(_share, setting, format_name, shards)
+            for pool, shards in zip(pools, shares, strict=True)
+        ]
         found = [half.result() for half in halves]
         synced = perf_counter() - start
-    return {"synced": synced, "unsynced": max(half["unsynced"] for half in found)}
+    return {"synced": synced, "unsynced": planned + max(half["unsynced"] for half in found)}
 
 
 @cache
@@ -77,14 +95,18 @@ def import_all(format_name: str) -> None:
         setting = Setting(Path(folder))
         setting.prepare(Body("tiny", 2, 10))
         setting.out.mkdir()
-        _pack(setting, format_name, 0, 1)
+        _pack_all(setting, format_name)
 
 
-def _pack(setting: Setting, format_name: str, share: int, shares: int) -> None:
-    """Pack the shards of one share, with the limits of a local source, and write their index."""
+def _pack_all(setting: Setting, format_name: str) -> None:
+    (shards,) = _planned(setting, _format(setting, format_name), 1)
+    _pack(setting, format_name, shards)
+
+
+def _pack(setting: Setting, format_name: str, plans: Sequence[ShardPlan]) -> None:
+    """Pack neighbouring shards, with the limits of a local source, and write their index."""
     source, target = open_store(str(setting.files)), open_store(str(setting.out))
     format_ = _format(setting, format_name)
-    plans = _planned(setting, format_, share, shares)
     rows = read_manifest(
         setting.sample_order,
         SAMPLE_ORDER,
@@ -92,11 +114,11 @@ def _pack(setting: Setting, format_name: str, share: int, shares: int) -> None:
         rows=sum(plan.rows for plan in plans),
     )
     samples = read_samples(rows)
-    index = setting.out / f"index-{share}.parquet"
+    index = setting.out / f"index-{plans[0].index}.parquet"
     concurrency = suited_concurrency(source, "none", _CONCURRENCY)
     with open_reads(concurrency, _MEMORY_BYTES) as reads, ManifestWriter(index, SAMPLES) as found:
         for plan in plans:
-            own = list(islice(samples, plan.rows))
+            own = islice(samples, plan.rows)
             result = build_shard(plan, own, source, target.writer, reads, format_, validate="none")
             assert result.written, result.failures
             found.append_batch(numbered(sample_rows(result, "segment"), plan.first_row))
@@ -111,10 +133,8 @@ def _format(setting: Setting, name: str) -> ShardFormat:
     return shard_format(name, replace(DEFAULTS, layout=layout))
 
 
-def _planned(
-    setting: Setting, format_: ShardFormat, share: int, shares: int
-) -> tuple[ShardPlan, ...]:
-    """The shards of one share: neighbours, about as many bytes as the others have."""
+def _planned(setting: Setting, format_: ShardFormat, shares: int) -> list[tuple[ShardPlan, ...]]:
+    """The shards of each share: neighbours, about as many bytes as the others have."""
 
     def plan(target_bytes: int) -> list[ShardPlan]:
         sizes = split_sizes(read_manifest(setting.sample_order, SAMPLE_ORDER), format_.sample_sizes)
@@ -122,37 +142,38 @@ def _planned(
 
     plans = plan(SHARD_BYTES)
     if shares == 1:
-        return tuple(plans)
+        return [tuple(plans)]
     total = sum(each.bytes for each in plans)
     if len(plans) < shares:
         plans = plan(total // shares)
     largest = max(each.bytes for each in plans)
     batches = batch_shards(plans, max(largest, total // shares + largest // 2))
     assert len(batches) == shares, [len(batch.shards) for batch in batches]
-    return batches[share].shards
+    return [batch.shards for batch in batches]
 
 
 def where_it_goes(setting: Setting) -> dict[str, float]:
     """Where the time of a tar goes: one turn with every part timed, which slows it a little.
 
     Reading, headers, crc32c and the last sync of each shard are done in one thread, sha256 and
-    writing in another beside it. The rest is the wall time less what the first thread did: making
-    samples, joining, the index, and waiting for the other thread or for the interpreter's lock.
+    writing in two others beside it. The rest is the wall time less what the first thread did:
+    making samples, joining, the index, and waiting for the others or for the interpreter's lock.
     """
     import_all(TAR)
     watch = Stopwatch()
     with ExitStack() as stack:
         for name, owner, attribute in (
             ("read", LocalStore, "get"),
-            ("header", tar, "member_header"),
+            ("header", tar, "member_header"),  # of samples that are added one by one
+            ("header", tar, "member_headers"),
             ("crc32c", google_crc32c, "value"),
             ("write", LocalWriter, "write"),
-            ("sha256 and write", HashedOutput, "_put"),
+            ("sha256", HashedOutput, "_hash"),
             ("sync", os, "fsync"),
         ):
             stack.enter_context(watch.patched(name, owner, attribute))
         start = perf_counter()
-        _pack(setting, TAR, 0, 1)
+        _pack_all(setting, TAR)
         wall = perf_counter() - start
     seconds = watch.seconds
     in_front = {name: seconds[name] for name in _IN_FRONT}
@@ -160,6 +181,6 @@ def where_it_goes(setting: Setting) -> dict[str, float]:
         "wall": wall,
         **in_front,
         "rest": wall - sum(in_front.values()),
-        "sha256 (beside)": seconds["sha256 and write"] - seconds["write"],
+        "sha256 (beside)": seconds["sha256"],
         "write (beside)": seconds["write"],
     }

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 WORTH_ROWS = 40_000
-"""Smaller batches are done before a process has started: a sample takes some 30 microseconds."""
+"""Smaller batches are done before a process has started: a sample takes some 20 microseconds."""
 
 _SMALL_BYTES = 32_000
 """Mean size of samples up to which dealing with them takes longer than moving their bytes."""

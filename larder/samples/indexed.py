@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import google_crc32c
 
 from larder.errors import DamageError
-from larder.samples.columns import column_structs, column_values
+from larder.samples.columns import column_structs, column_values, named_tuples
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,4 +113,4 @@ def read_index(batches: Iterable[pa.RecordBatch]) -> Iterator[IndexedSample]:
     for batch in batches:
         heads = [column_values(batch.column(name)) for name in IndexedSample._fields[:-1]]
         parts = column_structs(batch.column("parts"), IndexedPart._fields, IndexedPart)
-        yield from map(IndexedSample, *heads, parts)
+        yield from named_tuples(IndexedSample, *heads, parts)

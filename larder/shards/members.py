@@ -5,18 +5,24 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
 import google_crc32c
+import numpy as np
+import numpy.typing as npt
 
 from larder.samples.grouping import LABEL_EXT
-from larder.shards.fetch import Body, stream
+from larder.shards.fetch import Body, Contents, stream
 from larder.shards.model import Sample, label_bytes
 from larder.store.base import Readable
 
 __all__ = [
     "Member",
+    "MemberColumns",
     "StreamedMember",
+    "all_members",
     "label_body",
     "label_place",
     "members",
@@ -28,6 +34,31 @@ Member = tuple[str, str | None, str | None, Body]
 
 StreamedMember = tuple[str, str | None, str | None, int, Iterable[bytes]]
 """Like `Member`, but with the length in bytes and an iterable that reads the content."""
+
+Column = TypeVar("Column")
+
+
+class MemberColumns(NamedTuple):
+    """The members of some samples, in their order: what a `Member` has of each, in columns.
+
+    Attributes:
+        exts: Their extensions.
+        keys: The keys of the source objects, None for a label.
+        etags: Their etags, None for a label.
+        data: The contents.
+        checksums: The CRC-32C of each.
+        labels: Which of them are labels.
+        counts: How many members each sample has.
+    """
+
+    exts: list[str]
+    keys: list[str | None]
+    etags: list[str | None]
+    data: list[bytes]
+    checksums: list[int]
+    labels: npt.NDArray[np.bool_]
+    counts: npt.NDArray[np.int64]
+
 
 _ext_of = attrgetter("ext")
 
@@ -41,6 +72,38 @@ def members(sample: Sample, bodies: Sequence[Body]) -> list[Member]:
     if sample.label is not None:
         found.insert(label_place(sample), (LABEL_EXT, None, None, label_body(sample.label)))
     return found
+
+
+def all_members(samples: Sequence[Sample], contents: Contents) -> MemberColumns:
+    """The members of several samples, which have these contents."""
+    labels = [sample.label for sample in samples]
+    labelled = np.array([label is not None for label in labels], np.bool_)
+    counts = np.array([len(sample.parts) for sample in samples], np.int64)
+    parts = list(chain.from_iterable([sample.parts for sample in samples]))
+    exts, keys, _, etags = zip(*parts, strict=True) if parts else ((),) * 4
+    # A label comes after the parts with smaller extensions, as they are sorted.
+    smaller = np.concatenate(([0], np.cumsum([ext < LABEL_EXT for ext in exts])))
+    stops = np.cumsum(counts)
+    places = (stops - counts + smaller[stops] - smaller[stops - counts])[labelled]
+    bodies = [label_body(label) for label in labels if label is not None]
+    numbers = np.arange(len(parts) + len(bodies))
+    order = np.insert(numbers[: len(parts)], places, numbers[len(parts) :])
+    in_order = order.tolist()
+
+    def together(of_parts: Sequence[Column], of_labels: Iterable[Column]) -> list[Column]:
+        both = [*of_parts, *of_labels]
+        return [both[number] for number in in_order]
+
+    nothing = [None] * len(bodies)
+    return MemberColumns(
+        together(exts, [LABEL_EXT] * len(bodies)),
+        together(keys, nothing),
+        together(etags, nothing),
+        together(contents.data, [body.data for body in bodies]),
+        together(contents.checksums, [body.crc32c for body in bodies]),
+        order >= len(parts),
+        counts + labelled,
+    )
 
 
 def streamed_members(sample: Sample, source: Readable) -> list[StreamedMember]:

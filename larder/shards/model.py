@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from larder.manifest.schemas import SAMPLES
-from larder.samples.columns import column_structs, column_values, repeated_texts
+from larder.samples.columns import column_structs, column_values, named_tuples, repeated_texts
 from larder.samples.indexed import IndexedPart, IndexedSample
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ ROWS = pa.schema([SAMPLES.field(name) for name in ("key", "offset", "length", "l
 
 NO_ROWS = pa.RecordBatch.from_pylist([], schema=ROWS)
 """The rows of a shard that was not written."""
+
+
+_AT_A_TIME = 1_024
 
 
 # Named tuples, because there are millions of them: a frozen dataclass takes five times as long.
@@ -199,7 +202,9 @@ def label_bytes(label: int) -> bytes:
 def read_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[Sample]:
     """The samples of record batches of `larder.manifest.schemas.SAMPLE_ORDER`, in their order."""
     for batch in batches:
-        yield from _samples_of(batch)
+        # Few at a time: the garbage collector looks at all that exist again and again.
+        for start in range(0, len(batch), _AT_A_TIME):
+            yield from _samples_of(batch.slice(start, _AT_A_TIME))
 
 
 def _samples_of(batch: pa.RecordBatch) -> Iterator[Sample]:
@@ -207,13 +212,13 @@ def _samples_of(batch: pa.RecordBatch) -> Iterator[Sample]:
     parts = column_structs(batch.column("parts"), Part._fields, Part)
     packed, bad = batch.column("packed"), batch.column("bad")
     if packed.null_count == bad.null_count == len(batch):  # as in a first build
-        yield from map(Sample, splits, keys, labels, parts)
+        yield from named_tuples(Sample, splits, keys, labels, parts, repeat(None), repeat(None))
         return
     there = column_values(packed.is_valid())
     places = _packed(packed.drop_null(), compress(keys, there))
     found = (next(places) if is_there else None for is_there in there)
     messages = repeat(None) if bad.null_count == len(batch) else bad.to_pylist()
-    yield from map(Sample, splits, keys, labels, parts, found, messages)
+    yield from named_tuples(Sample, splits, keys, labels, parts, found, messages)
 
 
 def _packed(places: pa.StructArray, keys: Iterable[str]) -> Iterator[Packed]:
@@ -222,5 +227,5 @@ def _packed(places: pa.StructArray, keys: Iterable[str]) -> Iterator[Packed]:
     )
     offsets, lengths = (column_values(places.field(name)) for name in ("offset", "length"))
     parts = column_structs(places.field("parts"), IndexedPart._fields, IndexedPart)
-    old = map(IndexedSample, keys, shards, offsets, lengths, repeat(None), parts)
-    return map(Packed, segments, splits, old)
+    old = named_tuples(IndexedSample, keys, shards, offsets, lengths, repeat(None), parts)
+    return named_tuples(Packed, segments, splits, old)

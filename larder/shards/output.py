@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import accumulate
 from types import TracebackType
 
 from larder.store.base import Writer
@@ -16,12 +18,15 @@ __all__ = ["HashedOutput"]
 _BLOCK_BYTES = 1 << 20
 _BLOCKS = 3
 
+_UnderWay = tuple[io.BytesIO, Future[None], Future[None]]
+"""A block, and when it is hashed and written."""
+
 
 class HashedOutput:
-    """Joins pieces into blocks that a separate thread hashes and writes, in order.
+    """Joins pieces into blocks that one thread hashes and another writes, in order.
 
     Both release the interpreter lock, so that the caller can read the next pieces in the meantime.
-    Holds three blocks of 1 MiB. As a context manager, it ends its thread; it neither commits nor
+    Holds three blocks of 1 MiB. As a context manager, it ends its threads; it neither commits nor
     aborts the writer.
 
     Args:
@@ -34,8 +39,9 @@ class HashedOutput:
         self._digest = hashlib.sha256()
         self._block = io.BytesIO(bytes(_BLOCK_BYTES))
         self._blocks = 1
-        self._under_way: deque[Future[io.BytesIO]] = deque()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="larder-write")
+        self._under_way: deque[_UnderWay] = deque()
+        self._hashes = ThreadPoolExecutor(1, thread_name_prefix="larder-hash")
+        self._writes = ThreadPoolExecutor(1, thread_name_prefix="larder-write")
 
     def append(self, pieces: Sequence[bytes], size_bytes: int) -> None:
         """Append pieces with a total length of ``size_bytes``.
@@ -47,8 +53,15 @@ class HashedOutput:
         if self._block.tell() + size_bytes < _BLOCK_BYTES:
             self._block.writelines(pieces)
             return
-        for piece in pieces:
-            self._append_over_blocks(piece)
+        ends = list(accumulate(map(len, pieces)))
+        first = done = 0
+        while first < len(pieces):
+            last = bisect_left(ends, done + _BLOCK_BYTES - self._block.tell())
+            self._block.writelines(pieces[first:last])
+            if last < len(pieces):
+                self._append_over_blocks(pieces[last])
+                done = ends[last]
+            first = last + 1
 
     def finish(self) -> str:
         """Write the rest, and return the hex SHA-256 of everything appended.
@@ -56,9 +69,9 @@ class HashedOutput:
         Raises:
             LarderError: The writer's error.
         """
-        self._under_way.append(self._thread.submit(self._put, self._block))
+        self._submit()
         while self._under_way:
-            self._under_way.popleft().result()
+            self._done()
         return self._digest.hexdigest()
 
     def _append_over_blocks(self, piece: bytes) -> None:
@@ -71,19 +84,34 @@ class HashedOutput:
                 self._next_block()
 
     def _next_block(self) -> None:
-        self._under_way.append(self._thread.submit(self._put, self._block))
+        self._submit()
         if self._blocks < _BLOCKS:
             self._blocks += 1
             self._block = io.BytesIO(bytes(_BLOCK_BYTES))
         else:
-            self._block = self._under_way.popleft().result()
+            self._block = self._done()
 
-    def _put(self, block: io.BytesIO) -> io.BytesIO:
-        with block.getbuffer() as buffer, buffer[: block.tell()] as data:
-            self._digest.update(data)
-            self._writer.write(data)
+    def _submit(self) -> None:
+        """Have the block hashed and written."""
+        block = self._block
+        hashed = self._hashes.submit(self._hash, block)
+        self._under_way.append((block, hashed, self._writes.submit(self._write, block)))
+
+    def _done(self) -> io.BytesIO:
+        """The oldest block under way, empty, as soon as it is hashed and written."""
+        block, hashed, written = self._under_way.popleft()
+        written.result()
+        hashed.result()
         block.seek(0)
         return block
+
+    def _hash(self, block: io.BytesIO) -> None:
+        with block.getbuffer() as buffer, buffer[: block.tell()] as data:
+            self._digest.update(data)
+
+    def _write(self, block: io.BytesIO) -> None:
+        with block.getbuffer() as buffer, buffer[: block.tell()] as data:
+            self._writer.write(data)
 
     def __enter__(self) -> HashedOutput:
         """Return the output itself."""
@@ -95,5 +123,6 @@ class HashedOutput:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End the thread."""
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        """End the threads."""
+        for executor in (self._hashes, self._writes):
+            executor.shutdown(wait=True, cancel_futures=True)

@@ -12,7 +12,7 @@ opening one may mean reading most of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import NamedTuple
 
 from larder.config.formats import FormatUse
@@ -36,6 +36,9 @@ _LOT_BYTES = 1 << 20
 """Few enough for the processor's cache, and so many that a request is worth it."""
 
 _LOT_SAMPLES = 1_000
+
+_TOGETHER_SAMPLES = 256
+"""As many as are appended fastest: the columns of more do not stay in the processor's cache."""
 
 _GAP_BYTES = 64 << 10
 """A gap up to this long is read and discarded; after a longer one there is another request."""
@@ -63,14 +66,28 @@ def lots(samples: Iterable[Sample], whole_bytes: int, *, together: bool = False)
         whole_bytes: Maximum size of a lot; samples larger than this are not read ahead.
         together: Whether all objects are read one after the other, so that lots only save time.
     """
+    rest = iter(samples)
+    while some := tuple(islice(rest, _TOGETHER_SAMPLES if together else _LOT_SAMPLES)):
+        sizes = list(map(sample_bytes, some))
+        total_bytes = sum(sizes)
+        fits = together and total_bytes <= min(whole_bytes, _LOT_BYTES)
+        if fits and all(sample.packed is None and sample.bad is None for sample in some):
+            yield Lot(some, total_bytes)
+        else:
+            yield from _divided(zip(some, sizes, strict=True), whole_bytes, together=together)
+
+
+def _divided(
+    samples: Iterable[tuple[Sample, int]], whole_bytes: int, *, together: bool
+) -> Iterator[Lot]:
+    """The lots of samples with these sizes."""
     held: list[Sample] = []
     held_bytes = 0
     most_bytes = min(whole_bytes, _LOT_BYTES)
-    for sample in samples:
-        size_bytes = sample_bytes(sample)
+    for sample, size_bytes in samples:
         ahead = sample.bad is None and size_bytes <= whole_bytes
         alone = not ahead or not (together or sample.packed is not None or has_derived(sample))
-        full = held_bytes + size_bytes > most_bytes or len(held) == _LOT_SAMPLES
+        full = held_bytes + size_bytes > most_bytes
         full = full or bool(held and (held[0].packed is None) != (sample.packed is None))
         if held and (alone or full):
             yield Lot(tuple(held), held_bytes)

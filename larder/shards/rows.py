@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 import pyarrow as pa
@@ -19,44 +19,71 @@ SampleRow = tuple[str, int, int, int | None]
 
 _PARTS = ROWS.field("parts").type
 _PART_FIELDS = list(_PARTS.value_type)
+_SAMPLE_FIELDS = list(ROWS)[:-1]
 _BATCH_ROWS = 2048
 
 
 class IndexRows:
-    """Rows of `larder.shards.model.ROWS` being collected."""
+    """Rows of `larder.shards.model.ROWS` being collected, in columns."""
 
     def __init__(self) -> None:
         self._batches = [pa.RecordBatch.from_pylist([], schema=ROWS)]
-        self._samples: list[SampleRow] = []
-        self._parts: list[PartRow] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._samples: list[list[object]] = [[] for _ in _SAMPLE_FIELDS]
+        self._parts: list[list[object]] = [[] for _ in _PART_FIELDS]
         self._counts: list[int] = []
 
     def add(self, sample: SampleRow, parts: Sequence[PartRow]) -> None:
         """Add one sample and its parts."""
-        self._samples.append(sample)
-        self._parts += parts
+        for column, value in zip(self._samples, sample, strict=True):
+            column.append(value)
+        for part in parts:
+            for column, value in zip(self._parts, part, strict=True):
+                column.append(value)
         self._counts.append(len(parts))
-        if len(self._samples) == _BATCH_ROWS:
-            self._pack()
+        self._pack_if_many()
+
+    def add_all(
+        self,
+        samples: Sequence[Iterable[object]],
+        parts: Sequence[Iterable[object]],
+        counts: Iterable[int],
+    ) -> None:
+        """Add several samples and their parts.
+
+        Args:
+            samples: The columns of a `SampleRow`.
+            parts: Those of a `PartRow`: the parts of the first sample, then those of the second.
+            counts: How many parts each sample has.
+        """
+        for column, values in zip(self._samples, samples, strict=True):
+            column += values
+        for column, values in zip(self._parts, parts, strict=True):
+            column += values
+        self._counts += counts
+        self._pack_if_many()
 
     def finish(self) -> pa.RecordBatch:
         """All rows, in the order in which they were added."""
-        if self._samples:
-            self._pack()
+        self._pack()
         return pa.concat_batches(self._batches)
 
+    def _pack_if_many(self) -> None:
+        if len(self._counts) >= _BATCH_ROWS:
+            self._pack()
+
     def _pack(self) -> None:
-        part_columns = zip(*self._parts, strict=True) if self._parts else [()] * len(_PART_FIELDS)
         parts = pa.StructArray.from_arrays(
-            [_array(*pair) for pair in zip(part_columns, _PART_FIELDS, strict=True)],
+            [_array(*pair) for pair in zip(self._parts, _PART_FIELDS, strict=True)],
             fields=_PART_FIELDS,
         )
         stops = pa.array(accumulate(self._counts, initial=0), pa.int32())
-        sample_columns = zip(*self._samples, strict=True)
-        columns = [_array(*pair) for pair in zip(sample_columns, list(ROWS)[:-1], strict=True)]
+        columns = [_array(*pair) for pair in zip(self._samples, _SAMPLE_FIELDS, strict=True)]
         columns.append(pa.ListArray.from_arrays(stops, parts, type=_PARTS))
         self._batches.append(pa.RecordBatch.from_arrays(columns, schema=ROWS))
-        self._samples, self._parts, self._counts = [], [], []
+        self._begin()
 
 
 def _array(values: Sequence[object], field: pa.Field) -> pa.Array:

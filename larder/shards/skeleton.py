@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from larder.shards.features import FeatureMap, numbers, two_images
 from larder.shards.model import Sample, label_bytes
 from larder.shards.sizes import Sizes
 
-__all__ = ["Skeleton", "Skeletons"]
+__all__ = ["Skeleton", "Skeletons", "extensions"]
 
 _LAYOUTS = 1_024
 """How many combinations of extensions are remembered; a dataset has a few."""
@@ -83,7 +84,7 @@ class Skeletons:
         offsets = [0] * len(sizes)
         at = 0
         small = b""  # one piece, as long as no content comes between
-        for name, source, kind, part in self._places(_exts(sample)):
+        for name, source, kind, part in self._places(extensions(sample)):
             if source == "content":
                 small += bytes_head(name, sizes[part])
                 at += len(small)
@@ -104,11 +105,45 @@ class Skeletons:
         pieces[0] = head + pieces[0]  # type: ignore[operator]  # the first one is no content
         return Skeleton(pieces, [len(head) + offset for offset in offsets], len(head) + at)
 
+    def pieces(
+        self, exts: tuple[str, ...], samples: Sequence[Sample], contents: Sequence[Sequence[bytes]]
+    ) -> tuple[list[Sequence[bytes]], list[int]]:
+        """The examples of several samples, none of whose parts become numbers.
+
+        Args:
+            exts: The extensions of their parts, which are the same for all of them.
+            samples: The samples.
+            contents: For each extension, the contents of these parts.
+
+        Returns:
+            What the examples consist of, piece by piece, each of them for all samples; every other
+            one, from the second on, is the content of a part; and which part that is.
+        """
+        columns: list[Sequence[bytes]] = []
+        parts: list[int] = []
+        small = [b""] * len(samples)
+        for name, source, kind, part in self._places(exts):
+            if source == "content":
+                data = contents[part]
+                heads = [bytes_head(name, len(each)) for each in data]
+                columns += list(map(add, small, heads)), data
+                parts.append(part)
+                small = [b""] * len(samples)
+            elif source == "key":
+                texts = [_text_entry(name, sample.key) for sample in samples]
+                small = list(map(add, small, texts))
+            else:
+                small = list(map(add, small, self._label_entries(samples, name, source, kind)))
+        columns.append(small)
+        sizes = [sum(map(len, each)) for each in zip(*columns, strict=True)]
+        columns[0] = [*map(add, map(example_head, sizes), columns[0])]
+        return columns, parts
+
     def number_parts(self, sample: Sample) -> frozenset[int]:
         """Which parts of a sample become numbers."""
         if self.sizes_known:
             return frozenset()
-        places = self._places(_exts(sample))
+        places = self._places(extensions(sample))
         return frozenset(place.part for place in places if place.source == "part")
 
     def label_entries(self, label: int) -> list[bytes]:
@@ -174,6 +209,14 @@ class Skeletons:
         if len(again):
             raise two_images(batch.column("key")[int(rows[again[0]])].as_py())
 
+    def _label_entries(
+        self, samples: Sequence[Sample], name: str, source: str, kind: str
+    ) -> list[bytes]:
+        """What the label of each sample adds to its example."""
+        entry = self._label_entry
+        labels = [sample.label for sample in samples]
+        return [b"" if label is None else entry(name, source, kind, label) for label in labels]
+
     def _make_label_entry(self, name: str, source: str, kind: str, label: int) -> bytes:
         if source == "class":
             return _text_entry(name, self._classes[label])
@@ -183,7 +226,8 @@ class Skeletons:
         return _numbers_entry(name, kind, [label])
 
 
-def _exts(sample: Sample) -> tuple[str, ...]:
+def extensions(sample: Sample) -> tuple[str, ...]:
+    """The extensions of its parts."""
     # A list, because it is faster than a generator, and this is called for every sample.
     return tuple([part.ext for part in sample.parts])
 

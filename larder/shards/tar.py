@@ -8,7 +8,12 @@ times and device numbers 0, no user or group names.
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from zlib import adler32
+
+import numpy as np
+import numpy.typing as npt
 
 from larder.errors import ObjectError
 
@@ -19,8 +24,10 @@ __all__ = [
     "OCTAL_LIMIT",
     "header_size",
     "member_header",
+    "member_headers",
     "member_size",
     "padding",
+    "paddings",
 ]
 
 BLOCK_BYTES = 512
@@ -54,14 +61,20 @@ def _kind(flag: bytes) -> _Kind:
 _FILE = _kind(b"0")
 _PAX = _kind(b"x")
 
-_FILE_TAIL, _FILE_SUM = _FILE[0] + bytes(_PREFIX_FIELD), _FILE[1]
-
 _PADDINGS = tuple(bytes(-size % BLOCK_BYTES) for size in range(BLOCK_BYTES))
+
+_SIZE_DIGITS, _SUM_DIGITS = slice(124, 135), slice(148, 154)
+"""Where a header has the digits of a size and of a checksum."""
 
 
 def padding(size_bytes: int) -> bytes:
     """The zero bytes that follow ``size_bytes`` of data, up to the next block."""
     return _PADDINGS[size_bytes % BLOCK_BYTES]
+
+
+def paddings(sizes: npt.NDArray[np.int64]) -> list[bytes]:
+    """`padding` of several lengths."""
+    return [_PADDINGS[rest] for rest in (sizes % BLOCK_BYTES).tolist()]
 
 
 def member_header(name: str, size_bytes: int) -> bytes:
@@ -76,14 +89,34 @@ def member_header(name: str, size_bytes: int) -> bytes:
             which a tar archive cannot represent.
     """
     raw = name.encode()
+    if not raw or b"\0" in raw or raw.endswith(b"/"):
+        raise _bad_name(name)
     if len(raw) <= NAME_BYTES and size_bytes < OCTAL_LIMIT and raw.isascii():
-        if not raw or b"\0" in raw or raw[-1] == 0x2F:
-            raise _bad_name(name)
-        # `_block` without a prefix, in two thirds of the time: there are millions of these.
-        size = b"%011o" % size_bytes
-        checksum = b"%06o" % (_FILE_SUM + _sum(raw + size))
-        return raw.ljust(NAME_BYTES, b"\0") + _OWNER + size + _TIME + checksum + _FILE_TAIL
-    return _unusual_header(name, raw, size_bytes)
+        return _block(raw, size_bytes)
+    return _unusual_header(raw, size_bytes)
+
+
+def member_headers(names: Sequence[str], sizes: npt.NDArray[np.int64]) -> list[bytes]:
+    """`member_header` of several members, at a tenth of the time: there are millions.
+
+    Args:
+        names: Their names.
+        sizes: Lengths of their data in bytes.
+
+    Raises:
+        ObjectError: See `member_header`.
+    """
+    if not _are_plain(names) or sizes.max(initial=0) >= OCTAL_LIMIT:
+        return [member_header(*pair) for pair in zip(names, sizes.tolist(), strict=True)]
+    text = "".join([name.ljust(NAME_BYTES, "\0") for name in names])
+    raw = np.frombuffer(text.encode(), np.uint8).reshape(-1, NAME_BYTES)
+    digits = _octal(sizes, _SIZE_DIGITS)
+    sums = _FILE[1] + raw.sum(1, np.uint32) + digits.sum(1, np.uint32)
+    blocks = np.tile(_EMPTY_BLOCK, (len(names), 1))
+    blocks[:, :NAME_BYTES] = raw
+    blocks[:, _SIZE_DIGITS] = digits
+    blocks[:, _SUM_DIGITS] = _octal(sums, _SUM_DIGITS)
+    return [block for (block,) in struct.iter_unpack(f"{BLOCK_BYTES}s", blocks.data)]
 
 
 def header_size(name: str, size_bytes: int) -> int:
@@ -129,9 +162,30 @@ def _block(name: bytes, size_bytes: int, prefix: bytes = b"", *, kind: _Kind = _
     )
 
 
-def _unusual_header(name: str, raw: bytes, size_bytes: int) -> bytes:
-    if b"\0" in raw or raw.endswith(b"/"):
-        raise _bad_name(name)
+_EMPTY_BLOCK = np.frombuffer(_block(b"", 0), np.uint8)
+
+
+def _are_plain(names: Sequence[str]) -> bool:
+    """Whether names only need plain headers."""
+    text = "\n".join([*names, ""])
+    return (
+        text.isascii()
+        and "\0" not in text
+        and "/\n" not in text
+        and all(names)
+        and max(map(len, names), default=0) <= NAME_BYTES
+    )
+
+
+def _octal(
+    numbers: npt.NDArray[np.int64] | npt.NDArray[np.uint32], place: slice
+) -> npt.NDArray[np.uint8]:
+    """The ASCII digits of numbers, as many as belong into a place."""
+    shifts = np.arange(3 * (place.stop - place.start - 1), -1, -3)
+    return (numbers[:, None] >> shifts & 7).astype(np.uint8) + np.uint8(ord("0"))
+
+
+def _unusual_header(raw: bytes, size_bytes: int) -> bytes:
     fits = raw.isascii() and len(raw) <= NAME_BYTES
     if size_bytes < OCTAL_LIMIT and raw.isascii() and (split := _split(raw)):
         return _block(split[1], size_bytes, split[0])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from larder.errors import ObjectError
 from larder.manifest.extents import in_object, in_own, parse_extent
-from larder.shards.fetch import Fetched, fetch
+from larder.shards.fetch import Contents, Fetched, fetch_all
 from larder.shards.images import PLAIN, ImageRules, Validation
 from larder.shards.model import Sample
 from larder.store.base import Features, ObjectInfo, Readable, Reader
@@ -54,8 +54,8 @@ def fetch_together(
     *,
     skip: bool = False,
     rules: ImageRules = PLAIN,
-) -> list[Fetched]:
-    """Read samples with derived objects into memory; the other arguments are those of `fetch`.
+) -> Contents | list[Fetched]:
+    """The same as `fetch_all`, for samples with derived objects.
 
     Memory beyond the samples that are read: 1 MiB.
 
@@ -68,7 +68,7 @@ def fetch_together(
     """
     contents = _read(source, _ranges(samples))
     held = _Held(source, contents) if contents else source
-    return [fetch(held, sample, validate, skip=skip, rules=rules) for sample in samples]
+    return fetch_all(held, samples, validate, skip=skip, rules=rules)
 
 
 def _ranges(samples: Iterable[Sample]) -> Iterator[_Range]:

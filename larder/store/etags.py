@@ -31,7 +31,7 @@ _MD5 = re.compile(r"[0-9a-f]{32}")
 
 def is_md5(etag: str) -> bool:
     """Whether an etag has the form of an MD5 (multipart etags do not)."""
-    return _MD5.fullmatch(etag) is not None
+    return len(etag) == 32 and _MD5.fullmatch(etag) is not None  # most that are not differ in it
 
 
 def changed(where: str, listed_bytes: int, read_bytes: int) -> PreconditionError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import uuid
 from collections.abc import Iterator
@@ -173,6 +174,22 @@ def test_the_bytes_follow_from_the_samples_alone(
     result = build(store, format_)
     again = build(store, format_, concurrency=concurrency, memory_bytes=memory_bytes)
     assert again == result
+
+
+@pytest.mark.parametrize("pattern", [".*", "[ -~]{1,50}"])
+def test_many_small_samples_are_written_as_each_of_them(
+    store: Store, format_: ShardFormat, pattern: str
+) -> None:
+    """Those that are read one after the other are appended together, if the format can do that."""
+    some = [content for content in CONTENTS if re.fullmatch(pattern, content.key)]
+    many = [
+        Content(f"{n:02}/{each.key}", each.parts, each.label) for n in range(30) for each in some
+    ]
+    result = build(store, format_, many)
+    data = store.get(result.name)
+    assert build(store, format_, many, concurrency=4) == result
+    assert store.get(result.name) == data
+    assert read(store, format_, indexed(result)) == [expected(content) for content in many]
 
 
 def test_known_sizes_are_those_that_are_written(store: Store, format_: ShardFormat) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 
+import numpy as np
 import webdataset.tariterators
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -56,6 +57,13 @@ def test_webdataset_reads_back_every_member(content: dict[str, bytes]) -> None:
     stream = io.BytesIO(archive(content))
     found = webdataset.tariterators.tar_file_iterator(stream, rename_files=None)
     assert {each["fname"]: each["data"] for each in found} == content
+
+
+@given(st.lists(st.tuples(names(), st.integers(0, 8**11)), min_size=1))
+def test_many_headers_are_those_of_each(pairs: list[tuple[str, int]]) -> None:
+    each = [tar.member_header(*pair) for pair in pairs]
+    sizes = np.array([size for _, size in pairs], np.int64)
+    assert tar.member_headers([name for name, _ in pairs], sizes) == each
 
 
 @given(names(), st.integers(0, 10**13))

@@ -14,14 +14,21 @@ import pyarrow as pa
 from larder.config.formats import Layout
 from larder.errors import Failure
 from larder.samples.indexed import IndexedSample, SampleReader
-from larder.shards.fetch import Body
+from larder.shards.fetch import Body, Contents
 from larder.shards.indexes import ReaderIndex
 from larder.shards.model import Sample, ShardPlan
 from larder.shards.output import HashedOutput
 from larder.shards.sizes import Sizes
 from larder.store.base import Readable
 
-__all__ = ["CheckingWriter", "Framed", "ShardFormat", "ShardWriter", "SurveyingFormat"]
+__all__ = [
+    "CheckingWriter",
+    "Framed",
+    "LotWriter",
+    "ShardFormat",
+    "ShardWriter",
+    "SurveyingFormat",
+]
 
 
 class ShardWriter(Protocol):
@@ -57,6 +64,19 @@ class ShardWriter(Protocol):
         Returns:
             Its index rows, of schema `larder.shards.model.ROWS`. `larder.shards.rows.IndexRows`
             collects them.
+        """
+
+
+@runtime_checkable
+class LotWriter(Protocol):
+    """A writer that appends several samples faster than one by one, which is optional."""
+
+    def append_all(self, samples: Sequence[Sample], contents: Contents) -> None:
+        """The same as `ShardWriter.append` of each sample; none of them can fail.
+
+        Args:
+            samples: The planned samples.
+            contents: The contents of their parts.
         """
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from itertools import chain, groupby
 
 import google_crc32c
+import numpy as np
 import pyarrow as pa
 
 from larder.config.formats import FormatOptions
@@ -17,19 +19,20 @@ from larder.errors import DamageError, Failure, ObjectError
 from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.shards.features import MOST_TEXT_BYTES
-from larder.shards.fetch import Body, stream
+from larder.shards.fetch import Body, Contents, stream
 from larder.shards.indexes.dali_tfrecord import DaliTFRecordIndex
-from larder.shards.members import label_body, label_place
+from larder.shards.members import all_members, label_body, label_place
 from larder.shards.model import Part, Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.ranges import PartReader
 from larder.shards.rows import IndexRows, PartRow
 from larder.shards.sizes import Sizes
-from larder.shards.skeleton import Skeletons
+from larder.shards.skeleton import Skeletons, extensions
 from larder.shards.tfrecord import (
     FOOTER_BYTES,
     FRAME_BYTES,
     HEADER_BYTES,
+    all_masked,
     masked,
     record_header,
 )
@@ -77,7 +80,7 @@ class TFRecord:
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> RecordWriter:
         """Start a file of records."""
         (output,) = outputs
-        return RecordWriter(output, self._skeletons)
+        return (PlainWriter if self.sizes_known else NumbersWriter)(output, self._skeletons)
 
     def open(self, store: Readable, key: str) -> RecordReader:
         """Open a file of records."""
@@ -144,24 +147,6 @@ class RecordWriter:
         self._add_rows(sample, start, length, skeleton.offsets, sizes, checksums)
         return None
 
-    def check(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
-        """Whether its parts are the numbers that they have to be."""
-        return self._check(sample, [body.data for body in bodies])
-
-    def check_streamed(self, sample: Sample, source: Readable) -> Failure | None:
-        """Read the parts that become numbers, and check them."""
-        try:
-            return self._check(sample, self._texts(sample, source))
-        except ObjectError as error:
-            return Failure.of(error.where, error)
-
-    def _check(self, sample: Sample, texts: Sequence[bytes]) -> Failure | None:
-        try:
-            self._skeletons.of(sample, [part.size_bytes for part in sample.parts], texts)
-        except ObjectError as error:
-            return Failure.of(error.where, error)
-        return None
-
     def _texts(self, sample: Sample, source: Readable) -> list[bytes]:
         """The contents of the parts that become numbers."""
         wanted = self._skeletons.number_parts(sample)
@@ -197,6 +182,81 @@ class RecordWriter:
             data, crc32c = label_body(label)
             rows.insert(label_place(sample), (LABEL_EXT, None, None, None, len(data), crc32c))
         self._rows.add((sample.key, start, length, label), rows)
+
+
+class PlainWriter(RecordWriter):
+    """A writer of records in which no part becomes numbers: a `LotWriter`."""
+
+    def append_all(self, samples: Sequence[Sample], contents: Contents) -> None:
+        """Append several samples that were read."""
+        first = 0
+        for exts, group in groupby(samples, extensions):
+            some = list(group)
+            last = first + len(some) * len(exts)
+            data, checksums = contents.data[first:last], contents.checksums[first:last]
+            self._append_alike(exts, some, Contents(data, checksums))
+            first = last
+
+    def _append_alike(
+        self, exts: tuple[str, ...], samples: Sequence[Sample], contents: Contents
+    ) -> None:
+        """Append samples whose parts have the same extensions."""
+        count = len(exts)
+        of_parts = [contents.data[part::count] for part in range(count)]
+        pieces, parts = self._skeletons.pieces(exts, samples, of_parts)
+        checksums = [reduce(google_crc32c.extend, each, 0) for each in zip(*pieces, strict=True)]
+        lengths = np.array([list(map(len, column)) for column in pieces], np.int64)
+        sizes = lengths.sum(0)
+        ends = self._output.bytes + np.cumsum(sizes + FRAME_BYTES)
+        headers = map(record_header, sizes.tolist())
+        records = zip(headers, *pieces, all_masked(checksums), strict=True)
+        self._output.append(list(chain.from_iterable(records)), int(ends[-1]) - self._output.bytes)
+        starts = ends - sizes - FRAME_BYTES
+        offsets = np.zeros((len(samples), count), np.int64)
+        for number, part in enumerate(parts):
+            offsets[:, part] = starts + HEADER_BYTES + lengths[: 2 * number + 1].sum(0)
+        self._add_all_rows(samples, contents, starts, ends - starts, offsets.reshape(-1))
+
+    def _add_all_rows(
+        self,
+        samples: Sequence[Sample],
+        contents: Contents,
+        starts: Sizes,
+        lengths: Sizes,
+        offsets: Sizes,
+    ) -> None:
+        exts, keys, etags, data, checksums, is_label, counts = all_members(samples, contents)
+        places = np.full(len(data), -1)
+        places[~is_label] = offsets
+        nullable = [None if place < 0 else place for place in places.tolist()]
+        names, labels = [each.key for each in samples], [each.label for each in samples]
+        self._rows.add_all(
+            (names, starts.tolist(), lengths.tolist(), labels),
+            (exts, keys, etags, nullable, map(len, data), checksums),
+            counts.tolist(),
+        )
+
+
+class NumbersWriter(RecordWriter):
+    """A writer of records in which parts become numbers: a `CheckingWriter`."""
+
+    def check(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
+        """Whether its parts are the numbers that they have to be."""
+        return self._check(sample, [body.data for body in bodies])
+
+    def check_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+        """Read the parts that become numbers, and check them."""
+        try:
+            return self._check(sample, self._texts(sample, source))
+        except ObjectError as error:
+            return Failure.of(error.where, error)
+
+    def _check(self, sample: Sample, texts: Sequence[bytes]) -> Failure | None:
+        try:
+            self._skeletons.of(sample, [part.size_bytes for part in sample.parts], texts)
+        except ObjectError as error:
+            return Failure.of(error.where, error)
+        return None
 
 
 def _text(source: Readable, part: Part) -> bytes:

@@ -8,6 +8,7 @@ the library's documentation; the bytes of the archive come from `larder.shards.t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
 
 import google_crc32c
 import numpy as np
@@ -18,10 +19,10 @@ from larder.config.formats import FormatOptions
 from larder.errors import Failure, ObjectError
 from larder.samples.indexed import IndexedSample
 from larder.shards import tar
-from larder.shards.fetch import Body
+from larder.shards.fetch import Body, Contents
 from larder.shards.indexes.dali_tar import DaliTarIndex
 from larder.shards.indexes.splits import WidsIndex
-from larder.shards.members import members, streamed_members
+from larder.shards.members import all_members, members, streamed_members
 from larder.shards.model import Sample, ShardPlan
 from larder.shards.output import HashedOutput
 from larder.shards.ranges import PartReader
@@ -107,6 +108,31 @@ class TarWriter:
             offset += size + len(pad)
         self._output.append(pieces, offset - start)
         self._rows.add((key, start, offset - start, label), rows)
+
+    def append_all(self, samples: Sequence[Sample], contents: Contents) -> None:
+        """Append several samples that were read."""
+        exts, sources, etags, data, checksums, _, counts = all_members(samples, contents)
+        keys, labels = [each.key for each in samples], [each.label for each in samples]
+        repeated = chain.from_iterable(map(repeat, keys, counts.tolist()))
+        names = [f"{key}.{ext}" for key, ext in zip(repeated, exts, strict=True)]
+        sizes = np.fromiter(map(len, data), np.int64, len(data))
+        headers = tar.member_headers(names, sizes)
+        head_sizes = np.fromiter(map(len, headers), np.int64, len(headers))
+        start = self._output.bytes
+        lengths = head_sizes + sizes + -sizes % tar.BLOCK_BYTES
+        ends = np.concatenate(([start], start + np.cumsum(lengths)))
+        pieces = [b""] * (3 * len(data))
+        pieces[::3], pieces[1::3] = headers, data
+        pieces[2::3] = tar.paddings(sizes)
+        self._output.append(pieces, int(ends[-1]) - start)
+        borders = ends[np.concatenate(([0], np.cumsum(counts)))]
+        starts, lengths = borders[:-1].tolist(), np.diff(borders).tolist()
+        offsets = (ends[:-1] + head_sizes).tolist()
+        self._rows.add_all(
+            (keys, starts, lengths, labels),
+            (exts, sources, etags, offsets, sizes.tolist(), checksums),
+            counts.tolist(),
+        )
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
         """Read and append a sample, one buffer at a time."""

@@ -255,6 +255,29 @@ def test_undecodable_images_fail_or_are_left_out(
     assert skipped.samples == undisturbed.samples
 
 
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_bad_samples_among_many_are_left_out_or_fail(
+    source: Store, target: Store, concurrency: int
+) -> None:
+    many = [Content(f"{n:02}", {"jpg": jpeg(n % 5), "txt": b"x" * n}, n) for n in range(60)]
+    many[40] = Content("40", {"jpg": b"", "txt": b"y"}, 40)
+    batch = order_samples(source, many)
+    planned = plan_of(batch)
+    limits: dict[str, Any] = {"concurrency": concurrency, "memory_bytes": 1 << 24}
+    skipped = build(planned, source, target, on_bad_sample="skip", **limits)
+    assert [failure.key for failure in skipped.omitted] == ["40.jpg"]
+    good = plan_of(batch.filter(pc.not_equal(batch.column("key"), "40")))
+    undisturbed = build(good, source, target, **limits)
+    assert skipped.files == undisturbed.files
+    assert skipped.samples == undisturbed.samples
+    source.delete("50.txt")
+    source.put("51.txt", b"another")
+    failed = build(planned, source, target, on_bad_sample="skip", **limits)
+    codes = [(failure.key, failure.code) for failure in failed.failures]
+    assert codes == [("50.txt", "object.missing"), ("51.txt", "object.changed")]
+    assert not failed.written
+
+
 class Picky(WebDataset):
     """A format that cannot store every content, and says so before it writes anything."""
 

@@ -81,9 +81,9 @@ def test_an_error_of_the_writer_stops_the_caller() -> None:
         output.append([piece], len(piece))
 
 
-def test_leaving_early_ends_the_thread() -> None:
+def test_leaving_early_ends_the_threads() -> None:
     before = threading.active_count()
     with HashedOutput(Broken()) as output:
         output.append([bytes(MIB + 1)], MIB + 1)
-        assert threading.active_count() == before + 1
+        assert threading.active_count() == before + 2
     assert threading.active_count() == before

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from larder.manifest.extents import in_object, in_own
+from larder.shards.fetch import Contents
 from larder.shards.model import Part, Sample
 from larder.shards.packed import lots
 from larder.shards.together import fetch_together, has_derived
@@ -37,9 +38,10 @@ def read(memory: MemoryStore, samples: list[Sample]) -> tuple[list[list[bytes]],
     recording = RecordingStore(memory)
     source = DerivedObjects(recording, lambda: recording)
     found = fetch_together(source, samples, "none")
-    assert not any(fetched.failures for fetched in found)
+    assert isinstance(found, Contents)
     requests = recording.count("get") + recording.count("open")
-    return [[body.data for body in fetched.bodies] for fetched in found], requests
+    each = found.of_each(samples)
+    return [[body.data for body in fetched.bodies] for fetched in each], requests
 
 
 def test_neighbours_are_read_with_one_request(memory: MemoryStore) -> None:
@@ -77,6 +79,7 @@ def test_every_object_has_its_own_failure(memory: MemoryStore) -> None:
     source = DerivedObjects(memory, lambda: memory)
     samples = [sample(part(f"a.tar/{at}.bin", at, 1, end)) for at in range(3)]
     found = fetch_together(source, samples, "none")
+    assert isinstance(found, list)
     (codes, keys) = zip(*((f.code, f.key) for each in found for f in each.failures), strict=True)
     assert codes == ("object.changed",) * 3
     assert keys == ("a.tar/0.bin", "a.tar/1.bin", "a.tar/2.bin")
