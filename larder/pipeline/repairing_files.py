@@ -8,9 +8,9 @@ of the dataset.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from larder.errors import DamageError, LarderError, NotFoundError
 from larder.pipeline.digests import read_digest
@@ -192,17 +192,9 @@ class Unwritten(DelegatingStore):
         del if_absent, if_match, like, md5, sync
         return ObjectInfo(key, len(data), "", 0)
 
-    def upload(
-        self,
-        key: str,
-        path: str | os.PathLike[str],
-        *,
-        like: ObjectInfo | None = None,
-        md5: str | None = None,
-    ) -> ObjectInfo:
+    def upload(self, key: str, path: Path) -> ObjectInfo:
         """Nothing is written."""
-        del like, md5
-        return ObjectInfo(key, os.path.getsize(path), "", 0)
+        return ObjectInfo(key, path.stat().st_size, "", 0)
 
 
 def work_manifest(root: Store, key: str) -> ManifestRef:
