@@ -22,7 +22,7 @@ from larder.pipeline.verifying_job import VerifyJob
 from larder.progress import NullProgress
 from larder.shards.formats import shard_format
 from larder.shards.indexes.splits import Split, SplitIndexed, SplitShard
-from larder.store.base import Buffer, ObjectInfo, Store
+from larder.store.base import Buffer, ObjectInfo, Store, Writer
 from larder.store.delegate import DelegatingStore
 from larder.transfer.unlisted import Unlisted
 from larder.versions import layout
@@ -105,20 +105,29 @@ def _made(
 class _Unwritten(DelegatingStore):
     """The dataset's root, in which nothing is written: indexes for other readers, in passing."""
 
-    def put(
-        self,
-        key: str,
-        data: Buffer,
-        *,
-        if_absent: bool = False,
-        if_match: str | None = None,
-        like: ObjectInfo | None = None,
-        md5: str | None = None,
-        sync: bool = True,
-    ) -> ObjectInfo:
+    def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
         """Nothing is written."""
-        del if_absent, if_match, like, md5, sync
-        return ObjectInfo(key, len(data), "", 0)
+        del like, sync
+        return _Nothing(key)
+
+
+class _Nothing(Writer):
+    """Counts what would be written."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._bytes = 0
+
+    def write(self, data: Buffer) -> None:
+        """Count it."""
+        self._bytes += len(data)
+
+    def commit(self) -> ObjectInfo:
+        """Describe what would be there."""
+        return ObjectInfo(self._key, self._bytes, "", 0)
+
+    def abort(self) -> None:
+        """Nothing is to be done."""
 
 
 def _inventory(job: VerifyJob, folder: Path) -> Path:

@@ -22,6 +22,7 @@ from larder.config.images import ImageOptions
 from larder.errors import DamageError, LarderError, NotFoundError, RetryableError, StoreError
 from larder.limits import decoding_budget, read_ahead_bytes
 from larder.manifest.schemas import SAMPLES
+from larder.manifest.spool import Spool
 from larder.pipeline.job import ManifestRef, listed, scratch, source_of, storage_of, with_derived
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.pack import planned_shards
@@ -164,7 +165,7 @@ def _indexes(root: Store, batch: ShardRepairs, shard: ShardToVerify) -> Iterator
         message = "its index or segment.json is damaged, and has to be repaired first"
         yield from (Repair(path, False, message) for path in due)
         return
-    rows = _rows(root, batch.batch.samples, shard).combine_chunks().to_batches()[0]
+    rows = Spool.of(_rows(root, batch.batch.samples, shard).to_batches(), SAMPLES)
     kinds = shard_format(*batch.shape.use).indexes
     made = {
         layout.reader_index_key(segment, file.kind, split, file.name): data

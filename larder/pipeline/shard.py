@@ -64,6 +64,9 @@ BATCH_ROWS = 100_000
 
 _LEAST_BYTES = 256_000_000
 
+_PIECE_ROWS = 2_048
+"""So many samples are objects at a time: in columns they take a tenth of the memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class PackBatch(ShardBatch):
@@ -193,8 +196,8 @@ def shard_batch_here(
             root, job.segment, name, count=len(batch.shards), concurrent_batches=concurrent_batches
         ) as receipts,
     ):
-        before = shards_before(root, job.segment, name)
-        receipts.carry(before.values())
+        receipts.adopt(shards_before(root, job.segment, name))
+        before = receipts.recorded
         for plan in batch.shards:
             own = islice(samples, plan.rows)
             if (plan.split, plan.name) in before:
@@ -271,9 +274,14 @@ def _copied(job: Job, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]
 def _order(
     job: Job, root: Store, batch: PackBatch, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    first_row, rows = batch.first_row, batch.rows
     return read_ref(
-        root, job.sample_order, SAMPLE_ORDER, columns=columns, first_row=first_row, rows=rows
+        root,
+        job.sample_order,
+        SAMPLE_ORDER,
+        columns=columns,
+        first_row=batch.first_row,
+        rows=batch.rows,
+        batch_rows=_PIECE_ROWS,
     )
 
 

@@ -1,4 +1,4 @@
-"""Collects the rows of a shard's index as Arrow batches: a tenth of the memory of objects."""
+"""Collects the rows of a shard's index as Arrow batches, which do not stay in memory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import accumulate
 
 import pyarrow as pa
 
+from larder.manifest.spool import Spool
 from larder.shards.model import ROWS
 
 __all__ = ["IndexRows", "PartRow", "SampleRow"]
@@ -26,7 +27,7 @@ class IndexRows:
     """Rows of `larder.shards.model.ROWS` being collected."""
 
     def __init__(self) -> None:
-        self._batches = [pa.RecordBatch.from_pylist([], schema=ROWS)]
+        self._packed = Spool(ROWS)
         self._samples: list[SampleRow] = []
         self._parts: list[PartRow] = []
         self._counts: list[int] = []
@@ -39,11 +40,11 @@ class IndexRows:
         if len(self._samples) == _BATCH_ROWS:
             self._pack()
 
-    def finish(self) -> pa.RecordBatch:
+    def finish(self) -> Spool:
         """All rows, in the order in which they were added."""
         if self._samples:
             self._pack()
-        return pa.concat_batches(self._batches)
+        return self._packed
 
     def _pack(self) -> None:
         part_columns = zip(*self._parts, strict=True) if self._parts else [()] * len(_PART_FIELDS)
@@ -55,7 +56,7 @@ class IndexRows:
         sample_columns = zip(*self._samples, strict=True)
         columns = [_array(*pair) for pair in zip(sample_columns, list(ROWS)[:-1], strict=True)]
         columns.append(pa.ListArray.from_arrays(stops, parts, type=_PARTS))
-        self._batches.append(pa.RecordBatch.from_arrays(columns, schema=ROWS))
+        self._packed.append(pa.RecordBatch.from_arrays(columns, schema=ROWS))
         self._samples, self._parts, self._counts = [], [], []
 
 

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from larder.config.formats import FormatOptions, Layout
 from larder.errors import ConfigError, DamageError, Failure
+from larder.manifest.spool import Spool
 from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.shards.fetch import Body, held
@@ -170,7 +171,7 @@ class ParquetRows:
         self.append(sample, bodies)
         return None
 
-    def finish(self) -> pa.RecordBatch:
+    def finish(self) -> Spool:
         """Write the last row group and the footer, and return the rows of the index."""
         if self._held:
             self._flush()
