@@ -16,15 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import Failure
-from larder.limits import read_ahead_bytes
 from larder.machine import usable_cores
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.carry import shards_before
 from larder.pipeline.copied import batch_receipts
 from larder.pipeline.image_rules import (
+    batch_read_bytes,
     check_codecs,
     image_rules,
-    read_share_bytes,
     strongest_check,
 )
 from larder.pipeline.job import (
@@ -172,7 +171,6 @@ def shard_batch_here(
     """The same as `shard_batch`, in this process."""
     limits = job.cluster.copy_
     allowed = max(1, limits.concurrency // concurrent_batches)
-    share_bytes = read_share_bytes(job.dataset, job.cluster)
     format_ = shard_format(*job.shape.use)
     name = f"{batch.first_row:012d}-{batch.rows}"
     failures: list[Failure] = []
@@ -188,7 +186,9 @@ def shard_batch_here(
         OldShards(root, job.formats, layout.shard_key, weaker=job.weaker) as old_shards,
         open_reads(
             max(suited_concurrency(store, check, allowed) for store in stores),
-            read_ahead_bytes(share_bytes // concurrent_batches, local=root.features.local_path),
+            batch_read_bytes(
+                job.dataset, job.cluster, concurrent_batches, local=root.features.local_path
+            ),
         ) as reads,
         shared_pool(processes) as pool,
         closing(_samples(job, root, batch)) as samples,
