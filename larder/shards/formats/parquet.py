@@ -60,6 +60,7 @@ _KEY, _LABEL = "key", "label"
 
 _LENGTH_BYTES = 4
 _PIECE_BYTES = 1 << 20
+_PACKED_SAMPLES = 2_048
 
 _one_large = threading.Lock()
 """Held by the shard of this process that has a large sample in memory, three times."""
@@ -154,7 +155,8 @@ class ParquetRows:
         self._labelled = layout.labelled
         self._exts = tuple(layout.parts)
         self._held: list[tuple[Sample, Sequence[Body]]] = []
-        self._held_bytes = 0
+        self._packed: list[pa.RecordBatch] = []
+        self._group_bytes = 0
         self._count = 0
         self._rows = IndexRows()
 
@@ -163,16 +165,18 @@ class ParquetRows:
         size_bytes = sum(len(body.data) for body in bodies)
         self._make_room(size_bytes)
         self._held.append((sample, bodies))
-        self._held_bytes += size_bytes
+        self._group_bytes += size_bytes
         parts = [
             (ext, source, etag, None, len(body.data), body.crc32c)
             for ext, source, etag, body in members(sample, bodies)
         ]
         self._rows.add((sample.key, self._count, 1, sample.label), parts)
         self._count += 1
-        if self._held_bytes > ROW_GROUP_BYTES:  # whatever comes next begins another row group
+        if self._group_bytes > ROW_GROUP_BYTES:  # whatever comes next begins another row group
             del bodies, parts
             self._flush()
+        elif len(self._held) == _PACKED_SAMPLES:
+            self._pack()
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
         """Read and append a sample, which is held in memory, one at a time in this process."""
@@ -185,19 +189,21 @@ class ParquetRows:
         return None
 
     def _make_room(self, size_bytes: int) -> None:
-        if self._held and self._held_bytes + size_bytes > ROW_GROUP_BYTES:
+        there = self._held or self._packed
+        if there and self._group_bytes + size_bytes > ROW_GROUP_BYTES:
             self._flush()
 
     def finish(self) -> Spool:
         """Write the last row group and the footer, and return the rows of the index."""
-        if self._held:
+        if self._held or self._packed:
             self._flush()
         with disk_errors(self._file.folder):
             self._parquet.close()
         self._file.empty()
         return self._rows.finish()
 
-    def _flush(self) -> None:
+    def _pack(self) -> None:
+        """Turn the samples that are held into columns, which take a fraction of the memory."""
         contents = [
             {part.ext: body.data for part, body in zip(sample.parts, own, strict=True)}
             for sample, own in self._held
@@ -205,12 +211,21 @@ class ParquetRows:
         columns = [pa.array([sample.key for sample, _ in self._held], pa.string())]
         if self._labelled:
             columns.append(pa.array([sample.label for sample, _ in self._held], pa.int64()))
-        self._held, self._held_bytes = [], 0
+        self._held = []
         columns += [_binary([own.get(ext) for own in contents]) for ext in self._exts]
-        del contents
-        batch = pa.record_batch(columns, schema=self._schema)
+        self._packed.append(pa.record_batch(columns, schema=self._schema))
+
+    def _flush(self) -> None:
+        """Write the row group."""
+        if self._held:
+            self._pack()
+        table = pa.Table.from_batches(self._packed)
+        self._packed, self._group_bytes = [], 0
+        if table.column(0).num_chunks > 1:
+            table = table.combine_chunks()  # the ends of chunks would affect the pages
         with disk_errors(self._file.folder):
-            self._parquet.write_table(pa.Table.from_batches([batch]), row_group_size=len(batch))
+            self._parquet.write_table(table, row_group_size=len(table))
+        del table
         self._file.empty()
 
 

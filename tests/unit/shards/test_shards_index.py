@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import google_crc32c
+import pyarrow as pa
 
 from larder.manifest.schemas import SAMPLES
 from larder.manifest.spool import Spool
@@ -17,6 +20,27 @@ def result(name: str = "d-train-000000.tar") -> ShardResult:
     rows.add(("a/b", 0, 2560, 4), [("cls", None, None, 512, 1, 11), image])
     rows.add(("c", 2560, 512, None), [("txt", "c.txt", "e2", 3072, 0, 2**32 - 1)])
     return ShardResult("train", name, (), rows.finish())
+
+
+def test_rows_of_a_shard_do_not_stay_in_memory() -> None:
+    """Neither while they are collected, nor when rows of the manifest are made of them."""
+
+    def peak_bytes(count: int) -> int:
+        arrow = pa.total_allocated_bytes()
+        tracemalloc.start()
+        rows, most = IndexRows(), 0
+        for number in range(count):
+            part = ("jpg", f"folder/{number}.jpg", f"etag-{number}", number, 700, 1)
+            rows.add((f"folder/{number}", number, 2560, 4), [part])
+            most = max(most, pa.total_allocated_bytes() - arrow)
+        for batch in sample_rows(ShardResult("train", "d", (), rows.finish()), "s"):
+            assert batch.num_rows <= 2_048
+            most = max(most, pa.total_allocated_bytes() - arrow)
+        most += tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert peak_bytes(24_000) < peak_bytes(12_000) + 500_000
 
 
 def test_sample_rows() -> None:

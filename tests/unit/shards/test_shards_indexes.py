@@ -116,6 +116,17 @@ def test_an_index_does_not_depend_on_how_its_rows_are_divided(index: ReaderIndex
     assert data.count(b"\n") in (10, 11)
 
 
+@pytest.mark.parametrize("index", [DaliTarIndex(), DaliTFRecordIndex()])
+def test_an_index_is_made_in_pieces_that_do_not_grow_with_it(index: ReaderIndex) -> None:
+    one = batch(*((f"k{n}", {"a": (512 * n, n)}) for n in range(500)))
+    longest = []
+    for count in (1, 8):
+        pieces = index.content(Spool.of([one] * count, ROWS))
+        assert pieces is not None
+        longest.append(max(map(len, pieces)))
+    assert longest[0] == longest[1]
+
+
 def test_a_space_in_the_last_batch_counts_for_all() -> None:
     parts = [batch(("dog", {"jpg": (512, 9)})), batch(("my cat", {"jpg": (1536, 2)}))]
     assert text(Spool.of(parts, ROWS)) == b"v1.1 2\njpg 512 9\njpg 1536 2\n"
