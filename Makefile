@@ -15,6 +15,8 @@ SKYPLANE_PIP := $(SKYPLANE)/bin/python -m pip --disable-pip-version-check instal
 	--no-compile --only-binary :all: --require-hashes --requirement
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-annotate --no-header $(ARGS)
+# Test files at the same time; most tests wait for servers and processes.
+TESTS_AT_ONCE ?= auto
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -74,7 +76,8 @@ demo-imagenet: $(VENV)/demo ## prepare an ImageNet-like bucket between two local
 	@$(BIN)/python -m larder.testing.demo
 
 test: $(VENV)/dev ## run the test suite; LARDER_REQUIRE=all fails if system packages are missing
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile \
+		--no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/dev ## check style and formatting
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from larder.testing.servers import S3Server, moto_s3, radosgw, radosgw_available
 
 NO_RADOSGW = "Ceph's radosgw is not installed (.ci/install-radosgw installs it)"
 
-settings.register_profile("larder", deadline=None)  # no test asserts a time
+# No test asserts a time. The same examples in every run; --hypothesis-profile=random tries others.
+settings.register_profile("random", deadline=None)
+settings.register_profile("larder", deadline=None, derandomize=True)
 settings.load_profile("larder")
 
 
@@ -24,9 +27,14 @@ EXHAUSTIVE = "exhaustive; set LARDER_REQUIRE=all to run it, as in CI"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what takes minutes and is like tests that run, unless everything is required."""
-    if os.environ.get("LARDER_REQUIRE") != "all":
-        for item in items:
-            if item.get_closest_marker("exhaustive"):
+    if os.environ.get("LARDER_REQUIRE") == "all":
+        return
+    cases: Counter[str] = Counter()
+    for item in items:
+        if marker := item.get_closest_marker("exhaustive"):
+            test = item.nodeid.partition("[")[0]
+            cases[test] += 1
+            if cases[test] > marker.kwargs.get("after", 0):
                 item.add_marker(pytest.mark.skip(EXHAUSTIVE))
 
 

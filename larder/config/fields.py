@@ -53,6 +53,7 @@ __all__ = [
     "Texts",
     "Url",
     "Whole",
+    "grouping_pattern",
     "listed",
 ]
 
@@ -255,3 +256,19 @@ Globs = Annotated[
     Field(min_length=1, strict=False),
 ]
 """One glob or several."""
+
+
+def grouping_pattern(value: str | None, example: str) -> str | None:
+    """A regular expression with a group, or None; the example is one.
+
+    Raises:
+        RefusedError: It is neither.
+    """
+    if value is not None:
+        try:
+            groups = re.compile(value).groups
+        except (re.error, OverflowError, RecursionError) as error:
+            raise RefusedError("not a regular expression", detail=str(error)) from None
+        if groups < 1:
+            raise RefusedError(f"the pattern needs a group, as in {example}")
+    return value

@@ -142,6 +142,7 @@ def test_a_listing_starts_after_any_text(store: Store) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive(after=2)
 def test_a_listing_goes_past_a_page(place: Place, store: Store) -> None:
     keys = [f"{n % 7}/{n:05}" for n in range(1203)]
     place.before_threads(store, *keys[:7])

@@ -43,6 +43,7 @@ def place(gcs_server: GcsEmulator, tmp_path: Path) -> Workplace:
 @pytest.mark.parametrize(
     "way", [(*LARDER, "prepare"), ("-m", "flows.prepare")], ids=["larder", "flow"]
 )
+@pytest.mark.exhaustive(after=1)
 def test_a_dataset_is_prepared_between_two_buckets(place: Workplace, way: tuple[str, ...]) -> None:
     there = place.environment["STORAGE"]
     arguments = ("--dataset", "imagenet", "--set", f"cluster.storage.url={there}", *SMALL)

@@ -70,6 +70,7 @@ def shell(place: Workplace, script: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.exhaustive
 def test_a_second_demo_finds_the_dataset_of_the_first(reporting: Workplace) -> None:
     for expected in ("imagenet built", "imagenet reused"):
         done = reporting.run("--count", "20", python=DEMO)

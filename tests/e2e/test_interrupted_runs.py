@@ -93,6 +93,7 @@ many()
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_temporary_server_saves_all_events(place: Workplace) -> None:
     done = place.run(python=("-c", MANY_TASKS))
     assert done.status == 0, done.err
@@ -159,6 +160,7 @@ def test_sigterm_while_it_copies(reporting: Workplace, prefect_server: PrefectSe
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_nobody_waits_for_a_temporary_server_and_it_ends(
     place: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +178,7 @@ def test_nobody_waits_for_a_temporary_server_and_it_ends(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_killed_run_ends_its_prefect_server(place: Workplace) -> None:
     running = place.start(*FEW)
     running.read_until("mirror: started")

@@ -119,6 +119,7 @@ def cancel(server: PrefectServer, run: str) -> None:
     server.post(f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}})
 
 
+@pytest.mark.exhaustive
 def test_a_deployed_run_is_cancelled_between_two_objects(
     reporting: Workplace, prefect_server: PrefectServer, deployed: Callable[..., str]
 ) -> None:
@@ -136,6 +137,7 @@ def test_a_deployed_run_is_cancelled_between_two_objects(
     ] * WORKERS
 
 
+@pytest.mark.exhaustive
 def test_a_command_whose_run_is_cancelled_stops_between_two_objects(
     reporting: Workplace, prefect_server: PrefectServer
 ) -> None:

@@ -205,6 +205,11 @@ def is_running(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
+def hold_parts(folder: Path) -> None:
+    """The gateway that writes stops after the first part of a large object."""
+    (folder / "hold").mkdir()
+
+
 def send_to_sink(folder: Path, number: int) -> None:
     """Send a signal to all processes of the gateway that writes: its machine is gone, or hangs."""
     found = [int((folder / "sink.pid").read_text())]
@@ -261,6 +266,7 @@ def test_a_gateway_killed_in_mid_transfer_is_a_failure_that_the_native_engine_re
 ) -> None:
     lab.put("a first object", b"first")
     lab.put("large.bin", pattern(LARGE_BYTES))
+    hold_parts(tmp_path)
 
     report = lab.run(OnBytes(lambda: send_to_sink(tmp_path, signal.SIGKILL)))
 
@@ -285,6 +291,7 @@ def test_a_gateway_that_stops_answering_in_mid_transfer_is_given_up(
     lab: Lab, tmp_path: Path
 ) -> None:
     lab.put("large.bin", pattern(LARGE_BYTES))
+    hold_parts(tmp_path)
     report = lab.run(
         OnBytes(lambda: send_to_sink(tmp_path, signal.SIGSTOP)), limits={"stall_seconds": 20.0}
     )
@@ -298,6 +305,7 @@ def test_an_interruption_in_mid_transfer_ends_everything_and_then_its_machines(
     lab: Lab, tmp_path: Path
 ) -> None:
     lab.put("large.bin", pattern(LARGE_BYTES))
+    hold_parts(tmp_path)
 
     def interrupt() -> None:
         raise FatalError("run.interrupted", "stopped")

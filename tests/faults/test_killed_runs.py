@@ -111,6 +111,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any
 
 
 @pytest.mark.parametrize("at", ["mirror/c/", "/shards/train/", "/index/samples", "version.json"])
+@pytest.mark.exhaustive(after=2)
 def test_a_run_that_was_killed_is_finished_by_the_next(
     tmp_path: Path, undisturbed: tuple[dict[str, Any], dict[str, str]], at: str
 ) -> None:
@@ -202,6 +203,7 @@ def tag(folder: Path) -> str | None:
     ],
 )
 @pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.exhaustive
 def test_the_next_run_sweeps_what_a_killed_run_left(
     tmp_path: Path,
     undisturbed: tuple[dict[str, Any], dict[str, str]],
@@ -232,6 +234,7 @@ def test_the_next_run_sweeps_what_a_killed_run_left(
     published(tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_files_of_a_living_run_are_not_swept(
     tmp_path: Path, undisturbed: tuple[dict[str, Any], dict[str, str]]
 ) -> None:

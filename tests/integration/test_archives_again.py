@@ -164,6 +164,7 @@ def writes(lab: Lab) -> int:
     return len(stop.writes)
 
 
+@pytest.mark.exhaustive
 def test_a_run_can_be_cut_off_anywhere(tmp_path: Path) -> None:
     """Whatever was written: the next run ends with the same version."""
     whole = archive_lab(tmp_path / "whole", {"train.tar": imagenet()})

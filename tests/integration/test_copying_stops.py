@@ -90,6 +90,7 @@ def stopped(lab: CopyLab, run: Callable[[CopyLab], Any], after: int | None) -> S
 
 
 @pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.exhaustive(after=2)
 def test_after_a_stop_at_any_write_the_next_run_does_the_rest(
     make: Callable[[], CopyLab], scene: str
 ) -> None:
@@ -146,6 +147,7 @@ def test_a_copy_that_ends_while_another_runs_is_not_forgotten(
         assert read_record(root) is not None
 
 
+@pytest.mark.exhaustive
 def test_another_state_of_the_source_after_a_stop_is_followed(
     make: Callable[[], CopyLab],
 ) -> None:

@@ -340,6 +340,7 @@ def change_again(place: Place) -> None:
         ("compact", "ignored", 13),
     ],
 )
+@pytest.mark.exhaustive
 def test_a_source_that_changes_after_a_stop_is_followed(
     place: Place, scene: str, step: int, then: Callable[[Place], None]
 ) -> None:
@@ -398,6 +399,7 @@ def before_the_last(stop: Stop, name: str) -> int:
         ("directory", "version.json", "altered"),
     ],
 )
+@pytest.mark.exhaustive
 def test_a_finished_file_that_is_damaged_after_a_stop_is_noticed(
     place: Place, at: str, how: str
 ) -> None:

@@ -71,6 +71,7 @@ def listing(place: Place) -> dict[str, tuple[str, str | None]]:
     ("source", "storage"),
     [("gs", "gs"), ("gs", "s3"), ("s3", "gs"), ("gs", "file"), ("file", "gs")],
 )
+@pytest.mark.exhaustive
 def test_a_dataset_is_the_same_between_any_two_stores(
     places: Places, tmp_path: Path, source: str, storage: str
 ) -> None:

@@ -129,6 +129,7 @@ def test_memory_does_not_grow_with_the_number_of_samples(tmp_path: Path, shard_f
     ],
     ids=["checked", "cached", "encoded again", "resized"],
 )
+@pytest.mark.exhaustive(after=2)
 def test_one_image_is_decoded_at_a_time_if_memory_is_short(
     tmp_path: Path, fields: dict[str, Any], names: str, bytes_per_pixel: int
 ) -> None:

@@ -72,6 +72,7 @@ def test_an_interrupted_mirror_continues_where_it_stopped(
     lab.check()
 
 
+@pytest.mark.exhaustive
 def test_a_killed_mirror_repeats_no_more_than_one_receipt_covers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

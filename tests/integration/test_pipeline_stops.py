@@ -92,6 +92,7 @@ def undisturbed(tmp_path: Path) -> Iterator[tuple[Bucket, DOCUMENT, list[int]]]:
     bucket.close()
 
 
+@pytest.mark.exhaustive
 def test_a_run_stopped_at_any_write_can_be_continued(
     tmp_path: Path, undisturbed: tuple[Bucket, DOCUMENT, list[int]]
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_new_version_stopped_at_any_write_leaves_the_old_one(
         bucket.close()
 
 
+@pytest.mark.exhaustive
 def test_a_directory_keeps_its_promise_too(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path, OBJECTS, **FIELDS)
     document, stop = stopped(lab, None)
@@ -171,6 +173,7 @@ def test_a_directory_keeps_its_promise_too(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("published", [0, 1, 2])
+@pytest.mark.exhaustive
 def test_lost_unfinished_work_is_made_again(tmp_path: Path, lost: str, published: int) -> None:
     """Before the segment is published, before its cache is, and before the version is."""
     lab = directory_lab(tmp_path, OBJECTS, **FIELDS)
@@ -191,6 +194,7 @@ def test_lost_unfinished_work_is_made_again(tmp_path: Path, lost: str, published
     lab.check()
 
 
+@pytest.mark.exhaustive
 def test_any_history_leads_to_the_same_content(tmp_path: Path) -> None:
     """Whatever changed, and wherever runs were stopped: as if prepared for the first time.
 
@@ -245,6 +249,7 @@ def test_two_runs_at_once_make_one_version(tmp_path: Path, mirror: bool) -> None
         assert lab.prepare()["status"] == "reused"
 
 
+@pytest.mark.exhaustive
 def test_two_runs_at_once_of_two_states_of_the_source(tmp_path: Path) -> None:
     """Each makes a version of its own state, or says that the mirror changed under it."""
     changed = images() | {"a/00.png": png(91), "b/00.png": png(92)}

@@ -49,6 +49,7 @@ def may_be_refused(key: str, damage: str) -> bool:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.exhaustive(after=2)
 def test_every_file_is_made_again_to_the_same_bytes(lab: Lab, root: Store, damage: str) -> None:
     files = published(root)
     version = verified(lab)["version"]

@@ -358,6 +358,7 @@ def test_a_container_that_was_deleted_is_made_again(tmp_path: Path) -> None:
     assert samples(lab, document) == expected | {"y.csv/000000000": {"json": b'{"id":"b","v":"2"}'}}
 
 
+@pytest.mark.exhaustive
 def test_a_run_can_be_cut_off_anywhere(tmp_path: Path) -> None:
     table = pa.table({"n": list(range(6)), "image": [png(number) for number in range(6)]})
     objects = {"x.parquet": parquet(table), "y.csv": b"a\n1\n2\n", "z.jsonl": b"1\n2\n"}

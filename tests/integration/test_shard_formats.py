@@ -173,6 +173,7 @@ class Bucket:
             return check_all(root)
 
 
+@pytest.mark.exhaustive
 def test_a_run_killed_at_any_write_can_be_continued(tmp_path: Path) -> None:
     bucket = Bucket(tmp_path)
     writes = cut_off(bucket.lab, Stop()).writes

@@ -14,7 +14,8 @@ from history_lab import Place, Run
 from history_model import History, histories
 from hypothesis import HealthCheck, given, settings
 
-EXAMPLES = int(os.environ.get("LARDER_HISTORIES", "8"))
+FEW = "8" if os.environ.get("LARDER_REQUIRE") == "all" else "2"
+EXAMPLES = int(os.environ.get("LARDER_HISTORIES", FEW))
 pytestmark = pytest.mark.timeout(600 + 60 * EXAMPLES)
 
 SLOW = settings(

@@ -47,7 +47,8 @@ def _mixed(draw: st.DrawFn, one: Any, other: Any) -> Any:
             name: _mixed(draw, one.get(name, MISSING), other.get(name, MISSING))
             for name in sorted({*one, *other}, key=str)
         }
-        return {name: value for name, value in fields.items() if value is not MISSING}
+        kept = {name: value for name, value in fields.items() if value is not MISSING}
+        return kept or one  # no splits at all are refused
     if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
         values = [_mixed(draw, *both) for both in zip(one, other, strict=True)]
         return type(one)(*values) if hasattr(one, "_fields") else tuple(values)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,6 +121,7 @@ def test_every_class_is_divided_exactly_however_the_listing_is_cut(
 @given(
     before=sample_keys(), now=sample_keys(), fractions=st.sampled_from(FRACTIONS), seed=st.just(3)
 )
+@pytest.mark.exhaustive
 def test_what_is_published_keeps_its_split_and_new_samples_fill_up_the_classes(
     before: set[str], now: set[str], fractions: dict[str, float], seed: int
 ) -> None:
@@ -137,6 +139,7 @@ def test_what_is_published_keeps_its_split_and_new_samples_fill_up_the_classes(
 @given(
     before=sample_keys(), now=sample_keys(), fractions=st.sampled_from(FRACTIONS), cut=st.just(3)
 )
+@pytest.mark.exhaustive
 def test_groups_are_never_divided(
     before: set[str], now: set[str], fractions: dict[str, float], cut: int
 ) -> None:

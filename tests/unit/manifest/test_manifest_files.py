@@ -179,6 +179,7 @@ def test_refuses_a_batch_of_another_schema(tmp_path: Path) -> None:
         write_manifest(tmp_path / "m", SHARDS, batches([row(0)], 1))
 
 
+@pytest.mark.exhaustive
 def test_every_flipped_bit_is_found_or_harmless(tmp_path: Path) -> None:
     rows = [(*row(at)[:4], None, None) for at in range(8)]
     file = write_manifest(tmp_path / "m", SAMPLE_ORDER, batches(rows, 8), row_group_rows=4)
