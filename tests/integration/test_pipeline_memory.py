@@ -115,6 +115,20 @@ def test_memory_does_not_grow_with_the_number_of_samples(tmp_path: Path, shard_f
         write(tmp_path / folder / "source", {"rows.jsonl": lines.encode()})
     fields: dict[str, Any] = {"source": {"rows": {}}, "shards": {"format": shard_format}}
     assert more_bytes(tmp_path, 128 * 1024**2, **fields) < BOUND_BYTES
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("shard_format", ["webdataset", "parquet"])
+def test_memory_of_a_verification_does_not_grow_with_the_number_of_shards(
+    tmp_path: Path, shard_format: str
+) -> None:
+    """The index of one shard is in memory at a time."""
+    for folder, rows in (("small", 70_000), ("large", 200_000)):
+        lines = "".join(f'{{"row": {number}}}\n' for number in range(rows))
+        write(tmp_path / folder / "source", {"rows.jsonl": lines.encode()})
+    shards = {"format": shard_format, "samples_per_shard": 20_000}
+    fields: dict[str, Any] = {"source": {"rows": {}}, "shards": shards}
+    more_bytes(tmp_path, 128 * 1024**2, **fields)
     assert more_bytes(tmp_path, 128 * 1024**2, step="verify", **fields) < BOUND_BYTES
 
 
