@@ -29,7 +29,15 @@ from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import seal, unseal
 
-__all__ = ["Receipt", "Shard", "ShardReceipts", "partial_receipts", "put_receipt", "read_receipts"]
+__all__ = [
+    "Receipt",
+    "Shard",
+    "ShardReceipts",
+    "partial_receipts",
+    "plain_shard",
+    "put_receipt",
+    "read_receipts",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +121,20 @@ def _read(root: Store, prefix: str, wanted: Callable[[str], bool]) -> Iterator[R
 
 def _receipt(key: str, plain: dict[str, Any]) -> Receipt | None:
     try:
-        shards = tuple(_shard(**shard) for shard in plain["shards"])
+        shards = tuple(map(plain_shard, plain["shards"]))
         return Receipt(key, shards, ManifestRef(**plain["rows"]))
     except (KeyError, TypeError):
         return None
+
+
+def plain_shard(plain: dict[str, Any]) -> Shard:
+    """A shard of the JSON of a receipt.
+
+    Raises:
+        KeyError: A field is missing.
+        TypeError: A field is missing or unknown.
+    """
+    return _shard(**plain)
 
 
 def _shard(
