@@ -13,6 +13,7 @@ SKYPLANE_PYTHON ?= $(shell $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:
 SKYPLANE := .venv-skyplane
 SKYPLANE_PIP := $(SKYPLANE)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
 	--no-compile --only-binary :all: --require-hashes --requirement
+READERS := .venv-readers
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-annotate --no-header $(ARGS)
 # Test files at the same time; most tests wait for servers and processes.
@@ -21,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-imagenet test lint types format bench live skyplane \
-	skyplane-test lock schema clean
+	skyplane-test readers-test lock schema clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -64,6 +65,13 @@ $(SKYPLANE)/gateway: $(SKYPLANE)/app requirements-skyplane-test.lock
 	@$(SKYPLANE_PIP) requirements-skyplane-test.lock
 	@touch $@
 
+$(READERS)/app: requirements-readers-test.lock
+	@echo "setting up $(READERS): about 400 MB to download, 1.7 GB installed"
+	@$(PYTHON) -m venv --clear $(READERS)
+	@$(READERS)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-compile \
+		--only-binary :all: --require-hashes --requirement requirements-readers-test.lock
+	@touch $@
+
 data/source/digits/.complete: $(VENV)/app
 	@$(BIN)/python -m larder.testing.datasets digits data/source/digits
 	@touch $@
@@ -101,6 +109,8 @@ skyplane: $(SKYPLANE)/app ## set up Skyplane, for copies between clouds (docs/ho
 
 skyplane-test: $(SKYPLANE)/gateway ## set up Skyplane and its gateways, for the tests
 
+readers-test: $(READERS)/app ## set up TensorFlow and other readers of shards, for the tests
+
 schema: $(VENV)/app ## write configs/schema from the models
 	$(BIN)/python -m larder.config.schema
 
@@ -114,6 +124,7 @@ lock: ## update the lock files (needs uv); ARGS=--upgrade upgrades every version
 		--output-file requirements-skyplane.lock
 	$(COMPILE) --group skyplane-test --override requirements-skyplane.overrides \
 		--constraint requirements-skyplane.lock --output-file requirements-skyplane-test.lock
+	$(COMPILE) --group readers-test --output-file requirements-readers-test.lock
 
 clean: ## remove what the targets made, except data/ and out/
-	rm -rf $(VENV) $(SKYPLANE) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build
+	rm -rf $(VENV) $(SKYPLANE) $(READERS) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build

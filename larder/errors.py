@@ -80,8 +80,8 @@ CODES: dict[str, str] = {
     "object.truncated": "fewer or more bytes were received than announced",
     "object.mismatch": "the bytes of the copy differ from the source",
     "object.format": "an archive or table in the source that is damaged, or not what it should be",
-    "sample.undecodable": "an image that cannot be decoded, or a part that is not the numbers that "
-    "`shards.features` makes of it",
+    "sample.undecodable": "an image or other part that cannot be decoded, or one that is not the "
+    "numbers that `shards.features` makes of it",
     "sample.empty": "a part of zero bytes where data is needed",
     "store.unavailable": "a store answers with a transient error, or not at all",
     "store.denied": "a store refuses the credentials or the permission",

@@ -7,6 +7,7 @@ field                         from
 ``EXT`` such as ``json``      the bytes of that part: uint8 (*,); optional if some lack it
 ``image``                     decoded: the part with the extension of an image, such as ``jpg``
 ``image.NAME``                decoded: a part such as ``NAME.png``
+``EXT``, ``EXT.NAME``         decoded: the arrays that a decoder makes of that part
 ``key``                       the sample's key in UTF-8: uint8 (*,)
 ============================  =============================================================
 
@@ -14,8 +15,9 @@ Fields have this order, parts are sorted by name. An extension that could be con
 field (``label``, ``key``, ``image``, ``image.*``, ``part.*``) becomes ``part.EXT``. The part
 ``cls`` is left out if there are labels, because it is the same.
 
-Decoded images get the narrowest shape that fits all images of a split: a dimension is open only if
-it differs. If the split has any colour image, grey values are repeated as red, green and blue.
+Decoded images and other arrays get the narrowest shape that fits all of a split: a dimension is
+open only if it differs. If the split has any colour image, grey values are repeated as red, green
+and blue.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from typing import TYPE_CHECKING, Literal
 from larder.cache.images import Form
 from larder.cache.schema import Field, Schema
 from larder.errors import FatalError
+from larder.samples.decoders import IMAGES_ONLY, Array, Decoders
 from larder.samples.grouping import LABEL_EXT
-from larder.samples.images import is_image
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,9 +41,12 @@ __all__ = [
     "LABEL",
     "Kind",
     "field_name",
+    "field_names",
     "fits",
+    "holds",
     "sample_schema",
     "widened",
+    "widened_by",
 ]
 
 Kind = Literal["encoded", "decoded"]
@@ -57,9 +62,9 @@ _IMAGE_PREFIX = "image."
 _UNSEEN = (0, 0, 1)
 
 
-def field_name(ext: str, kind: Kind) -> str:
+def field_name(ext: str, kind: Kind, decoders: Decoders = IMAGES_ONLY) -> str:
     """The field for a part with this extension."""
-    if kind == "decoded" and is_image(ext):
+    if kind == "decoded" and decoders.is_image(ext):
         stem = ext.rpartition(".")[0]
         return _IMAGE_PREFIX + stem if stem else _IMAGE
     if ext in (LABEL, KEY, _IMAGE) or ext.startswith((_PART_PREFIX, _IMAGE_PREFIX)):
@@ -67,14 +72,25 @@ def field_name(ext: str, kind: Kind) -> str:
     return ext
 
 
-def sample_schema(batches: Iterable[pa.RecordBatch], kind: Kind) -> Schema:
+def field_names(ext: str, kind: Kind, decoders: Decoders = IMAGES_ONLY) -> tuple[str, ...]:
+    """All fields for a part with this extension: one, except of a decoder that has several."""
+    name = field_name(ext, kind, decoders)
+    decoder = decoders.of(ext) if kind == "decoded" else None
+    return decoder.names(name) if decoder else (name,)
+
+
+def sample_schema(
+    batches: Iterable[pa.RecordBatch], kind: Kind, decoders: Decoders = IMAGES_ONLY
+) -> Schema:
     """The fields of a split's records, as far as the index says.
 
-    Image fields have a shape that no image fits; `widened` extends it for each image.
+    Fields of images and decoders have a shape that nothing fits; `widened` and `widened_by` extend
+    it for each image and array.
 
     Args:
         batches: All rows of the split, of `larder.manifest.schemas.SAMPLES`.
         kind: Whether images are decoded.
+        decoders: What else is decoded then.
     """
     samples = labels = 0
     exts: Counter[str] = Counter()
@@ -86,14 +102,26 @@ def sample_schema(batches: Iterable[pa.RecordBatch], kind: Kind) -> Schema:
     if labels:
         del exts[LABEL_EXT]
     counts: Counter[str] = Counter()
+    unseen = set[str]()
     for ext, count in exts.items():
-        counts[field_name(ext, kind)] += count
-    images = {field_name(ext, kind) for ext in exts if kind == "decoded" and is_image(ext)}
+        names = field_names(ext, kind, decoders)
+        counts.update(dict.fromkeys(names, count))
+        if kind == "decoded" and decoders.decodes(ext):
+            unseen.update(names)
     fields = [Field(LABEL, "int64", (), labels < samples)] if labels else []
     for name in sorted(counts):
-        shape = _UNSEEN if name in images else (None,)
+        shape = _UNSEEN if name in unseen else (None,)
         fields.append(Field(name, "uint8", shape, counts[name] < samples))
     return Schema((*fields, Field(KEY, "uint8", (None,))))
+
+
+def holds(field: Field, array: Array) -> bool:
+    """Whether a field accepts an array of a decoder."""
+    return (
+        field.dtype == array.dtype.name
+        and len(field.shape) == array.ndim
+        and all(size in (None, own) for size, own in zip(field.shape, array.shape, strict=True))
+    )
 
 
 def fits(field: Field, form: Form) -> bool:
@@ -124,6 +152,31 @@ def widened(schema: Schema, name: str, form: Form, where: str) -> Schema:
             _wider(field, form, where) if field.name == name else field for field in schema.fields
         )
     )
+
+
+def widened_by(schema: Schema, name: str, array: Array, where: str) -> Schema:
+    """The narrowest schema that also accepts an array in field ``name``.
+
+    Args:
+        schema: The schema that accepts the previous arrays.
+        name: A field of a decoder.
+        array: The array.
+        where: The shard and sample of its part, for errors.
+
+    Raises:
+        FatalError: ``cache.schema``: the previous arrays have another dtype or another number of
+            dimensions.
+    """
+    field = schema.select([name])[0]
+    now = Field(name, array.dtype.name, array.shape, field.optional)
+    if field.shape != _UNSEEN:
+        if now.kind != field.kind:
+            message = f"a part that decodes to {now.kind} follows others of {field.kind}"
+            hint = "convert or exclude one of them, or leave it out of decoding"
+            raise FatalError("cache.schema", message, where=where, hint=hint)
+        both = zip(field.shape, array.shape, strict=True)
+        now = replace(now, shape=tuple(own if own == size else None for own, size in both))
+    return Schema(tuple(now if each.name == name else each for each in schema.fields))
 
 
 def _wider(field: Field, form: Form, where: str) -> Field:

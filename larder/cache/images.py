@@ -25,9 +25,10 @@ from larder.samples.pictures import (
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["Form", "Picture", "open_picture"]
+__all__ = ["HINT", "Form", "Picture", "open_picture"]
 
-_HINT: Final = "fix or exclude it, or use a cache of encoded records"
+HINT: Final = "fix or exclude it, or use a cache of encoded records"
+"""What to do about a part that cannot be decoded."""
 
 
 class Picture:
@@ -58,7 +59,7 @@ class Picture:
         """
         image, self._image = self._image, None  # it is as large as the array
         assert image is not None, "an image is decoded once"
-        with decoding(self._where, _HINT), discarding(image):
+        with decoding(self._where, HINT), discarding(image):
             load(image)
             return decoded(image, channels)
 
@@ -77,11 +78,11 @@ def open_picture(data: bytes, where: str, *, max_pixels: int = MAX_PIXELS) -> Pi
     """
     if not data:
         _undecodable("it is empty", where)
-    with decoding(where, _HINT):
+    with decoding(where, HINT):
         return Picture(open_image(io.BytesIO(data), max_pixels), where)
 
 
 def _undecodable(reason: str, where: str) -> NoReturn:
     raise ObjectError(
-        "sample.undecodable", f"the image cannot be decoded: {reason}", where=where, hint=_HINT
+        "sample.undecodable", f"the image cannot be decoded: {reason}", where=where, hint=HINT
     )

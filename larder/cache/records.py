@@ -1,10 +1,10 @@
 """Makes the records of a cache from the samples of shards.
 
-Every shard is read once, from front to back, in the order of the samples. Images are decoded by a
-few threads, within a bound on the bytes that wait. The shape of a split's images is known only when
-all have been read. So the shape of the first is assumed, and the build starts again with a wider
-one if an image does not fit: with mixed sizes this happens at the second or third image, and with a
-single size the images are read once.
+Every shard is read once, from front to back, in the order of the samples. Parts are decoded by a
+few threads, within a bound on the bytes that wait. The shape of a split's images and other arrays
+is known only when all have been read. So the shape of the first is assumed, and the build starts
+again with a wider one if one does not fit: with mixed sizes this happens at the second or third,
+and with a single size the parts are read once.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ from larder.cache.fields import (
     LABEL,
     Kind,
     field_name,
+    field_names,
     fits,
+    holds,
     sample_schema,
     widened,
+    widened_by,
 )
 from larder.cache.images import Picture, open_picture
 from larder.cache.layout import CacheFileFacts
 from larder.cache.record import Value
 from larder.cache.schema import Field, Schema
-from larder.cache.window import Making, in_order
+from larder.cache.window import Making, ToDecode, in_order
 from larder.config.images import MAX_PIXELS
 from larder.errors import FatalError
 from larder.limits import ByteBudget
 from larder.progress import NullProgress, Progress
-from larder.samples.images import is_image
+from larder.samples.decoders import IMAGES_ONLY, Decoders
 from larder.samples.indexed import IndexedSample, SampleReader, part_place, read_index
 
 if TYPE_CHECKING:
@@ -65,7 +68,7 @@ class Samples:
 
 
 class Misfit(Exception):  # noqa: N818 - not an error: the build starts again
-    """An image does not fit the schema; ``schema`` is a wider one that it fits."""
+    """An image or array does not fit the schema; ``schema`` is a wider one that it fits."""
 
     def __init__(self, schema: Schema) -> None:
         super().__init__(schema)
@@ -82,31 +85,35 @@ def build_samples(
     threads: int | None = None,
     budget: ByteBudget | None = None,
     max_pixels: int = MAX_PIXELS,
+    decoders: Decoders = IMAGES_ONLY,
     progress: Progress | None = None,
 ) -> CacheFileFacts:
     """Build the cache file of one split. Memory is that of ``budget`` and of `build_file`.
 
     Args:
         samples: The samples.
-        kind: Whether images are decoded.
+        kind: Whether parts are decoded.
         path: The file; see `build_file`.
         limit_bytes: The budget of the file; see `build_file`.
         reserve_bytes: Bytes of the disk that must remain free; see `build_file`.
-        threads: Images decoded at once; one per core if None.
-        budget: Maximum bytes of images in progress, encoded and decoded, over all files that share
-            it; a larger image is decoded alone. 64 MiB for this file if None.
+        threads: Parts decoded at once; one per core if None.
+        budget: Maximum bytes of parts in progress, encoded and decoded, over all files that share
+            it; a larger one is decoded alone. 64 MiB for this file if None.
         max_pixels: The maximum number of pixels of an image.
+        decoders: What decodes other parts.
         progress: Advances `STAGE`; the caller, who knows all splits, starts and finishes it.
 
     Raises:
         ObjectError: ``sample.undecodable``, naming shard and sample.
         DamageError: ``damage.record``, ``damage.size``: a shard differs from its index.
-        FatalError: ``run.endless``: the budget is exceeded; ``cache.schema``: two images of one
-            sample would become the same field, or images of a split differ in dtype.
+        FatalError: ``run.endless``: the budget is exceeded; ``cache.schema``: two parts of one
+            sample would become the same field, or those of a split differ in dtype or, if they are
+            no images, in the number of dimensions.
+        ConfigError: A decoder cannot be imported.
         LarderError: Any error of the store.
     """
     told = _Told(progress or NullProgress())
-    schema = sample_schema(samples.rows(), kind)
+    schema = sample_schema(samples.rows(), kind, decoders)
     while True:
         made = sample_records(
             samples,
@@ -115,6 +122,7 @@ def build_samples(
             threads=threads,
             budget=budget,
             max_pixels=max_pixels,
+            decoders=decoders,
             told=told.advance,
         )
         try:
@@ -135,6 +143,7 @@ def sample_records(
     threads: int | None = None,
     budget: ByteBudget | None = None,
     max_pixels: int = MAX_PIXELS,
+    decoders: Decoders = IMAGES_ONLY,
     told: Callable[[int], None] = lambda source_bytes: None,
 ) -> Generator[Mapping[str, Value]]:
     """The values of every sample's record, in order.
@@ -146,28 +155,37 @@ def sample_records(
         threads: See `build_samples`.
         budget: See `build_samples`.
         max_pixels: See `build_samples`.
+        decoders: See `build_samples`.
         told: Called for every record with the bytes of its parts.
 
     Raises:
-        Misfit: An image does not fit the schema.
+        Misfit: An image or array does not fit the schema.
         LarderError: See `build_samples`.
     """
     bound = budget or ByteBudget(WINDOW_BYTES)
+    fields = {field.name: field for field in schema.fields}
     with (
-        closing(_records(samples, schema, kind, max_pixels)) as records,
+        closing(_records(samples, schema, kind, max_pixels, decoders)) as records,
         closing(in_order(records, threads or os.cpu_count() or 1, bound)) as made,
     ):
         for record in made:
+            values = record.result()
+            for name, array, where in record.decoded():
+                if not holds(fields[name], array):
+                    raise Misfit(widened_by(schema, name, array, where))
+                values[name] = array
             told(record.source_bytes)
-            yield record.result()
+            yield values
 
 
-def _records(samples: Samples, schema: Schema, kind: Kind, max_pixels: int) -> Generator[Making]:
+def _records(
+    samples: Samples, schema: Schema, kind: Kind, max_pixels: int, decoders: Decoders
+) -> Generator[Making]:
     fields = {field.name: field for field in schema.fields}
     for shard, group in groupby(read_index(samples.rows()), key=lambda sample: sample.shard):
         with samples.open_shard(shard) as reader:
             for sample in group:
-                yield _record(sample, reader, schema, fields, kind, max_pixels)
+                yield _record(sample, reader, schema, fields, kind, max_pixels, decoders)
 
 
 def _record(
@@ -177,23 +195,29 @@ def _record(
     fields: Mapping[str, Field],
     kind: Kind,
     max_pixels: int,
+    decoders: Decoders,
 ) -> Making:
     record = Making()
     record.values[KEY] = sample.key.encode()
     if LABEL in fields:
         record.values[LABEL] = sample.label
-    names = {part.ext: field_name(part.ext, kind) for part in sample.parts}
-    wanted = [part for part in sample.parts if names[part.ext] in fields]
+    names = {part.ext: field_names(part.ext, kind, decoders) for part in sample.parts}
+    wanted = [part for part in sample.parts if names[part.ext][0] in fields]
+    taken = set(record.values)
     for ext, data in shard.read(sample, wanted).items():
-        name = names[ext]
-        if name in record.values or name in record.pictures:
-            message = f"another part of the sample also becomes the field {name!r}"
+        if again := taken.intersection(names[ext]):
+            message = f"another part of the sample also becomes the field {min(again)!r}"
             where, hint = part_place(shard.url, sample, ext), "use a cache of encoded records"
             raise FatalError("cache.schema", message, where=where, hint=hint)
+        taken.update(names[ext])
         record.source_bytes += len(data)
-        if kind == "decoded" and is_image(ext):
+        name, decoder = names[ext][0], decoders.of(ext) if kind == "decoded" else None
+        if kind == "decoded" and decoders.is_image(ext):
             where = part_place(shard.url, sample, ext)
             record.pictures[name] = _picture(data, schema, fields[name], where, max_pixels)
+        elif decoder:
+            where = part_place(shard.url, sample, ext)
+            record.others[field_name(ext, kind, decoders)] = ToDecode(decoder, data, where)
         else:
             record.values[name] = data
     return record

@@ -1,34 +1,59 @@
-"""Records in progress: images decoded by threads, in order, within a bound on memory."""
+"""Records in progress: parts decoded by threads, in order, within a bound on memory."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
 
-from larder.cache.images import Picture
+from larder.cache.images import HINT, Picture
 from larder.cache.record import Array, Value
 from larder.limits import ByteBudget
+from larder.samples.decoders import Bound
 
-__all__ = ["Making", "in_order"]
+__all__ = ["Making", "ToDecode", "in_order"]
 
 _AHEAD = 4
 
 
+class ToDecode(NamedTuple):
+    """A part that a decoder makes arrays of.
+
+    Attributes:
+        decoder: The decoder.
+        data: The part.
+        where: The shard and sample it comes from, for errors.
+    """
+
+    decoder: Bound
+    data: bytes
+    where: str
+
+    @property
+    def needed_bytes(self) -> int:
+        """Memory that decoding needs, with the arrays."""
+        return self.decoder.needed_bytes(len(self.data))
+
+
 class Making:
-    """A record in progress: the values that exist already, and the images to decode.
+    """A record in progress: the values that exist already, and the parts to decode.
 
     Attributes:
         values: By field.
-        pictures: By field, each with the number of channels to decode to.
+        pictures: Images by field, each with the number of channels to decode to.
+        others: Other parts by field.
         source_bytes: Total length of the parts of the record.
     """
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
         self.pictures: dict[str, tuple[Picture, int]] = {}
+        self.others: dict[str, ToDecode] = {}
         self.source_bytes = 0
         self._arrays: dict[str, Future[Array]] = {}
+        self._decoded: dict[str, Future[dict[str, Array]]] = {}
 
     @property
     def held_bytes(self) -> int:
@@ -36,26 +61,45 @@ class Making:
         decoded = sum(
             picture.form.bytes + picture.loading_bytes for picture, _ in self.pictures.values()
         )
-        return self.source_bytes + decoded
+        return self.source_bytes + decoded + sum(part.needed_bytes for part in self.others.values())
 
     @property
     def done(self) -> bool:
-        """Whether all images are decoded."""
-        return all(array.done() for array in self._arrays.values())
+        """Whether everything is decoded."""
+        return all(array.done() for array in self._arrays.values()) and all(
+            arrays.done() for arrays in self._decoded.values()
+        )
 
     def begin(self, pool: ThreadPoolExecutor) -> None:
-        """Start decoding the images."""
+        """Start decoding."""
         for name, (picture, channels) in self.pictures.items():
             self._arrays[name] = pool.submit(picture.array, channels)
+        for name, part in self.others.items():
+            decode = partial(part.decoder.decode, part.data, part.where, HINT)
+            self._decoded[name] = pool.submit(decode)
 
     def result(self) -> dict[str, Value]:
-        """All values; waits for the images, which are not kept here.
+        """All values but those of `decoded`; waits for the images, which are not kept here.
 
         Raises:
             ObjectError: ``sample.undecodable``.
         """
         arrays, self._arrays = self._arrays, {}
         return {**self.values, **{name: array.result() for name, array in arrays.items()}}
+
+    def decoded(self) -> Iterator[tuple[str, Array, str]]:
+        """The arrays of decoders: field, array, and where the part is; each once.
+
+        Raises:
+            ObjectError: ``sample.undecodable``.
+            FatalError: ``cache.schema``: a decoder does not return arrays.
+        """
+        made, self._decoded = self._decoded, {}
+        for field, arrays in made.items():
+            part = self.others[field]
+            names = part.decoder.names(field)
+            for name, array in zip(names, arrays.result().values(), strict=True):
+                yield name, array, part.where
 
 
 def in_order(records: Iterable[Making], threads: int, budget: ByteBudget) -> Generator[Making]:
@@ -67,7 +111,7 @@ def in_order(records: Iterable[Making], threads: int, budget: ByteBudget) -> Gen
 
     Args:
         records: Records that have not been started.
-        threads: Number of images decoded at once.
+        threads: Number of parts decoded at once.
         budget: Maximum bytes of records in progress; a larger record is processed alone.
     """
     pool = ThreadPoolExecutor(threads, thread_name_prefix="larder-decode")

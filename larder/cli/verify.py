@@ -123,6 +123,9 @@ def main(
     if namespace.plan and not namespace.repair:
         hint = "leave it out: without --repair nothing is written"
         raise ConfigError("config.invalid_flag", "--plan needs --repair", hint=hint)
+    if seed is not None and sample is None:
+        hint = "leave it out, or add --sample 5: without it everything is read"
+        raise ConfigError("config.invalid_flag", "--seed needs --sample", hint=hint)
     with loading():
         require("prepare")
         from larder.cli.display import Display

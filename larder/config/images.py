@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from larder.config.decoders import DecoderUse
+
 __all__ = ["MAX_PIXELS", "ImageOptions", "Transform"]
 
 MAX_PIXELS: Final = 178_956_970
@@ -42,12 +44,14 @@ class Transform:
 
 @dataclass(frozen=True, slots=True)
 class ImageOptions:
-    """What images a segment may have, and how they are stored.
+    """What images a segment may have, how they are stored, and what decodes other parts.
 
     Attributes:
         max_pixels: ``images.max_pixels``.
         transform: ``shards.images``; None to store images as they are.
+        decoders: ``decoding``, sorted by extension.
     """
 
     max_pixels: int = MAX_PIXELS
     transform: Transform | None = None
+    decoders: tuple[DecoderUse, ...] = ()

@@ -9,7 +9,18 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 from larder.config.base import Model
 from larder.config.cluster import Cluster, Consumer, Mount, Nodes, Runner
 from larder.config.copying import Copy, Skyplane
-from larder.config.fields import AutoFlag, Flag, Globs, Name, RefusedError, SplitName, Text, Whole
+from larder.config.decoders import decoder_uses, parse_decoder
+from larder.config.fields import (
+    AutoFlag,
+    Ext,
+    Flag,
+    Globs,
+    Name,
+    RefusedError,
+    SplitName,
+    Text,
+    Whole,
+)
 from larder.config.fractions import hash_form
 from larder.config.images import MAX_PIXELS, ImageOptions
 from larder.config.labels import Labels
@@ -82,7 +93,9 @@ class Cache(Model):
     """The LMDB cache."""
 
     records: Literal["encoded", "decoded"] = Field(
-        "encoded", description="encoded: the original bytes; decoded: images as arrays"
+        "encoded",
+        description="encoded: the original bytes; decoded: images, and what decoding names, as "
+        "arrays",
     )
     same_size: Flag = Field(
         False, description="whether decoded images must all have the same height and width"
@@ -146,17 +159,33 @@ class Dataset(Model):
     validate_: Literal["none", "header", "decode"] = Field(
         "header", alias="validate", description="how images are checked while shards are written"
     )
+    decoding: dict[Ext, Text] = Field(
+        {},
+        description="by extension, what decodes parts: bytes, image, npy, text, wav, or a function "
+        "of your own, module:function; after it the shape that arrays must have, as in npy "
+        "shape=80,*, and parameters of the function, as in module:function rate=16000",
+    )
     on_bad_key: Literal["fail", "skip"] = Field(
         "fail",
         description="what to do about a key that WebDataset readers would skip or merge, and about "
         "a path in a directory that cannot be listed",
     )
     on_bad_sample: Literal["fail", "skip"] = Field(
-        "fail", description="what to do about an image that cannot be decoded"
+        "fail", description="what to do about an image or other part that cannot be decoded"
     )
     cache: Cache | None = Field(None, description="the LMDB cache; null: no cache")
     growth: Growth = Field(Growth(), description="what a run does about changes")
     experiment: Experiment = Field(Experiment(), description="the experiment config to emit")
+
+    @field_validator("decoding")
+    @classmethod
+    def _parsed(cls, lines: dict[str, str]) -> dict[str, str]:
+        for ext, text in lines.items():
+            try:
+                parse_decoder(ext, text)
+            except ValueError as error:
+                raise RefusedError(f"{ext}: {error}") from None
+        return lines
 
     @field_validator("splits", mode="before")
     @classmethod
@@ -196,6 +225,9 @@ class Dataset(Model):
         if self.cache and self.cache.records == "decoded" and self.validate_ != "decode":
             hint = "set validate: decode, or cache.records: encoded"
             raise RefusedError("cache.records: decoded needs images that can be decoded", hint=hint)
+        if self.decoding and self.validate_ != "decode":
+            hint = "set validate: decode, or remove decoding"
+            raise RefusedError("decoding: parts are decoded while they are checked", hint=hint)
         if self.cache and self.cache.same_size and self.cache.records != "decoded":
             hint = "set cache.records: decoded, or remove it"
             raise RefusedError("cache.same_size is about decoded images", hint=hint)
@@ -214,9 +246,10 @@ class Dataset(Model):
 
     @property
     def image_options(self) -> ImageOptions:
-        """What images a segment may have; the libraries that transform them are not known here."""
+        """What images a segment may have; versions of libraries and decoders are not known here."""
         images = self.shards.images
-        return ImageOptions(self.images.max_pixels, images.options if images else None)
+        transform = images.options if images else None
+        return ImageOptions(self.images.max_pixels, transform, decoder_uses(self.decoding))
 
     @property
     def split_names(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from larder.cache.file import open_file
 from larder.cache.records import Samples, build_samples
 from larder.config.formats import FormatUse
+from larder.config.models import Dataset
 from larder.errors import FatalError, NotFoundError
 from larder.limits import decoding_budget
 from larder.manifest.schemas import SAMPLES
@@ -21,6 +22,7 @@ from larder.pipeline.job import Job, ManifestRef, UsedSegment, listed, open_root
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.standing import has_sha256
 from larder.progress import Progress
+from larder.samples.decoders import Decoders
 from larder.samples.indexed import SampleReader
 from larder.shards.formats import shard_format
 from larder.store import local_path, object_url
@@ -28,7 +30,7 @@ from larder.store.base import Store
 from larder.temporary import workshop
 from larder.versions import layout
 from larder.versions.documents import CacheFile, seal, unseal
-from larder.versions.identity import cache_id
+from larder.versions.identity import cache_decoders, own_cache_id
 from larder.versions.publish import read_cache
 
 __all__ = [
@@ -90,7 +92,7 @@ def cache_splits(
     root = open_root(job)
     for segment in segments:
         is_new = job.new is not None and segment.id == job.new.id
-        found = {} if is_new else _complete_files(root, segment.id, job.dataset.cache.records)
+        found = {} if is_new else _complete_files(root, segment.id, job.dataset)
         there += found.values()
         samples = segment.file("samples")
         batches += (
@@ -109,11 +111,11 @@ def cache_splits(
     return batches, there
 
 
-def _complete_files(root: Store, segment: str, kind: str) -> dict[str, CacheFile]:
+def _complete_files(root: Store, segment: str, dataset: Dataset) -> dict[str, CacheFile]:
     """By split, the files of a complete cache that have their length; empty if it is not."""
-    cache = cache_id(segment, kind)
-    document = read_cache(root, segment, cache)
-    if document is None:
+    cache = own_cache_id(dataset, segment)
+    document = read_cache(root, segment, cache) if cache else None
+    if document is None or cache is None:
         return {}
     sizes = {
         info.key: info.size_bytes for info in listed(root, layout.cache_prefix(segment, cache))
@@ -140,9 +142,10 @@ def cache_split(
         StoreError: ``store.full``: no space, or almost none, is left on the disk that it is built
             on, which is shared by files that are built concurrently.
     """
-    assert job.dataset.cache is not None, "there is no cache to build"
     root = open_root(job)
-    cache = cache_id(batch.segment, job.dataset.cache.records)
+    cache = own_cache_id(job.dataset, batch.segment)
+    assert job.dataset.cache is not None, "there is no cache to build"
+    assert cache is not None, "there is no cache to build"
     note = f"{layout.cache_work_prefix(batch.segment, cache)}{batch.split}.json"
     file = _stored(root, note)
     if file is not None:
@@ -158,6 +161,7 @@ def cache_split(
             reserve_bytes=reserve_bytes(folder),
             budget=decoding_budget(job.cluster.copy_.memory),
             max_pixels=job.dataset.images.max_pixels,
+            decoders=Decoders(cache_decoders(job.dataset)),
             progress=progress,
         )
         with closing(open_file(path, facts)) as built:

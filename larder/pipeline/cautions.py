@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from larder.config.decoders import use_of
 from larder.pipeline.plan import Plan
 from larder.pipeline.settings import Settings
 from larder.samples.contents import MOST_EXTENSIONS, RoleCount
@@ -22,6 +23,7 @@ CODES = {
     "empty_split": "a split has no samples",
     "unseen_classes": "a class in `labels.classes` has no samples",
     "empty_features": "no sample has the part that a feature in `shards.features` is made of",
+    "unused_decoders": "no sample has a part with an extension in `decoding`",
     "large_samples": "most samples are larger than `shards.bytes`, so each has a shard of its own",
     "few_shards": "a split has fewer shards than readers, or only one",
     "few_samples": "a split has fewer samples than `shards.count_min`, so each has its own shard",
@@ -51,6 +53,7 @@ def cautions(plan: Plan) -> tuple[Caution, ...]:
         *_empty_splits(plan),
         *_unseen_classes(settings, plan),
         *_empty_features(settings, plan),
+        *_unused_decoders(settings, plan),
         *_large_samples(settings, plan),
         *_few_shards(settings, plan),
         *_few_samples(settings, plan),
@@ -186,6 +189,17 @@ def _empty_features(settings: Settings, plan: Plan) -> _Found:
             "empty_features",
             f"no sample has the part for {_names(empty)}: check shards.features",
         )
+
+
+def _unused_decoders(settings: Settings, plan: Plan) -> _Found:
+    contents = plan.sample_order.contents
+    uses = settings.dataset.image_options.decoders
+    if not uses or contents.other_parts.objects:
+        return
+    used = {use_of(uses, part.ext) for part in contents.parts}
+    unused = [use.ext for use in uses if use not in used]
+    if unused:
+        yield "unused_decoders", f"no sample has a part {_names(unused)}: check decoding"
 
 
 def _large_samples(settings: Settings, plan: Plan) -> _Found:

@@ -1,12 +1,11 @@
-"""Finds images that one cache cannot hold, as soon as the shards are written.
+"""Finds images and other parts that one cache cannot hold, as soon as the shards are written.
 
-What the images of each shard decode to is in its receipt. So the message is the same whatever the
+What the parts of each shard decode to is in its receipt. So the message is the same whatever the
 batches are, and however often the run was interrupted.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
@@ -16,11 +15,10 @@ from larder.pipeline.image_rules import image_rules
 from larder.pipeline.job import Job, UsedSegment
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import BatchReport, RunError
-from larder.samples.images import role
 from larder.samples.indexed import read_index
-from larder.samples.pictures import decoding, form_of, open_image
 from larder.shards.formats import shard_format
-from larder.shards.forms import FormNote, FormTally, joined
+from larder.shards.forms import FormNote, FormTally, joined, note_role
+from larder.shards.images import ImageRules, check_decodable
 from larder.store.base import Store
 from larder.units import format_count
 from larder.versions import layout
@@ -32,10 +30,11 @@ _LOOKED_AT = 1_000
 
 
 def check_forms(job: Job, root: Store, shards: Iterable[tuple[str, tuple[FormNote, ...]]]) -> None:
-    """Refuse images that differ from the others, naming one of either kind.
+    """Refuse parts that differ from the others, naming one of either kind.
 
     They must have the same type of elements as those of the segments next to the new one and, with
-    ``cache.same_size``, the same height and width.
+    ``cache.same_size``, images the same height and width. Other parts must have the same number of
+    dimensions.
 
     Args:
         job: The run.
@@ -44,7 +43,7 @@ def check_forms(job: Job, root: Store, shards: Iterable[tuple[str, tuple[FormNot
             none in a receipt of an earlier Larder, of which only the cache build finds out.
 
     Raises:
-        RunError: ``cache.schema`` for each kind of images that differs.
+        RunError: ``cache.schema`` for each kind of parts that differs.
     """
     cache = job.dataset.cache
     if cache is None or cache.records != "decoded":
@@ -80,7 +79,7 @@ def _differing(
     rest = before[0] if before else rest
     for note in own:
         if note.dtype != rest.dtype:
-            number = format_count(note.count, "image")
+            number = format_count(note.count, "part" if note.role.startswith(".") else "image")
             message = f"it decodes to {note.dtype}, like {number}, but {rest.key} to {rest.dtype}"
             yield note.count, _failure(note.key, message)
         elif same_size and (odd := _odd(note, rest)):
@@ -102,7 +101,7 @@ def _failure(key: str, message: str) -> Failure:
 
 
 def _looked_at(job: Job, root: Store, segment: UsedSegment, split: str) -> tuple[FormNote, ...]:
-    """The first image of each role in a split of an earlier segment, read from its shard."""
+    """The first part of each role in a split of an earlier segment, read from its shard."""
     facts = segment.splits.get(split)
     if facts is None or not facts.samples:
         return ()
@@ -115,18 +114,19 @@ def _looked_at(job: Job, root: Store, segment: UsedSegment, split: str) -> tuple
         new = [
             part
             for part in sample.parts
-            if role(part.ext).image and role(part.ext).name not in seen
+            if rules.decoders.decodes(part.ext) and _role(part.ext, rules) not in seen
         ]
         if not new:
             continue
         key = layout.shard_key(segment.id, split, sample.shard)
         with format_.open(root, key) as reader:
             for ext, data in reader.read(sample, new).items():
-                seen.add(role(ext).name)
+                seen.add(_role(ext, rules))
                 named = f"{sample.key}.{ext}"
-                with (
-                    decoding(named, _HINT),
-                    open_image(io.BytesIO(data), rules.max_pixels) as image,
-                ):
-                    tally.add(ext, named, form_of(image))
+                if form := check_decodable(ext, data, "none", where=named, rules=rules):
+                    tally.add(ext, named, form)
     return tally.notes()
+
+
+def _role(ext: str, rules: ImageRules) -> str:
+    return note_role(ext, image=rules.decoders.is_image(ext))

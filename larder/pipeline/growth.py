@@ -35,7 +35,7 @@ from larder.shards.images import is_weaker
 from larder.store.base import Store
 from larder.units import format_bytes
 from larder.versions.documents import OmittedRows, SegmentDocument, SegmentUse, Shape
-from larder.versions.identity import cache_id, image_check, split_rule
+from larder.versions.identity import image_check, own_cache_id, shaped_images, split_rule
 from larder.versions.omitted import Omitted, encode_omitted
 
 __all__ = [
@@ -104,16 +104,23 @@ def keeps_splits(found: SourceState, previous: Previous | None) -> bool:
 
 
 def weaker_segments(previous: Previous | None, dataset: Dataset) -> tuple[str, ...]:
-    """IDs of the segments whose images were checked more weakly than they are now."""
+    """IDs of the segments whose samples were checked more weakly than they are now."""
     segments = previous.segments if previous else ()
     return tuple(segment.id for segment in segments if _is_weaker(segment.document, dataset))
 
 
 def _is_weaker(segment: SegmentDocument, dataset: Dataset) -> bool:
     allowed_more = segment.shape.images.max_pixels > dataset.images.max_pixels
-    return is_weaker(segment.validate, dataset.validate_) or (
-        allowed_more and dataset.validate_ != "none"
+    return (
+        is_weaker(segment.validate, dataset.validate_)
+        or (allowed_more and dataset.validate_ != "none")
+        or _decodes_more(segment, dataset)
     )
+
+
+def _decodes_more(segment: SegmentDocument, dataset: Dataset) -> bool:
+    now, then = shaped_images(dataset).decoders, segment.shape.images.decoders
+    return not set(now) <= set(then)
 
 
 def with_unchanged(
@@ -277,6 +284,8 @@ def _fresh(
 def _weaker_check(segment: SegmentDocument, dataset: Dataset) -> str:
     if is_weaker(segment.validate, dataset.validate_):
         return f"validate was {segment.validate}"
+    if _decodes_more(segment, dataset):
+        return "decoding was different"
     return f"images.max_pixels was {segment.shape.images.max_pixels:,}"
 
 
@@ -327,9 +336,8 @@ def _used(
     document = segment.document
     rows = read_ref(root, ManifestRef.of(document.file("shards")), SHARDS)
     own = {split: facts for (use, split), facts in encoded.items() if use == segment.id}
-    cache = cache_id(segment.id, dataset.cache.records) if dataset.cache else None
     return UsedSegment(
-        use=SegmentUse(segment.id, own, cache),
+        use=SegmentUse(segment.id, own, own_cache_id(dataset, segment.id)),
         format=document.shape.use,
         splits=document.splits,
         listed=listed_splits(listed_shards(rows, omitted)),

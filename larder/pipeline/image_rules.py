@@ -9,8 +9,10 @@ from larder.config.models import Cluster, Dataset
 from larder.errors import FatalError
 from larder.limits import decoding_budget, read_ahead_bytes
 from larder.machine import usable_cores
+from larder.samples.decoders import Decoders
 from larder.shards.images import ImageRules, Validation
 from larder.shards.transform import codec_versions
+from larder.versions.identity import shaped_images
 
 __all__ = [
     "batch_read_bytes",
@@ -41,6 +43,7 @@ def image_rules(dataset: Dataset, cluster: Cluster) -> ImageRules:
         forms=dataset.cache is not None and dataset.cache.records == "decoded",
         budget=decoding_budget(decoded_bytes),
         transform=dataset.image_options.transform,
+        decoders=Decoders(dataset.image_options.decoders),
     )
 
 
@@ -76,8 +79,8 @@ def planned_transform(dataset: Dataset) -> Transform | None:
 
 
 def image_options(dataset: Dataset) -> ImageOptions:
-    """What images a new segment may have, and how they are stored."""
-    return replace(dataset.image_options, transform=planned_transform(dataset))
+    """What images a new segment may have, how they are stored, and what decodes other parts."""
+    return replace(shaped_images(dataset), transform=planned_transform(dataset))
 
 
 def check_codecs(planned: Transform | None) -> None:

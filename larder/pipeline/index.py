@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, islice, repeat
+from itertools import accumulate, chain, groupby, islice, repeat
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,7 +30,7 @@ from larder.versions import layout
 from larder.versions.documents import FileFacts, SegmentSplit, SegmentUse, SplitFacts
 from larder.versions.identity import image_check
 
-__all__ = ["Index", "index_files", "index_shards"]
+__all__ = ["Index", "index_files", "index_listed", "index_shards"]
 
 _BATCH_FILES = 1_000
 
@@ -98,7 +98,29 @@ def index_files(root: Store, job: Job, folder: Path) -> dict[str, ManifestFile]:
     return _manifests(root, job, finished_shards(root, job), folder)
 
 
-def _manifests(root: Store, job: Job, planned: Finished, folder: Path) -> dict[str, ManifestFile]:
+def index_listed(
+    root: Store, job: Job, shards: Sequence[Shard], samples: ManifestRef, folder: Path
+) -> dict[str, ManifestFile]:
+    """The same from the manifest of samples, for shards that have no receipts.
+
+    Args:
+        root: The dataset's root.
+        job: Its segment.
+        shards: All of them, in the order of the manifest.
+        samples: The manifest of samples.
+        folder: A private directory.
+    """
+    first_rows = accumulate((shard.samples for shard in shards), initial=0)
+    entries = [
+        FinishedShard(0, shard, samples, row)
+        for shard, row in zip(shards, first_rows, strict=False)
+    ]
+    return _manifests(root, job, entries, folder)
+
+
+def _manifests(
+    root: Store, job: Job, planned: Finished | Sequence[FinishedShard], folder: Path
+) -> dict[str, ManifestFile]:
     rows = write_manifest(folder / "samples.parquet", SAMPLES, _samples(root, _standing(planned)))
     shards = (entry.shard for entry in _standing(planned))
     table = write_manifest(folder / "shards.parquet", SHARDS, _shards(job, shards))

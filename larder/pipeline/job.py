@@ -232,13 +232,16 @@ def open_location(
     return open_store(url or location.url, access=access, unlisted=unlisted)
 
 
-def storage_of(dataset: Dataset, cluster: Cluster, prefix: str = "") -> Store:
+def storage_of(
+    dataset: Dataset, cluster: Cluster, prefix: str = "", *, unlisted: OnUnlisted | None = None
+) -> Store:
     """The dataset's root in the storage, or a prefix below it."""
     url = root_url(dataset, cluster)
     return open_location(
         cluster.storage,
         object_url(url, prefix) if prefix else url,
         give_up_seconds=cluster.copy_.give_up_seconds,
+        unlisted=unlisted,
     )
 
 

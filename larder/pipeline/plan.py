@@ -55,7 +55,7 @@ from larder.transfer.expanded import LABELS
 from larder.transfer.inventory import Inventory
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.versions import layout
-from larder.versions.identity import cache_id, split_rule, version_id
+from larder.versions.identity import own_cache_id, split_rule, version_id
 from larder.versions.publish import read_version
 
 __all__ = ["Plan", "make_plan"]
@@ -154,7 +154,8 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     new = plan_segment(found, root, growth, previous, sample_order.classes, folder)
     version = _version_id(dataset, new, growth, sample_order.classes)
     published = (new is None or new.complete) and read_version(root, version) is not None
-    mirror = mirror_choice(dataset, cluster, images=sample_order.image_objects)
+    checked = sample_order.objects if dataset.decoding else sample_order.image_objects
+    mirror = mirror_choice(dataset, cluster, images=checked)
     unfit = Unfit() if published else _unfit(found, root, new, mirror)
     copies = growth.selected.uncopied if mirror.wanted and new else None
     measured = read_measured(root, dataset, cluster) if copies and copies.count else None
@@ -197,10 +198,9 @@ def _version_id(
     dataset: Dataset, new: PlannedSegment | None, growth: Growth, classes: tuple[str, ...]
 ) -> str:
     segments = [*(segment.id for segment in growth.kept), *([new.id] if new else [])]
-    kind = dataset.cache.records if dataset.cache else None
     return version_id(
         dataset.name,
-        [(segment, cache_id(segment, kind) if kind else None) for segment in segments],
+        [(segment, own_cache_id(dataset, segment)) for segment in segments],
         growth.omitted,
         classes=classes,
         split_names=dataset.split_names,

@@ -19,10 +19,10 @@ from larder.pipeline.source import SourceState
 from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.versions.documents import SegmentDocument, Shape
-from larder.versions.identity import SegmentIdentity, cache_id, segment_id
+from larder.versions.identity import SegmentIdentity, own_cache_id, segment_id
 from larder.versions.publish import read_cache, read_segment
 
-__all__ = ["PlannedSegment", "caches_to_build", "plan_segment"]
+__all__ = ["PlannedSegment", "caches_to_build", "end_record", "plan_segment"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _options(
     if shards.format in NUMBERED:
         ids = {segment.id for segment in kept}
         ends = (
-            _end_record(segment.document)
+            end_record(segment.document)
             for segment in (previous.segments if previous else ())
             if segment.id in ids
         )
@@ -152,8 +152,12 @@ def _options(
     return options
 
 
-def _end_record(segment: SegmentDocument) -> int:
-    """The number after that of its last record: also samples that were left out have one."""
+def end_record(segment: SegmentDocument) -> int:
+    """The number after that of a segment's last record: also samples that were left out have one.
+
+    Args:
+        segment: The segment.
+    """
     samples = sum(facts.samples for facts in segment.splits.values())
     return segment.shape.options.first_record + samples + segment.skipped
 
@@ -180,13 +184,17 @@ def caches_to_build(
     """
     if dataset.cache is None:
         return Totals()
-    kind = dataset.cache.records
     found = Totals()
     for segment in kept:
-        if read_cache(root, segment.id, cache_id(segment.id, kind)) is None:
+        if not _has_cache(dataset, root, segment.id):
             for facts in segment.splits.values():
                 found += Totals(1, facts.bytes) if facts.samples else Totals()
-    if new and read_cache(root, new.id, cache_id(new.id, kind)) is None:
+    if new and not _has_cache(dataset, root, new.id):
         for shards in new.splits.values():
             found += Totals(1, shards.bytes) if shards.count else Totals()
     return found
+
+
+def _has_cache(dataset: Dataset, root: Store, segment: str) -> bool:
+    cache = own_cache_id(dataset, segment)
+    return cache is not None and read_cache(root, segment, cache) is not None

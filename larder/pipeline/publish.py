@@ -28,7 +28,13 @@ from larder.versions.documents import (
     SegmentDocument,
     VersionDocument,
 )
-from larder.versions.identity import ShardIdentity, cache_id, content_digest, split_rule
+from larder.versions.identity import (
+    ShardIdentity,
+    cache_decoders,
+    content_digest,
+    own_cache_id,
+    split_rule,
+)
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import (
     publish_cache,
@@ -38,7 +44,7 @@ from larder.versions.publish import (
 )
 from larder.versions.tags import TAG, move_tag
 
-__all__ = ["publish", "publish_existing"]
+__all__ = ["publish", "publish_existing", "version_document"]
 
 
 def publish(
@@ -66,7 +72,7 @@ def publish(
         segments.append(_published_segment(job, root, index))
     cached = [_with_cache(job, root, segment, cache) for segment in segments]
     version = publish_version(
-        root, _version(job, root, cached, index), if_absent=job.conditions.if_absent
+        root, version_document(job, root, cached, index), if_absent=job.conditions.if_absent
     )
     _point_at(root, job, version)
     progress.finish("publish")
@@ -117,15 +123,16 @@ def _with_cache(
     job: Job, root: Store, segment: UsedSegment, files: Iterable[CacheFile]
 ) -> tuple[UsedSegment, tuple[CacheFile, ...]]:
     """The segment, and the files of the cache that the dataset asks for, complete from now on."""
-    if job.dataset.cache is None:
+    cache = own_cache_id(job.dataset, segment.id)
+    if job.dataset.cache is None or cache is None:
         return replace(segment, use=replace(segment.use, cache=None)), ()
-    kind = job.dataset.cache.records
     document = CacheDocument(
         dataset=job.dataset.name,
         segment=segment.id,
-        id=cache_id(segment.id, kind),
-        kind=kind,
+        id=cache,
+        kind=job.dataset.cache.records,
         files={file.split: file for file in files if file.segment == segment.id},
+        decoders=cache_decoders(job.dataset),
     )
     published = publish_cache(root, document, if_absent=job.conditions.if_absent)
     if published.files != document.files:
@@ -155,12 +162,22 @@ def _check_files(root: Store, files: Iterable[FileFacts | CacheFile], document: 
         )
 
 
-def _version(
+def version_document(
     job: Job,
     root: Store,
     cached: Sequence[tuple[UsedSegment, tuple[CacheFile, ...]]],
     index: Index | None,
+    omitted: Mapping[tuple[str, str], Omitted] | None = None,
 ) -> VersionDocument:
+    """The document of a version; the lists and indexes that follow from it are written.
+
+    Args:
+        job: The run.
+        root: The dataset's root.
+        cached: Its segments, each with the files of its cache.
+        index: The new one of these; None if there is none.
+        omitted: The rows that it omits, if their file cannot be read.
+    """
     segments = [segment for segment, _ in cached]
     cache = None
     if job.dataset.cache is not None:
@@ -169,7 +186,7 @@ def _version(
             split: tuple(file for file in files if file.split == split)
             for split in sorted({file.split for file in files})
         }
-        cache = CacheFacts(kind=job.dataset.cache.records, splits=splits)
+        cache = CacheFacts(job.dataset.cache.records, splits, cache_decoders(job.dataset))
     version = VersionDocument(
         dataset=job.dataset.name,
         id=job.version,
@@ -190,7 +207,8 @@ def _version(
         skipped=job.skipped + (index.omitted_count if index else 0),
         split_rule=split_rule(job.dataset),
     )
-    omitted = read_omitted(root, version)
+    if omitted is None:
+        omitted = read_omitted(root, version)
     lists = put_lists(root, version, segments, omitted)
     classes = put_classes(root, version)
     lists += put_split_indexes(root, version, segments, omitted)

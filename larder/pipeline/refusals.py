@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from larder.config.models import Dataset
 from larder.errors import ConfigError, Failure
 from larder.pipeline.cost_limit import check_cost
 from larder.pipeline.emit import check_configs
@@ -15,6 +16,8 @@ from larder.pipeline.results import BatchReport, RefusedError
 from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.contents import Found
+from larder.samples.decoders import IMAGE
+from larder.samples.images import is_image
 from larder.transfer.archived import is_restored
 from larder.units import format_count
 
@@ -56,7 +59,7 @@ def check_plan(plan: Plan) -> None:
         raise _incomplete(sample_order.incomplete, sample_order.incomplete_count)
     if plan.unfit.count:
         raise _unfit_keys(plan.unfit.failures, plan.unfit.count)
-    if dataset.cache and dataset.cache.records == "decoded":
+    if dataset.cache and dataset.cache.records == "decoded" and not _decodes_images(dataset):
         _check_clashes(sample_order.contents.clashing)
     if strongest_check(dataset) != "none" and dataset.on_bad_sample == "fail":
         _check_empty(sample_order.contents.empty_images)
@@ -69,6 +72,12 @@ def check_plan(plan: Plan) -> None:
     state, copies = plan.source_state, plan.copies
     if copies:
         mirror_route(state.dataset, state.cluster, copies).check()
+
+
+def _decodes_images(dataset: Dataset) -> bool:
+    """Whether parts are images by other rules than `larder.samples.images.role` knows."""
+    uses = dataset.image_options.decoders
+    return any(is_image(use.ext) or use.use == IMAGE for use in uses)
 
 
 def _check_cost(plan: Plan) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from larder.errors import DamageError
+from larder.errors import DamageError, ObjectError
 from larder.pipeline.findings import Finding
 from larder.pipeline.repairing_caches import CacheRepair, repair_cache
 from larder.pipeline.repairing_documents import repair_document
-from larder.pipeline.repairing_files import Repair, clear_aside, keep_aside
+from larder.pipeline.repairing_files import Repair, clear_aside, keep_aside, refused
 from larder.pipeline.repairing_manifests import repair_manifest
 from larder.pipeline.repairing_shards import STAGE, ShardRepairs, repair_shards
 from larder.pipeline.runner import Runner
@@ -23,11 +23,12 @@ from larder.pipeline.verifying_job import (
     VerifyBatch,
     VerifyJob,
     open_verified,
+    readable,
 )
 from larder.progress import Progress
 from larder.versions import layout
-from larder.versions.documents import Shape
-from larder.versions.publish import read_segment
+from larder.versions.documents import SegmentDocument, Shape, parse_document
+from larder.versions.publish import own_file_errors
 
 __all__ = ["Repair", "end_repair", "keep_right", "repair_large", "repair_small"]
 
@@ -70,10 +71,15 @@ def repair_small(
             keep_aside(root, path, size_bytes, sha256)
     found = []
     for path in dict.fromkeys(finding.path for finding in findings):
-        if path in files and version:
-            found.append(repair_manifest(job, root, version, files[path], twins, trial=trial))
-        else:
-            found.append(repair_document(job, root, inspected, path, trial=trial))
+        try:
+            with own_file_errors():
+                if path in files and version:
+                    repair = repair_manifest(job, root, version, files[path], twins, trial=trial)
+                else:
+                    repair = repair_document(job, root, inspected, path, trial=trial)
+        except ObjectError as error:
+            repair = refused(path, error)
+        found.append(repair)
         progress.advance(STAGE, objects=1)
     progress.finish(STAGE)
     return found
@@ -112,6 +118,7 @@ def repair_large(
         CacheRepair(
             file=batch.cache,
             kind=version.cache.kind,  # type: ignore[union-attr, arg-type]
+            decoders=version.cache.decoders,  # type: ignore[union-attr]
             shape=_shape(job, batch.segment),
             samples=batch.samples,
             first_row=batch.first_row,
@@ -242,8 +249,9 @@ def _paths(segment: str, shard: ShardToVerify) -> Iterable[str]:
 
 def _shape(job: VerifyJob, segment: str) -> Shape | None:
     """The shape of a segment; None if its document is damaged."""
+    key = layout.segment_key(segment)
+    data = readable(open_verified(job), key)
     try:
-        document = read_segment(open_verified(job), segment)
+        return parse_document(SegmentDocument, data or b"", key).shape
     except DamageError:
         return None
-    return document.shape if document else None

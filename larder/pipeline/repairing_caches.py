@@ -9,23 +9,26 @@ import pyarrow as pa
 
 from larder.cache.fields import Kind
 from larder.cache.records import Samples, build_samples
+from larder.config.decoders import DecoderUse
 from larder.config.formats import FormatUse
 from larder.config.images import MAX_PIXELS
-from larder.errors import LarderError, RetryableError, StoreError
+from larder.errors import LarderError, ObjectError, RetryableError, StoreError
 from larder.limits import decoding_budget
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline.cache import reserve_bytes, workshop_place
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.repairing_files import Recorded, Repair, copy_right
+from larder.pipeline.repairing_files import Recorded, Repair, copy_right, refused
 from larder.pipeline.verifying_job import VerifyJob, open_verified
 from larder.progress import NullProgress, Progress
+from larder.samples.decoders import Decoders, resolved
 from larder.samples.indexed import SampleReader
 from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.temporary import workshop
 from larder.versions import layout
 from larder.versions.documents import CacheFile, Shape
+from larder.versions.publish import own_file_errors
 
 __all__ = ["CacheRepair", "repair_cache"]
 
@@ -39,6 +42,7 @@ class CacheRepair:
     Attributes:
         file: What was published of it.
         kind: ``encoded`` or ``decoded``.
+        decoders: What decodes parts that are not images.
         shape: The shape of its segment's shards; None if segment.json is damaged.
         samples: The samples manifest of its segment; None if that is damaged.
         first_row: Row of its first sample in that.
@@ -48,6 +52,7 @@ class CacheRepair:
 
     file: CacheFile
     kind: Kind
+    decoders: tuple[DecoderUse, ...]
     shape: Shape | None
     samples: ManifestRef | None
     first_row: int
@@ -106,6 +111,8 @@ def _built(
     with workshop(workshop_place(root)) as folder:
         path = folder / "data.mdb"
         try:
+            if resolved(batch.decoders) != batch.decoders:
+                return Repair(file.path, False, "its decoders have other versions here")
             facts = build_samples(
                 Samples(rows=rows, open_shard=open_shard),
                 batch.kind,
@@ -114,16 +121,21 @@ def _built(
                 reserve_bytes=reserve_bytes(folder),
                 budget=decoding_budget(job.cluster.copy_.memory),
                 max_pixels=max(MAX_PIXELS, job.dataset.images.max_pixels),
+                decoders=Decoders(batch.decoders),
                 progress=NullProgress(),
             )
         except (StoreError, RetryableError):
             raise
         except LarderError as error:
-            return Repair(file.path, False, f"its shards cannot be read: {error}")
+            return Repair(file.path, False, f"it cannot be built again: {error}")
         if (facts.bytes, facts.sha256) != (file.bytes, file.sha256):
             return Repair(file.path, False, _difference(facts.digest == file.digest))
         if not batch.trial:
-            root.upload(file.path, path)
+            try:
+                with own_file_errors():
+                    root.upload(file.path, path)
+            except ObjectError as error:
+                return refused(file.path, error)
     return Repair(file.path, True, "built again from its shards")
 
 

@@ -15,7 +15,8 @@ from larder.manifest.digest import canonical_json, sha256_hex
 from larder.pipeline.job import listed
 from larder.pipeline.repairing_files import Repair
 from larder.pipeline.repairing_segments import segment_again
-from larder.pipeline.verifying_job import Inspected, VerifyJob
+from larder.pipeline.repairing_versions import version_again
+from larder.pipeline.verifying_job import Inspected, VerifyJob, readable
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import (
@@ -28,18 +29,22 @@ from larder.versions.documents import (
 )
 from larder.versions.identity import cache_id
 from larder.versions.publish import read_optional
-from larder.versions.tags import Tag
+from larder.versions.tags import TAG, Tag
 
 __all__ = ["repair_document", "restored"]
 
 _MOST_BYTES = 256 << 10
 """Longer documents are not tried bit by bit: half a minute at this length."""
 
+_SHOWN = 5
+
 _MARKER = b'"self_sha256":"'
 
 _LOST = (
     "restore it; or delete it and repair again, which publishes it if the source has not changed"
 )
+
+_OTHER = "use the Larder that wrote it, or a newer one"
 
 _PREPARE = "delete it and prepare the dataset again, which writes it if the source has not changed"
 
@@ -56,11 +61,13 @@ def repair_document(
         path: The document.
         trial: Whether nothing is written.
     """
-    data = read_optional(root, path)
+    data = readable(root, path)
     right = restored(data) if data else None
     message = "restored: its own digest proves the bytes"
     if right is not None and not _is_of_path(right, path):
         right = None
+    elif right is not None and right == data:
+        return Repair(path, False, f"its digest proves that it was written like this; {_OTHER}")
     if right is None:
         right, message = _written_again(job, root, inspected, path)
     if right is None:
@@ -129,7 +136,7 @@ def _is_of_path(data: bytes, path: str) -> bool:
     """Whether a document is the one that belongs to a path."""
     plain, names = json.loads(data), path.split("/")
     if names[0] == "tags":
-        return "version" in plain
+        return isinstance(plain.get("version"), str)
     if names[-1] == "cache.json":
         return (plain.get("segment"), plain.get("id")) == (names[1], names[3])
     return bool(plain.get("id") == names[1])
@@ -140,16 +147,16 @@ def _written_again(
 ) -> tuple[bytes | None, str]:
     """The document from what else is known, and what it was made from; or why it is not."""
     names = path.split("/")
-    twin = _twin(root, path)
-    if twin:
-        return twin
-    if names[-1] == "cache.json" and inspected.version is not None:
-        return _cache_document(root, inspected.version, names[1], names[3])
-    if names[0] == "tags":
-        return _tag(root)
-    if names[-1] == "segment.json" and inspected.version is not None:
+    found: tuple[bytes | None, str] | None = _twin(root, path)
+    if found is None and names[0] == "tags":
+        found = _tag(job, root, inspected, path)
+    elif found is None and names[-1] == "version.json":
+        found = _version_document(job, root, names[1])
+    elif found is None and inspected.version is not None:
+        if names[-1] == "cache.json":
+            return _cache_document(root, inspected.version, names[1], names[3])
         return _segment_document(job, root, inspected.version, names[1])
-    return None, f"nothing else says all that was in it; {_LOST}"
+    return found or (None, f"nothing else says all that was in it; {_LOST}")
 
 
 def _twin(root: Store, path: str) -> tuple[bytes, str] | None:
@@ -178,13 +185,11 @@ def _cache_document(
     root: Store, version: VersionDocument, segment: str, cache: str
 ) -> tuple[bytes | None, str]:
     """cache.json from version.json, and from the receipts of splits that no version lists."""
-    if version.cache is None or cache_id(segment, version.cache.kind) != cache:
+    facts = version.cache
+    if facts is None or cache_id(segment, facts.kind, facts.decoders) != cache:
         return None, f"version.json does not say what was in it; restore it, or {_PREPARE}"
     files = {
-        file.split: file
-        for own in version.cache.splits.values()
-        for file in own
-        if file.segment == segment
+        file.split: file for own in facts.splits.values() for file in own if file.segment == segment
     }
     for info in listed(root, layout.cache_work_prefix(segment, cache)):
         try:
@@ -194,8 +199,18 @@ def _cache_document(
         except (DamageError, NotFoundError, TypeError):
             continue
         files.setdefault(file.split, file)
-    document = CacheDocument(version.dataset, segment, cache, version.cache.kind, files)
+    document = CacheDocument(
+        version.dataset, segment, cache, facts.kind, files, decoders=facts.decoders
+    )
     return seal(document), "written again from version.json"
+
+
+def _version_document(job: VerifyJob, root: Store, version: str) -> tuple[bytes | None, str]:
+    """version.json, if segments that are still there lead to its ID."""
+    document = version_again(job, root, version)
+    if isinstance(document, str):
+        return None, f"it cannot be written again: {document}; {_LOST}"
+    return seal(document), "written again: its segments lead to its ID"
 
 
 def _segment_document(
@@ -214,19 +229,32 @@ def _segment_document(
     )
 
 
-def _tag(root: Store) -> tuple[bytes | None, str]:
-    """A tag, if it can have named one version only."""
-    documents = [
-        info.key for info in listed(root, "versions/") if info.key.endswith("/version.json")
-    ]
-    if len(documents) == 1:
-        data = read_optional(root, documents[0])
+def _tag(job: VerifyJob, root: Store, inspected: Inspected, path: str) -> tuple[bytes | None, str]:
+    """A tag, if it can have named one version only, or if the user names the version."""
+    if job.by_id and inspected.version is not None and path == layout.tag_key(TAG):
+        return _naming(inspected.version), "it names the version that was asked for"
+    infos = [info for info in listed(root, "versions/") if info.key.endswith("/version.json")]
+    if len(infos) == 1:
+        (info,) = infos
+        data = read_optional(root, info.key)
         try:
-            version = parse_document(VersionDocument, data or b"", documents[0])
+            version = parse_document(VersionDocument, data or b"", info.key)
         except DamageError:
             return None, "the only version is damaged, too"
-        return seal(asdict(Tag(version.id, version.inputs))), f"written again from {documents[0]}"
+        return _naming(version), f"written again from {info.key}"
+    if not infos:
+        return None, "no version has its document any more; restore that first"
+    infos.sort(key=lambda info: info.modified_us, reverse=True)
+    ids = [info.key.split("/")[1] for info in infos]
+    more = f" and {len(ids) - _SHOWN:,} more" if len(ids) > _SHOWN else ""
+    named = f"nothing else says which of {len(ids)} versions it named"
+    if path != layout.tag_key(TAG):
+        return None, f"{named}; restore it, or delete it"
     return None, (
-        f"there are {len(documents)} versions, and it named one of them; restore it, or delete it"
-        " and prepare the dataset again, which reuses all that is there"
+        f"{named}: {', '.join(ids[:_SHOWN])}{more}, the newest first; choose one: --version ID"
+        " --repair makes the tag name it; or restore it"
     )
+
+
+def _naming(version: VersionDocument) -> bytes:
+    return seal(asdict(Tag(version.id, version.inputs)))

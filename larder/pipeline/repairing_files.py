@@ -8,23 +8,28 @@ of the dataset.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from larder.errors import DamageError, NotFoundError
+from larder.errors import DamageError, LarderError, NotFoundError
 from larder.pipeline.digests import read_digest
 from larder.pipeline.job import ManifestRef, listed
 from larder.store import object_url
 from larder.store.base import Buffer, ObjectInfo, Store, Writer
+from larder.store.delegate import DelegatingStore
 from larder.versions import layout
+from larder.versions.publish import own_file_errors
 
 __all__ = [
     "Recorded",
     "Repair",
     "Replacement",
+    "Unwritten",
     "clear_aside",
     "copy_right",
     "keep_aside",
+    "refused",
     "work_manifest",
 ]
 
@@ -53,6 +58,19 @@ class Repair:
     message: str
 
 
+def refused(path: str, error: LarderError) -> Repair:
+    """A file that cannot be replaced, as a directory has its name.
+
+    Args:
+        path: The file, below the dataset's root.
+        error: What writing it raised.
+    """
+    hint = error.hint
+    if error.code == "object.bad_key":
+        hint = "move what is in its place elsewhere, and repair again"
+    return Repair(path, False, f"{error.message}{f'; {hint}' if hint else ''}")
+
+
 class Replacement(Writer):
     """Writes a file that has to be as it was published.
 
@@ -67,14 +85,16 @@ class Replacement(Writer):
         self._url = url
         self._hasher = hashlib.sha256()
         self._bytes = 0
-        self._inner = root.writer(recorded.path) if root else None
+        with own_file_errors():
+            self._inner = root.writer(recorded.path) if root else None
 
     def write(self, data: Buffer) -> None:
         """Append bytes."""
         self._hasher.update(data)
         self._bytes += len(data)
         if self._inner:
-            self._inner.write(data)
+            with own_file_errors():
+                self._inner.write(data)
 
     def commit(self) -> ObjectInfo:
         """Make it visible if it is what was published.
@@ -88,7 +108,8 @@ class Replacement(Writer):
             where = object_url(self._url, self._recorded.path)
             raise DamageError("damage.digest", message, where=where)
         if self._inner:
-            return self._inner.commit()
+            with own_file_errors():
+                return self._inner.commit()
         return ObjectInfo(self._recorded.path, self._bytes, "", 0)
 
     def abort(self) -> None:
@@ -151,6 +172,61 @@ def clear_aside(root: Store) -> None:
     """Delete what was kept aside, once nothing is damaged that it could repair."""
     for info in list(listed(root, layout.aside_key(""))):
         root.delete(info.key)
+
+
+class Unwritten(DelegatingStore):
+    """The dataset's root, in which nothing is written: indexes for other readers, in passing."""
+
+    def put(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        like: ObjectInfo | None = None,
+        md5: str | None = None,
+        sync: bool = True,
+    ) -> ObjectInfo:
+        """Nothing is written."""
+        del if_absent, if_match, like, md5, sync
+        return ObjectInfo(key, len(data), "", 0)
+
+    def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
+        """Nothing is written."""
+        del like, sync
+        return _Nothing(key)
+
+    def upload(
+        self,
+        key: str,
+        path: str | os.PathLike[str],
+        *,
+        like: ObjectInfo | None = None,
+        md5: str | None = None,
+    ) -> ObjectInfo:
+        """Nothing is written."""
+        del like, md5
+        return ObjectInfo(key, os.path.getsize(path), "", 0)
+
+
+class _Nothing(Writer):
+    """Counts what would be written."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._bytes = 0
+
+    def write(self, data: Buffer) -> None:
+        """Count it."""
+        self._bytes += len(data)
+
+    def commit(self) -> ObjectInfo:
+        """Describe what would be there."""
+        return ObjectInfo(self._key, self._bytes, "", 0)
+
+    def abort(self) -> None:
+        """Nothing is to be done."""
 
 
 def work_manifest(root: Store, key: str) -> ManifestRef:

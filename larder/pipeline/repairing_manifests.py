@@ -12,28 +12,25 @@ from larder.errors import LarderError, RetryableError, StoreError
 from larder.manifest.schemas import SHARDS
 from larder.pipeline.class_numbers import class_numbers
 from larder.pipeline.expanding import expand_inventory
-from larder.pipeline.index import index_files
-from larder.pipeline.job import Job, ManifestRef, NewSegment, listed, scratch, source_of
+from larder.pipeline.job import ManifestRef, scratch, source_of
 from larder.pipeline.listed import listed_shards
 from larder.pipeline.manifests import fetched, read_ref
-from larder.pipeline.repairing_files import Recorded, Repair, copy_right, work_manifest
+from larder.pipeline.omitted_again import find_lost, omitted_again
+from larder.pipeline.repairing_files import Recorded, Repair, copy_right
+from larder.pipeline.repairing_indexes import SegmentManifests
 from larder.pipeline.source import take_source
 from larder.pipeline.verifying_job import VerifyJob
 from larder.progress import NullProgress
 from larder.shards.formats import shard_format
 from larder.shards.indexes.splits import Split, SplitIndexed, SplitShard
-from larder.store.base import Buffer, ObjectInfo, Store, Writer
-from larder.store.delegate import DelegatingStore
+from larder.store.base import Store
 from larder.transfer.unlisted import Unlisted
 from larder.versions import layout
-from larder.versions.conditions import KEPT
 from larder.versions.documents import FileFacts, VersionDocument
-from larder.versions.omitted import read_omitted
-from larder.versions.publish import read_segment
+from larder.versions.omitted import encode_omitted, read_omitted
+from larder.versions.publish import own_file_errors, read_segment
 
 __all__ = ["repair_manifest"]
-
-_HINT = "restore it, or delete it with version.json and prepare the dataset again"
 
 _OF_SEGMENT = ("samples", "shards", "indexes", "skipped")
 
@@ -61,23 +58,34 @@ def repair_manifest(
     twin = copy_right(root, recorded, twins.get(file.path, ()), trial=trial)
     if twin:
         return Repair(file.path, True, f"copied from {twin}")
+    made: list[tuple[str, Path]] = []
+    why: list[str] = []
     with scratch() as folder:
         try:
-            made = list(_made(job, root, version, file, folder))
+            for source, path in _made(job, root, version, file, folder, why):
+                made.append((source, path))
+                if (path.stat().st_size, sha256_file(path)) == (file.bytes, file.sha256):
+                    break
+            else:
+                return Repair(file.path, False, _refusal(root, version, file, made, why))
         except (StoreError, RetryableError):
             raise
         except LarderError as error:
-            return Repair(file.path, False, f"it cannot be made again: {error}; {_HINT}")
-        for source, path in made:
-            if (path.stat().st_size, sha256_file(path)) == (file.bytes, file.sha256):
-                if not trial:
-                    root.upload(file.path, path)
-                return Repair(file.path, True, f"made again from {source}")
-        return Repair(file.path, False, _refusal(root, version, file, made))
+            return Repair(file.path, False, f"it cannot be made again: {error}; {_hint(version)}")
+        source, path = made[-1]
+        if not trial:
+            with own_file_errors():
+                root.upload(file.path, path)
+    return Repair(file.path, True, f"made again from {source}")
 
 
 def _made(
-    job: VerifyJob, root: Store, version: VersionDocument, file: FileFacts, folder: Path
+    job: VerifyJob,
+    root: Store,
+    version: VersionDocument,
+    file: FileFacts,
+    folder: Path,
+    why: list[str],
 ) -> Iterator[tuple[str, Path]]:
     """What it may be made from, and the file that this gives."""
     own = file.path.startswith(layout.version_prefix(version.id))
@@ -92,42 +100,12 @@ def _made(
             yield "the manifests of shards", path
     elif file.role == "list":
         yield "the manifests of shards", _list(root, version, file, folder)
+    elif file.role == "omitted":
+        for path in _omitted(root, version, folder):
+            yield "the segments and the inventory", path
     elif file.role in _OF_SEGMENT and not own:
-        segment = file.path.split("/")[1]
-        for number, index_job in enumerate(_index_jobs(job, root, segment)):
-            place = folder / str(number)
-            place.mkdir()
-            found = index_files(_Unwritten(root), index_job, place)
-            if file.role in found:
-                yield "the receipts of the shards", found[file.role].path
-
-
-class _Unwritten(DelegatingStore):
-    """The dataset's root, in which nothing is written: indexes for other readers, in passing."""
-
-    def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
-        """Nothing is written."""
-        del like, sync
-        return _Nothing(key)
-
-
-class _Nothing(Writer):
-    """Counts what would be written."""
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-        self._bytes = 0
-
-    def write(self, data: Buffer) -> None:
-        """Count it."""
-        self._bytes += len(data)
-
-    def commit(self) -> ObjectInfo:
-        """Describe what would be there."""
-        return ObjectInfo(self._key, self._bytes, "", 0)
-
-    def abort(self) -> None:
-        """Nothing is to be done."""
+        segment = SegmentManifests(job, root, version, file.path.split("/")[1], why)
+        yield from segment.made(file.role, folder)
 
 
 def _inventory(job: VerifyJob, folder: Path) -> Path:
@@ -183,50 +161,50 @@ def _list(root: Store, version: VersionDocument, file: FileFacts, folder: Path) 
     return path
 
 
-def _index_jobs(job: VerifyJob, root: Store, segment: str) -> Iterator[Job]:
-    """The plans that led to a segment, as jobs: what its receipts are read with."""
-    document = read_segment(root, segment)
-    if document is None:
-        return
-    shape, work = document.shape, layout.work_prefix(segment)
-    orders = [info.key for info in listed(root, f"{work}order-")]
-    for info in listed(root, f"{work}shards-"):
-        plan = work_manifest(root, info.key)
-        order = work_manifest(root, orders[0]) if orders else plan
-        new = NewSegment(segment, shape, {}, complete=True, sample_order=order, shard_plan=plan)
-        yield Job(
-            dataset=job.dataset,
-            cluster=job.cluster,
-            inputs="",
-            version="",
-            new=new,
-            kept=(),
-            classes=(),
-            expected=None,
-            conditions=KEPT,
-            published=False,
-            skipped=0,
-            inventory=plan,
-        )
+def _omitted(root: Store, version: VersionDocument, folder: Path) -> Iterator[Path]:
+    """The file of the omitted rows, which follow from segments and inventory."""
+    objects = ManifestRef.of(version.file("objects"))
+    segments = [
+        found for use in version.segments if (found := read_segment(root, use.id)) is not None
+    ]
+    lost = [find_lost(root, each, objects, folder) for each in segments]
+    for number, omitted in enumerate(omitted_again(root, segments, lost, folder)):
+        path = folder / f"{number}.npy"
+        path.write_bytes(encode_omitted(omitted)[1] or b"")
+        yield path
+
+
+def _hint(version: VersionDocument) -> str:
+    return (
+        f"restore it, or delete it and {layout.version_key(version.id)} and prepare the dataset"
+        " again, which writes both if the source has not changed"
+    )
 
 
 def _refusal(
-    root: Store, version: VersionDocument, file: FileFacts, made: list[tuple[str, Path]]
+    root: Store,
+    version: VersionDocument,
+    file: FileFacts,
+    made: list[tuple[str, Path]],
+    why: list[str],
 ) -> str:
+    hint = _hint(version)
     if not made:
+        if why:
+            return f"it cannot be made again: {why[0]}; {hint}"
         if file.role in _OF_SEGMENT:
-            return f"the receipts of its shards are gone; {_HINT}"
-        return f"nothing else has what was in it; {_HINT}"
+            return f"the receipts of its shards are gone; {hint}"
+        return f"nothing else has what was in it; {hint}"
     source = made[0][0]
     if file.role == "objects":
-        return f"made again from {source}, it differs: the source has changed since; {_HINT}"
+        return f"made again from {source}, it differs: the source has changed since; {hint}"
     then, now = _writer_of(root, version, file), _created_by(made[0][1])
     if then and now and then != now:
         return (
             f"made again from {source}, it has other bytes: it was written by {then}, and this is"
             f" {now}; repair it with that version of pyarrow"
         )
-    return f"made again from {source}, it has other bytes than were published; {_HINT}"
+    return f"made again from {source}, it has other bytes than were published; {hint}"
 
 
 def _writer_of(root: Store, version: VersionDocument, file: FileFacts) -> str:

@@ -8,50 +8,49 @@ and the object of the one that is damaged.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from larder.cache.fields import field_name
-from larder.config.images import ImageOptions
-from larder.errors import DamageError, LarderError, NotFoundError, RetryableError, StoreError
-from larder.limits import decoding_budget, read_ahead_bytes
+from larder.errors import (
+    DamageError,
+    LarderError,
+    ObjectError,
+    RetryableError,
+    StoreError,
+)
+from larder.limits import read_ahead_bytes
 from larder.manifest.schemas import SAMPLES
 from larder.manifest.spool import Spool
-from larder.pipeline.job import ManifestRef, listed, scratch, source_of, storage_of, with_derived
-from larder.pipeline.manifests import fetched, read_ref
-from larder.pipeline.pack import planned_shards
+from larder.pipeline.job import ManifestRef
+from larder.pipeline.manifests import read_ref
 from larder.pipeline.repairing_files import (
     Recorded,
     Repair,
     Replacement,
     copy_right,
-    work_manifest,
+    refused,
 )
-from larder.pipeline.salvage import InShard, OfOriginals, OfStore, Place, Salvage, Wanted
-from larder.pipeline.salvage_cache import InCache
+from larder.pipeline.repairing_places import Objects, Places
+from larder.pipeline.salvage import Salvage, Wanted
 from larder.pipeline.verifying_job import ShardToVerify, VerifyBatch, VerifyJob, open_verified
 from larder.progress import Progress
 from larder.samples.columns import column_structs, column_values
 from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
 from larder.shards.formats.base import ShardFormat
-from larder.shards.images import ImageRules
 from larder.shards.indexes import index_files
 from larder.shards.model import Part, Sample, ShardPlan, ShardResult
 from larder.shards.readahead import open_reads, suited_concurrency
 from larder.store import object_url
-from larder.store.base import Readable, Store, Writer
+from larder.store.base import Store, Writer
 from larder.units import format_count
 from larder.versions import layout
-from larder.versions.documents import Shape, VersionDocument
-from larder.versions.publish import read_segment, read_version
-from larder.versions.tags import TAG, read_tag
+from larder.versions.documents import Shape
 
 __all__ = ["STAGE", "ShardRepairs", "repair_shards"]
 
@@ -117,7 +116,7 @@ def repair_shards(
         RetryableError: A store kept failing.
     """
     root = open_verified(job)
-    places = _Places(job, root, batch.batch)
+    places = Places(job, root, batch.batch)
     found: list[Repair] = []
     for shard in batch.batch.shards:
         found += _repair(job, root, batch, shard, places, concurrent_batches)
@@ -130,7 +129,7 @@ def _repair(
     root: Store,
     batch: ShardRepairs,
     shard: ShardToVerify,
-    places: _Places,
+    places: Places,
     concurrent_batches: int,
 ) -> Iterator[Repair]:
     segment = batch.batch.segment
@@ -178,6 +177,8 @@ def _indexes(root: Store, batch: ShardRepairs, shard: ShardToVerify) -> Iterator
                 writer.commit()
         except DamageError as error:
             yield Repair(path, False, f"{error.message}; repair it with the Larder that wrote it")
+        except ObjectError as error:
+            yield refused(path, error)
         else:
             yield Repair(path, True, "made again from the manifest of samples")
 
@@ -193,7 +194,7 @@ def _remade(
     batch: ShardRepairs,
     shard: ShardToVerify,
     left: Mapping[str, Recorded],
-    places: _Places,
+    places: Places,
     concurrent_batches: int,
 ) -> tuple[bool, str]:
     shape = batch.shape
@@ -219,7 +220,7 @@ def _remade(
             job, root, batch, shard, plan, left, samples, salvage, format_, concurrent_batches
         )
     if isinstance(result, LarderError):
-        return False, f"{result.message}{f'; {result.hint}' if result.hint else ''}"
+        return False, refused("", result).message
     if result.failures:
         first, others = result.failures[0], len(result.failures) - 1
         more = f" (and {format_count(others, 'more object')})" if others else ""
@@ -270,27 +271,10 @@ def _built(
             return error
 
 
-@dataclass
-class _Objects:
-    """The objects of a shard's samples, by key.
-
-    Attributes:
-        wanted: The part that was made of each.
-        offsets: Where that is in the shard.
-        fields: Its record and field in a cache of encoded records.
-        exts: The extension of its part.
-    """
-
-    wanted: dict[str, Wanted] = field(default_factory=dict)
-    offsets: dict[str, int] = field(default_factory=dict)
-    fields: dict[str, tuple[int, str]] = field(default_factory=dict)
-    exts: dict[str, str] = field(default_factory=dict)
-
-
-def _samples(rows: pa.Table, first_id: int) -> tuple[list[Sample], _Objects]:
+def _samples(rows: pa.Table, first_id: int) -> tuple[list[Sample], Objects]:
     """The samples of a shard, and their objects."""
     samples: list[Sample] = []
-    found = _Objects()
+    found = Objects()
     for batch in rows.to_batches():
         columns = (column_values(batch.column(name)) for name in ("split", "key", "label"))
         parts = column_structs(batch.column("parts"), _PartRow._fields, _PartRow)
@@ -312,150 +296,3 @@ def _samples(rows: pa.Table, first_id: int) -> tuple[list[Sample], _Objects]:
 def _used(used: Counter[str]) -> str:
     parts = [f"{format_count(count, 'object')} from {name}" for name, count in used.most_common()]
     return f"made again: {', '.join(parts)}" if parts else "made again"
-
-
-@dataclass
-class _Places:
-    """Where the parts of a segment's shards may be."""
-
-    job: VerifyJob
-    root: Store
-    batch: VerifyBatch
-
-    def of(
-        self, shard: ShardToVerify, found: _Objects, images: ImageOptions, stack: ExitStack
-    ) -> tuple[Place, ...]:
-        """The places for one shard, the nearest first; what they open is closed by the stack."""
-        own = layout.shard_key(self.batch.segment, shard.split, shard.name)
-        elsewhere = _Elsewhere(self.root, lambda: self.others, found.wanted)
-
-        def here(key: str, _: Wanted) -> tuple[str, int] | None:
-            return (own, found.offsets[key]) if key in found.offsets else None
-
-        return (
-            InShard("the shard itself", self.root, here),
-            self._objects("the mirror", self.mirror, found, images),
-            self._objects("the source", self.source, found, images),
-            InShard("shards of other segments", self.root, elsewhere.find),
-            *self._caches(shard, found, stack),
-        )
-
-    def _objects(self, name: str, store: Readable, found: _Objects, images: ImageOptions) -> Place:
-        """Objects under their own keys, images as the segment stores them."""
-        if images.transform is None:
-            return OfStore(name, store)
-        budget = decoding_budget(max(1, self.job.cluster.copy_.memory // 2))
-        rules = ImageRules(images.max_pixels, budget=budget, transform=images.transform)
-        return OfOriginals(name, store, found.exts, rules)
-
-    def _caches(self, shard: ShardToVerify, found: _Objects, stack: ExitStack) -> Iterator[InCache]:
-        """The cache of the shard's split, if its records are encoded."""
-        version = self.version
-        if version is None or version.cache is None or version.cache.kind != "encoded":
-            return
-        for file in version.cache.splits.get(shard.split, ()):
-            if file.segment == self.batch.segment:
-                folder = stack.enter_context(scratch())
-                yield stack.enter_context(InCache(self.root, file, found.fields, folder))
-
-    @cached_property
-    def mirror(self) -> Readable:
-        """The mirror, whether there is one or not."""
-        dataset, cluster = self.job.dataset, self.job.cluster
-        store = storage_of(dataset, cluster, layout.mirror_prefix())
-        return with_derived(store, dataset, cluster)
-
-    @cached_property
-    def source(self) -> Readable:
-        """The source."""
-        return source_of(self.job.dataset, self.job.cluster)
-
-    def plan(self, shard: ShardToVerify) -> ShardPlan:
-        """The plan of a shard: where its samples were among all, bad ones included."""
-        index, first_row = self._planned.get((shard.split, shard.name), (0, shard.first_row))
-        return ShardPlan(shard.split, index, shard.name, first_row, shard.rows, shard.shard_bytes)
-
-    @cached_property
-    def _planned(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """Number and first row of each shard, from the plan in the work of the segment."""
-        found: dict[tuple[str, str], tuple[int, int]] = {}
-        for info in listed(self.root, f"{layout.work_prefix(self.batch.segment)}shards-"):
-            try:
-                with fetched(self.root, work_manifest(self.root, info.key)) as path:
-                    for plan in planned_shards(path):
-                        found[plan.split, plan.name] = plan.index, plan.first_row
-            except (DamageError, NotFoundError):
-                continue
-        return found
-
-    @cached_property
-    def version(self) -> VersionDocument | None:
-        """The version that is repaired; None if its document is damaged."""
-        try:
-            return read_version(self.root, self.job.version)
-        except DamageError:
-            return None
-
-    @cached_property
-    def others(self) -> tuple[str, ...]:
-        """The segments of all versions that the tag has named, except this one."""
-        versions: list[VersionDocument] = []
-        try:
-            tag = read_tag(self.root, TAG)
-        except DamageError:
-            tag = None
-        for name in tag.versions() if tag else ():
-            try:
-                found = read_version(self.root, name)
-            except DamageError:
-                continue
-            versions += [found] if found else []
-        ids = dict.fromkeys(use.id for version in versions for use in version.segments)
-        return tuple(segment for segment in ids if segment != self.batch.segment)
-
-
-class _Elsewhere:
-    """Finds parts in shards of other segments: looked up once, when the first one is asked for."""
-
-    def __init__(
-        self, root: Store, others: Callable[[], Sequence[str]], wanted: Mapping[str, Wanted]
-    ) -> None:
-        self._root = root
-        self._others = others
-        self._wanted = wanted
-        self._found: Mapping[str, tuple[str, int]] | None = None
-
-    def find(self, key: str, wanted: Wanted) -> tuple[str, int] | None:
-        """The shard and the offset of the part of an object."""
-        del wanted
-        if self._found is None:
-            self._found = self._load()
-        return self._found.get(key)
-
-    def _load(self) -> dict[str, tuple[str, int]]:
-        found: dict[str, tuple[str, int]] = {}
-        for segment in self._others():
-            try:
-                document = read_segment(self._root, segment)
-                if document is not None:
-                    self._of_segment(ManifestRef.of(document.file("samples")), segment, found)
-            except (DamageError, NotFoundError):
-                continue
-        return found
-
-    def _of_segment(
-        self, samples: ManifestRef, segment: str, found: dict[str, tuple[str, int]]
-    ) -> None:
-        keys = pa.array(list(self._wanted), pa.string())
-        for batch in read_ref(self._root, samples, SAMPLES, columns=["split", "shard", "parts"]):
-            parts = batch.column("parts").flatten()
-            rows = pc.list_parent_indices(batch.column("parts"))
-            hits = pc.indices_nonzero(pc.is_in(parts.field("source"), value_set=keys)).to_pylist()
-            for place in hits:
-                part, row = parts[place].as_py(), rows[place].as_py()
-                wanted = self._wanted[part["source"]]
-                same = (part["length"], part["crc32c"]) == (wanted.length, wanted.crc32c)
-                if same and part["offset"] is not None:
-                    split, shard = batch.column("split")[row], batch.column("shard")[row]
-                    path = layout.shard_key(segment, split.as_py(), shard.as_py())
-                    found.setdefault(part["source"], (path, part["offset"]))

@@ -23,6 +23,7 @@ from larder.pipeline.regions import found_region, in_region
 from larder.pipeline.results import BatchReport, RunError
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
+from larder.samples.decoders import resolved
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.store.permissions import is_remote, permission
@@ -132,7 +133,8 @@ def inspect_source(
         progress: Reports progress of stages ``inventory`` and ``expand``.
 
     Raises:
-        ConfigError: The source is empty, overlaps the storage, or has no such label file.
+        ConfigError: The source is empty, overlaps the storage, or has no such label file; a decoder
+            cannot be imported.
         RunError: ``run.failed``: a directory has files that cannot be listed; see also
             `larder.pipeline.expanding.expand_inventory`.
         StoreError: A store refuses access or cannot be reached.
@@ -141,6 +143,7 @@ def inspect_source(
     """
     dataset, cluster = settings.dataset, settings.cluster
     storage = cluster.storage
+    resolved(dataset.image_options.decoders)  # before anything is asked of a store
     check_overlap(dataset.source, storage.url, storage_endpoint=storage.access.endpoint)
     root = storage_of(dataset, cluster)
     unlisted = Unlisted(dataset.source.include, dataset.source.exclude)

@@ -10,7 +10,7 @@ A verification without repair writes nothing.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,16 +58,22 @@ class VerifySettings:
         """The job of a verification; with a seed.
 
         Raises:
-            ConfigError: ``config.invalid_value``: no percentage.
+            ConfigError: ``config.invalid_value``: no percentage, or no seed.
         """
         settings = self.settings
-        if self.sample_percent is not None and not 0 < self.sample_percent <= 100:
+        percent = self.sample_percent
+        if percent is not None and not (_is_number(percent, int | float) and 0 < percent <= 100):
             message, hint = "expected a percentage above 0, up to 100", "5 is five percent"
             raise ConfigError("config.invalid_value", message, where="sample", hint=hint)
+        if self.seed is not None and not (_is_number(self.seed, int) and self.seed >= 0):
+            message, hint = "expected a whole number", "such as 7"
+            raise ConfigError("config.invalid_value", message, where="seed", hint=hint)
         seed = secrets.randbelow(1 << 32) if self.seed is None else self.seed
-        return VerifyJob(
-            settings.dataset, settings.cluster, self.version, self.sample_percent, seed
-        )
+        return VerifyJob(settings.dataset, settings.cluster, self.version, percent, seed)
+
+
+def _is_number(value: object, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def verify(asked: VerifySettings, runner: Runner, *, plan_only: bool = False) -> dict[str, Any]:
@@ -89,12 +95,13 @@ def verify(asked: VerifySettings, runner: Runner, *, plan_only: bool = False) ->
     """
     job = asked.job()
     inspected, small = runner.run(inspect_version, job)
-    job = replace(job, version=inspected.id or job.version)
+    by_id = inspected.id == job.version
+    job = replace(job, version=inspected.id or job.version, by_id=by_id)
     repairs: list[Repair] = []
     before = list(small)
     if asked.repair:
         inspected, small, repairs = _repair_small(job, runner, inspected, small, plan_only)
-        if inspected.version is None and inspected.id and _is_missing(inspected.id, small):
+        if _is_lost(inspected, small, repairs):
             repair = republish(job, asked.settings, runner, inspected.id, trial=plan_only)
             repairs = [*(old for old in repairs if old.path != repair.path), repair]
             if repair.done and not plan_only:
@@ -123,9 +130,12 @@ def verify(asked: VerifySettings, runner: Runner, *, plan_only: bool = False) ->
     return document
 
 
-def _is_missing(version: str, findings: Iterable[Finding]) -> bool:
-    path = layout.version_key(version)
-    return any(finding.path == path and finding.message == MISSING for finding in findings)
+def _is_lost(inspected: Inspected, findings: Iterable[Finding], repairs: Iterable[Repair]) -> bool:
+    """Whether the document of the version is missing, and nothing in the storage leads to it."""
+    path = layout.version_key(inspected.id)
+    if inspected.version is not None or any(done.path == path and done.done for done in repairs):
+        return False
+    return any(finding.path == path and finding.message.startswith(MISSING) for finding in findings)
 
 
 def _repair_small(
@@ -140,11 +150,17 @@ def _repair_small(
     while due := [finding for finding in findings if finding.role in _SMALL]:
         twins = _with_twins(job, inspected, due)
         found = runner.run(repair_small, job, inspected, twins, plan_only)
+        new = [repair for repair in found if repair.done and not _is_done(repairs, repair.path)]
         repairs |= {repair.path: repair for repair in found}
-        if plan_only or not any(repair.done for repair in found):
+        if plan_only or not new:
             break
         inspected, findings = runner.run(inspect_version, job)
     return inspected, findings, list(repairs.values())
+
+
+def _is_done(repairs: Mapping[str, Repair], path: str) -> bool:
+    """Whether a file was repaired before: if it is found again, that was no help."""
+    return path in repairs and repairs[path].done
 
 
 def _verify_batches(job: VerifyJob, runner: Runner, inspected: Inspected) -> Verified:

@@ -22,7 +22,13 @@ from larder.pipeline.findings import SHOWN_SAMPLES, Finding, Role, Verified
 from larder.pipeline.job import scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import Totals
-from larder.pipeline.verifying_job import ShardToVerify, VerifyBatch, VerifyJob, open_verified
+from larder.pipeline.verifying_job import (
+    ShardToVerify,
+    VerifyBatch,
+    VerifyJob,
+    is_broken,
+    open_verified,
+)
 from larder.progress import Progress
 from larder.shards.formats import shard_format
 from larder.shards.inspected import MISSING, Fault, inspect_shard
@@ -210,6 +216,12 @@ def _verify_indexes(
         except NotFoundError:
             yield Finding(path, "index", "damage.size", MISSING)
             continue
+        except ObjectError as error:
+            if not is_broken(root, error):
+                raise
+            message = f"the file cannot be read completely: {error.message}"
+            yield Finding(path, "index", "damage.size", message)
+            continue
         if size_bytes != file.bytes:
             message = f"the file has {size_bytes:,} bytes instead of {file.bytes:,}"
             yield Finding(path, "index", "damage.size", message, sha256=sha256)
@@ -252,7 +264,7 @@ def _verify_cache(root: Store, batch: VerifyBatch, file: CacheFile, told: _Told)
         except NotFoundError:
             return [Finding(file.path, "cache", "damage.size", MISSING, (), file.records)]
         except ObjectError as error:
-            if error.code != "object.unreadable" or not local:
+            if not is_broken(root, error):
                 raise
             message = f"the file cannot be read completely: {error.message}"
             return [Finding(file.path, "cache", "damage.size", message, (), file.records)]

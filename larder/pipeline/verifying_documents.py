@@ -11,7 +11,14 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from larder.errors import ConfigError, DamageError, NotFoundError
+from larder.errors import (
+    ConfigError,
+    DamageError,
+    LarderError,
+    NotFoundError,
+    ObjectError,
+    StoreError,
+)
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.schemas import INDEXES, SHARDS, SKIPPED
 from larder.pipeline import manifests
@@ -27,22 +34,33 @@ from larder.pipeline.verifying_facts import (
     version_problems,
 )
 from larder.pipeline.verifying_foreign import foreign_files
-from larder.pipeline.verifying_job import Inspected, VerifyJob, open_verified
+from larder.pipeline.verifying_job import (
+    Inspected,
+    Unlisted,
+    Unused,
+    VerifyJob,
+    is_broken,
+    open_verified,
+)
 from larder.progress import Progress
+from larder.shards.formats import shard_format
 from larder.shards.indexes import IndexFile
 from larder.shards.inspected import MISSING
 from larder.store.base import ObjectInfo, Store
 from larder.versions import layout
 from larder.versions.documents import (
+    MAKE_AGAIN,
     CacheDocument,
     FileFacts,
     SegmentDocument,
     VersionDocument,
     parse_document,
+    seal,
     unseal,
 )
 from larder.versions.omitted import Omitted, read_omitted
-from larder.versions.publish import read_optional
+from larder.versions.publish import own_file_errors
+from larder.versions.tags import TAG
 
 __all__ = ["inspect_version", "is_canonical"]
 
@@ -65,7 +83,8 @@ def inspect_version(job: VerifyJob, *, progress: Progress) -> tuple[Inspected, t
     """
     progress.start("inspect")
     manifests.forget()  # read again what this process has read before
-    inspection = _Inspection(job, open_verified(job), progress)
+    unlisted = Unlisted()
+    inspection = _Inspection(job, open_verified(job, unlisted), unlisted.found, progress)
     inspected = inspection.inspect()
     progress.finish("inspect")
     return inspected, tuple(inspection.findings)
@@ -82,6 +101,7 @@ class _Inspection:
 
     job: VerifyJob
     root: Store
+    unlisted: dict[str, ObjectError]
     progress: Progress
     findings: list[Finding] = field(default_factory=list)
 
@@ -105,21 +125,61 @@ class _Inspection:
         prefix = layout.tag_key("").removesuffix(".json")
         for info in listed(self.root, prefix):
             name = info.key.removeprefix(prefix).removesuffix(".json")
+            if "/" in name or info.key != layout.tag_key(name):
+                self._found(
+                    info.key,
+                    "foreign",
+                    "damage.foreign",
+                    "it is not a tag: move it elsewhere, or delete it",
+                )
+                continue
             plain = self._unsealed(info.key, "tag")
             version = plain.get("version") if plain else None
-            found[name] = version if isinstance(version, str) else ""
+            found[name] = str(version) if _is_id(version) else ""
             if plain and not found[name]:
                 self._found(info.key, "tag", "damage.manifest", "it names no version")
-            elif version and read_optional(self.root, layout.version_key(version)) is None:
+            elif plain and not self._exists(layout.version_key(found[name])):
                 message = f"it names version {version}, which has no version.json"
                 self._found(info.key, "content", "damage.manifest", message)
+        for path in self.unlisted:
+            name = path.removeprefix(prefix).removesuffix(".json")
+            if path.startswith(prefix) and path == layout.tag_key(name):
+                found[name] = ""
+                self._found(path, "tag", "damage.size", self._missing_file(path))
         return found
 
-    def _unsealed(self, key: str, role: Role) -> dict[str, Any] | None:
-        data = read_optional(self.root, key)
+    def _exists(self, key: str) -> bool:
+        try:
+            self.root.head(key)
+        except NotFoundError:
+            return False
+        except LarderError as error:
+            if not is_broken(self.root, error):
+                raise
+        return True
+
+    def _missing_file(self, key: str) -> str:
+        why = self.unlisted.get(key)
+        return f"{MISSING}: {why.message}" if why else MISSING
+
+    def _read(self, key: str, role: Role) -> bytes | None:
+        """A document; None, with a finding, if it cannot be read."""
+        data = None
+        try:
+            data = bytes(self.root.get(key))
+        except NotFoundError:
+            self._found(key, role, "damage.size", self._missing_file(key))
+        except ObjectError as error:
+            if not is_broken(self.root, error):
+                with own_file_errors():
+                    raise
+            self._found(key, role, "damage.size", _unreadable(error))
         self.progress.advance("inspect", objects=1, bytes=len(data or b""))
+        return data
+
+    def _unsealed(self, key: str, role: Role) -> dict[str, Any] | None:
+        data = self._read(key, role)
         if data is None:
-            self._found(key, role, "damage.size", MISSING)
             return None
         sha256 = sha256_hex(data)
         try:
@@ -137,9 +197,10 @@ class _Inspection:
         if plain is None:
             return None
         try:
-            return parse_document(kind, bytes(self.root.get(key)), key)
+            return parse_document(kind, seal(plain), key)
         except DamageError as error:
-            self._found(key, "document", error.code, error.message)
+            hint = "" if error.hint == MAKE_AGAIN else f"; {error.hint}"
+            self._found(key, "document", error.code, f"{error.message}{hint}")
             return None
 
     def _is_named(self, document: Any, id_: str) -> bool:
@@ -155,14 +216,16 @@ class _Inspection:
 
     def _version_id(self, tags: dict[str, str]) -> str:
         asked = self.job.version
-        if len(asked) == 32 and set(asked) <= _ID_DIGITS:
+        if _is_id(asked):
             if not any(True for _ in listed(self.root, layout.version_prefix(asked))):
                 raise self._missing(asked, tags)
+            if TAG not in tags:
+                self._found(layout.tag_key(TAG), "tag", "damage.size", MISSING)
             return asked
         if tags.get(asked):
             return tags[asked]
         only = {info.key.split("/")[1] for info in listed(self.root, "versions/")}
-        if asked not in tags and (asked != "latest" or not only):
+        if asked not in tags and (asked != TAG or not only):
             raise self._missing(asked, tags)
         if asked not in tags:
             self._found(layout.tag_key(asked), "tag", "damage.size", MISSING)
@@ -184,9 +247,9 @@ class _Inspection:
         if shards is not None and all(segment.complete for segment in segments):
             for path, message in version_problems(version, segments, omitted or {}, shards):
                 self._found(path, "content", "damage.manifest", message)
-        there = self._there(version, segments)
+        there, unused = self._there(version, segments)
         batches, files, size_bytes = batches_of(self.job, version, segments, shards, there)
-        return Inspected(version, version.id, tuple(batches), files, size_bytes)
+        return Inspected(version, version.id, tuple(batches), files, size_bytes, unused)
 
     def _files(self, files: tuple[FileFacts, ...]) -> set[str]:
         """Compare files with their digests; returns the paths of those that differ."""
@@ -195,7 +258,9 @@ class _Inspection:
             try:
                 with fetched(self.root, ManifestRef.of(file)):
                     self.progress.advance("inspect", objects=1, bytes=file.bytes)
-            except (DamageError, NotFoundError):
+            except (DamageError, NotFoundError, StoreError) as error:
+                if isinstance(error, StoreError) and not _is_of_file(self.root, error):
+                    raise
                 damaged.add(file.path)
                 self._file_finding(file)
         return damaged
@@ -204,7 +269,13 @@ class _Inspection:
         try:
             size_bytes, sha256 = read_digest(self.root, file.path)
         except NotFoundError:
-            self._found(file.path, "manifest", "damage.size", MISSING)
+            message = self._missing_file(file.path)
+            self._found(file.path, "manifest", "damage.size", message)
+            return
+        except ObjectError as error:
+            if not is_broken(self.root, error):
+                raise
+            self._found(file.path, "manifest", "damage.size", _unreadable(error))
             return
         code, message = "damage.digest", "the bytes do not match the digest"
         if size_bytes != file.bytes:
@@ -215,7 +286,9 @@ class _Inspection:
     def _segment(self, version: VersionDocument, id_: str, damaged: set[str]) -> SegmentFacts:
         """What is known of a segment; from version.json if its own document is damaged."""
         document = self._document(SegmentDocument, layout.segment_key(id_))
-        if document is not None and not self._is_named(document, id_):
+        if document is not None and not (
+            self._is_named(document, id_) and self._has_known_format(document)
+        ):
             document = None
         own = tuple(
             file for file in version.files if file.path.startswith(layout.index_prefix(id_))
@@ -243,6 +316,16 @@ class _Inspection:
         if use.cache:
             facts.cache = self._cache(id_, use.cache)
         return facts
+
+    def _has_known_format(self, document: SegmentDocument) -> bool:
+        try:
+            shard_format(*document.shape.use)
+        except ConfigError as error:
+            message = f"{error.message}; use a newer Larder"
+            key = layout.segment_key(document.id)
+            self._found(key, "document", "damage.manifest", message)
+            return False
+        return True
 
     def _indexes(self, facts: SegmentFacts) -> None:
         """The index files for other readers."""
@@ -305,12 +388,29 @@ class _Inspection:
 
     def _there(
         self, version: VersionDocument, segments: list[SegmentFacts]
-    ) -> dict[str, ObjectInfo]:
+    ) -> tuple[dict[str, ObjectInfo], Unused]:
         """What is below the prefixes of the version; what nothing names is found on the way."""
         there: dict[str, ObjectInfo] = {}
-        for info, foreign in foreign_files(self.root, version, segments):
+        unused = Unused()
+        for info, kind, message in foreign_files(self.root, version, segments, self.unlisted):
             there[info.key] = info
-            if foreign:
-                self._found(info.key, "foreign", "damage.foreign", foreign)
+            if kind == "foreign":
+                self._found(info.key, "foreign", "damage.foreign", message)
+            elif kind == "unused":
+                unused = unused.plus(info.key, info.size_bytes)
             self.progress.advance("inspect")
-        return there
+        return there, unused
+
+
+def _is_id(version: object) -> bool:
+    return isinstance(version, str) and len(version) == 32 and set(version) <= _ID_DIGITS
+
+
+def _is_of_file(root: Store, error: StoreError) -> bool:
+    """Whether a refusal of the whole store was that of one file of a directory."""
+    cause = error.__cause__
+    return isinstance(cause, ObjectError) and is_broken(root, cause)
+
+
+def _unreadable(error: ObjectError) -> str:
+    return f"the file cannot be read completely: {error.message}"

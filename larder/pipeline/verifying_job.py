@@ -6,13 +6,28 @@ from dataclasses import dataclass
 
 from larder.config.formats import FormatUse
 from larder.config.models import Cluster, Dataset
+from larder.errors import LarderError, NotFoundError, ObjectError, StoreError
 from larder.pipeline.job import ManifestRef, storage_of
 from larder.shards.indexes import IndexFile
 from larder.shards.model import ShardFile
 from larder.store.base import Store
 from larder.versions.documents import CacheFile, VersionDocument
 
-__all__ = ["Inspected", "ShardToVerify", "VerifyBatch", "VerifyJob", "open_verified"]
+__all__ = [
+    "Inspected",
+    "ShardToVerify",
+    "Unlisted",
+    "Unused",
+    "VerifyBatch",
+    "VerifyJob",
+    "is_broken",
+    "open_verified",
+    "readable",
+]
+
+
+SHOWN_UNUSED = 20
+"""Maximum number of unused files that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +40,7 @@ class VerifyJob:
         version: The ID of the version, or a tag.
         sample_percent: Percentage of the shards and cache files to read; None reads all.
         seed: Of the choice of these.
+        by_id: Whether the version was asked for by its ID.
     """
 
     dataset: Dataset
@@ -32,6 +48,7 @@ class VerifyJob:
     version: str
     sample_percent: float | None = None
     seed: int = 0
+    by_id: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +128,26 @@ class VerifyBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Unused:
+    """Files of a version's prefixes that Larder wrote and nothing names.
+
+    Attributes:
+        files: Number of files.
+        bytes: Their total size.
+        keys: The first of them.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    keys: tuple[str, ...] = ()
+
+    def plus(self, key: str, size_bytes: int) -> Unused:
+        """The same, and one more."""
+        keys = (*self.keys, key)[:SHOWN_UNUSED]
+        return Unused(self.files + 1, self.bytes + size_bytes, keys)
+
+
+@dataclass(frozen=True, slots=True)
 class Inspected:
     """What the documents and manifests of a version say, and what is wrong with them.
 
@@ -120,6 +157,7 @@ class Inspected:
         batches: What is left to read.
         files: Number of files of shards and caches of the version, also of those not chosen.
         bytes: Total size of these.
+        unused: What other runs left among them.
     """
 
     version: VersionDocument | None
@@ -127,8 +165,64 @@ class Inspected:
     batches: tuple[VerifyBatch, ...] = ()
     files: int = 0
     bytes: int = 0
+    unused: Unused = Unused()
 
 
-def open_verified(job: VerifyJob) -> Store:
-    """The dataset's root in the storage."""
-    return storage_of(job.dataset, job.cluster)
+class Unlisted:
+    """What a directory has and a listing cannot return: dangling links, names that are not UTF-8.
+
+    Attributes:
+        found: By path, what is wrong with it.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[str, ObjectError] = {}
+
+    def __call__(self, path: bytes, error: ObjectError) -> None:
+        """Note a path; see `larder.store.local_walk.OnUnlisted`.
+
+        Raises:
+            StoreError: ``store.denied``: it is a directory that must not be read.
+        """
+        if path.endswith(b"/") and error.code == "object.unreadable":
+            raise StoreError("store.denied", error.message, where=error.where, hint=error.hint)
+        self.found[path.decode("utf-8", "backslashreplace")] = error
+
+
+def open_verified(job: VerifyJob, unlisted: Unlisted | None = None) -> Store:
+    """The dataset's root in the storage.
+
+    Args:
+        job: The verification.
+        unlisted: Is told of what cannot be listed, which is left out of listings.
+    """
+    return storage_of(job.dataset, job.cluster, unlisted=unlisted or Unlisted())
+
+
+def readable(root: Store, path: str) -> bytes | None:
+    """The bytes of a document; None if it is missing, or cannot be read from its disk.
+
+    Args:
+        root: The dataset's root.
+        path: The document.
+    """
+    try:
+        return bytes(root.get(path))
+    except NotFoundError:
+        return None
+    except ObjectError as error:
+        if not is_broken(root, error):
+            raise
+        return None
+
+
+def is_broken(root: Store, error: LarderError) -> bool:
+    """Whether one file of a directory cannot be read, as on a bad sector.
+
+    In a bucket the same error means that access to it is refused.
+
+    Args:
+        root: The dataset's root.
+        error: What reading the file raised.
+    """
+    return error.code == "object.unreadable" and root.features.local_path

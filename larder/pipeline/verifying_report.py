@@ -86,6 +86,7 @@ def verify_document(outcome: Outcome, times: TimedProgress) -> dict[str, Any]:
             "sample_percent": job.sample_percent,
             "seed": job.seed if job.sample_percent is not None else None,
         },
+        "unused": {**asdict(inspected.unused), "keys": list(inspected.unused.keys)},
         "found": len(outcome.findings),
         "findings": [
             _finding(finding, repairs.get(finding.path))
@@ -134,6 +135,7 @@ def verify_lines(document: Mapping[str, Any]) -> list[str]:
         f"  read     {format_count(read['count'], 'file')} of shards and caches,"
         f" {format_bytes(read['bytes'])}{_share(read, whole)}",
     ]
+    lines += _unused_lines(document["unused"])
     found = document["findings"]
     lines += [f"  found    {row['line']}" for row in found[:_SHOWN_LINES]]
     lines += _more(document["found"] - len(found[:_SHOWN_LINES]))
@@ -141,6 +143,17 @@ def verify_lines(document: Mapping[str, Any]) -> list[str]:
     lines += [_repair_line(row, document["plan"]) for row in repairs[:_SHOWN_LINES]]
     lines += _more(len(repairs) - len(repairs[:_SHOWN_LINES]))
     return [*lines, f"  at       {document['storage']}"]
+
+
+def _unused_lines(unused: Mapping[str, Any]) -> list[str]:
+    if not unused["files"]:
+        return []
+    amount = f"{format_count(unused['files'], 'file')}, {format_bytes(unused['bytes'])}"
+    more = f" and {unused['files'] - 1:,} more" if unused["files"] > 1 else ""
+    return [
+        f"  unused   {amount}: {printable(unused['keys'][0])}{more};"
+        " another run wrote them, and nothing reads them: delete them or leave them"
+    ]
 
 
 def _share(read: Mapping[str, Any], whole: Mapping[str, Any]) -> str:

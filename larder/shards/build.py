@@ -201,7 +201,10 @@ class _Building:
         if failures:
             self._note(failures)
         else:
-            self._add_streamed(sample, source, "none")
+            # Images are decoded by now, other parts are not.
+            self._add_streamed(
+                sample, source, self._validate if self._rules.decoders.uses else "none"
+            )
 
     def _add_streamed(self, sample: Sample, source: Readable, validate: Validation) -> None:
         checked = check_streamed(source, sample, validate, skip=self._skip, rules=self._rules)

@@ -10,9 +10,8 @@ import google_crc32c
 
 from larder.errors import Failure, ObjectError, printable
 from larder.manifest.extents import parse_extent
-from larder.samples.images import is_image
 from larder.samples.pictures import Form
-from larder.shards.images import PLAIN, ImageRules, Validation, check_image, stored_image
+from larder.shards.images import PLAIN, ImageRules, Validation, check_decodable, stored_image
 from larder.shards.model import Part, Sample
 from larder.store.base import Readable
 from larder.store.etags import ContentCheck, changed, checked_crc32c
@@ -58,12 +57,13 @@ class Fetched(NamedTuple):
     Attributes:
         bodies: Its parts' contents, in their order; fewer if some could not be read.
         failures: The objects that could not be read or are not as planned.
-        forms: By extension, what each image decodes to, if the rules ask for it.
+        forms: By extension, what each part decodes to, if the rules ask for it; see
+            `larder.shards.images.check_decodable`.
     """
 
     bodies: list[Body]
     failures: list[Failure]
-    forms: Mapping[str, Form]
+    forms: Mapping[str, Form | str]
 
 
 def sample_bytes(sample: Sample) -> int:
@@ -91,15 +91,16 @@ def fetch(
     """
     bodies: list[Body] = []
     failures: list[Failure] = []
-    forms: dict[str, Form] = {}
+    forms: dict[str, Form | str] = {}
     for part in sample.parts:
         try:
             data = source.get(part.key, if_match=part.etag or None)
             crc32c = checked_crc32c(source, part.key, part.etag, part.size_bytes, data)
             check, stored = validate, stored_image(part.ext, data, where=part.key, rules=rules)
             if stored is not None:
-                data, crc32c, check = stored, google_crc32c.value(stored), "none"
-            if form := check_image(part.ext, data, check, where=part.key, rules=rules):
+                data, crc32c = stored, google_crc32c.value(stored)
+                check = "none" if rules.decoders.is_image(part.ext) else validate
+            if form := check_decodable(part.ext, data, check, where=part.key, rules=rules):
                 forms[part.ext] = form
             bodies.append(Body(data, crc32c))
         except ObjectError as error:
@@ -120,16 +121,16 @@ def check_streamed(
     The arguments are those of `fetch`; the result has no contents.
     """
     failures: list[Failure] = []
-    forms: dict[str, Form] = {}
+    forms: dict[str, Form | str] = {}
     for part in sample.parts:
         try:
             if parse_extent(part.etag) is None:  # else it is checked as it is read
                 info = source.head(part.key)
                 if info.size_bytes != part.size_bytes or part.etag not in ("", info.etag):
                     raise changed(part.key, part.size_bytes, info.size_bytes)
-            if is_image(part.ext):
+            if rules.decoders.decodes(part.ext):
                 with io.BufferedReader(part_file(source, part), RANGE_BYTES) as file:
-                    form = check_image(part.ext, file, validate, where=part.key, rules=rules)
+                    form = check_decodable(part.ext, file, validate, where=part.key, rules=rules)
                 forms |= {part.ext: form} if form else {}
         except ObjectError as error:
             failures.append(failure_of(part, error, skip=skip))

@@ -1,27 +1,28 @@
-"""What the images of a shard decode to, in a few notes that its receipt keeps."""
+"""What the images and other parts of a shard decode to, in a few notes that its receipt keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from larder.samples.images import role
 from larder.samples.pictures import Form
 
-__all__ = ["FormNote", "FormTally", "joined"]
+__all__ = ["FormNote", "FormTally", "joined", "note_role"]
 
 
 @dataclass(frozen=True, slots=True)
 class FormNote:
-    """Images of one role that have the same type of elements.
+    """Images of one role that have the same type of elements, or other parts that are alike.
 
     Attributes:
-        role: Their role in their samples: empty, or the name in ``NAME.png``.
-        dtype: The type of their elements.
+        role: Their role in their samples: empty, or the name in ``NAME.png``; of parts that are no
+            images, a dot and their extension.
+        dtype: The type of their elements; of parts that are no images, their types and numbers of
+            dimensions.
         count: Their number.
         key: The object of the first one.
-        height: Its height.
-        width: Its width.
+        height: Its height; 0 if it is no image.
+        width: Its width; 0 likewise.
         odd_key: The object of the first one of another height or width; empty if there is none.
         odd_height: Its height.
         odd_width: Its width.
@@ -49,21 +50,36 @@ class FormNote:
         return replace(found, odd_key=odd[0], odd_height=odd[1], odd_width=odd[2])
 
 
+def note_role(ext: str, *, image: bool) -> str:
+    """The role of a part in notes.
+
+    Args:
+        ext: Its extension.
+        image: Whether it is decoded as an image.
+    """
+    return ext.rpartition(".")[0] if image else f".{ext}"
+
+
 class FormTally:
     """Makes the notes of a shard. Memory does not grow with the number of images."""
 
     def __init__(self) -> None:
         self._notes: dict[tuple[str, str], FormNote] = {}
 
-    def add(self, ext: str, key: str, form: Form) -> None:
-        """Add an image.
+    def add(self, ext: str, key: str, form: Form | str) -> None:
+        """Add a part.
 
         Args:
-            ext: Extension of the part.
+            ext: Its extension.
             key: The object.
-            form: What it decodes to.
+            form: What it decodes to; see `larder.shards.images.check_decodable`.
         """
-        self._add(FormNote(role(ext).name, form.dtype, 1, key, form.height, form.width))
+        if isinstance(form, str):
+            note = FormNote(note_role(ext, image=False), form, 1, key, 0, 0)
+        else:
+            place = note_role(ext, image=True)
+            note = FormNote(place, form.dtype, 1, key, form.height, form.width)
+        self._add(note)
 
     def notes(self) -> tuple[FormNote, ...]:
         """The notes, in the order in which their first images came."""

@@ -1,4 +1,4 @@
-"""Checks with Pillow whether an image can be read, before it goes into a shard."""
+"""Checks whether images and other parts can be decoded, before they go into a shard."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import IO, Final, Literal, get_args
 from larder.config.images import MAX_PIXELS, Transform
 from larder.errors import ObjectError
 from larder.limits import ByteBudget
+from larder.samples.decoders import IMAGES_ONLY, Decoders, kind_of
 from larder.samples.images import is_image
 from larder.samples.pictures import (
     Form,
@@ -23,10 +24,19 @@ from larder.samples.pictures import (
 from larder.shards.transform import encode_again
 from larder.shards.transform_pool import TransformPool
 
-__all__ = ["PLAIN", "ImageRules", "Validation", "check_image", "is_weaker", "stored_image"]
+__all__ = [
+    "PLAIN",
+    "ImageRules",
+    "Validation",
+    "check_decodable",
+    "check_image",
+    "is_weaker",
+    "stored_image",
+]
 
 Validation = Literal["none", "header", "decode"]
-"""How images are checked: not at all, by format and size, or by decoding them."""
+"""How images are checked: not at all, by format and size, or by decoding them. Other parts are only
+decoded."""
 
 _STRENGTHS: tuple[str, ...] = get_args(Validation)
 """From the weakest."""
@@ -45,6 +55,7 @@ class ImageRules:
             image is decoded alone. None for no maximum.
         transform: How images are stored; None to store them as they are.
         pool: Processes that transform them; None to do it in the calling thread.
+        decoders: What decodes parts that are not images.
     """
 
     max_pixels: int = MAX_PIXELS
@@ -52,6 +63,7 @@ class ImageRules:
     budget: ByteBudget | None = None
     transform: Transform | None = None
     pool: TransformPool | None = None
+    decoders: Decoders = IMAGES_ONLY
 
 
 PLAIN: Final = ImageRules()
@@ -76,7 +88,7 @@ def check_image(
     where: str,
     rules: ImageRules = PLAIN,
 ) -> Form | None:
-    """Check a part of a sample; a part without the extension of an image is accepted.
+    """Check a part of a sample; a part that is no image is accepted.
 
     ``header`` finds files that are not images, and images truncated within the header. ``decode``
     decodes the first frame, and finds truncated images and others that training could not decode,
@@ -96,7 +108,7 @@ def check_image(
     Raises:
         ObjectError: ``sample.undecodable``.
     """
-    if (mode == "none" and not rules.forms) or not is_image(ext):
+    if (mode == "none" and not rules.forms) or not rules.decoders.is_image(ext):
         return None
     if not data:
         raise _empty(where)
@@ -110,6 +122,50 @@ def check_image(
             with held, discarding(image):
                 load(image)
         return form if rules.forms else None
+
+
+def check_decodable(
+    ext: str,
+    data: bytes | IO[bytes],
+    mode: Validation,
+    *,
+    where: str,
+    rules: ImageRules = PLAIN,
+) -> Form | str | None:
+    """Check a part of a sample; one that is neither an image nor has a decoder is accepted.
+
+    Images are checked as by `check_image`. Of other parts, ``decode`` finds those that their
+    decoder does not decode; ``header`` finds nothing.
+
+    Args:
+        ext: Extension of the part, without the first dot.
+        data: The content, or a seekable file of it.
+        mode: How to check.
+        where: Key of the object, for the error.
+        rules: What parts have to be like; with ``forms``, others than images are always decoded.
+
+    Returns:
+        What it decodes to, if ``rules.forms``: the form of an image, or the types of other arrays.
+
+    Raises:
+        ObjectError: ``sample.undecodable``.
+        FatalError: ``cache.schema``: a decoder does not return arrays.
+    """
+    if mode == "none" and not rules.forms:
+        return None
+    if not rules.decoders.uses or rules.decoders.is_image(ext):
+        return check_image(ext, data, mode, where=where, rules=rules)
+    decoder = rules.decoders.of(ext)
+    if decoder is None or (mode != "decode" and not rules.forms):
+        return None
+    length = len(data) if isinstance(data, bytes) else data.seek(0, io.SEEK_END)
+    budget, needed_bytes = rules.budget, decoder.needed_bytes(length)
+    with budget.holding(needed_bytes) if budget else nullcontext():
+        if not isinstance(data, bytes):
+            data.seek(0)
+            data = data.read()
+        found = kind_of(decoder.decode(data, where, _HINT))
+    return found if rules.forms else None
 
 
 def stored_image(

@@ -21,7 +21,7 @@ from larder.samples.indexed import IndexedSample, check_part
 from larder.samples.pictures import Form
 from larder.shards.fetch import Body, Fetched, failure_of, sample_bytes
 from larder.shards.formats import shard_format
-from larder.shards.images import PLAIN, ImageRules, Validation, check_image
+from larder.shards.images import PLAIN, ImageRules, Validation, check_decodable
 from larder.shards.model import Sample
 from larder.shards.open_shards import OpenShards
 from larder.shards.packed_parts import PackedParts, old_shard_errors
@@ -247,10 +247,10 @@ def _fetched(
     checksums = {part.ext: part.crc32c for part in _old(sample).parts}
     bodies = [Body(contents[part.ext], checksums[part.ext]) for part in sample.parts]
     failures: list[Failure] = []
-    forms: dict[str, Form] = {}
+    forms: dict[str, Form | str] = {}
     for part, body in zip(sample.parts, bodies, strict=True):
         try:
-            form = check_image(part.ext, body.data, validate, where=part.key, rules=rules)
+            form = check_decodable(part.ext, body.data, validate, where=part.key, rules=rules)
             forms |= {part.ext: form} if form else {}
         except ObjectError as error:
             failures.append(failure_of(part, error, skip=skip))

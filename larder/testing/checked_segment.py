@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.cache.fields import KEY, LABEL, Kind, field_name
+from larder.cache.fields import KEY, LABEL, field_names
 from larder.cache.file import open_file
 from larder.cache.layout import CacheFileFacts
 from larder.cache.record import Array
@@ -28,8 +28,8 @@ from larder.config.formats import FormatUse
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import INDEXES, SAMPLES, SHARDS, SKIPPED
 from larder.manifest.spool import Spool
+from larder.samples.decoders import Decoders
 from larder.samples.grouping import LABEL_EXT
-from larder.samples.images import is_image
 from larder.samples.indexed import IndexedSample, read_index
 from larder.shards.formats import shard_format
 from larder.shards.indexes import IndexFile, index_files
@@ -291,12 +291,16 @@ def check_cache(root: Store, segment: SegmentContent, cache: str) -> CacheDocume
         for split, file in document.files.items():
             assert (file.segment, file.split) == (document.segment, split)
             path = Path(folder) / f"{len(split)}.mdb"
-            _check_cache_file(root, file, document.kind, segment.samples[split], path)
+            _check_cache_file(root, file, document, segment.samples[split], path)
     return document
 
 
 def _check_cache_file(
-    root: Store, file: CacheFile, kind: str, samples: Sequence[SampleContent], path: Path
+    root: Store,
+    file: CacheFile,
+    document: CacheDocument,
+    samples: Sequence[SampleContent],
+    path: Path,
 ) -> None:
     path.write_bytes(same_bytes(root, file.path, file.bytes, file.sha256))
     facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
@@ -305,11 +309,13 @@ def _check_cache_file(
         assert file.fields == {field.name: field.kind for field in reader.schema.fields}
         assert len(reader) == len(samples), f"{file.path} has {len(reader)} records"
         for record, sample in zip(reader, samples, strict=True):
-            _check_record(record, kind, sample, file.path)
+            _check_record(record, document, sample, file.path)
 
 
-def _check_record(record: Mapping[str, Array], kind: Any, sample: SampleContent, key: str) -> None:
-    wanted = _fields(kind, sample, LABEL in record)
+def _check_record(
+    record: Mapping[str, Array], document: CacheDocument, sample: SampleContent, key: str
+) -> None:
+    wanted = _fields(document, sample, LABEL in record)
     where = f"{key}: {sample.key}"
     assert bytes(record[KEY]).decode() == sample.key, where
     assert set(record) == {KEY, *wanted}, where
@@ -317,12 +323,19 @@ def _check_record(record: Mapping[str, Array], kind: Any, sample: SampleContent,
         assert value is None or np.array_equal(record[name], value), f"{where}: {name}"
 
 
-def _fields(kind: Kind, sample: SampleContent, labelled: bool) -> dict[str, Any]:
+def _fields(document: CacheDocument, sample: SampleContent, labelled: bool) -> dict[str, Any]:
     """What the fields of a record should contain; None for a decoded image."""
+    kind: Any = document.kind
+    decoders = Decoders(document.decoders)
     wanted: dict[str, Any] = {LABEL: sample.label} if labelled else {}
     for ext, data in sample.parts.items():
         if ext == LABEL_EXT and labelled:
             continue
-        decoded = kind == "decoded" and is_image(ext)
-        wanted[field_name(ext, kind)] = None if decoded else np.frombuffer(data, np.uint8)
+        names = field_names(ext, kind, decoders)
+        if kind == "decoded" and decoders.is_image(ext):
+            wanted[names[0]] = None
+        elif kind == "decoded" and (decoder := decoders.of(ext)):
+            wanted |= zip(names, decoder.decode(data, sample.key, "").values(), strict=True)
+        else:
+            wanted[names[0]] = np.frombuffer(data, np.uint8)
     return wanted

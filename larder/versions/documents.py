@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from larder.config.decoders import DecoderUse
 from larder.config.formats import DEFAULTS, FormatOptions, FormatUse
 from larder.config.images import ImageOptions
 from larder.errors import DamageError
@@ -211,7 +212,10 @@ class CacheFile:
 
 @dataclass(frozen=True, slots=True)
 class CacheDocument:
-    """cache.json: a complete cache of a segment; ``kind`` is ``encoded`` or ``decoded``."""
+    """cache.json: a complete cache of a segment; ``kind`` is ``encoded`` or ``decoded``.
+
+    ``decoders`` says what decodes its parts that are not images, and is left out if nothing does.
+    """
 
     dataset: str
     segment: str
@@ -219,18 +223,20 @@ class CacheDocument:
     kind: str
     files: Mapping[str, CacheFile]
     format: str = CACHE_FORMAT
+    decoders: tuple[DecoderUse, ...] = field(default=(), metadata=SPARSE)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheFacts:
     """The cache of a version: the files of each split, in the order of its segments.
 
-    ``kind`` is ``encoded`` or ``decoded``. The files have the records of all samples of their
-    segments, also of those that the version omits.
+    ``kind`` and ``decoders`` are those of `CacheDocument`. The files have the records of all
+    samples of their segments, also of those that the version omits.
     """
 
     kind: str
     splits: Mapping[str, tuple[CacheFile, ...]]
+    decoders: tuple[DecoderUse, ...] = field(default=(), metadata=SPARSE)
 
     @property
     def bytes(self) -> int:

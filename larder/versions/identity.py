@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from larder.config.images import MAX_PIXELS
+from larder.config.decoders import DecoderUse
+from larder.config.images import MAX_PIXELS, ImageOptions
 from larder.config.models import Dataset, HashSplits
 from larder.manifest.digest import canonical_json
+from larder.samples.decoders import resolved
 from larder.versions.documents import CacheFacts, Shape
 from larder.versions.fields import to_plain
 from larder.versions.omitted import Omitted
@@ -31,11 +34,14 @@ __all__ = [
     "CACHE_VERSION",
     "SegmentIdentity",
     "ShardIdentity",
+    "cache_decoders",
     "cache_id",
     "content_digest",
     "image_check",
     "inputs_digest",
+    "own_cache_id",
     "segment_id",
+    "shaped_images",
     "split_rule",
     "version_id",
 ]
@@ -97,7 +103,7 @@ def inputs_digest(
             ("shuffle_seed", shards.shuffle_seed, None),
             ("options", to_plain(shards.options, sparse=True), {}),
             ("samples_per_shard", shards.samples_per_shard, None),
-            ("images", to_plain(dataset.image_options, sparse=True), {}),
+            ("images", to_plain(shaped_images(dataset), sparse=True), {}),
             ("validate", dataset.validate_, "header"),
             ("on_bad_key", dataset.on_bad_key, "fail"),
             ("on_bad_sample", dataset.on_bad_sample, "fail"),
@@ -159,8 +165,19 @@ def split_rule(dataset: Dataset) -> str:
 
 def image_check(dataset: Dataset) -> str:
     """How the images of samples are checked: bad samples are tried again if this changes."""
-    most = dataset.images.max_pixels
-    return dataset.validate_ if most == MAX_PIXELS else f"{dataset.validate_} {most}"
+    most, uses = dataset.images.max_pixels, shaped_images(dataset).decoders
+    check = dataset.validate_ if most == MAX_PIXELS else f"{dataset.validate_} {most}"
+    return f"{check} {canonical_json(to_plain(uses, sparse=True)).decode()}" if uses else check
+
+
+def shaped_images(dataset: Dataset) -> ImageOptions:
+    """What images and decoded parts may be like, with the versions of the decoders.
+
+    Raises:
+        ConfigError: See `larder.samples.decoders.resolved`.
+    """
+    options = dataset.image_options
+    return replace(options, decoders=resolved(options.decoders))
 
 
 class SegmentIdentity(NamedTuple):
@@ -209,16 +226,45 @@ def segment_id(identity: SegmentIdentity) -> str:
     )[:32]
 
 
-def cache_id(segment: str, kind: str, *, version: int = CACHE_VERSION) -> str:
+def cache_id(
+    segment: str,
+    kind: str,
+    decoders: tuple[DecoderUse, ...] = (),
+    *,
+    version: int = CACHE_VERSION,
+) -> str:
     """The cache ID, 32 hex digits.
 
     Args:
         segment: ID of the segment whose samples it contains.
         kind: ``encoded`` or ``decoded``.
+        decoders: What decodes parts of it that are not images, with versions.
         version: Version of the format of its files.
     """
-    fields = [("segment", segment, None), ("records", kind, "encoded"), ("version", version, 1)]
+    fields: list[_Field] = [
+        ("segment", segment, None),
+        ("records", kind, "encoded"),
+        ("decoders", to_plain(decoders, sparse=True), []),
+        ("version", version, 1),
+    ]
     return _digest("cache", fields)[:32]
+
+
+def cache_decoders(dataset: Dataset) -> tuple[DecoderUse, ...]:
+    """What decodes parts of the dataset's cache that are not images; none if it has no such cache.
+
+    Raises:
+        ConfigError: See `larder.samples.decoders.resolved`.
+    """
+    decodes = dataset.cache is not None and dataset.cache.records == "decoded"
+    return shaped_images(dataset).decoders if decodes else ()
+
+
+def own_cache_id(dataset: Dataset, segment: str) -> str | None:
+    """The ID of the cache of a segment that the dataset asks for; None if it asks for none."""
+    if dataset.cache is None:
+        return None
+    return cache_id(segment, dataset.cache.records, cache_decoders(dataset))
 
 
 def version_id(

@@ -120,6 +120,7 @@ def test_what_the_source_has_no_more_is_refused_with_a_hint(prepared: Workplace)
         (("--sample", "101"), 2, "--sample: expected a percentage"),
         (("--seed", "-1"), 2, "--seed: expected a whole number"),
         (("--plan",), 2, "--plan needs --repair"),
+        (("--seed", "7"), 2, "--seed needs --sample"),
         (("--version", "v7"), 2, "there is no version or tag 'v7'"),
         (("--vers", "v7"), 2, "there is no flag --vers"),
         (("--dataset", "other"), 2, "other"),

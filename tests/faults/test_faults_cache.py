@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import os
 import resource
@@ -177,14 +176,10 @@ def test_a_full_disk_is_said_and_nothing_is_left(tmp_path: Path) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 8 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(place)]
-    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("a file system can be mounted by root alone")
-    yield place
-    gc.collect()  # an error may hold what it passed through
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    from required import disk_of  # not for the processes that import this module
+
+    with disk_of("8m", tmp_path / "disk") as place:
+        yield place
 
 
 def test_files_that_are_built_concurrently_share_the_free_space(small_disk: Path) -> None:

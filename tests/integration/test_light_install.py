@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
 import venv
+import wave
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pipeline_lab import directory_lab
 
 import larder
 from larder.packages import EXTRAS
@@ -115,6 +118,24 @@ except ConfigError as error:
 """
     done = run(light, tmp_path, "python", "-c", script)
     assert (done.stdout, done.stderr) == (f"config.missing_package {command}\n", "")
+
+
+def test_a_light_install_reads_what_was_decoded(light: Path, tmp_path: Path) -> None:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setparams((1, 2, 8_000, 0, "NONE", ""))
+        writer.writeframes(b"\1\0\2\0")
+    objects = {f"a/{number}.wav": file.getvalue() for number in range(2)}
+    lab = directory_lab(tmp_path, objects, decoding={"wav": "wav"})
+    lab.prepare()
+    script = f"""
+import larder
+cache = larder.open({f"{lab.storage}/larder/d"!r}).cache("train", verify=True)
+batch = cache.batch([0, 1])
+print(batch["wav"].tolist(), batch["wav.rate"].tolist())
+"""
+    done = run(light, tmp_path, "python", "-c", script)
+    assert done.stdout == "[[[1], [2]], [[1], [2]]] [8000, 8000]\n", done
 
 
 def test_google_cloud_storage_names_the_extra_that_it_needs(light: Path, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_of_several_receipts_of_a_shard_the_one_that_matches_its_object_counts(
         tmp_path,
         **{**FIELDS, "cache": None, "on_bad_sample": "skip", "mirror": False, "cluster": runner},
     )
-    check, bad = fetch.check_image, "a/01.png"
+    check, bad = fetch.check_decodable, "a/01.png"
 
     def strict(ext: str, data: Any, mode: Any, *, where: str, **rules: Any) -> Any:
         if where == bad:
@@ -128,9 +128,9 @@ def test_of_several_receipts_of_a_shard_the_one_that_matches_its_object_counts(
         return check(ext, data, mode, where=where, **rules)
 
     monkeypatch.setattr(due, "RECEIPT_BYTES", 1)  # a partial receipt for every shard
-    monkeypatch.setattr(fetch, "check_image", strict)
+    monkeypatch.setattr(fetch, "check_decodable", strict)
     cut_off(lab, "-000002.tar")
-    monkeypatch.setattr(fetch, "check_image", check)
+    monkeypatch.setattr(fetch, "check_decodable", check)
     path_of(lab, "train-000000.tar").unlink()
     assert lab.prepare()["skipped"] == 0
     lab.check()

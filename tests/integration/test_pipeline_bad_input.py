@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 from pipeline_lab import Lab, directory_lab, images, listing, png, write
+from required import disk_of
 
 import larder
 from larder.config.location import resolve_url
@@ -410,14 +409,8 @@ def run_error(lab: Lab, **fields: Any) -> LarderError | None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 256 KiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(place)]
-    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("a file system can be mounted by root alone")
-    yield place
-    gc.collect()  # an error may hold what it passed through
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with disk_of("256k", tmp_path / "disk") as place:
+        yield place
 
 
 @pytest.mark.parametrize("filled", sorted({*range(0, 250, 25), *range(84, 124, 4)}))

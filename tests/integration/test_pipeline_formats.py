@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import uuid
 from contextlib import suppress
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from pipeline_lab import Lab, contents, directory_lab, opened, write
+from required import read_by_others
 
 import larder
 from larder.errors import ConfigError
@@ -204,24 +204,46 @@ def test_shards_with_omitted_samples_have_no_such_index(tmp_path: Path) -> None:
     assert found == {"readers/wids/validation.json"}
 
 
-def test_wids_reads_every_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wids = pytest.importorskip("wids")
+WIDS = """
+import io, json, sys, types
+
+# wids imports torch for samplers that distribute what it reads, and for the name of a base class.
+torch = types.ModuleType("torch")
+for name in ("torch.distributed", "torch.utils", "torch.utils.data"):
+    sys.modules[name] = types.ModuleType(name)
+torch.distributed = sys.modules["torch.distributed"]
+data = sys.modules["torch.utils.data"]
+
+class Base:
+    __class_getitem__ = classmethod(lambda cls, _: cls)
+
+data.Dataset = data.Sampler = Base
+sys.modules["torch"] = torch
+import wids
+
+given = json.load(sys.stdin)
+dataset = wids.ShardListDataset(given["index"], transformations=[], cache_dir=given["cache"])
+print(json.dumps([
+    {name: value.read().hex() if isinstance(value, io.IOBase) else str(value)
+     for name, value in dataset[number].items()}
+    for number in range(len(dataset))
+]))
+"""
+
+
+def test_wids_reads_every_sample(tmp_path: Path) -> None:
     lab = lab_of(tmp_path, "webdataset")
     lab.prepare()
     write(str(lab.source), {"a/99.bin": b"!" * 300, "a/99.pos.f4": b"4444"})
     document = lab.prepare()
-    monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "cache"))
     path = f"{lab.storage}/larder/d/versions/{document['version']}/readers/wids/train.json"
-    dataset = wids.ShardListDataset(path, transformations=[], cache_dir=str(tmp_path / "cache"))
     wanted = newest(lab).samples["train"]
-    assert len(dataset) == len(wanted) == 23
-    for number, sample in enumerate(wanted):
-        found = dataset[number]
-        parts = {
-            name[1:]: value.read() for name, value in found.items() if isinstance(value, io.IOBase)
-        }
-        assert found["__key__"] == sample.key
-        assert parts == sample.parts
+    found = read_by_others(WIDS, {"index": path, "cache": str(tmp_path / "cache")})
+    assert len(found) == len(wanted) == 23
+    for read, sample in zip(found, wanted, strict=True):
+        assert read["__key__"] == sample.key
+        parts = {name[1:]: data for name, data in read.items() if name.startswith(".")}
+        assert parts == {ext: data.hex() for ext, data in sample.parts.items()}
 
 
 @pytest.mark.parametrize("name", ["parquet", "records", "batches"])

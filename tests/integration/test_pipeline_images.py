@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from larder.config.images import Transform
 from larder.config.models import Dataset
 from larder.errors import FatalError
-from larder.pipeline import compare, image_rules, planned_segment
+from larder.pipeline import compare_contents, image_rules, planned_segment
 from larder.pipeline.inline import prepare
 from larder.pipeline.planned import plan_lines
 from larder.pipeline.results import RefusedError, RunError
@@ -346,7 +346,7 @@ def test_other_libraries_make_new_segments_and_transform_the_originals(
     lab.prepare()
     (tmp_path / "source" / "a" / "04.jpg").unlink()
     other = {**codec_versions(), "pillow": "99.0"}
-    for module in (image_rules, compare):
+    for module in (image_rules, compare_contents):
         monkeypatch.setattr(module, "codec_versions", lambda: other)
     growth = lab.plan()["growth"]
     assert growth["decision"] == "grow"

@@ -42,9 +42,7 @@ def root(lab: Lab) -> Any:
 
 
 def may_be_refused(key: str, damage: str) -> bool:
-    """What no other file says: which version a tag names; what a version has, unless it is lost."""
-    if key.endswith("/version.json"):
-        return damage in LOST and damage != "removed"
+    """What no other file says: which version a tag names."""
     return key.startswith("tags/") and damage in LOST
 
 
@@ -177,25 +175,16 @@ def test_samples_that_were_packed_again_are_found_in_other_segments(tmp_path: Pa
 
 
 def test_everything_at_once(tmp_path: Path) -> None:
-    """All manifests, indexes, shards and caches: the receipts and the source have it all."""
+    """All that is below a segment but its work: the receipts and the source have it all."""
     lab = directory_lab(tmp_path, splits=SPLITS)
     lab.prepare()
     with lab.opened_root() as root:
         files = published(root)
         listed = listed_files(root, verified(lab)["version"])
         kept = ("tags/", "versions/")
-        lost = [key for key in listed if not key.startswith(kept)]
-        for key in lost:
-            root.delete(key)
-        document = verified(lab, repair=True)
-        assert document["status"] == "damaged"
-        refused = [
-            row for row in document["findings"] if row["repair"] and not row["repair"]["done"]
-        ]
-        assert {row["role"] for row in refused} <= {"document", "manifest", "cache"}
-        for key in lost:
-            if key.endswith("segment.json"):
-                root.put(key, files[key])
+        for key in listed:
+            if not key.startswith(kept):
+                root.delete(key)
         document = verified(lab, repair=True)
         rows = [row for row in document["findings"] if row["repair"]]
         refused = [row for row in rows if not row["repair"]["done"]]
@@ -204,17 +193,71 @@ def test_everything_at_once(tmp_path: Path) -> None:
         assert published(root) == files
 
 
-def test_a_manifest_without_receipts_is_refused(tmp_path: Path) -> None:
+def without_work(root: Store) -> None:
+    """Delete receipts and plans."""
+    for page in list(root.list()):
+        for info in page:
+            if "/work/" in info.key:
+                root.delete(info.key)
+
+
+def test_without_receipts_shards_are_listed_from_their_samples(tmp_path: Path) -> None:
     lab = text_lab(tmp_path)
     with lab.opened_root() as root:
-        for page in list(root.list()):
-            for info in page:
-                if "/work/" in info.key:
-                    root.delete(info.key)
-        key = next(key for key in published(root) if "/index/samples-" in key)
-        with damaged(root, key, b"x"):
-            (finding,) = verified(lab, repair=True)["findings"]
-            assert "the receipts of its shards are gone" in finding["repair"]["message"]
+        files = published(root)
+        without_work(root)
+        for roles in (["shards"], ["indexes"], ["shards", "indexes"]):
+            for role in roles:
+                root.delete(next(key for key in files if f"/index/{role}-" in key))
+            planned = verified(lab, repair=True, plan_only=True)
+            assert planned["repaired"] == len(roles)
+            document = verified(lab, repair=True)
+            assert document["status"] == "repaired", document["findings"]
+            message = document["findings"][0]["repair"]["message"]
+            assert message == "made again from the manifest of samples and the shards"
+            assert published(root) == files
+
+
+def test_the_manifest_of_samples_without_receipts_is_refused_with_what_helps(
+    tmp_path: Path,
+) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        files = published(root)
+        without_work(root)
+        key = next(key for key in files if "/index/samples-" in key)
+        root.put(key, b"x")
+        (finding,) = verified(lab, repair=True)["findings"]
+        version = next(key for key in files if key.endswith("version.json"))
+        message = finding["repair"]["message"]
+        assert message.startswith("the receipts of its shards are gone; restore it, or delete it")
+        assert version in message
+        root.delete(key)
+        root.delete(version)
+        lab.prepare()
+        assert published(root) == files
+
+
+def test_a_receipt_that_is_damaged_is_named(tmp_path: Path) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        files = published(root)
+        key = next(key for key in files if "/index/samples-" in key)
+        work = [
+            info.key for page in root.list("segments/") for info in page if "/work/" in info.key
+        ]
+        for receipt in (name for name in work if name not in files):
+            with damaged(root, receipt, b"x"), damaged(root, key, b"x"):
+                (finding,) = verified(lab, repair=True)["findings"]
+                message = finding["repair"]["message"]
+                assert finding["repair"]["done"] or "it cannot be made again: " in message
+                assert not finding["repair"]["done"] or bytes(root.get(key)) == files[key]
+
+
+def test_segment_json_without_its_plan_is_refused(tmp_path: Path) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        without_work(root)
         key = next(key for key in published(root) if key.endswith("segment.json"))
         with damaged(root, key, b"x"):
             document = verified(lab, repair=True)

@@ -45,7 +45,8 @@ def test_damage_in_a_bucket_is_found_and_repaired(lab: Lab) -> None:
     assert verified(lab)["status"] == "intact"
     with lab.opened_root() as root:
         files = published(root)
-        kinds = (".tar", ".mdb", ".idx", "segment.json", "cache.json", ".parquet")
+        documents = ("segment.json", "cache.json", "version.json", "latest.json")
+        kinds = (".tar", ".mdb", ".idx", *documents, ".parquet")
         for suffix in kinds:
             key = next(key for key in files if key.endswith(suffix))
             for damage in ("middle byte flipped", "truncated by one", "emptied", "removed"):

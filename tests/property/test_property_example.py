@@ -8,7 +8,7 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
-import pytest
+from example_proto import parsed, serialized
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -36,9 +36,6 @@ from larder.shards.tfrecord import masked, record_header
 from larder.store import Store
 from larder.store.memory import MemoryStore, forget
 from larder.testing.sample_orders import Content, order_samples
-
-pytest.importorskip("google.protobuf")
-from example_proto import parsed, serialized
 
 names = st.text(min_size=0, max_size=200) | st.sampled_from(["image/encoded", "ü" * 70])
 int64s = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 127, 128, 2**14, 2**63 - 1, -1])

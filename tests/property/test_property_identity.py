@@ -12,6 +12,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from larder.config.decoders import DecoderUse
 from larder.config.formats import Feature, FormatOptions
 from larder.config.models import Dataset, HashSplits
 from larder.versions.documents import CacheFacts, CacheFile, Shape
@@ -196,12 +197,23 @@ def test_segments_are_equal_if_all_that_shapes_them_is(
     assert (segment_id(one) == segment_id(other)) == (numbered(one) == numbered(other))
 
 
-caches = st.tuples(texts, st.sampled_from(["encoded", "decoded"]), st.integers(1, 2))
+decoders = st.lists(
+    st.builds(
+        DecoderUse,
+        ext=names,
+        use=names,
+        parameters=st.sampled_from(["", '{"a":1}']),
+        shape=st.sampled_from([None, (), (None,), (1, 2)]),
+        version=st.sampled_from(["1", "2"]),
+    ),
+    max_size=2,
+).map(tuple)
+caches = st.tuples(texts, st.sampled_from(["encoded", "decoded"]), decoders, st.integers(1, 2))
 
 
 @given(pairs(caches))
 def test_caches_are_equal_if_segment_kind_and_format_are(pair: tuple[Any, Any]) -> None:
-    ids = [cache_id(segment, kind, version=version) for segment, kind, version in pair]
+    ids = [cache_id(*covered, version=version) for *covered, version in pair]
     assert (ids[0] == ids[1]) == (pair[0] == pair[1])
 
 

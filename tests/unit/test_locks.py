@@ -12,7 +12,8 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 LOCKS = ["requirements.lock", "requirements-demo.lock", "requirements-dev.lock"]
 SKYPLANE = ["requirements-skyplane.lock", "requirements-skyplane-test.lock"]
-"""In an environment of their own."""
+READERS = ["requirements-readers-test.lock"]
+"""These are in environments of their own."""
 
 
 def pins(name: str) -> list[Requirement]:
@@ -34,7 +35,7 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-@pytest.mark.parametrize("name", LOCKS + SKYPLANE)
+@pytest.mark.parametrize("name", LOCKS + SKYPLANE + READERS)
 def test_a_lock_has_only_exact_versions_and_hashes(name: str) -> None:
     found = pins(name)
     assert found

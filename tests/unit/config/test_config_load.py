@@ -180,6 +180,17 @@ def test_the_name_is_that_of_the_file(load: Callable[..., Dataset], refused: Ref
             "set validate: decode, or cache.records: encoded",
         ),
         (
+            SOURCE + "validate: decode\ndecoding:\n  wav: wav rate=3\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:5: decoding.wav: only functions of your own have parameters",
+        ),
+        (
+            SOURCE + "decoding: {wav: wav}\n",
+            "config.invalid_value",
+            "configs/datasets/x.yaml:3: decoding: parts are decoded while they are checked; set"
+            " validate: decode, or remove decoding",
+        ),
+        (
             SOURCE + "growth: {removals: remove}\n",
             "config.invalid_value",
             "configs/datasets/x.yaml:3: growth.removals: expected repack or omit, not 'remove'",

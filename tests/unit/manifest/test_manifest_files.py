@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from required import missing
 
 from larder.disk import disk_errors
 from larder.errors import ConfigError, DamageError, StoreError
@@ -231,7 +232,7 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
 def test_a_full_disk_while_writing() -> None:
     full = Path("/dev/full")
     if not full.exists():
-        pytest.skip("needs /dev/full")
+        missing("needs /dev/full")
     with pytest.raises(StoreError), disk_errors(full), pa.OSFile(str(full), "wb") as sink:
         sink.write(b"x" * 10_000)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -267,14 +265,10 @@ def test_a_work_dir_in_the_way_is_named(tmp_path: Path) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 8 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(place)]
-    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("a file system can be mounted by root alone")
-    yield place
-    gc.collect()
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    from required import disk_of  # not for the processes that import this module
+
+    with disk_of("8m", tmp_path / "disk") as place:
+        yield place
 
 
 @pytest.mark.parametrize("filled", [False, True], ids=["before", "meanwhile"])

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import io
+import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
+from larder.config.decoders import decoder_uses
 from larder.errors import NotFoundError, ObjectError
 from larder.limits import ByteBudget
+from larder.samples.decoders import Decoders
 from larder.samples.images import is_image
-from larder.shards.images import ImageRules, Validation, check_image, is_weaker
+from larder.shards.images import (
+    ImageRules,
+    Validation,
+    check_decodable,
+    check_image,
+    is_weaker,
+)
 
 
 def test_which_checks_are_weaker() -> None:
@@ -194,3 +205,24 @@ def test_many_threads_check_at_once() -> None:
 
     with ThreadPoolExecutor(4) as executor:
         assert sum(executor.map(check_all, range(4))) == 4 * len(KINDS)
+
+
+def test_a_decoder_holds_the_memory_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = ByteBudget(100)
+    free: list[bool] = []
+
+    def decode(data: bytes) -> Any:
+        taken = budget.try_acquire(41)
+        free.append(taken is not None)
+        budget.release(taken or 0)
+        return np.frombuffer(data, np.uint8)
+
+    decode.version, decode.expands = 1, 6  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "own_holding", SimpleNamespace(decode=decode))
+    uses = decoder_uses({"bin": "own_holding:decode"})
+    rules = ImageRules(budget=budget, decoders=Decoders(uses), forms=True)
+    for data in (b"123456789", b"1234567890", io.BytesIO(b"123456789"), io.BytesIO(bytes(99))):
+        assert check_decodable("bin", data, "decode", where="a", rules=rules) == "uint8[1]"
+    assert free == [True, False, True, False]
+    assert check_decodable("txt", b"", "decode", where="a", rules=rules) is None
+    assert budget.try_acquire(100) == 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
+from required import read_by_others
 
 from larder.config.formats import FormatOptions, Layout
 from larder.errors import ConfigError
@@ -193,30 +196,40 @@ def test_the_version_names_the_release_of_pyarrow(monkeypatch: pytest.MonkeyPatc
     assert versions[4:] == [1_027_000_000, 1_100_002_000]
 
 
-def test_hugging_face_loads_it(store: Store, tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    for shard in write(store, CONTENTS, 1):
-        (tmp_path / shard.name).write_bytes(store.get(shard.name))
-    loaded = datasets.load_dataset(
-        "parquet", data_files=f"{tmp_path}/*.parquet", cache_dir=str(tmp_path / "cache")
-    )["train"]
+HUGGING_FACE = """
+import base64, io, json, sys
+import datasets
+
+given = json.load(sys.stdin)
+loaded = datasets.load_dataset(
+    "parquet", data_files=given["shards"], cache_dir=given["folder"] + "/cache"
+)["train"]
+plain = lambda value: base64.b64encode(value).decode() if isinstance(value, bytes) else value
+rows = [{name: plain(value) for name, value in row.items()} for row in loaded]
+stream = datasets.load_dataset("parquet", data_files=given["images"], streaming=True)["train"]
+first, second = stream.cast_column("png", datasets.Image())
+image = first["png"]
+print(json.dumps({"rows": rows, "size": image.size, "pixel": image.getpixel((0, 0)),
+                  "second": second["png"]}))
+"""
+
+
+def test_hugging_face_loads_rows_and_decodes_images(store: Store, tmp_path: Path) -> None:
+    data = io.BytesIO()
+    Image.new("RGB", (3, 2), (255, 0, 7)).save(data, "PNG")
+    images = [Content("i", {"png": data.getvalue()}, 1), Content("j", {"x": b""}, 2)]
+    given: dict[str, Any] = {"folder": str(tmp_path)}
+    for name, contents in (("shards", CONTENTS), ("images", images)):
+        given[name] = []
+        for shard in write(store, contents, 1 if name == "shards" else 10**9):
+            path = tmp_path / f"{name}-{shard.name}"
+            path.write_bytes(store.get(shard.name))
+            given[name].append(str(path))
+    found = read_by_others(HUGGING_FACE, given)
     lacking = {"jpg": None, "seg.png": None, "txt": None}
-    assert list(loaded) == [
-        {"key": content.key, "label": content.label, **lacking, **content.parts}
+    assert found["rows"] == [
+        {"key": content.key, "label": content.label, **lacking}
+        | {ext: base64.b64encode(data).decode() for ext, data in content.parts.items()}
         for content in CONTENTS
     ]
-
-
-def test_hugging_face_decodes_images(store: Store, tmp_path: Path) -> None:
-    datasets, image = pytest.importorskip("datasets"), pytest.importorskip("PIL.Image")
-    data = io.BytesIO()
-    image.new("RGB", (3, 2), (255, 0, 7)).save(data, "PNG")
-    (shard,) = write(
-        store, [Content("a", {"png": data.getvalue()}, 1), Content("b", {"x": b""}, 2)]
-    )
-    path = tmp_path / shard.name
-    path.write_bytes(store.get(shard.name))
-    stream = datasets.load_dataset("parquet", data_files=str(path), streaming=True)["train"]
-    first, second = stream.cast_column("png", datasets.Image())
-    assert (first["png"].size, first["png"].getpixel((0, 0))) == ((3, 2), (255, 0, 7))
-    assert second["png"] is None
+    assert (found["size"], found["pixel"], found["second"]) == ([3, 2], [255, 0, 7], None)

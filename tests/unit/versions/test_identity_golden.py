@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from golden_identities import assert_golden
 
+from larder.config.decoders import DecoderUse
 from larder.config.formats import Feature, FormatOptions
 from larder.config.images import ImageOptions, Transform
 from larder.config.models import Dataset
@@ -41,6 +42,11 @@ DATASETS: dict[str, dict[str, Any]] = {
         "cache": {"records": "decoded", "same_size": True},
     },
     "transform": {"shards": {"images": {"resize": 256, "format": "jpeg", "masks": ["seg"]}}},
+    "decoding": {
+        "validate": "decode",
+        "decoding": {"wav": "wav", "mel": "npy shape=80,*"},
+        "cache": {"records": "decoded"},
+    },
     "hashed": {
         "splits": {
             "by": "hash",
@@ -79,6 +85,11 @@ TRANSFORM = ImageOptions(
     )
 )
 
+DECODERS = (
+    DecoderUse("mel", "npy", shape=(80, None), version="1"),
+    DecoderUse("wav", "m:f", '{"rate":16000}', version="2"),
+)
+
 SEGMENTS = {
     "least": SegmentIdentity(
         "d", SAMPLES, Shape("webdataset", 1, 150_000_000, {}, None), "header", "fail", {}
@@ -112,6 +123,14 @@ SEGMENTS = {
         SAMPLES,
         Shape("webdataset", 1, 150_000_000, {}, None, images=TRANSFORM),
         "header",
+        "fail",
+        {},
+    ),
+    "decoding": SegmentIdentity(
+        "d",
+        SAMPLES,
+        Shape("webdataset", 1, 150_000_000, {}, None, images=ImageOptions(decoders=DECODERS)),
+        "decode",
         "fail",
         {},
     ),
@@ -166,6 +185,7 @@ def test_segments_and_their_caches() -> None:
     segments = {name: segment_id(identity) for name, identity in SEGMENTS.items()}
     assert_golden("segments", segments)
     caches = {kind: cache_id(segments["least"], kind) for kind in ("encoded", "decoded")}
+    caches["decoders"] = cache_id(segments["least"], "decoded", DECODERS)
     assert_golden("caches", caches)
 
 

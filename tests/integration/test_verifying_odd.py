@@ -1,0 +1,365 @@
+"""What may stand in the place of a file, or beside it: each is named, and none ends the run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import Lab, directory_lab
+from verify_lab import damaged, findings, grown_lab, listed_files, published, verified
+
+from larder.errors import StoreError
+from larder.manifest.digest import sha256_hex
+from larder.pipeline.verifying_report import verify_lines
+from larder.store.base import Store
+from larder.testing.faults import FaultyStore, unreadable
+from larder.testing.recording import RecordingStore
+from larder.testing.runs import between
+from larder.versions.documents import seal, unseal
+
+KINDS = ("latest.json", "version.json", "segment.json", "cache.json", "classes.json")
+SUFFIXES = (".tar", ".mdb", ".idx", ".parquet")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    return grown_lab(tmp_path_factory.mktemp("odd"))
+
+
+@pytest.fixture(scope="module")
+def root(lab: Lab) -> Iterator[Store]:
+    with lab.opened_root() as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def version(lab: Lab) -> str:
+    return str(verified(lab)["version"])
+
+
+@pytest.fixture(scope="module")
+def folder(lab: Lab) -> Path:
+    return Path(lab.root.removeprefix("file://"))
+
+
+@pytest.fixture(scope="module")
+def some(root: Store, version: str) -> list[str]:
+    """A file of each kind."""
+    names = listed_files(root, version)
+    return [next(name for name in names if name.endswith(end)) for end in (*KINDS, *SUFFIXES)]
+
+
+def _dangling(path: Path) -> None:
+    path.symlink_to("/nonexistent/file")
+
+
+def _itself(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def _full_folder(path: Path) -> None:
+    path.mkdir()
+    path.joinpath("notes.txt").write_bytes(b"?")
+
+
+REPLACED: dict[str, Callable[[Path], None]] = {
+    "dangling link": _dangling,
+    "link to itself": _itself,
+    "folder": lambda path: path.mkdir(),
+    "folder with a file": _full_folder,
+    "pipe": lambda path: os.mkfifo(path),
+}
+
+
+@contextmanager
+def replaced(path: Path, make: Callable[[Path], None]) -> Iterator[None]:
+    """Within, something else stands in the place of a file."""
+    before = path.read_bytes()
+    path.unlink()
+    make(path)
+    try:
+        yield
+    finally:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+        path.write_bytes(before)
+
+
+@pytest.mark.parametrize("what", REPLACED)
+def test_what_is_no_file_is_a_missing_file(
+    lab: Lab, root: Store, folder: Path, some: list[str], what: str
+) -> None:
+    files = published(root)
+    for key in some:
+        with replaced(folder / key, REPLACED[what]):
+            found = findings(verified(lab))
+            assert found[key]["message"].startswith("the file is missing"), f"{what} for {key}"
+            others = {row["role"] for path, row in found.items() if path != key}
+            assert others <= {"content", "foreign"}
+            document = verified(lab, repair=True)
+            repair = findings(document)[key]["repair"]
+            if key.startswith("tags/") or key.endswith("version.json"):
+                assert not repair["done"] or published(root) == files
+            elif "folder" in what:
+                assert "move what is in its place elsewhere" in repair["message"]
+            else:
+                assert repair["done"], repair["message"]
+                assert published(root) == files
+    assert verified(lab)["status"] == "intact"
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        (b"segments/SEGMENT/shards/train/link", "a dangling symbolic link"),
+        (b"segments/SEGMENT/index/link", "a dangling symbolic link"),
+        (b"versions/VERSION/link", "a dangling symbolic link"),
+        (b"segments/SEGMENT/shards/\xff", "the file name is not UTF-8"),
+    ],
+)
+def test_what_cannot_be_listed_is_foreign(
+    lab: Lab, root: Store, folder: Path, version: str, path: bytes, why: str
+) -> None:
+    segment = next(key for key in listed_files(root, version) if key.endswith(".tar")).split("/")[1]
+    named = path.replace(b"SEGMENT", segment.encode()).replace(b"VERSION", version.encode())
+    place = os.path.join(os.fsencode(folder), named)
+    if named.endswith(b"link"):
+        os.symlink(b"/nonexistent/file", place)
+    else:
+        Path(os.fsdecode(place)).write_bytes(b"?")
+    try:
+        (finding,) = verified(lab, repair=True)["findings"]
+        assert (finding["role"], finding["code"]) == ("foreign", "damage.foreign")
+        assert finding["message"].startswith(f"{why}: ")
+        assert finding["path"] == named.decode("utf-8", "backslashreplace")
+    finally:
+        os.unlink(place)
+
+
+def test_a_bad_sector_is_found_in_every_kind_of_file(
+    lab: Lab, root: Store, some: list[str]
+) -> None:
+    """A file that cannot be read is one finding; in a bucket it would be a refusal of access."""
+    files = published(root)
+    for key in some:
+
+        def broken(store: Store, key: str = key) -> Store:
+            faulty = FaultyStore(store)
+            for method in ("open", "get", "head"):
+                faulty.add(method, unreadable(), key=key, times=None)
+            return faulty
+
+        with between(broken):
+            found = findings(verified(lab))
+            assert "cannot be read completely" in found[key]["message"], f"{key}: {found}"
+            repair = findings(verified(lab, repair=True))[key]["repair"]
+            assert repair["done"] or repair["message"]
+        assert published(root) == files
+
+
+@pytest.mark.parametrize(
+    ("method", "end"),
+    [("writer", ".tar"), ("put", "segment.json"), ("upload", ".mdb"), ("upload", ".parquet")],
+)
+def test_a_storage_that_cannot_be_written_ends_a_repair(
+    lab: Lab, root: Store, method: str, end: str
+) -> None:
+    key = next(key for key in published(root) if key.endswith(end))
+    wrong = bytes(root.get(key))[:-2]
+
+    def refusing(store: Store) -> Store:
+        faulty = FaultyStore(store)
+        faulty.add(method, unreadable(), times=None)
+        return faulty
+
+    with damaged(root, key, wrong):
+        with between(refusing), pytest.raises(StoreError) as caught:
+            verified(lab, repair=True)
+        assert (caught.value.code, caught.value.exit_status) == ("store.denied", 3)
+        assert "request permission" in caught.value.hint
+        assert bytes(root.get(key)) == wrong
+
+
+ALTERED: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
+    "version": ("version.json", lambda plain: plain.update(format="larder-version-2"), "newer"),
+    "segment": ("segment.json", lambda plain: plain.update(format="larder-segment-2"), "newer"),
+    "cache": ("cache.json", lambda plain: plain.update(format="x"), "newer Larder"),
+    "field": ("version.json", lambda plain: plain.update(more=1), "more is not known"),
+    "shards": (
+        "segment.json",
+        lambda plain: plain["shape"].update(format="arrayrecord"),
+        "there is no shard format 'arrayrecord'; use a newer Larder",
+    ),
+    "tag": ("latest.json", lambda plain: plain.update(version=3), "it names no version"),
+    "path": ("latest.json", lambda plain: plain.update(version="../../x"), "it names no version"),
+}
+
+
+@pytest.mark.parametrize("what", ALTERED)
+def test_a_document_of_a_newer_larder_is_left_alone(
+    lab: Lab, root: Store, version: str, what: str
+) -> None:
+    """Its own digest is right: restoring it from that would go on for ever."""
+    end, change, message = ALTERED[what]
+    key = next(key for key in listed_files(root, version) if key.endswith(end))
+    plain = unseal(bytes(root.get(key)), key)
+    change(plain)
+    with damaged(root, key, seal(plain)):
+        document = verified(lab, repair=True)
+        found = findings(document)[key]
+        assert message in found["message"]
+        assert not found["repair"]["done"]
+        assert bytes(root.get(key)) == seal(plain)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "sub/v1.json", "latest"])
+def test_a_file_among_the_tags_is_foreign(lab: Lab, root: Store, name: str) -> None:
+    key = f"tags/{name}"
+    root.put(key, b"hello")
+    try:
+        (finding,) = verified(lab, repair=True)["findings"]
+        assert (finding["path"], finding["role"]) == (key, "foreign")
+    finally:
+        root.delete(key)
+
+
+def test_a_lost_tag_names_the_version_that_the_user_chooses(lab: Lab, root: Store) -> None:
+    tag = "tags/latest.json"
+    ids = {key.split("/")[1] for key in published(root) if key.startswith("versions/")}
+    assert len(ids) == 2
+    for wrong in (None, b"gone", b""):
+        with damaged(root, tag, wrong):
+            message = findings(verified(lab, repair=True))[tag]["repair"]["message"]
+            assert all(version in message for version in ids)
+            assert "--version ID --repair" in message
+            for chosen in ids:
+                planned = verified(lab, version=chosen, repair=True, plan_only=True)
+                assert findings(planned)[tag]["repair"]["done"]
+                if wrong is None:
+                    assert not any(True for page in root.list(tag) for _ in page)
+                document = verified(lab, version=chosen, repair=True)
+                assert document["status"] == "repaired", document["findings"]
+                assert verified(lab)["version"] == chosen
+                if wrong is None:
+                    root.delete(tag)
+                else:
+                    root.put(tag, wrong)
+
+
+def test_another_tag_that_is_lost_is_not_made_to_name_a_version(lab: Lab, root: Store) -> None:
+    (version, *_) = {key.split("/")[1] for key in published(root) if key.startswith("versions/")}
+    root.put("tags/v1.json", b"gone")
+    try:
+        document = verified(lab, version=version, repair=True)
+        message = findings(document)["tags/v1.json"]["repair"]["message"]
+        assert message.endswith("restore it, or delete it")
+    finally:
+        root.delete("tags/v1.json")
+
+
+UNUSED = [
+    "segments/SEGMENT/index/samples-DIGEST.parquet",
+    "segments/SEGMENT/index/indexes-DIGEST.parquet",
+    "segments/SEGMENT/caches/CACHE/train-DIGEST.mdb",
+    "versions/VERSION/manifests/objects-DIGEST.parquet",
+    "versions/VERSION/manifests/omitted-DIGEST.npy",
+    "versions/VERSION/lists/train-DIGEST.txt",
+]
+
+
+@pytest.mark.parametrize("pattern", UNUSED)
+def test_what_another_run_left_proves_itself_and_is_no_damage(
+    lab: Lab, root: Store, version: str, pattern: str
+) -> None:
+    cache = next(key for key in listed_files(root, version) if key.endswith("cache.json"))
+    _, segment, _, name, _ = cache.split("/")
+    data = b"of the other of two runs"
+    own = pattern.replace("SEGMENT", segment).replace("CACHE", name).replace("VERSION", version)
+    key = own.replace("DIGEST", sha256_hex(data)[:16])
+    root.put(key, data)
+    try:
+        document = verified(lab, repair=True)
+        assert (document["status"], document["findings"]) == ("intact", [])
+        assert document["unused"] == {"files": 1, "bytes": len(data), "keys": [key]}
+        assert f"  unused   1 file, {len(data)} B: {key}; another run" in "\n".join(
+            verify_lines(document)
+        )
+        root.put(key, data + b"?")
+        (finding,) = verified(lab)["findings"]
+        assert "do not match the digest in its name" in finding["message"]
+    finally:
+        root.delete(key)
+
+
+def test_a_run_that_was_stopped_before_its_source_was_touched_is_no_damage(
+    tmp_path: Path,
+) -> None:
+    """Its inventory stays beside that of the run that published the version."""
+    lab = grown_lab(tmp_path, cache=None)
+    with lab.opened_root() as root:
+        keep = {key for key in published(root) if key.startswith(("versions/", "tags/"))}
+        for path in Path(str(lab.source)).rglob("*"):
+            if path.is_file():
+                os.utime(path, (1, 1))
+        for key in keep:
+            if key.endswith("version.json") or key.startswith("tags/"):
+                root.delete(key)
+        lab.prepare()
+        document = verified(lab)
+        assert document["status"] == "intact", document["findings"]
+
+
+def test_a_sample_requests_its_share_and_nothing_else(tmp_path: Path) -> None:
+    objects = {f"{'ab'[n % 2]}/{n:02}.txt": b"%02d" % n * 300 for n in range(40)}
+    splits = {"train": "a/**", "validation": "b/**"}
+    lab = directory_lab(
+        tmp_path, objects, splits=splits, cache=None, validate="none", shards={"bytes": 3_000}
+    )
+    lab.prepare()
+    whole = verified(lab)["read"]
+    stores: list[RecordingStore] = []
+
+    def requested(**asked: Any) -> set[str]:
+        stores.clear()
+
+        def recorded(store: Store) -> Store:
+            stores.append(RecordingStore(store))
+            return stores[-1]
+
+        with between(recorded):
+            document = verified(lab, **asked)
+        calls = [call for store in stores for call in store.calls]
+        assert not [call for store in stores for call in store.writes]
+        large = [call.key for call in calls if call.key.endswith((".tar", ".idx"))]
+        assert len(large) == len(set(large)) == document["read"]["count"]
+        return set(large)
+
+    every = requested()
+    assert len(every) == whole["count"] == 2 * 40
+    for percent, shards in ((0.001, 2), (10, 4)):
+        some = requested(sample_percent=percent, seed=7)
+        assert len(some) == 2 * shards
+        assert requested(sample_percent=percent, seed=7) == some
+        read = verified(lab, sample_percent=percent, seed=7)["read"]
+        assert (read["seed"], read["sample_percent"]) == (7, percent)
+        assert abs(read["bytes"] / whole["bytes"] - shards / 40) < 0.01
+    seeds = {frozenset(requested(sample_percent=10, seed=seed)) for seed in range(3)}
+    assert len(seeds) > 1
+
+
+def test_what_is_no_percentage_and_no_seed_is_refused(lab: Lab) -> None:
+    from larder.errors import ConfigError
+
+    for wrong in (float("nan"), float("inf"), True, "5", 0, -1, 100.5):
+        with pytest.raises(ConfigError, match="percentage"):
+            verified(lab, sample_percent=wrong)
+    for wrong in (True, -1, 1.5, "7"):
+        with pytest.raises(ConfigError, match="whole number"):
+            verified(lab, sample_percent=5, seed=wrong)

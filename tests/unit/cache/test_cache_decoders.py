@@ -1,0 +1,183 @@
+"""Parts with a decoder become fields of a cache."""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+import wave
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cache_shelf import Shelf, encoded_image
+
+from larder.cache.file import CacheFileReader, open_file
+from larder.cache.records import build_samples
+from larder.cache.schema import Field
+from larder.config.decoders import decoder_uses
+from larder.errors import LarderError
+from larder.limits import ByteBudget
+from larder.samples.decoders import Decoders
+from larder.store.memory import forget
+
+BYTES = Field("key", "uint8", (None,))
+
+
+def npy(array: Any, dtype: str = "<f4") -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.asarray(array, dtype))
+    return file.getvalue()
+
+
+def wav(frames: int, channels: int = 1, rate: int = 16_000) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(channels)
+        writer.setsampwidth(2)
+        writer.setframerate(rate)
+        writer.writeframes(struct.pack("<h", frames) * frames * channels)
+    return file.getvalue()
+
+
+@pytest.fixture
+def shelf(request: pytest.FixtureRequest) -> Iterator[Shelf]:
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name)
+    yield Shelf(name)
+    forget(name)
+
+
+def filled(shelf: Shelf, *samples: Mapping[str, bytes]) -> Shelf:
+    """One shard of a sample each."""
+    for number, parts in enumerate(samples):
+        shelf.add_shard(f"{number}.tar", [(f"k{number}", None, parts)])
+    return shelf
+
+
+def built(shelf: Shelf, tmp_path: Path, kind: Any = "decoded", **lines: str) -> CacheFileReader:
+    path = tmp_path / "x.mdb"
+    facts = build_samples(
+        shelf.samples,
+        kind,
+        path,
+        limit_bytes=1 << 30,
+        budget=ByteBudget(1),  # every part alone
+        decoders=Decoders(decoder_uses(lines)),
+    )
+    return open_file(path, facts, verify=True)
+
+
+def refused(shelf: Shelf, tmp_path: Path, **lines: str) -> LarderError:
+    with pytest.raises(LarderError) as caught:
+        built(shelf, tmp_path, **lines)
+    assert list(tmp_path.iterdir()) == []
+    return caught.value
+
+
+def test_arrays_of_one_shape_are_stacked(shelf: Shelf, tmp_path: Path) -> None:
+    values = [np.arange(6).reshape(2, 3) + number for number in range(5)]
+    filled(shelf, *({"npy": npy(value)} for value in values))
+    with built(shelf, tmp_path, npy="npy") as reader:
+        assert reader.schema.fields == (Field("npy", "float32", (2, 3)), BYTES)
+        assert reader.batch([4, 0])["npy"].tolist() == [values[4].tolist(), values[0].tolist()]
+
+
+def test_dimensions_that_differ_are_open(shelf: Shelf, tmp_path: Path) -> None:
+    shapes = [(3, 2, 4), (5, 2, 4), (3, 2, 7)]
+    filled(shelf, *({"npy": npy(np.ones(shape))} for shape in shapes))
+    with built(shelf, tmp_path, npy="npy") as reader:
+        assert reader.schema.fields[0] == Field("npy", "float32", (None, 2, None))
+        assert [record["npy"].shape for record in reader] == shapes
+        assert [array.shape for array in reader.batch([0, 1])["npy"]] == shapes[:2]
+
+
+def test_audio_keeps_its_rate(shelf: Shelf, tmp_path: Path) -> None:
+    filled(shelf, {"wav": wav(3)}, {"wav": wav(5, rate=44_100)}, {"txt": b"silent"})
+    with built(shelf, tmp_path, wav="wav") as reader:
+        assert reader.schema.fields == (
+            Field("txt", "uint8", (None,), optional=True),
+            Field("wav", "int16", (None, 1), optional=True),
+            Field("wav.rate", "int64", (), optional=True),
+            BYTES,
+        )
+        assert [int(record["wav.rate"]) for record in (reader[0], reader[1])] == [16_000, 44_100]
+        assert reader[1]["wav"].tolist() == [[5]] * 5
+        assert reader[2].keys() == {"txt", "key"}
+
+
+def test_a_smallest_array_is_like_any_other(shelf: Shelf, tmp_path: Path) -> None:
+    """The shape of a field before anything was seen is also one that an array may have."""
+    filled(shelf, *({"npy": npy(np.zeros(shape), "u1")} for shape in ((0, 0, 1), (2, 0, 1))))
+    with built(shelf, tmp_path, npy="npy") as reader:
+        assert reader.schema.fields[0] == Field("npy", "uint8", (None, 0, 1))
+        assert [record["npy"].shape for record in reader] == [(0, 0, 1), (2, 0, 1)]
+
+
+def test_images_beside_other_parts(shelf: Shelf, tmp_path: Path) -> None:
+    grey, colour = np.full((2, 3), 7, np.uint8), np.full((2, 3, 3), 9, np.uint8)
+    picture = encoded_image(grey)
+    filled(
+        shelf,
+        {"jpg": picture, "mask.png": picture, "raw.png": picture, "txt": b"one"},
+        {"jpg": encoded_image(colour), "mask.png": picture, "raw.png": picture, "txt": b"three"},
+    )
+    with built(shelf, tmp_path, **{"raw.png": "bytes", "txt": "text"}) as reader:
+        assert reader.schema.fields == (
+            Field("image", "uint8", (2, 3, 3)),
+            Field("image.mask", "uint8", (2, 3, 1)),
+            Field("raw.png", "uint8", (len(picture),)),
+            Field("txt", "uint8", (None,)),
+            BYTES,
+        )
+        assert bytes(reader[1]["txt"]) == b"three"
+        assert bytes(reader[1]["raw.png"]) == picture
+
+
+def test_images_with_an_extension_of_their_own(shelf: Shelf, tmp_path: Path) -> None:
+    filled(shelf, {"img": encoded_image(np.full((2, 3), 7, np.uint8))})
+    with built(shelf, tmp_path, img="image") as reader:
+        assert reader.schema.fields[0] == Field("image", "uint8", (2, 3, 1))
+
+
+def test_a_cache_of_encoded_records_has_no_decoder(shelf: Shelf, tmp_path: Path) -> None:
+    filled(shelf, {"npy": npy([1])}, {"npy": b"none"})
+    with built(shelf, tmp_path, kind="encoded", npy="npy") as reader:
+        assert bytes(reader[1]["npy"]) == b"none"
+
+
+@pytest.mark.parametrize(
+    ("other", "kind"), [(npy([1], "<f8"), "float64[1]"), (npy([[1]]), "float32[2]")]
+)
+def test_arrays_of_another_kind_are_refused(
+    shelf: Shelf, tmp_path: Path, other: bytes, kind: str
+) -> None:
+    filled(shelf, {"npy": npy([1])}, {"npy": npy([2, 3])}, {"npy": other})
+    error = refused(shelf, tmp_path, npy="npy")
+    assert error.code == "cache.schema"
+    assert error.message == f"a part that decodes to {kind} follows others of float32[1]"
+    assert error.where.endswith("2.tar: k2.npy")
+
+
+def test_a_part_that_cannot_be_decoded_is_named(shelf: Shelf, tmp_path: Path) -> None:
+    filled(shelf, {"wav": wav(3)}, {"wav": wav(3)[:-1]})
+    error = refused(shelf, tmp_path, wav="wav")
+    assert error.code == "sample.undecodable"
+    assert error.message == "wav cannot decode it: it has 5 bytes of audio instead of 6"
+    assert error.where.endswith("1.tar: k1.wav")
+    assert error.hint == "fix or exclude it, or use a cache of encoded records"
+
+
+def test_two_parts_that_become_one_field_are_refused(shelf: Shelf, tmp_path: Path) -> None:
+    filled(shelf, {"wav": wav(3), "wav.rate": b"16000"})
+    error = refused(shelf, tmp_path, wav="wav")
+    assert error.code == "cache.schema"
+    assert error.message == "another part of the sample also becomes the field 'wav.rate'"
+
+
+def test_a_field_of_bytes_in_some_samples_and_of_numbers_in_others(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    filled(shelf, {"wav": wav(3)}, {"wav.rate": b"16000"})
+    assert refused(shelf, tmp_path, wav="wav").code == "cache.schema"
