@@ -63,7 +63,10 @@ _PIECE_BYTES = 1 << 20
 _PACKED_SAMPLES = 2_048
 
 _one_large = threading.Lock()
-"""Held by the shard of this process that has a large sample in memory, three times."""
+"""Held by the shard of this process that has a large sample in memory, three times.
+
+One of these times, pyarrow's page, remains until the shard's next row group.
+"""
 
 
 class ParquetFormat:
