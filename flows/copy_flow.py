@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from prefect import flow
+from pydantic import StrictBool, StrictInt
 
 from flows._flow_run import call_flow, flow_run
 from larder.cli.display import Display
@@ -38,7 +39,7 @@ def copy(
     include: list[str] | None = None,
     exclude: list[str] | None = None,
     verify: str | None = None,
-    retry_failed: bool = False,
+    retry_failed: StrictBool = False,
     config_dir: str = "configs",
 ) -> Any:
     """Copy what is missing from a source to a storage.
@@ -92,7 +93,7 @@ def prune(
     settings: list[str] | None = None,
     include: list[str] | None = None,
     exclude: list[str] | None = None,
-    max_delete: int | None = None,
+    max_delete: StrictInt | None = None,
     config_dir: str = "configs",
 ) -> Any:
     """Delete copies of objects that are no longer in the source.

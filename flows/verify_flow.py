@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from prefect import flow
+from pydantic import StrictBool, StrictFloat, StrictInt
 
 from flows._artifacts import findings_table
 from flows._flow_run import call_flow, flow_run
@@ -35,9 +36,9 @@ def verify(
     settings: list[str] | None = None,
     config_dir: str = "configs",
     version: str = "latest",
-    sample: float | None = None,
-    seed: int | None = None,
-    repair: bool = False,
+    sample: StrictFloat | None = None,
+    seed: StrictInt | None = None,
+    repair: StrictBool = False,
 ) -> Any:
     """Read a published version again, and compare it with what was published.
 

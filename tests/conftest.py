@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The tests' own keys, none of the user's, and no look at a cloud's metadata."""
+    """The tests' own keys and downloads, none of the user's, and no look at a cloud's metadata."""
     empty: Path = tmp_path_factory.mktemp("aws")
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
@@ -53,6 +53,7 @@ def _environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(empty / "credentials"))
         patch.setenv("CLOUDSDK_CONFIG", str(empty / "gcloud"))
         patch.setenv("NO_GCE_CHECK", "true")
+        patch.setenv("LARDER_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from larder.config.base import Model
 from larder.config.fields import (
@@ -63,12 +63,20 @@ class Annotations(Model):
         return self
 
 
+def _kind_of_join(value: Any) -> str:
+    """Which of both a value is, so that mistakes are reported for this one only."""
+    return "(list)" if isinstance(value, list | tuple | str) else "(mapping)"
+
+
 class Samples(Model):
     """What belongs together, if not the objects with the same name up to its first dot."""
 
     join: Annotated[
-        dict[PartName, PartPattern]
-        | Annotated[tuple[PartPattern, ...], Field(strict=False)]
+        Annotated[
+            Annotated[dict[PartName, PartPattern], Tag("(mapping)")]
+            | Annotated[tuple[PartPattern, ...], Field(strict=False), Tag("(list)")],
+            Discriminator(_kind_of_join),
+        ]
         | None,
         OrNull,
     ] = Field(

@@ -95,10 +95,10 @@ def _together(node: Node) -> Node:
 def _flat(node: Node) -> Iterator[Node]:
     """The alternatives without nesting, with the bounds that pydantic keeps next to them."""
     bounds = {_BOUNDS[key]: node[key] for key in _BOUNDS if key in node}
-    for branch in node["anyOf"]:
+    for branch in node.get("anyOf") or node["oneOf"]:
         numeric = branch.get("type") in ("integer", "number")
         within = branch | (bounds if numeric else {})
-        if "anyOf" in branch:
+        if "anyOf" in branch or "oneOf" in branch:
             yield from _flat(within)
         else:
             yield {_BOUNDS.get(key, key): value for key, value in within.items()}

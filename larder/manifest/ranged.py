@@ -2,15 +2,16 @@
 
 The end of the file says where the columns of each row group are: 2 kB for every 65,536 rows, read
 once. Then each row group with wanted rows takes one request for every run of neighbouring columns
-that are wanted. The file as a whole is not compared with its digest: every page is compared with
-its checksum, and what it says of shards with these.
+that are wanted. The file as a whole is not compared with its digest, which would take reading all
+of it: every page is compared with its checksum, the places of columns with each other, and what the
+rows say of shards with these. ``larder verify`` compares the digest.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import accumulate
 
 import pyarrow as pa
@@ -63,6 +64,9 @@ class RangedManifest:
         groups = range(metadata.num_row_groups)
         lengths = (metadata.row_group(group).num_rows for group in groups)
         self._starts = list(accumulate(lengths, initial=0))
+        leaves = self._parquet.schema
+        self._checked: set[int] = set()
+        self._leaves = [leaves.column(at).path for at in range(len(leaves))]
 
     def rows(self, first_row: int, rows: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Some rows, of which a row group is in memory at a time.
@@ -87,7 +91,8 @@ class RangedManifest:
             if row >= stop:
                 return
             with self._damage():
-                self._file.hold(self._spans(group, set(columns)))
+                self._check(group)
+                self._file.hold(self._spans(group, columns))
                 batches = self._parquet.iter_batches(
                     _BATCH_ROWS, row_groups=[group], columns=list(columns), use_threads=False
                 )
@@ -104,17 +109,42 @@ class RangedManifest:
                 message = "rows of the manifest are missing"
                 raise DamageError("damage.manifest", message, where=self._where)
 
-    def _spans(self, group: int, columns: set[str]) -> list[tuple[int, int]]:
-        """Where the columns of a row group are, in as few ranges as makes sense."""
+    def _check(self, group: int) -> None:
+        """Check what the end of the file says of the columns of a row group; nothing is read.
+
+        Where it is damaged, asking pyarrow for a column's place ends the process, as it does not
+        expect that to fail. Reading the column raises an error, before it reads anything.
+        """
+        if group in self._checked:
+            return
+        for column in self._leaves:
+            with self._file.nothing_is_read(), suppress(_UnreadError):
+                batches = self._parquet.iter_batches(1, row_groups=[group], columns=[column])
+                next(batches, None)
+        self._checked.add(group)
+
+    def _spans(self, group: int, columns: Sequence[str]) -> list[tuple[int, int]]:
+        """Where the columns of a row group are, in as few ranges as makes sense.
+
+        Columns follow each other without gaps, so a place that is damaged is noticed, also where
+        pages with the right checksums are.
+        """
+        unknown = next((column for column in columns if column not in self._leaves), None)
+        if unknown is not None:
+            raise ValueError(f"it has no column {unknown}")
         metadata = self._parquet.metadata.row_group(group)
         spans: list[tuple[int, int]] = []
-        for number in range(metadata.num_columns):
+        before: int | None = None
+        for number, column in enumerate(self._leaves):
             chunk = metadata.column(number)
-            if chunk.path_in_schema not in columns:
-                continue
             offsets = (chunk.dictionary_page_offset, chunk.data_page_offset)
             start = min(offset for offset in offsets if offset is not None)
             stop = start + chunk.total_compressed_size
+            if before is not None and start != before:
+                raise ValueError(f"column {column} is not behind the one before it")
+            before = stop
+            if column not in columns:
+                continue
             if spans and 0 <= start - spans[-1][1] <= _GAP_BYTES:
                 spans[-1] = (spans[-1][0], stop)
             else:
@@ -130,6 +160,10 @@ class RangedManifest:
             raise DamageError("damage.manifest", message, where=self._where) from error
 
 
+class _UnreadError(Exception):
+    """Something would have been read."""
+
+
 class _Spans(RangedFile):
     """A file for pyarrow, of which some ranges are held; others are fetched when they are read."""
 
@@ -137,6 +171,16 @@ class _Spans(RangedFile):
         super().__init__(self._find, size_bytes)
         self._fetch = fetch
         self._held: list[tuple[int, bytes]] = []
+        self._is_read = True
+
+    @contextmanager
+    def nothing_is_read(self) -> Iterator[None]:
+        """Raise `_UnreadError` in the block instead of reading anything."""
+        self._is_read = False
+        try:
+            yield
+        finally:
+            self._is_read = True
 
     def hold(self, spans: Sequence[tuple[int, int]]) -> None:
         """Fetch some ranges, and forget those before."""
@@ -144,6 +188,8 @@ class _Spans(RangedFile):
         self._held = [(start, self._fetch(start, stop - start)) for start, stop in spans]
 
     def _find(self, offset: int, length: int) -> bytes:
+        if not self._is_read:
+            raise _UnreadError
         for start, data in self._held:
             if start <= offset and offset + length <= start + len(data):
                 return data[offset - start : offset - start + length]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from unicodedata import normalize
 
 from larder.config.decoders import use_of
 from larder.pipeline.plan import Plan
 from larder.pipeline.settings import Settings
 from larder.samples.contents import MOST_EXTENSIONS, RoleCount
+from larder.samples.images import role
 from larder.shards.features import FeatureMap
 from larder.units import format_bytes, format_count
 
@@ -20,9 +22,12 @@ CODES = {
     "merged_samples": "objects of one kind merge into one sample: `img.v1.jpg`, `img.v2.jpg`",
     "uneven_samples": "some samples do not have a part that others have",
     "many_extensions": "there are so many extensions that names probably contain other dots",
+    "unused_entries": "entries of annotation files fit no sample, and `samples.missing` is `keep`",
     "empty_split": "a split has no samples",
     "unseen_classes": "a class in `labels.classes` has no samples",
+    "alike_classes": "names of classes look the same: they differ only in Unicode or white space",
     "empty_features": "no sample has the part that a feature in `shards.features` is made of",
+    "empty_masks": "no sample has an image that `shards.images.masks` names",
     "unused_decoders": "no sample has a part with an extension in `decoding`",
     "large_samples": "most samples are larger than `shards.bytes`, so each has a shard of its own",
     "few_shards": "a split has fewer shards than readers, or only one",
@@ -50,9 +55,12 @@ def cautions(plan: Plan) -> tuple[Caution, ...]:
         *_merged(plan),
         *_uneven(plan),
         *_many_extensions(plan),
+        *_unused_entries(plan),
         *_empty_splits(plan),
         *_unseen_classes(settings, plan),
+        *_alike_classes(plan),
         *_empty_features(settings, plan),
+        *_empty_masks(settings, plan),
         *_unused_decoders(settings, plan),
         *_large_samples(settings, plan),
         *_few_shards(settings, plan),
@@ -150,6 +158,17 @@ def _many_extensions(plan: Plan) -> _Found:
         )
 
 
+def _unused_entries(plan: Plan) -> _Found:
+    order = plan.sample_order
+    if order.unfit_count:
+        entries = "entry fits" if order.unfit_count == 1 else "entries fit"
+        yield (
+            "unused_entries",
+            f"{order.unfit_count:,} annotation {entries} no sample, such as {order.unfit[0].key}:"
+            " check samples.annotations.key",
+        )
+
+
 def _empty_splits(plan: Plan) -> _Found:
     empty = [name for name, split in plan.sample_order.splits.items() if not split.samples]
     if empty:
@@ -167,6 +186,21 @@ def _unseen_classes(settings: Settings, plan: Plan) -> _Found:
         yield (
             "unseen_classes",
             f"{count} in labels.classes {_have(len(unseen))} no sample: {_names(unseen)}",
+        )
+
+
+def _alike_classes(plan: Plan) -> _Found:
+    seen: dict[str, str] = {}
+    alike = []
+    for name in plan.sample_order.classes:
+        other = seen.setdefault(normalize("NFC", name).strip(), name)
+        if other != name:
+            alike.append(f"{other!a} and {name!a}")
+    if alike:
+        yield (
+            "alike_classes",
+            f"classes that look the same are different ones: {_names(alike)}: rename their samples"
+            " if that is not intended",
         )
 
 
@@ -188,6 +222,20 @@ def _empty_features(settings: Settings, plan: Plan) -> _Found:
         yield (
             "empty_features",
             f"no sample has the part for {_names(empty)}: check shards.features",
+        )
+
+
+def _empty_masks(settings: Settings, plan: Plan) -> _Found:
+    transform, contents = settings.dataset.shards.images, plan.sample_order.contents
+    if transform is None or contents.other_parts.objects:
+        return
+    there = {found.name for found in (role(part.ext) for part in contents.parts) if found.image}
+    empty = [name for name in transform.masks if name not in there]
+    if empty:
+        yield (
+            "empty_masks",
+            f"no sample has a mask called {_names(empty)}: shards.images.masks has names such as"
+            " seg, for seg.png; masks that it does not name are mixed like photographs",
         )
 
 

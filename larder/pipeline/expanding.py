@@ -16,13 +16,15 @@ import pyarrow as pa
 
 from larder.config.models import Cluster, Dataset
 from larder.pipeline.job import storage_of
+from larder.pipeline.kept_indexes import kept_indexes
 from larder.pipeline.results import SHOWN_FAILURES, BatchReport, RunError
 from larder.progress import Progress
 from larder.samples.order import ignored_keys
 from larder.store.base import Readable, Store
+from larder.store.counted import CountedReads
 from larder.transfer.archive_expansion import archive_expansion, archives_to_list
 from larder.transfer.expanded import Expanded, Expansion, Failures, expand
-from larder.transfer.inventory import Inventory
+from larder.transfer.inventory import Indexing, Inventory
 from larder.transfer.row_expansion import row_expansion
 from larder.versions import layout
 
@@ -60,7 +62,8 @@ def expand_inventory(
         source: The source.
         inventory: As it was listed.
         folder: A private directory.
-        plan_only: Whether nothing may be written to the storage, so that indexes are not kept.
+        plan_only: Whether nothing may be written to the storage, so that indexes of buckets are
+            kept on this machine (`larder.pipeline.kept_indexes`).
         progress: Reports progress of stage ``expand``.
 
     Raises:
@@ -72,7 +75,15 @@ def expand_inventory(
     if not dataset.source.expands:
         return inventory
     own = storage_of(dataset, cluster, layout.derived_prefix())
-    expansions = _expansions(dataset, source, own, None if plan_only else own, progress)
+    counted = CountedReads(source)
+    expansions = _expansions(
+        dataset,
+        counted,
+        own,
+        None if plan_only else own,
+        progress,
+        kept_indexes(dataset, source),
+    )
     local = source.features.local_path
     found = expand(
         source,
@@ -84,20 +95,27 @@ def expand_inventory(
         concurrency=_LOCAL_THREADS if local else min(cluster.copy_.concurrency, _MOST_THREADS),
         progress=progress,
     )
-    return _checked(found, dataset, inventory)
+    checked = _checked(found, dataset, inventory)
+    took = Indexing(requests=counted.requests, bytes=counted.bytes)
+    return replace(checked, indexing=checked.indexing + took)
 
 
 def _expansions(
-    dataset: Dataset, source: Readable, own: Store, put: Store | None, progress: Progress
+    dataset: Dataset,
+    source: Readable,
+    own: Store,
+    put: Store | None,
+    progress: Progress,
+    kept: Store | None,
 ) -> list[Expansion]:
     found = []
     if dataset.source.archives == "expand":
-        found.append(archive_expansion(source, own, put, progress))
+        found.append(archive_expansion(source, own, put, progress, kept))
     if dataset.source.rows is not None:
         labels, rows = dataset.labels, dataset.source.rows
         column = labels.column if labels and labels.source == "column" else None
         others = set(ignored_keys(dataset))
-        found.append(row_expansion(rows, others, column, source, own, put, progress))
+        found.append(row_expansion(rows, others, column, source, own, put, progress, kept))
     return found
 
 

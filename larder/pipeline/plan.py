@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +34,7 @@ from larder.pipeline.manifests import read_ref
 from larder.pipeline.measured import Measured, read_measured
 from larder.pipeline.mirror import mirror_route
 from larder.pipeline.mirrored_source import mirror_choice, mirrors
+from larder.pipeline.planned_reads import Reads, planned_reads
 from larder.pipeline.planned_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.previous import Previous, published_splits
 from larder.pipeline.priced import Priced, Work, price
@@ -46,7 +46,7 @@ from larder.samples.images import is_image
 from larder.samples.order import SampleOrder, order_samples
 from larder.samples.parts import with_labels
 from larder.shards.formats import shard_format
-from larder.shards.together import SPAN_BYTES
+from larder.shards.indexes.splits import SplitIndexed
 from larder.store.base import Store
 from larder.transfer.choice import MirrorChoice
 from larder.transfer.difference import with_copies
@@ -328,24 +328,27 @@ def _priced(
     new: PlannedSegment | None,
 ) -> Priced:
     idle = new is None or new.complete
+    reads = Reads(Totals(), Totals()) if idle else planned_reads(found, selected)
     work = Work(
         inventory=found.inventory,
         copied=None if copies is None or idle else copies,
-        read=Totals() if idle else _requests(found, selected.read),
+        read=reads.given,
         shards=new.shards if new and not idle else Totals(),
         mirrored=Totals() if copies is None else Totals(order.objects, order.object_bytes),
+        own=reads.own,
+        indexes=_indexes(found.dataset, new) if new and not idle else 0,
     )
     return price(found.dataset.source, found.cluster.storage, found.cluster.copy_, work)
 
 
-def _requests(found: SourceState, read: Totals) -> Totals:
-    """How many requests read objects, and their bytes: neighbours in archives share requests."""
-    inside = found.inventory.inside
-    if inside is None or found.dataset.shards.shuffle_seed is not None:
-        return read
-    spans = math.ceil(read.bytes / SPAN_BYTES) + inside.containers
-    outside = found.inventory.listed - inside.containers
-    return replace(read, count=min(read.count, spans + max(0, outside)))
+def _indexes(dataset: Dataset, new: PlannedSegment) -> int:
+    """Objects that are written with the shards: their further files, and indexes of readers."""
+    format_ = shard_format(dataset.shards.format, dataset.shards.options)
+    files = len(format_.file_names(format_.shard_name(dataset.name, 0, 1)))
+    of_shard = files - 1 + len(format_.indexes)
+    of_split = len(format_.split_indexes) if isinstance(format_, SplitIndexed) else 0
+    splits = sum(found.count > 0 for found in new.splits.values())
+    return of_shard * new.shards.count + of_split * splits
 
 
 def _seconds(

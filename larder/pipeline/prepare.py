@@ -48,7 +48,8 @@ def prepare(
     Args:
         settings: The run.
         runner: Runs the steps.
-        plan_only: Only return the plan; writes only private temporary files.
+        plan_only: Only return the plan; writes only private temporary files, and
+            `larder.pipeline.kept_indexes`.
         execute_with: Replaces `execute` with ``runner``.
 
     Returns:

@@ -15,10 +15,12 @@ from larder.transfer.cost import (
     storage_usd_per_month,
     total,
 )
-from larder.transfer.inventory import Inventory, Listed
+from larder.transfer.inventory import Indexing, Inventory, Listed
 from larder.transfer.site import Site
 
 __all__ = ["Priced", "Work", "price"]
+
+_NOTHING = Totals()
 
 PAGE = 1000
 """Keys in a page of a listing, in S3 and in Google Cloud."""
@@ -32,8 +34,11 @@ class Work:
         inventory: The objects in the source.
         copied: Objects that are copied to the mirror; None if there is no mirror.
         read: Objects that are packed: from the mirror if there is one, else from the source.
+            Their number is that of the requests.
         shards: Shards that are written.
         mirrored: All objects that the mirror holds afterwards.
+        own: What is packed from containers of Larder's own, in the storage.
+        indexes: Small objects that are written with the shards, such as indexes for readers.
     """
 
     inventory: Inventory | Listed
@@ -41,6 +46,8 @@ class Work:
     read: Totals
     shards: Totals
     mirrored: Totals
+    own: Totals = _NOTHING
+    indexes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,7 @@ def price(read_from: Location, write_to: Location, limits: Copy, work: Work) -> 
     crossing = work.read if work.copied is None else work.copied
     cost = total(
         (
-            egress_cost(source, storage, crossing.bytes),
+            egress_cost(source, storage, crossing.bytes + _indexing(work).bytes),
             request_cost(source, theirs),
             request_cost(storage, ours),
         )
@@ -95,8 +102,14 @@ def price(read_from: Location, write_to: Location, limits: Copy, work: Work) -> 
 
 def _requests(work: Work, copy: Copy, *, server_side: bool) -> tuple[Requests, Requests]:
     """The requests to the source and to the storage."""
-    theirs = Requests(list=max(1, math.ceil(work.inventory.listed / PAGE)))
-    ours = Requests(put=_writes(work.shards, copy.part_bytes))
+    indexing = _indexing(work)
+    pages = max(1, math.ceil(work.inventory.listed / PAGE))
+    theirs = Requests(get=indexing.requests, list=pages)
+    inside = work.inventory.inside if isinstance(work.inventory, Inventory) else None
+    looked_up = inside.containers if inside else 0
+    own = Totals(indexing.own, indexing.own_bytes)
+    written = sum(_writes(each, copy.part_bytes) for each in (work.shards, own))
+    ours = Requests(get=work.own.count + looked_up, put=written + work.indexes + indexing.indexes)
     reads = Requests(get=work.read.count)
     if work.copied is None:
         return theirs + reads, ours
@@ -105,6 +118,10 @@ def _requests(work: Work, copy: Copy, *, server_side: bool) -> tuple[Requests, R
         return theirs, ours + reads + Requests(copy=writes)
     writes = _copies(work, copy.part_bytes)
     return theirs + Requests(get=work.copied.count), ours + reads + Requests(put=writes)
+
+
+def _indexing(work: Work) -> Indexing:
+    return work.inventory.indexing if isinstance(work.inventory, Inventory) else Indexing()
 
 
 def _copies(work: Work, part_bytes: int) -> int:

@@ -30,6 +30,7 @@ from larder.errors import ConfigError
 from larder.manifest.digest import canonical_json
 from larder.samples.coco import coco_entries
 from larder.samples.json_stream import MOST_CHARACTERS, parse_json
+from larder.samples.table_values import table_rows
 
 __all__ = ["Entry", "Part", "entries", "entry_parts", "file_format", "label_of", "text_file"]
 
@@ -159,9 +160,12 @@ def _lines(file: io.TextIOWrapper, key: str) -> Generator[_Row]:
 def _parquet_rows(path: Path, key: str) -> Generator[_Row]:
     try:
         with pq.ParquetFile(path, pre_buffer=False) as file:
+            names = file.schema_arrow.names
+            if len(set(names)) < len(names):
+                raise ConfigError("config.annotations", "two columns with one name", where=key)
             number = 0
             for batch in file.iter_batches(batch_size=1_000):
-                for row in batch.to_pylist():
+                for row in _table_rows(batch, key):
                     where = f"{key}, row {number}"
                     fields = {name: _json_value(value, where) for name, value in row.items()}
                     yield fields, fields, where
@@ -171,14 +175,24 @@ def _parquet_rows(path: Path, key: str) -> Generator[_Row]:
         raise ConfigError("config.annotations", message, where=key) from None
 
 
+def _table_rows(batch: pa.RecordBatch, key: str) -> list[dict[str, Any]]:
+    try:
+        return table_rows(batch)
+    except ValueError as error:
+        hint = "leave out the column"
+        raise ConfigError("config.annotations", str(error), where=key, hint=hint) from None
+
+
 def _json_value(value: Any, where: str) -> Any:
-    """A value of Arrow as JSON: times in ISO 8601, decimal numbers as texts."""
+    """A value of Arrow as JSON: times in ISO 8601, durations in seconds, decimals as texts."""
     if isinstance(value, dict):
         return {str(name): _json_value(each, where) for name, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_json_value(each, where) for each in value]
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
     if isinstance(value, decimal.Decimal):
         return str(value)
     if value is None or isinstance(value, str | int | float):

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ConfigError
+from larder.manifest.extents import is_own
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.parts import BadKeys
 
@@ -90,8 +91,13 @@ def without_duplicates(
     rows = grouped.rows
     duplicate = _same_as_before(rows, ("sample", "ext"))
     bad = rows.filter(pa.array(duplicate))
-    for key, ext in zip(bad.column("key").to_pylist(), bad.column("ext").to_pylist(), strict=True):
-        bad_keys.add(key, f"the sample has another part {ext} after extensions are normalised")
+    columns = [bad.column("key"), bad.column("ext"), is_own(bad.column("etag"))]
+    for key, ext, own in zip(*(column.to_pylist() for column in columns), strict=True):
+        message = f"the sample has another part {ext} after extensions are normalised"
+        if own:
+            message = f"the sample has another part {ext}, of an object or of another entry"
+            message += "; with samples.annotations.many, several entries are a list"
+        bad_keys.add(key, message)
     rows = rows.filter(pa.array(~duplicate)) if len(bad) else rows
     same = _same_as_before(rows, ("sample",))
     _check_splits(rows, same, split_names)

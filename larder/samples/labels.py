@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -14,6 +13,7 @@ from larder.config.models import Labels
 from larder.errors import ConfigError
 from larder.samples.classes import ClassTable, Numbering
 from larder.samples.columns import column_texts
+from larder.samples.key_patterns import KeyPattern
 from larder.samples.labelfile import parse_label_file
 from larder.samples.tar_names import is_archive
 
@@ -61,7 +61,8 @@ class Labeller:
         self._table = ClassTable(labels.classes, known_classes, origin)
         self.from_column = labels.source == "column"
         self._column = labels.column or ""
-        self._pattern = re.compile(labels.pattern) if labels.pattern is not None else None
+        pattern = labels.pattern
+        self._pattern = None if pattern is None else KeyPattern(pattern, "labels.pattern")
         self._files = {
             split_names.index(split): (key, parse_label_file(label_files[split], key))
             for split, key in labels.files.items()
@@ -83,7 +84,8 @@ class Labeller:
             texts: If labels come from a column: the classes, or nulls.
 
         Raises:
-            ConfigError: ``config.label``: a sample without a label.
+            ConfigError: ``config.label``: a sample without a label; ``config.invalid_value``: a
+                pattern that takes too long.
         """
         codes = np.empty(len(splits), np.int32)
         for split in np.unique(splits).tolist():
@@ -143,12 +145,11 @@ class Labeller:
             raise _without_entry(sample_keys.filter(texts.is_null())[0].as_py(), self._column)
         return self._coded(sample_keys, texts, numbers=True)
 
-    def _from_pattern(self, pattern: re.Pattern[str], sample_keys: pa.Array) -> list[int]:
+    def _from_pattern(self, pattern: KeyPattern, sample_keys: pa.Array) -> list[int]:
         codes: list[int] = []
         code_of: dict[str, int] = {}
-        for sample_key in column_texts(sample_keys):
-            found = pattern.search(sample_key)
-            name = found[1] if found else None
+        keys = column_texts(sample_keys)
+        for sample_key, name in zip(keys, pattern.groups(keys), strict=True):
             if not name:
                 raise _unmatched(sample_key, empty=name is not None)
             if name not in code_of:

@@ -68,7 +68,7 @@ class Matching:
         work_dir: Directory for what does not fit into memory.
 
     Attributes:
-        count: Number of parts that fit no object, after `rows`.
+        count: Number of names of entries that fit no object, after `rows`.
         shown: The first 1,000 of them.
     """
 
@@ -108,13 +108,19 @@ class Matching:
                 if own.num_rows:
                     yield self._matched(own, found)
 
+    def _note(self, unfit: pa.RecordBatch) -> None:
+        """Count the entries of some parts, all of which are there."""
+        names = unfit.column("name")
+        first = pc.index_in(pc.unique(names), names)
+        self.count += len(first)
+        for row in unfit.take(first).slice(0, _MOST_SHOWN - len(self.shown)).to_pylist():
+            message = f"the entry {row['name']} fits no sample"
+            self.shown.append(Failure(row["key"], "config.missing_part", message))
+
     def _matched(self, own: pa.RecordBatch, found: pa.RecordBatch) -> pa.RecordBatch:
         places = pc.index_in(own.column("name"), found.column("name"))
         missing = places.is_null()
-        for row in own.filter(missing).slice(0, _MOST_SHOWN - len(self.shown)).to_pylist():
-            message = f"the entry {row['name']} fits no sample"
-            self.shown.append(Failure(row["key"], "config.missing_part", message))
-        self.count += missing.true_count
+        self._note(own.filter(missing))
         own, places = own.filter(pc.invert(missing)), places.drop_null()
         _check_unique(found, pc.unique(places).to_numpy())
         columns = [found.column(name).take(places) for name in ("sample", "object")]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.models import Dataset, Missing
+from larder.config.models import Dataset
 from larder.errors import Failure
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
@@ -79,6 +79,9 @@ class SampleOrder:
             key, size and etag.
         contents: Statistics of the samples.
         class_samples: Number of samples of each class.
+        unfit: The first entries of annotation files without a sample that are not ``incomplete``,
+            because samples without all parts are kept.
+        unfit_count: Number of such entries.
     """
 
     file: ManifestFile
@@ -98,6 +101,8 @@ class SampleOrder:
     digest: str
     contents: Contents
     class_samples: tuple[int, ...]
+    unfit: tuple[Failure, ...] = ()
+    unfit_count: int = 0
 
     @property
     def left_out(self) -> tuple[Failure, ...]:
@@ -189,7 +194,9 @@ def order_samples(
         parts = stack.enter_context(in_order(_IN_ORDER, placed))
         rows = tally.rows(group_parts(parts, ("split", "sample")))
         file = write_manifest(out, SAMPLE_ORDER, rows)
-    unfit, unfit_count = _unfit(annotated, dataset.samples.missing)
+    unfit = annotated.shown if annotated else []
+    unfit_count = annotated.count if annotated else 0
+    kept = dataset.samples.missing == "keep"
     return SampleOrder(
         file=file,
         samples=sum(count.samples for count in tally.splits.values()),
@@ -202,20 +209,15 @@ def order_samples(
         classes=tally.classes,
         bad_keys=tuple(bad_keys.shown),
         bad_key_count=bad_keys.count,
-        incomplete=tuple(complete.shown + unfit),
-        incomplete_count=complete.count + unfit_count,
+        incomplete=tuple(complete.shown + ([] if kept else unfit)),
+        incomplete_count=complete.count + (0 if kept else unfit_count),
         ignored_count=intake.ignored,
         digest=tally.digest.hexdigest(),
         contents=tally.contents.contents(),
         class_samples=tuple(tally.class_samples.tolist()),
+        unfit=tuple(unfit) if kept else (),
+        unfit_count=unfit_count if kept else 0,
     )
-
-
-def _unfit(annotated: Matching | None, missing: Missing) -> tuple[list[Failure], int]:
-    """The entries that fit no sample, unless that does not matter."""
-    if annotated is None or missing == "keep":
-        return [], 0
-    return annotated.shown, annotated.count
 
 
 def from_objects(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:

@@ -5,8 +5,7 @@ Splits are numbers here: indexes in the order in which the dataset file names th
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 from larder.config.globs import compile_globs
 from larder.config.models import HashSplits
 from larder.errors import ConfigError
+from larder.samples.key_patterns import KeyPattern
 from larder.samples.seeded import seeded_hashes
 
 __all__ = ["NO_SPLIT", "GlobRule", "HashRule"]
@@ -64,7 +64,7 @@ class HashRule:
 
     def __init__(self, splits: HashSplits) -> None:
         self._seed = splits.seed
-        self._group = re.compile(splits.group) if splits.group is not None else None
+        self._group = None if splits.group is None else KeyPattern(splits.group, "splits.group")
         # The last split gets the rest after rounding.
         ends = list(accumulate(splits.fractions.values()))[:-1]
         self._bounds = np.array([min(int(end * 2.0**64), 2**64 - 1) for end in ends], "u8")
@@ -72,9 +72,8 @@ class HashRule:
     def of_known(self, sample_keys: Iterable[str]) -> _Splits:
         """The same as `of_samples`, but `NO_SPLIT` where the pattern is not found."""
         keys = list(sample_keys)
-        found = np.array(
-            [self._group is None or _group(self._group, key) is not None for key in keys], np.bool_
-        )
+        groups = keys if self._group is None else self._group.groups(keys)
+        found = np.array([group is not None for group in groups], np.bool_)
         splits = np.full(len(keys), NO_SPLIT, np.int16)
         splits[found] = self.of_samples([key for key, ok in zip(keys, found, strict=True) if ok])
         return splits
@@ -95,21 +94,17 @@ class HashRule:
         Raises:
             ConfigError: ``config.unmatched_split``: the pattern is not found in a sample key.
         """
-        texts = sample_keys if self._group is None else map(self._group_of, sample_keys)
+        texts = sample_keys if self._group is None else self._groups_of(list(sample_keys))
         return seeded_hashes(self._seed, b"larder split", texts)
 
-    def _group_of(self, sample_key: str) -> str:
-        found = _group(self._group, sample_key) if self._group else None
-        if found is None:
-            raise ConfigError(
-                "config.unmatched_split",
-                "the pattern of splits.group does not match this sample key",
-                where=sample_key,
-                hint="change the pattern, or exclude the sample with source.exclude",
-            )
-        return found
-
-
-def _group(pattern: re.Pattern[str], sample_key: str) -> str | None:
-    found = pattern.search(sample_key)
-    return found[1] if found else None
+    def _groups_of(self, sample_keys: Sequence[str]) -> Iterator[str]:
+        assert self._group is not None, "there is a pattern"
+        for key, group in zip(sample_keys, self._group.groups(sample_keys), strict=True):
+            if group is None:
+                raise ConfigError(
+                    "config.unmatched_split",
+                    "the pattern of splits.group does not match this sample key",
+                    where=key,
+                    hint="change the pattern, or exclude the sample with source.exclude",
+                )
+            yield group

@@ -31,6 +31,14 @@ _MOST_PADDING_BYTES = 1 << 20
 _RECORD = re.compile(rb"([1-9][0-9]{0,9}) ")
 _OCTAL = re.compile(rb" *([0-7]*) *(?:\0.*)?", re.DOTALL)
 
+_COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\0": "xz",
+    b"BZh": "bzip2",
+}
+"""What files begin with that are called archives and are compressed."""
+
 _KINDS: dict[bytes, Kind] = {
     b"0": "file",
     b"\0": "file",
@@ -170,11 +178,19 @@ class _Archive:
             if position == self._start:
                 message = "an archive cannot be empty: it ends"
             raise self.error(message, position)
-        block = self._bytes(position, _BLOCK)
-        if block != _ZEROS and not _is_header(block):
-            what = "not a tar archive: no header" if position == self._start else "no header"
-            raise self.error(what, position)
-        return block
+        left = self._stop - position
+        block = self._bytes(position, min(_BLOCK, left))
+        if block == _ZEROS or (left >= _BLOCK and _is_header(block)):
+            return block
+        if position == self._start:
+            for magic, program in _COMPRESSED.items():
+                if block.startswith(magic):
+                    message = f"not a tar archive, but compressed with {program}: decompress it;"
+                    raise self.error(f"{message} no header", position)
+        if left < _BLOCK:
+            raise self.error("the archive is cut off", position)
+        what = "not a tar archive: no header" if position == self._start else "no header"
+        raise self.error(what, position)
 
     def size(self, block: bytes, position: int) -> int:
         """The size field of a header: octal digits or, for large ones, a binary number."""

@@ -41,7 +41,7 @@ _FLOAT32_END = 2**128 - 2**103
 
 _SHOWN = 40
 _INT64 = re.compile(rb"[+-]?[0-9]{1,19}")
-_FLOAT = re.compile(rb"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|nan|inf)")
+_FLOAT = re.compile(rb"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|nan|inf)")
 
 
 class Place(NamedTuple):
@@ -135,7 +135,7 @@ class FeatureMap:
 def two_images(key: str) -> ConfigError:
     """The error for a sample with two parts that become the features of the image."""
     message = f"sample {key!r} has two parts that can be the image"
-    return _features_error(message, "name the one in shards.features, such as {part: jpg}")
+    return _features_error(message, "name the one in shards.features, such as image/encoded: .jpg")
 
 
 def _features_error(message: str, hint: str) -> ConfigError:

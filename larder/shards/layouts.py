@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from larder.config.formats import Layout
 from larder.errors import ConfigError
+from larder.units import format_count
 
 __all__ = ["survey_parts", "survey_sizes"]
 
@@ -84,8 +85,8 @@ def _differs(parts: list[dict[str, object]], wanted: Mapping[str, int | None]) -
         if ext not in found:
             return _refusal(where, f"the sample has no part {ext}, although others have one")
         if found[ext]["size_bytes"] != size_bytes:
-            has = found[ext]["size_bytes"]
-            message = f"the part has {has:,} bytes, not {size_bytes:,} as in other samples"
+            has = format_count(int(str(found[ext]["size_bytes"])), "byte")
+            message = f"the part has {has}, not {size_bytes:,} as in other samples"
             return _refusal(str(found[ext]["key"]), message)
     ext = min(found.keys() - wanted.keys())
     return _refusal(str(found[ext]["key"]), f"other samples have no part {ext}")

@@ -54,7 +54,11 @@ def archives_to_list(include: Sequence[str]) -> Callable[[pa.Array], _Flags]:
 
 
 def archive_expansion(
-    source: Readable, own: Readable, put: Store | None, progress: Progress
+    source: Readable,
+    own: Readable,
+    put: Store | None,
+    progress: Progress,
+    kept: Store | None = None,
 ) -> Expansion:
     """How archives are expanded; compressed ones are refused.
 
@@ -63,12 +67,13 @@ def archive_expansion(
         own: The store of the indexes.
         put: The same, if new indexes are kept there; None for a plan.
         progress: Advances stage ``expand``.
+        kept: What plans keep on this machine; None for nothing.
     """
 
     def indexed(info: ObjectInfo, path: Path, executor: Executor) -> Container:
-        read = index_archive(source, info, own, put, path, executor, progress)
+        known = index_archive(source, info, own, put, path, executor, progress, kept)
         end = in_object(info.key, info.etag)
-        return Container(info, end, last_counts=True, filtered=True, read=read)
+        return Container(info, end, last_counts=True, filtered=True, known=known)
 
     return Expansion(lambda keys: _matching(keys, _ANY), indexed, _refused)
 

@@ -24,10 +24,13 @@ from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.transfer.containers import (
     ContainerWriter,
+    Known,
     container_name,
     container_writer,
     fetch_index,
+    fetch_kept,
     identity,
+    keep_index,
 )
 
 __all__ = ["index_archive"]
@@ -62,7 +65,8 @@ def index_archive(
     path: Path,
     executor: Executor,
     progress: Progress,
-) -> bool:
+    kept: Store | None = None,
+) -> Known:
     """Write the index of an archive into a local file: the one in the storage, or a new one.
 
     Args:
@@ -73,9 +77,10 @@ def index_archive(
         path: The file to write, with rows of `larder.transfer.containers.INDEX`.
         executor: Reads headers; the caller must not be one of its threads.
         progress: Advances stage ``expand``.
+        kept: What plans have kept on this machine; None if they keep nothing.
 
     Returns:
-        Whether the archive was read.
+        Where the index was; ``read``: nowhere, so that the archive was read.
 
     Raises:
         ObjectError: ``object.format``: it is damaged; any other error of reading it.
@@ -83,10 +88,14 @@ def index_archive(
     """
     name = container_name("tar", *identity(archive))
     if fetch_index(own, name, path):
-        return False
+        return "stored"
+    if fetch_kept(kept, put, name, path):
+        return "kept"
     with container_writer(put, name, path) as writer:
         _Indexing(source, archive, writer, executor, progress).run()
-    return True
+    if put is None:
+        keep_index(kept, name, path)
+    return "read"
 
 
 class _Indexing:

@@ -12,9 +12,9 @@ into the storage. The index is written last: where there is one, the container i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import google_crc32c
 import numpy as np
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.disk import disk_errors
-from larder.errors import DamageError, NotFoundError
+from larder.errors import DamageError, LarderError, NotFoundError
 from larder.manifest.crc import format_crc32c
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.extents import extent_etags
@@ -33,10 +33,13 @@ from larder.store.base import ObjectInfo, Readable, Store, Writer
 __all__ = [
     "INDEX",
     "ContainerWriter",
+    "Known",
     "container_name",
     "container_writer",
     "fetch_index",
+    "fetch_kept",
     "identity",
+    "keep_index",
     "objects_in",
 ]
 
@@ -57,6 +60,9 @@ which. ``checksum``, if known, is ``crc32c:`` and eight hex digits. ``problem``,
 a clause that says why no object can have this name. ``label``, if there is one, is the class that a
 column of the table gives the sample.
 """
+
+Known = Literal["stored", "kept", "read"]
+"""Where an index was: in the storage, kept by a plan on this machine, or nowhere until now."""
 
 _GROUP_ROWS = 16_384
 
@@ -110,6 +116,43 @@ def fetch_index(store: Readable, name: str, path: Path, *, own: bool = False) ->
     except (NotFoundError, DamageError):
         return False
     return True
+
+
+def fetch_kept(kept: Store | None, put: Store | None, name: str, path: Path) -> bool:
+    """Copy an index into a local file, if a plan has kept it on this machine and it is whole.
+
+    If it is written into the storage, which is its place, it is not kept any longer.
+
+    Args:
+        kept: The store of what plans have kept; None if there is none.
+        put: The store of the indexes, if new ones are kept there.
+        name: From `container_name`.
+        path: The file to write.
+
+    Raises:
+        StoreError: The storage refuses access.
+    """
+    found = False
+    with suppress(LarderError):
+        found = kept is not None and fetch_index(kept, name, path)
+    if found and kept is not None and put is not None:
+        put.upload(_index_key(name), path)
+        with suppress(LarderError):
+            kept.delete(_index_key(name))
+    return found
+
+
+def keep_index(kept: Store | None, name: str, path: Path) -> None:
+    """Keep an index that a plan has made for the run that follows, as far as there is room.
+
+    Args:
+        kept: The store of what plans keep; None to keep nothing.
+        name: From `container_name`.
+        path: The index.
+    """
+    if kept is not None:
+        with suppress(LarderError):
+            kept.upload(_index_key(name), path)
 
 
 def _end(batch: pa.RecordBatch) -> int:

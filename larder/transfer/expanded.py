@@ -29,8 +29,15 @@ from larder.manifest.sort import sort
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.store.base import ObjectInfo, Readable
-from larder.transfer.containers import INDEX, objects_in
-from larder.transfer.inventory import InContainers, Inventory, LeftOut, parted, with_contents
+from larder.transfer.containers import INDEX, Known, objects_in
+from larder.transfer.inventory import (
+    InContainers,
+    Indexing,
+    Inventory,
+    LeftOut,
+    parted,
+    with_contents,
+)
 from larder.transfer.selection import KeyRule
 
 __all__ = ["LABELS", "Container", "Expanded", "Expansion", "Failures", "expand"]
@@ -68,14 +75,17 @@ class Container(NamedTuple):
         last_counts: Whether, of several entries with a name, the last one counts; otherwise they
             are bad keys.
         filtered: Whether globs apply to what it contains.
-        read: Whether it was read, because there was no index of it.
+        known: Where its index was.
+        own_bytes: Length of the container of Larder's own that it was written into, if it was read
+            and there is one.
     """
 
     info: ObjectInfo
     end: str
     last_counts: bool
     filtered: bool
-    read: bool
+    known: Known
+    own_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +169,7 @@ def expand(
         except ConfigError as error:
             known = expanding.damaged.count or expanding.bad.count
             if error.code != "config.empty_source" or not known:
-                raise
+                raise error if expanding.objects else _empty(source.url) from None
     progress.finish("expand")
     if found is not None:
         found = replace(
@@ -167,9 +177,16 @@ def expand(
             not_included=expanding.not_included,
             excluded=expanding.excluded,
             inside=InContainers(expanding.containers, expanding.read, expanding.objects),
+            indexing=expanding.indexing,
             labels=labels.file if labels.file.rows else None,
         )
     return Expanded(found, expanding.bad, expanding.damaged)
+
+
+def _empty(where: str) -> ConfigError:
+    message = "the archives and tables of the source have no members and no rows"
+    hint = "check whether they are the right ones"
+    return ConfigError("config.empty_source", message, where=where, hint=hint)
 
 
 def _pool(stack: ExitStack, threads: int, name: str) -> Executor:
@@ -192,6 +209,7 @@ class _Expanding:
         labels: ManifestWriter,
     ) -> None:
         self.containers = self.read = self.objects = 0
+        self.indexing = Indexing()
         self.bad, self.damaged = Failures(), Failures()
         self.not_included = self.excluded = LeftOut()
         self._expansions = expansions
@@ -233,10 +251,19 @@ class _Expanding:
             if isinstance(found, ObjectError):
                 self.damaged.add(info.key, found.code, str(found))
                 continue
-            self.read += found.read
+            self._count(found)
             for rows in self._wanted(found, path):
                 yield _placed(rows, number if found.last_counts else -2 - number)
             path.unlink()
+
+    def _count(self, found: Container) -> None:
+        self.read += found.known == "read"
+        made = Indexing(
+            indexes=int(found.known != "stored"),
+            own=int(found.own_bytes > 0),
+            own_bytes=found.own_bytes,
+        )
+        self.indexing = self.indexing + made
 
     def _expandable(self, expansion: Expansion, batch: pa.RecordBatch) -> Iterator[ObjectInfo]:
         columns = ("key", "size_bytes", "etag", "modified")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
@@ -29,6 +29,7 @@ from larder.units import format_count
 __all__ = [
     "IDENTITY",
     "InContainers",
+    "Indexing",
     "Inventory",
     "LeftOut",
     "Listed",
@@ -81,6 +82,29 @@ class InContainers:
 
 
 @dataclass(frozen=True, slots=True)
+class Indexing:
+    """What it takes to find out what is in archives and tables.
+
+    Attributes:
+        requests: Requests to the source: for headers, or for tables.
+        bytes: What they read.
+        indexes: Indexes that are not in the storage yet.
+        own: Containers of Larder's own that are not there yet: for rows that are not ranges.
+        own_bytes: Their total size.
+    """
+
+    requests: int = 0
+    bytes: int = 0
+    indexes: int = 0
+    own: int = 0
+    own_bytes: int = 0
+
+    def __add__(self, other: Indexing) -> Indexing:
+        """The sum, field by field."""
+        return Indexing(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
 class Inventory:
     """The objects at a source at one time.
 
@@ -100,6 +124,7 @@ class Inventory:
         unlisted: Number of files and directories that could not be listed.
         failures: The first of them.
         inside: The archives and tables that are replaced with what is in them; None if none are.
+        indexing: What finding that out takes.
         labels: The classes that columns of tables give, as rows of
             `larder.transfer.expanded.LABELS` in any order; None if there are none.
     """
@@ -118,6 +143,7 @@ class Inventory:
     unlisted: int = 0
     failures: tuple[Failure, ...] = ()
     inside: InContainers | None = None
+    indexing: Indexing = Indexing()
     labels: ManifestFile | None = None
 
     @property

@@ -18,10 +18,13 @@ from larder.samples.row_names import Named
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.transfer.containers import (
     ContainerWriter,
+    Known,
     container_name,
     container_writer,
     fetch_index,
+    fetch_kept,
     identity,
+    keep_index,
 )
 from larder.transfer.expanded import Container, Expansion
 from larder.transfer.line_rows import index_lines
@@ -41,6 +44,7 @@ def row_expansion(
     own: Readable,
     put: Store | None,
     progress: Progress,
+    kept: Store | None = None,
 ) -> Expansion:
     """How tables are expanded.
 
@@ -53,16 +57,28 @@ def row_expansion(
         own: The store of the indexes and of Larder's own containers.
         put: The same, if new ones are kept there; None for a plan.
         progress: Advances stage ``expand``.
+        kept: What plans keep on this machine: indexes, and no containers; None for nothing.
     """
 
     def indexed(info: ObjectInfo, path: Path, executor: Executor) -> Container:
         del executor  # a table is read from front to back
         table = _Table(rows, label, info)
-        read = not fetch_index(own, table.name, path, own=table.rewritten)
-        if read:
+        own_bytes = 0
+        here = None if table.rewritten else kept
+        known: Known = "read"
+        if fetch_index(own, table.name, path, own=table.rewritten):
+            known = "stored"
+        elif fetch_kept(here, put, table.name, path):
+            known = "kept"
+        else:
             with container_writer(put, table.name, path) as writer:
                 table.read(source, writer, progress)
-        return Container(info, table.end, last_counts=False, filtered=False, read=read)
+                own_bytes = writer.bytes
+            if put is None:
+                keep_index(here, table.name, path)
+        return Container(
+            info, table.end, last_counts=False, filtered=False, known=known, own_bytes=own_bytes
+        )
 
     def matches(keys: pa.Array) -> _Flags:
         taken = pc.is_in(keys, pa.array(sorted(others), pa.string()))

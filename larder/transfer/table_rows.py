@@ -16,7 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from larder.manifest.digest import canonical_json
+from larder.samples.annotations import text_file
 from larder.samples.row_names import Named, RowName, class_name, key_names, row_names
+from larder.samples.table_values import table_rows, table_values
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable
 from larder.store.object_file import ObjectFile
@@ -30,7 +32,6 @@ _CSV_ROWS = 1_000
 _BATCH_BYTES = 16 << 20
 _MOST_ROWS = 4_096
 _BUFFER_BYTES = 1 << 20
-_TEXT_BYTES = 1 << 16
 
 
 def write_csv_rows(
@@ -61,10 +62,10 @@ def write_csv_rows(
     """
     where = object_url(source.url, info.key)
     csv.field_size_limit(MAX_ROW_BYTES)
-    raw = ObjectFile(source, info.key, info.size_bytes, info.etag)
-    with io.TextIOWrapper(
-        io.BufferedReader(raw, _BUFFER_BYTES), encoding="utf-8-sig", newline=""
-    ) as text:
+    with (
+        source.open(info.key, if_match=info.etag or None) as opened,
+        text_file(map(bytes, opened)) as text,
+    ):
         reader = csv.reader(_lines(text, where), delimiter=delimiter, strict=True)
         try:
             header = next(reader, [])
@@ -243,13 +244,22 @@ def _fields(schema: pa.Schema) -> Iterator[pa.Field]:
             waiting += [inner.with_name(f"{field.name}.{inner.name}") for inner in field.type]
 
 
-def _is_binary(kind: pa.DataType) -> bool:
-    checks = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
-    return any(check(kind) for check in checks)
+_BINARY = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_binary_view,
+)
+_STRINGS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+
+
+def _is_binary(kind: pa.DataType, checks: Sequence[Callable[[Any], bool]] = _BINARY) -> bool:
+    values = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+    return any(check(values) for check in checks)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    return _is_binary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return _is_binary(kind, (*_BINARY, *_STRINGS))
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -263,6 +273,10 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     return found
 
 
+def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
+    return table_values(_column(batch, name), name)
+
+
 def _add_batch(
     writer: ContainerWriter,
     batch: pa.RecordBatch,
@@ -272,10 +286,10 @@ def _add_batch(
 ) -> None:
     names = row_names(number, batch.num_rows)
     if named.key is not None:
-        names = key_names(named.key, _column(batch, named.key).to_pylist(), number)
+        names = key_names(named.key, _values(batch, named.key), number)
     labels: list[str | None] = [None] * len(names)
     if named.label is not None:
-        given = [class_name(named.label, each) for each in _column(batch, named.label).to_pylist()]
+        given = [class_name(named.label, each) for each in _values(batch, named.label)]
         labels = [label for label, _ in given]
         names = [
             RowName(name.name, name.problem or problem)
@@ -283,14 +297,14 @@ def _add_batch(
         ]
     for name, ext in columns.items():
         if ext is not None:
-            values = _column(batch, name).to_pylist()
+            values = _values(batch, name)
             there = [at for at, value in enumerate(values) if value is not None]
             raw = [_raw(values[at]) for at in there]
             own = [labels[at] for at in there]
             _add(writer, [names[at] for at in there], ext, raw, own)
     rest = [name for name in batch.schema.names if name not in columns]
     if rest:
-        rows = batch.select(rest).to_pylist()
+        rows = table_rows(batch.select(rest))
         for row in rows:
             _leave_out(row, columns)
         if any(rows):

@@ -272,6 +272,55 @@ def test_an_invalid_file_is_named(tmp_path: Path, name: str, data: bytes, messag
     assert message in str(error)
 
 
+def parquet(**columns: pa.Array) -> bytes:
+    target = io.BytesIO()
+    pq.write_table(pa.table({"file_name": pa.array([NAMES[0]]), **columns}), target)
+    return target.getvalue()
+
+
+def test_times_and_maps_of_parquet(tmp_path: Path) -> None:
+    data = parquet(
+        when=pa.array([1_577_840_523_123_456_789], pa.timestamp("ns")),
+        span=pa.array([1_500], pa.duration("ms")),
+        tags=pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
+    )
+    place = source(tmp_path, samples={"annotations": {"files": "x.parquet"}, "missing": "skip"})
+    (own,) = parts(prepared(place, {**IMAGES, "x.parquet": data})).values()
+    assert json.loads(own["json"]) == {
+        "file_name": NAMES[0],
+        "when": "2020-01-01T01:02:03.123456789",
+        "span": 1.5,
+        "tags": [["a", 1]],
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (parquet(t=pa.array([2**60], pa.timestamp("us"))), "column 't' has a time that is not in"),
+        (
+            parquet(t=pa.array([0], pa.timestamp("us", "No/X"))),
+            "column 't' has a value that cannot",
+        ),
+    ],
+)
+def test_times_that_cannot_be_read_are_named(tmp_path: Path, data: bytes, message: str) -> None:
+    place = source(tmp_path, samples={"annotations": {"files": "x.parquet"}})
+    error = refused(place, {**IMAGES, "x.parquet": data})
+    assert error.code == "config.annotations"
+    assert str(error).startswith("x.parquet: ")
+    assert message in str(error)
+
+
+def test_columns_of_parquet_with_one_name_are_refused(tmp_path: Path) -> None:
+    target = io.BytesIO()
+    columns = [pa.array([NAMES[0]]), pa.array([1]), pa.array([2])]
+    pq.write_table(pa.Table.from_arrays(columns, names=["file_name", "a", "a"]), target)
+    place = source(tmp_path, samples={"annotations": {"files": "x.parquet"}})
+    error = refused(place, {**IMAGES, "x.parquet": target.getvalue()})
+    assert str(error) == "x.parquet: two columns with one name"
+
+
 def test_other_mistakes_are_named(tmp_path: Path) -> None:
     twice = {"images/x/0.png": png(1), "images/y/0.png": png(2)}
     place = source(tmp_path, samples={"annotations": {"files": "t.jsonl"}})
@@ -281,7 +330,8 @@ def test_other_mistakes_are_named(tmp_path: Path) -> None:
     assert "no such annotation file" in str(error)
     rows = [*table(), table()[0]]
     error = refused(place, {**IMAGES, "t.jsonl": as_lines(rows)})
-    assert "the sample has another part json" in str(error)
+    assert "the sample has another part json, of an object or of another entry" in str(error)
+    assert "with samples.annotations.many, several entries are a list" in str(error)
     error = refused(place, {**IMAGES, "t.jsonl": as_lines(table())}, labels={"column": "nothing"})
     assert "t.jsonl, line 1: no column 'nothing'" in str(error)
     rows = [{**row, "species": None} for row in table()]

@@ -71,6 +71,12 @@ def test_kept_archives_are_objects(tmp_path: Path) -> None:
     assert list(samples(lab)) == ["d/x"]
 
 
+def test_empty_archives_are_named_as_such(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="have no members and no rows") as caught:
+        archive_lab(tmp_path, {"x.tar": tar({})}).plan()
+    assert caught.value.code == "config.empty_source"
+
+
 def test_globs_match_members_or_archives(tmp_path: Path) -> None:
     objects = {"in/train.tar": imagenet(), "val.tar": imagenet("de"), "test.tar": b"not read"}
     lab = archive_lab(tmp_path, objects)

@@ -232,6 +232,53 @@ def test_from_a_bucket(bucket: dict[str, str], tmp_path: Path) -> None:
     assert {call.key for call in calls} == {"more.tar"}
 
 
+def test_a_run_takes_the_index_that_its_plan_has_kept(
+    bucket: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "cache"
+    monkeypatch.setenv("LARDER_CACHE_DIR", str(kept))
+    options = {name: bucket[name] for name in ("endpoint", "region")}
+    write(bucket["url"], {"train.tar": imagenet()}, **options)
+    target = {**bucket, "url": bucket["url"].replace("source", "local")}
+    lab = Lab({**bucket, "archives": "expand"}, target, tmp_path / "out", FIELDS)
+    document, calls = reads(lab.plan)
+    assert document["inside"]["read"] == 1
+    assert calls
+    (index,) = kept.rglob("*.parquet")
+    with opened(target["url"], **options) as store:
+        assert list(store.list()) == []
+    document, calls = reads(lab.plan)
+    assert document["inside"]["read"] == 0
+    assert [call.size_bytes for call in calls] == [1], "whether it may be read at all"
+    assert document["requests"]["put"] == 2 * document["shards"]["count"] + 2, "also the index"
+    index.write_bytes(index.read_bytes()[:-9])
+    document, _ = reads(lab.plan)
+    assert document["inside"]["read"] == 1, "it was damaged, and is made again"
+    document, calls = reads(lab.prepare)
+    assert document["status"] == "built"
+    sizes = [call.size_bytes for call in calls]
+    assert sizes[0] == 1
+    assert min(sizes[1:]) > 2 << 10, "members, and no headers, which begin with 2 KiB"
+    assert list(kept.rglob("*.parquet")) == []
+    with opened(target["url"], **options) as store:
+        indexes = [info.key for page in store.list() for info in page if "derived" in info.key]
+    assert len(indexes) == 1
+
+
+def test_a_plan_that_can_keep_nothing_is_a_plan(
+    bucket: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    monkeypatch.setenv("LARDER_CACHE_DIR", str(file))
+    options = {name: bucket[name] for name in ("endpoint", "region")}
+    write(bucket["url"], {"train.tar": imagenet()}, **options)
+    target = {**bucket, "url": bucket["url"].replace("source", "local")}
+    lab = Lab({**bucket, "archives": "expand"}, target, tmp_path / "out", FIELDS)
+    assert lab.plan()["inside"]["read"] == 1
+    assert lab.prepare()["status"] == "built"
+
+
 def test_a_bucket_run_carries_on(bucket: dict[str, str], tmp_path: Path) -> None:
     options = {name: bucket[name] for name in ("endpoint", "region")}
     write(bucket["url"], {"train.tar": imagenet()}, **options)

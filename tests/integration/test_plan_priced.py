@@ -73,12 +73,13 @@ def test_another_region_is_mirrored_and_priced(tmp_path: Path) -> None:
         assert f"with the native engine: {plan['engine']['reason']}" in said
         assert "because the source is at AWS us-east-1 and the storage at AWS us-west-2" in said
         shards = plan["shards"]["count"]
-        assert plan["requests"] == {"get": 15, "put": shards, "copy": 15, "list": 1}
+        written = 2 * shards + 1  # an index of each for DALI, and one of the split for wids
+        assert plan["requests"] == {"get": 15, "put": written, "copy": 15, "list": 1}
         (egress,) = plan["cost"]["egress"]
         assert egress["usd_per_gb"] == 0.02
         assert egress["bytes"] == BYTES
         assert "egress from AWS us-east-1 to AWS us-west-2: 0.00 USD for" in said
-        assert plan["cost"]["requests_usd"] == round((15 + shards + 1) * 5e-6 + 15 * 4e-7, 4)
+        assert plan["cost"]["requests_usd"] == round((15 + written + 1) * 5e-6 + 15 * 4e-7, 4)
         assert plan["mirror"]["month_usd"] == 0.0  # of a few kB, rounded
         document = lab.prepare()
         assert document["copied"]["count"] == 15
@@ -149,7 +150,7 @@ def test_servers_of_ones_own_are_not_priced(tmp_path: Path) -> None:
     assert "127.0.0.1:9001 is not priced" in text(plan)
     assert plan["mirror"]["wanted"], "they are different servers"
     assert not plan["mirror"]["server_side"]
-    assert plan["requests"]["put"] == 15 + plan["shards"]["count"]
+    assert plan["requests"]["put"] == 15 + 2 * plan["shards"]["count"] + 1
     assert plan["requests"]["get"] == 15 + 15
 
 

@@ -171,3 +171,36 @@ def test_an_output_that_is_a_file_is_found_before_anything_is_done(tmp_path: Pat
             command()
         assert caught.value.code == "config.path"
     assert not Path(str(lab.storage)).exists()
+
+
+def test_annotation_entries_that_fit_no_sample_are_warned_of_if_samples_are_kept(
+    tmp_path: Path,
+) -> None:
+    entries = b'{"file_name": "/a/00.png", "text": "x"}\n{"file_name": "a/01.png", "text": "y"}\n'
+    lab = directory_lab(tmp_path, images() | {"x.jsonl": entries})
+    annotations = {"files": "x.jsonl", "columns": {"txt": "text"}}
+    samples = {"annotations": annotations, "missing": "keep"}
+    splits = {"train": "*/**"}
+    (message,) = messages(lab.plan(samples=samples, splits=splits), "unused_entries")
+    assert message.startswith("1 annotation entry fits no sample, such as x.jsonl//a/00.png/")
+    skipped = lab.plan(samples={**samples, "missing": "skip"}, splits=splits)
+    assert messages(skipped, "unused_entries") == []
+    unfit = [each for each in skipped["failures"] if "fits no sample" in each["message"]]
+    assert len(unfit) == 1, "it has two parts, and is one entry"
+
+
+def test_classes_that_look_the_same_are_warned_of(tmp_path: Path) -> None:
+    names = ("é", "e\u0301", "a", "b")
+    lab = directory_lab(tmp_path, {f"{name}/{at}.png": png(at) for at, name in enumerate(names)})
+    (message,) = messages(lab.plan(), "alike_classes")
+    assert r"'e\u0301' and '\xe9'" in message
+    assert messages(lab.plan(labels=None, cache=None), "alike_classes") == []
+
+
+def test_masks_that_are_not_there_are_warned_of(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, images() | {"a/00.seg.png": png(1)})
+    wrong = lab.plan(shards={"images": {"resize": 4, "masks": ["seg", "seg.png", "mask"]}})
+    (message,) = messages(wrong, "empty_masks")
+    assert message.startswith("no sample has a mask called seg.png, mask: ")
+    right = lab.plan(shards={"images": {"resize": 4, "masks": ["seg"]}})
+    assert messages(right, "empty_masks") == []

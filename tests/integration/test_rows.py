@@ -154,6 +154,46 @@ def test_rows_of_parquet(tmp_path: Path) -> None:
     assert json.loads(found["x.parquet/000000002"]["json"])["image"] is None
 
 
+def test_columns_of_parquet_as_other_programs_write_them(tmp_path: Path) -> None:
+    """Times of pandas have nanoseconds, its categories are dictionaries."""
+    table = pa.table(
+        {
+            "when": pa.array([1_577_840_523_123_456_789, 0], pa.timestamp("ns")),
+            "caption": pa.array(["a", "b"]).dictionary_encode(),
+            "image": pa.array([png(1), png(2)]).dictionary_encode(),
+            "note": pa.array(["x", None], pa.string_view()),
+        }
+    )
+    columns = {"caption": "txt", "image": "png", "note": "note.txt"}
+    found = made(row_lab(tmp_path, {"x.parquet": parquet(table)}, columns=columns))
+    assert found["x.parquet/000000000"] == {
+        "txt": b"a",
+        "png": png(1),
+        "note.txt": b"x",
+        "json": b'{"when":"2020-01-01T01:02:03.123456789"}',
+    }
+    assert found["x.parquet/000000001"] == {
+        "txt": b"b",
+        "png": png(2),
+        "json": b'{"when":"1970-01-01T00:00:00"}',
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"t": pa.array([2**60], pa.timestamp("us"))}, "column 't' has a time that is not in the"),
+        ({"t": pa.array([0], pa.timestamp("us", "Nowhere/X"))}, "column 't' has a value that"),
+        ({"t": pa.array([b"x"]).dictionary_encode()}, "column 't' has binary values"),
+    ],
+)
+def test_columns_that_cannot_be_rows_are_named(
+    tmp_path: Path, table: dict[str, pa.Array], message: str
+) -> None:
+    (found,) = failures(row_lab(tmp_path, {"x.parquet": parquet(pa.table(table))}))
+    assert message in found
+
+
 def test_parts_without_other_columns(tmp_path: Path) -> None:
     table = pa.table({"image": [png(1), png(2)]})
     lab = row_lab(tmp_path, {"x.parquet": parquet(table)}, columns={"image": "png"})
@@ -331,6 +371,13 @@ def test_lines_that_moved_are_not_packed_again(tmp_path: Path) -> None:
     write(str(lab.source["url"]), {"x.jsonl": b"\n".join([b'{"id":"new"}', *lines])})  # type: ignore[index]
     found = lab.plan()["growth"]["samples"]
     assert (found["added"], found["changed"], found["unchanged"]) == (1, 0, 20)
+
+
+def test_a_csv_file_is_read_with_one_request(tmp_path: Path) -> None:
+    """They had 8 KiB each: 120,000 for a file of 1 GB."""
+    rows = [{"id": f"{at}", "v": "x" * 1_000} for at in range(500)]
+    _, calls = source_reads(row_lab(tmp_path, {"x.csv": csv_of(rows)}).prepare, ".csv")
+    assert len(calls) == 1
 
 
 def test_tables_are_read_once(tmp_path: Path) -> None:

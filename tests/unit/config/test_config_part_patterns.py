@@ -124,3 +124,13 @@ def test_the_expressions_are_those_of_arrow_too() -> None:
     assert pc.extract_regex(pa.array(["q/x/b/7.png"]), regex)[0]["id"].as_py() == "7"
     with pytest.raises(ValidationError):
         Samples.model_validate({"join": ["{id}." + "{a," * 5_000]})
+
+
+@pytest.mark.parametrize(
+    "join", [True, 3, "{id}.x", {"a": "x.jpg"}, {"a": 3}, {"A": "{id}.x"}, ["x.jpg"], [3]]
+)
+def test_a_mistake_in_a_join_is_reported_once(join: Any) -> None:
+    """It was also said of a mapping with a mistake that a list was expected."""
+    with pytest.raises(ValidationError) as caught:
+        Samples.model_validate({"join": join})
+    assert len(caught.value.errors()) == 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -113,3 +116,31 @@ def test_a_flipped_bit_is_found_or_harmless(data: bytes) -> None:
         except DamageError:
             found += 1
     assert found > 50
+
+
+def footer(data: bytes) -> range:
+    """The end of the file, which no checksum covers: it says where columns are."""
+    length = int.from_bytes(data[-8:-4], "little")
+    return range(len(data) - 8 - length, len(data))
+
+
+def check_flips(data: bytes, places: Iterable[int], bits: range) -> None:
+    for place in places:
+        for bit in bits:
+            flipped = bytearray(data)
+            flipped[place] ^= 1 << bit
+            with suppress(DamageError):
+                assert read(File(bytes(flipped)).open(), 10, 30) == expected(10, 30), (place, bit)
+
+
+def test_a_damaged_end_of_the_file_is_found_or_harmless(data: bytes) -> None:
+    """pyarrow ended the process, without an error, where it says how often levels occur."""
+    first = footer(data)[0]
+    ending, renamed = [456, 537, 674, 781], range(159, 177)
+    check_flips(data, [first + place for place in (*ending, *renamed)], range(5, 6))
+    check_flips(data, random.Random(1).sample(footer(data), 30), range(8))
+
+
+@pytest.mark.exhaustive
+def test_many_flipped_bits_of_the_end_of_the_file_are_found_or_harmless(data: bytes) -> None:
+    check_flips(data, random.Random(2).sample(footer(data), 200), range(8))

@@ -161,7 +161,8 @@ def test_a_global_pax_header_applies_to_all_that_follow() -> None:
 BROKEN = {
     "an empty object": (b"", "an archive cannot be empty: it ends at byte 0"),
     "text": (b"hello" * 300, "not a tar archive: no header at byte 0"),
-    "gzip": (b"\x1f\x8b" + bytes(1022), "not a tar archive: no header at byte 0"),
+    "gzip": (b"\x1f\x8b" + bytes(1022), "not a tar archive, but compressed with gzip"),
+    "short": (b"\x28\xb5\x2f\xfd" + bytes(22), "not a tar archive, but compressed with zstd"),
     "no end": (header(b"a", b"0"), "it does not end with zeros, but at byte 512"),
     "no end after data": (
         header(b"a", b"1") + bytes(512),

@@ -226,6 +226,13 @@ def test_what_are_no_numbers(kind: str, text: bytes) -> None:
     assert len(caught.value.message) < 100
 
 
+def test_a_long_word_that_is_no_number_is_found_at_once() -> None:
+    """It took hours: every digit was tried as the end of the whole part, up to a million."""
+    for word in (b"9" * 10**6 + b"x", b"0." + b"9" * 10**6 + b"x", b"1e" + b"9" * 10**6 + b"x"):
+        with pytest.raises(ObjectError, match="is not a number"):
+            numbers(word, "float", "a.txt")
+
+
 def planned(*parts: str, key: str = "a") -> pa.RecordBatch:
     entries = [
         {"ext": ext, "key": f"{key}.{ext}", "size_bytes": 1, "etag": "", "unchanged": False}

@@ -61,7 +61,8 @@ def index(
     """Whether the archive was read, and the rows of its index."""
     with ThreadPoolExecutor(threads) as executor:
         put = None if plan else own
-        read = index_archive(source, info, own, put, path, executor, NullProgress())
+        known = index_archive(source, info, own, put, path, executor, NullProgress())
+        read = known == "read"
     return read, [row for batch in read_manifest(path, INDEX) for row in batch.to_pylist()]
 
 
