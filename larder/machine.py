@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-__all__ = ["copy_memory_bytes", "give_back_memory", "memory_bytes", "usable_cores"]
+__all__ = [
+    "copy_memory_bytes",
+    "give_back_memory",
+    "keep_memory_small",
+    "memory_bytes",
+    "small_memory_environment",
+    "usable_cores",
+]
 
 Read = Callable[[str], str]
 """The content of a file by its path; raises OSError if there is none."""
@@ -19,6 +26,20 @@ _MOST_BYTES = 2 * 1024**3
 _SHARE = 8
 
 _CGROUPS = "/sys/fs/cgroup"
+
+_ARROW_POOL = "ARROW_DEFAULT_MEMORY_POOL"
+
+_MALLOC = {
+    "MALLOC_ARENA_MAX": (-8, 2),
+    "MALLOC_MMAP_THRESHOLD_": (-3, 1 << 20),
+    "MALLOC_TRIM_THRESHOLD_": (-1, 1 << 20),
+}
+"""The environment variables of glibc's allocator, their numbers for mallopt, and their values.
+
+Left to itself, it keeps what each thread has freed, and no longer maps by itself what is smaller
+than something that was freed once. Files of a usual size are not mapped: that would cost a page
+fault for every 4 KiB.
+"""
 
 
 def _read(path: str) -> str:
@@ -55,19 +76,39 @@ def usable_cores(read: Read = _read) -> int:
     return max(1, min([cores, *(math.ceil(quota) for quota in _quotas(read) if quota > 0)]))
 
 
+def keep_memory_small() -> None:
+    """Have this process give freed memory back soon; for programs of Larder's own.
+
+    Whoever imports Larder decides on the memory of their process, so the library does not call it.
+    Arrow's own allocators keep a multiple of what is used, so it gets that of the C library; it has
+    to be called before Arrow is imported. What the environment says counts.
+    """
+    os.environ.setdefault(_ARROW_POOL, "system")
+    mallopt = _c_function("mallopt")
+    for name, (option, value) in _MALLOC.items():
+        if mallopt and name not in os.environ:
+            mallopt(option, value)
+
+
+def small_memory_environment() -> dict[str, str]:
+    """Environment variables that do the same to a program from its start."""
+    return {_ARROW_POOL: "system", **{name: str(value) for name, (_, value) in _MALLOC.items()}}
+
+
 def give_back_memory() -> None:
     """Let the system have what was freed, where the C library keeps it: glibc, for each thread."""
-    trim = _trim()
+    trim = _c_function("malloc_trim")
     if trim is not None:
         trim(0)
 
 
 @cache
-def _trim() -> Callable[[int], int] | None:
+def _c_function(name: str) -> Callable[..., int] | None:
     try:
-        return ctypes.CDLL(None).malloc_trim
+        function: Callable[..., int] = getattr(ctypes.CDLL(None), name)
     except (OSError, AttributeError, TypeError):
         return None
+    return function
 
 
 def _physical_bytes(read: Read) -> int:

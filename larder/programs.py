@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from larder.machine import small_memory_environment
+
 __all__ = ["start_program"]
 
 _PACKAGES = Path(__file__).parents[1]
@@ -27,6 +29,10 @@ def start_program(module: str) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env={
+            **small_memory_environment(),
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+        },
         start_new_session=True,
     )

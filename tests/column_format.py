@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from larder.config.formats import DEFAULTS, FormatOptions
 from larder.errors import DamageError, Failure
+from larder.manifest.spool import Spool
 from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.shards.fetch import Body, held
@@ -91,7 +92,7 @@ class ColumnsWriter:
         self.append(sample, bodies)
         return None
 
-    def finish(self) -> pa.RecordBatch:
+    def finish(self) -> Spool:
         lengths = {}
         for ext, column in sorted(self._columns.items()):
             packed = zlib.compress(b"".join(filter(None, column)))

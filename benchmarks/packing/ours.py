@@ -121,7 +121,10 @@ def _pack(setting: Setting, format_name: str, plans: Sequence[ShardPlan]) -> Non
             own = islice(samples, plan.rows)
             result = build_shard(plan, own, source, target.writer, reads, format_, validate="none")
             assert result.written, result.failures
-            found.append_batch(numbered(sample_rows(result, "segment"), plan.first_row))
+            first_row = plan.first_row
+            for batch in sample_rows(result, "segment"):
+                found.append_batch(numbered(batch, first_row))
+                first_row += batch.num_rows
 
 
 def _format(setting: Setting, name: str) -> ShardFormat:

@@ -22,6 +22,7 @@ from larder.cli.signals import HINT, INTERRUPTED, conclude, interrupting, proces
 from larder.config.secrets import shown
 from larder.config.suggest import nearest
 from larder.errors import ConfigError, Failure, FatalError, LarderError, ProblemsError
+from larder.machine import keep_memory_small
 from larder.packages import missing_package
 from larder.pipeline.results import RefusedError, RunError
 
@@ -196,6 +197,7 @@ def run(main: Callable[[], int], *, json: bool | None = None) -> int:
         The exit status; see --help.
     """
     as_json = "--json" in sys.argv[1:] if json is None else json
+    keep_memory_small()
     try:
         with interrupting(json=as_json):
             status = _status(main, as_json)

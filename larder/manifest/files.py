@@ -31,6 +31,8 @@ __all__ = [
 BATCH_ROWS = 16_384
 """Maximum number of rows of a batch that is read."""
 
+_BUFFER_BYTES = 1 << 16
+
 
 def write_manifest(
     path: Path,
@@ -91,7 +93,10 @@ def read_manifest(
         names = list(columns) if columns is not None else schema.names
         row = skipped
         missing = last_row - first_row
-        for batch in file.iter_batches(batch_size=batch_rows, row_groups=groups, columns=names):
+        # In this thread: the memory that others free is not given back.
+        for batch in file.iter_batches(
+            batch_size=batch_rows, row_groups=groups, columns=names, use_threads=False
+        ):
             begin, end = max(first_row - row, 0), min(last_row - row, batch.num_rows)
             row += batch.num_rows
             if begin < end:
@@ -107,7 +112,10 @@ def read_manifest(
 
 def _opened(path: Path) -> pq.ParquetFile:
     # Prebuffering is meant for remote stores, and would keep everything in memory until the end.
-    return pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False)
+    # With a buffer, the columns of a row group are read in pieces.
+    return pq.ParquetFile(
+        path, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES
+    )
 
 
 @contextmanager

@@ -64,7 +64,7 @@ class ManifestWriter:
         self._schema = schema
         self._row_group_rows = row_group_rows
         self._rows: list[Any] = []
-        self._batches: list[pa.RecordBatch] = []
+        self._columns: list[list[pa.Array]] = [[] for _ in schema]
         self._buffered = 0
         self._written = 0
         self._file: ManifestFile | None = None
@@ -136,16 +136,19 @@ class ManifestWriter:
 
     def _hold(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
-            self._batches.append(batch)
+            for chunks, column in zip(self._columns, batch.columns, strict=True):
+                chunks.append(column)
             self._buffered += batch.num_rows
 
     def _flush(self) -> None:
         # One chunk per column: the ends of chunks would affect the pages.
-        table = pa.Table.from_batches(self._batches, schema=self._schema).combine_chunks()
+        columns = list(map(_joined, self._columns))
+        table = pa.Table.from_arrays(columns, schema=self._schema)
+        del columns
         with disk_errors(self._path):
             self._parquet.write_table(table, row_group_size=self._row_group_rows)
         self._written += self._buffered
-        self._batches, self._buffered = [], 0
+        self._buffered = 0
 
     def _finish(self) -> None:
         self._pack()
@@ -160,6 +163,13 @@ class ManifestWriter:
                 sha256=sha256_file(self._temporary),
             )
             self._temporary.replace(self._path)
+
+
+def _joined(chunks: list[pa.Array]) -> pa.Array:
+    """One array of the chunks of a column, which are dropped."""
+    joined = pa.concat_arrays(chunks)
+    chunks.clear()
+    return joined
 
 
 def _writer(path: Path, schema: pa.Schema) -> Any:

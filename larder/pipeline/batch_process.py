@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import queue
 import signal
-import sys
 import threading
 from importlib import import_module
 from typing import IO, Any
@@ -67,7 +66,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     outbox = Outbox(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)  # nothing else may be written where the messages go
-    inbox = _Inbox(sys.stdin.buffer)
+    # Not sys.stdin, which Python closes at its end, while a thread still waits for more of it.
+    inbox = _Inbox(os.fdopen(os.dup(0), "rb"))
     while (found := inbox.next()) is not None:
         _answer(found, outbox, inbox.stop)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from larder.errors import Failure
+from larder.machine import give_back_memory
 from larder.pipeline.ahead import SentAhead
 from larder.pipeline.cache import cache_split, cache_splits, check_fields
 from larder.pipeline.index import Index, index_shards
@@ -112,6 +113,7 @@ def _mirror(job: Job, runner: Runner) -> tuple[BatchReport, SentAhead]:
 
 def _shard(job: Job, runner: Runner) -> Totals:
     batches, standing = shard_batches(job, runner.progress)
+    give_back_memory()  # what the plan has used, as processes may need it now
     try:
         _all("shard", shard_batch, job, batches, runner)
     finally:

@@ -5,17 +5,18 @@ A run that continues an earlier one plans other batches; this is for the same ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
 from larder.errors import NotFoundError, ObjectError
 from larder.limits import map_ahead
+from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS, SAMPLES
 from larder.pipeline import copied
 from larder.pipeline.copy_place import MIRROR, CopyPlace
-from larder.pipeline.manifests import read_ref
+from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.receipts import Shard, partial_receipts
 from larder.pipeline.standing import is_noted
 from larder.progress import Progress
@@ -81,8 +82,8 @@ def copied_before(
 
 def shards_before(
     root: Store, segment: str, batch: str
-) -> dict[tuple[str, str], tuple[Shard, list[pa.RecordBatch]]]:
-    """The shards in receipts of this batch, with their rows, by split and name.
+) -> Iterator[tuple[Shard, Iterator[pa.RecordBatch]]]:
+    """The shards in receipts of this batch, with their rows.
 
     Shards whose objects do not match their receipt are left out.
 
@@ -95,17 +96,16 @@ def shards_before(
         DamageError: A receipt or its rows are damaged.
         StoreError: The storage refuses access.
     """
-    found: dict[tuple[str, str], tuple[Shard, list[pa.RecordBatch]]] = {}
+    found: set[tuple[str, str]] = set()
     for receipt in partial_receipts(root, segment, batch):
         first_row = 0
-        # Read once: rows that were read for one shard would keep those of many others in memory.
-        rows = pa.Table.from_batches(read_ref(root, receipt.rows, SAMPLES), SAMPLES)
-        for shard in receipt.shards:
-            if _stands(root, segment, shard):
-                own = rows.slice(first_row, shard.samples).to_batches()
-                found[shard.split, shard.name] = shard, own
-            first_row += shard.samples
-    return found
+        with fetched(root, receipt.rows) as path:
+            for shard in receipt.shards:
+                name, own = (shard.split, shard.name), (first_row, shard.samples)
+                first_row += shard.samples
+                if name not in found and _stands(root, segment, shard):
+                    found.add(name)
+                    yield shard, read_manifest(path, SAMPLES, first_row=own[0], rows=own[1])
 
 
 def _stands(root: Store, segment: str, shard: Shard) -> bool:

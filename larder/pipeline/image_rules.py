@@ -7,31 +7,41 @@ from dataclasses import replace
 from larder.config.images import ImageOptions, Transform
 from larder.config.models import Cluster, Dataset
 from larder.errors import FatalError
-from larder.limits import decoding_budget
+from larder.limits import decoding_budget, read_ahead_bytes
+from larder.machine import usable_cores
 from larder.samples.decoders import Decoders
 from larder.shards.images import ImageRules, Validation
 from larder.shards.transform import codec_versions
 from larder.versions.identity import shaped_images
 
 __all__ = [
+    "batch_read_bytes",
     "check_codecs",
     "image_options",
     "image_rules",
     "planned_transform",
-    "read_share_bytes",
     "strongest_check",
 ]
+
+
+_READ_BYTES = 64 << 20
+_DECODED_BYTES = 64 << 20
 
 
 def image_rules(dataset: Dataset, cluster: Cluster) -> ImageRules:
     """The rules for the images of a dataset.
 
-    Decoded images take half of ``copy.memory_bytes``, over all batches of a process.
+    Decoded images take half of ``copy.memory_bytes``, over all batches of a process; and if that is
+    not set, at most 64 MiB for each core.
     """
+    limits = cluster.copy_
+    decoded_bytes = max(1, limits.memory // 2)
+    if limits.memory_bytes is None:
+        decoded_bytes = min(decoded_bytes, _DECODED_BYTES * usable_cores())
     return ImageRules(
         max_pixels=dataset.images.max_pixels,
         forms=dataset.cache is not None and dataset.cache.records == "decoded",
-        budget=decoding_budget(max(1, cluster.copy_.memory // 2)),
+        budget=decoding_budget(decoded_bytes),
         transform=dataset.image_options.transform,
         decoders=Decoders(dataset.image_options.decoders),
     )
@@ -42,9 +52,24 @@ def strongest_check(dataset: Dataset) -> Validation:
     return "decode" if dataset.shards.images else dataset.validate_
 
 
-def read_share_bytes(dataset: Dataset, cluster: Cluster) -> int:
-    """The bytes that all batches may read ahead: what decoded images leave."""
-    return cluster.copy_.memory // (2 if strongest_check(dataset) == "decode" else 1)
+def batch_read_bytes(
+    dataset: Dataset, cluster: Cluster, concurrent_batches: int, *, local: bool
+) -> int:
+    """The bytes that a batch of shards may read ahead: its share of what decoded images leave.
+
+    Unless ``copy.memory_bytes`` is set, that is at most 64 MiB: more hardly helps, except where a
+    sample in a bucket has more than an eighth of it, so that no others are read at the same time.
+
+    Args:
+        dataset: As configured.
+        cluster: As configured.
+        concurrent_batches: Number of concurrent batches.
+        local: Whether the shards are written to a directory.
+    """
+    limits = cluster.copy_
+    memory_bytes = limits.memory // (2 if strongest_check(dataset) == "decode" else 1)
+    found = read_ahead_bytes(memory_bytes // concurrent_batches, local=local)
+    return found if limits.memory_bytes is not None else min(found, _READ_BYTES)
 
 
 def planned_transform(dataset: Dataset) -> Transform | None:

@@ -10,29 +10,29 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from larder.errors import Failure, FatalError
+from larder.errors import Failure
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import INDEXES, SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
+from larder.pipeline.finished import Finished, FinishedShard, finished_shards
 from larder.pipeline.forms import check_forms
-from larder.pipeline.job import Job, ManifestRef, UsedSegment, listed, open_root, put_named, scratch
+from larder.pipeline.job import Job, ManifestRef, UsedSegment, open_root, put_named, scratch
 from larder.pipeline.listed import listed_shards, listed_splits
-from larder.pipeline.manifests import fetched, read_ref
-from larder.pipeline.pack import planned_shards
+from larder.pipeline.manifests import read_ref
 from larder.pipeline.reader_indexes import Indexed, noted_indexes
-from larder.pipeline.receipts import Receipt, Shard, read_receipts
+from larder.pipeline.receipts import Shard
 from larder.pipeline.results import SHOWN_FAILURES
 from larder.pipeline.skipped import skipped_rows
-from larder.pipeline.standing import is_noted
 from larder.progress import Progress
 from larder.shards.formats import shard_format
 from larder.shards.index import numbered
 from larder.store.base import Store
-from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import FileFacts, SegmentSplit, SegmentUse, SplitFacts
 from larder.versions.identity import image_check
 
 __all__ = ["Index", "index_files", "index_listed", "index_shards"]
+
+_BATCH_FILES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
     progress.start("index")
     root = open_root(job)
     with scratch() as folder:
-        planned = _planned(root, job)
+        planned = finished_shards(root, job)
         check_forms(job, root, ((entry.shard.split, entry.shard.forms) for entry in planned))
         files = _manifests(root, job, planned, folder)
         table = read_manifest(files["shards"].path, SHARDS)
@@ -95,7 +95,7 @@ def index_files(root: Store, job: Job, folder: Path) -> dict[str, ManifestFile]:
     Raises:
         FatalError: ``run.failed``: a shard has no receipt.
     """
-    return _manifests(root, job, _planned(root, job), folder)
+    return _manifests(root, job, finished_shards(root, job), folder)
 
 
 def index_listed(
@@ -110,25 +110,24 @@ def index_listed(
         samples: The manifest of samples.
         folder: A private directory.
     """
-    receipt = Receipt("", tuple(shards), samples)
     first_rows = accumulate((shard.samples for shard in shards), initial=0)
     entries = [
-        _Entry(0, shard, receipt, row) for shard, row in zip(shards, first_rows, strict=False)
+        FinishedShard(0, shard, samples, row)
+        for shard, row in zip(shards, first_rows, strict=False)
     ]
     return _manifests(root, job, entries, folder)
 
 
 def _manifests(
-    root: Store, job: Job, planned: Sequence[_Entry], folder: Path
+    root: Store, job: Job, planned: Finished | Sequence[FinishedShard], folder: Path
 ) -> dict[str, ManifestFile]:
-    standing = [entry for entry in planned if entry.shard.samples]
-    shards = [entry.shard for entry in standing]
-    rows = write_manifest(folder / "samples.parquet", SAMPLES, _samples(root, standing))
+    rows = write_manifest(folder / "samples.parquet", SAMPLES, _samples(root, _standing(planned)))
+    shards = (entry.shard for entry in _standing(planned))
     table = write_manifest(folder / "shards.parquet", SHARDS, _shards(job, shards))
     files = {"samples": rows, "shards": table}
     format_ = shard_format(*job.shape.use)
-    if standing and format_.indexes:
-        found = noted_indexes(root, job.segment, format_, map(_indexed, standing))
+    if table.rows and format_.indexes:
+        found = noted_indexes(root, job.segment, format_, map(_indexed, _standing(planned)))
         files["indexes"] = write_manifest(folder / "indexes.parquet", INDEXES, found)
     if any(entry.shard.omitted_count for entry in planned):
         left_out = _skipped(root, job, planned, rows.path)
@@ -140,50 +139,13 @@ def _put(root: Store, segment: str, role: str, file: ManifestFile) -> FileFacts:
     return put_named(root, layout.index_key(segment, role, file.sha256), file).facts(role)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A finished shard, its number, and the position of its rows in the receipt."""
-
-    index: int
-    shard: Shard
-    receipt: Receipt
-    first_row: int
-
-
-def _planned(root: Store, job: Job) -> list[_Entry]:
-    """All shards in the order of the plan, including those whose samples were all left out."""
-    with fetched(root, job.shard_plan) as path:
-        plans = list(planned_shards(path))
-    entries: dict[tuple[str, str], _Entry] = {}
-    numbers = {(plan.split, plan.name): plan.index for plan in plans}
-    unsure = set(numbers)
-    prefix = layout.shards_prefix(job.segment)
-    infos = {info.key.removeprefix(prefix): info for info in listed(root, prefix)}
-    for receipt in read_receipts(root, job.segment):
-        if not unsure:
-            break  # the others are for the same shards
-        first_row = 0
-        for shard in receipt.shards:
-            name = (shard.split, shard.name)
-            if name in unsure:  # of several receipts, the one that matches the object
-                entries[name] = _Entry(numbers[name], shard, receipt, first_row)
-                if is_noted(shard, infos.get):
-                    unsure.remove(name)
-            first_row += shard.samples
-    missing = [plan.name for plan in plans if (plan.split, plan.name) not in entries]
-    if missing:
-        message = f"{format_count(len(missing), 'shard')} without a receipt, such as {missing[0]}"
-        raise FatalError("run.failed", message, where=root.url, hint="run again")
-    return [entries[plan.split, plan.name] for plan in plans]
-
-
-def _omitted(planned: Iterable[_Entry]) -> tuple[Failure, ...]:
+def _omitted(planned: Iterable[FinishedShard]) -> tuple[Failure, ...]:
     failures = chain.from_iterable(entry.shard.omitted for entry in planned)
     return tuple(islice(failures, SHOWN_FAILURES))
 
 
 def _skipped(
-    root: Store, job: Job, planned: Iterable[_Entry], samples: Path
+    root: Store, job: Job, planned: Iterable[FinishedShard], samples: Path
 ) -> Iterator[pa.RecordBatch]:
     failures = chain.from_iterable(entry.shard.omitted for entry in planned)
     return skipped_rows(
@@ -194,7 +156,12 @@ def _skipped(
     )
 
 
-def _samples(root: Store, standing: Sequence[_Entry]) -> Iterator[pa.RecordBatch]:
+def _standing(planned: Iterable[FinishedShard]) -> Iterator[FinishedShard]:
+    """The shards that have samples."""
+    return (entry for entry in planned if entry.shard.samples)
+
+
+def _samples(root: Store, standing: Iterable[FinishedShard]) -> Iterator[pa.RecordBatch]:
     next_id: Counter[str] = Counter()
     for split, rows in _runs(standing):
         for batch in read_ref(root, rows[0], SAMPLES, first_row=rows[1], rows=rows[2]):
@@ -202,18 +169,20 @@ def _samples(root: Store, standing: Sequence[_Entry]) -> Iterator[pa.RecordBatch
             next_id[split] += batch.num_rows
 
 
-def _indexed(entry: _Entry) -> Indexed:
-    return Indexed(entry.shard, entry.receipt.rows, entry.first_row)
+def _indexed(entry: FinishedShard) -> Indexed:
+    return Indexed(entry.shard, entry.rows, entry.first_row)
 
 
-def _runs(standing: Sequence[_Entry]) -> Iterator[tuple[str, tuple[ManifestRef, int, int]]]:
+def _runs(
+    standing: Iterable[FinishedShard],
+) -> Iterator[tuple[str, tuple[ManifestRef, int, int]]]:
     """The split of shards whose rows are consecutive, and the rows: read at once.
 
     A row group has the rows of many shards if samples are small.
     """
     held: tuple[str, tuple[ManifestRef, int, int]] | None = None
     for entry in standing:
-        split, ref = entry.shard.split, entry.receipt.rows
+        split, ref = entry.shard.split, entry.rows
         first_row, rows = entry.first_row, entry.shard.samples
         if held is not None:
             before, (held_ref, held_row, held_rows) = held
@@ -226,13 +195,13 @@ def _runs(standing: Sequence[_Entry]) -> Iterator[tuple[str, tuple[ManifestRef, 
         yield held
 
 
-def _shards(job: Job, shards: Sequence[Shard]) -> Iterator[pa.RecordBatch]:
-    rows = [
+def _shards(job: Job, shards: Iterable[Shard]) -> Iterator[pa.RecordBatch]:
+    files = (
         (job.segment, shard.split, file.name, file.bytes, samples, file.sha256)
         for shard in shards
         for file, samples in zip(shard.files, chain([shard.samples], repeat(0)), strict=False)
-    ]
-    if rows:
+    )
+    while rows := list(islice(files, _BATCH_FILES)):
         yield pa.record_batch(
             [
                 pa.array(column, field.type)
@@ -242,19 +211,29 @@ def _shards(job: Job, shards: Sequence[Shard]) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _splits(planned: Sequence[_Entry], listed: Mapping[str, SplitFacts]) -> dict[str, SegmentSplit]:
+def _splits(
+    planned: Iterable[FinishedShard], listed: Mapping[str, SplitFacts]
+) -> dict[str, SegmentSplit]:
     facts = {}
     first_row = 0
     for split, group in groupby(planned, key=lambda entry: entry.shard.split):
-        numbers = [entry.index for entry in group]
+        first, last = _ends(entry.index for entry in group)
         there = listed.get(split, SplitFacts(0, 0, 0, ()))
         facts[split] = SegmentSplit(
             samples=there.samples,
             shards=there.shards,
             bytes=there.bytes,
             first_row=first_row,
-            first_shard=numbers[0],
-            end_shard=numbers[-1] + 1,
+            first_shard=first,
+            end_shard=last + 1,
         )
         first_row += there.samples
     return facts
+
+
+def _ends(numbers: Iterator[int]) -> tuple[int, int]:
+    """The first and the last, of one at least."""
+    first = last = next(numbers)
+    for number in numbers:
+        last = number
+    return first, last

@@ -108,16 +108,21 @@ def listed_splits(shards: Iterable[ListedShard]) -> dict[str, SplitFacts]:
     """
     found: dict[str, SplitFacts] = {}
     for (segment, split), group in groupby(shards, key=lambda shard: shard[:2]):
-        own = list(group)
-        names = [shard.files[0].name for shard in own]
+        samples = size_bytes = omitted = 0
+        names = []
+        for shard in group:
+            names.append(shard.files[0].name)
+            samples += shard.samples
+            size_bytes += shard.bytes
+            omitted += sum(stop - start for start, stop in shard.omitted)
         found[split] = SplitFacts(
-            samples=sum(shard.samples for shard in own),
-            shards=len(own),
-            bytes=sum(shard.bytes for shard in own),
+            samples=samples,
+            shards=len(names),
+            bytes=size_bytes,
             patterns=tuple(
                 layout.shard_key(segment, split, pattern) for pattern in brace_patterns(names)
             ),
-            omitted=sum(stop - start for shard in own for start, stop in shard.omitted),
+            omitted=omitted,
         )
     return found
 

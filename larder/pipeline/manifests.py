@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from larder.disk import disk_errors
 from larder.errors import DamageError
-from larder.manifest.files import read_manifest
+from larder.manifest.files import BATCH_ROWS, read_manifest
 from larder.pipeline.job import ManifestRef, scratch
 from larder.store import local_path, object_url
 from larder.store.base import Store
@@ -178,6 +178,7 @@ def read_ref(
     columns: Sequence[str] | None = None,
     first_row: int = 0,
     rows: int | None = None,
+    batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """Read a manifest, or a range of its rows; see `larder.manifest.files.read_manifest`.
 
@@ -187,4 +188,6 @@ def read_ref(
         StoreError: ``store.full``: no space is left on the local disk.
     """
     with fetched(store, ref) as path:
-        yield from read_manifest(path, schema, columns=columns, first_row=first_row, rows=rows)
+        yield from read_manifest(
+            path, schema, columns=columns, first_row=first_row, rows=rows, batch_rows=batch_rows
+        )

@@ -6,18 +6,19 @@ are missing or altered, or of shards that an earlier release wrote.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from larder.manifest.schemas import INDEXES, SAMPLES
+from larder.manifest.spool import Spool
 from larder.pipeline.job import ManifestRef, listed
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.receipts import Shard
 from larder.shards.formats.base import ShardFormat
-from larder.shards.indexes import IndexFile, index_files
+from larder.shards.indexes import IndexContent, IndexFile, index_contents
 from larder.store.base import Store
 from larder.versions import layout
 
@@ -44,7 +45,7 @@ def put_indexes(
     split: str,
     shard: str,
     shard_format: ShardFormat,
-    rows: pa.RecordBatch,
+    rows: Spool,
 ) -> tuple[IndexFile, ...]:
     """Write the index files of a shard.
 
@@ -56,11 +57,20 @@ def put_indexes(
         shard_format: Its format.
         rows: Its samples, with at least the columns of `larder.shards.model.ROWS`.
     """
-    files = []
-    for file, data in index_files(shard_format.indexes, shard, rows):
-        info = root.put(_key(segment, split, file), data)
-        files.append(replace(file, etag=info.etag))
-    return tuple(files)
+    contents = index_contents(shard_format.indexes, shard, rows)
+    return tuple(_put(root, segment, split, content) for content in contents)
+
+
+def _put(root: Store, segment: str, split: str, content: IndexContent) -> IndexFile:
+    digest, size_bytes = hashlib.sha256(), 0
+    key = layout.reader_index_key(segment, content.kind, split, content.name)
+    with root.writer(key) as writer:
+        for piece in content.pieces:
+            writer.write(piece)
+            digest.update(piece)
+            size_bytes += len(piece)
+        etag = writer.commit().etag
+    return IndexFile(content.kind, content.name, size_bytes, digest.hexdigest(), etag)
 
 
 def noted_indexes(
@@ -103,7 +113,7 @@ def _key(segment: str, split: str, file: IndexFile) -> str:
     return layout.reader_index_key(segment, file.kind, split, file.name)
 
 
-def _rows(root: Store, indexed: Indexed) -> pa.RecordBatch:
+def _rows(root: Store, indexed: Indexed) -> Spool:
     rows = read_ref(
         root,
         indexed.rows,
@@ -111,7 +121,7 @@ def _rows(root: Store, indexed: Indexed) -> pa.RecordBatch:
         first_row=indexed.first_row,
         rows=indexed.shard.samples,
     )
-    return pa.Table.from_batches(rows, schema=SAMPLES).combine_chunks().to_batches()[0]
+    return Spool.of(rows, SAMPLES)
 
 
 def _batch(segment: str, shard: Shard, files: Iterable[IndexFile]) -> pa.RecordBatch:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow as pa
 from larder.errors import Failure
 from larder.manifest.files import ManifestWriter
 from larder.manifest.schemas import SAMPLES
+from larder.manifest.spool import Spool
 from larder.pipeline.due import BatchReceipts
 from larder.pipeline.job import ManifestRef, listed, put_named, scratch
 from larder.pipeline.results import SHOWN_FAILURES, Totals
@@ -29,7 +29,15 @@ from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import seal, unseal
 
-__all__ = ["Receipt", "Shard", "ShardReceipts", "partial_receipts", "put_receipt", "read_receipts"]
+__all__ = [
+    "Receipt",
+    "Shard",
+    "ShardReceipts",
+    "partial_receipts",
+    "plain_shard",
+    "put_receipt",
+    "read_receipts",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +121,20 @@ def _read(root: Store, prefix: str, wanted: Callable[[str], bool]) -> Iterator[R
 
 def _receipt(key: str, plain: dict[str, Any]) -> Receipt | None:
     try:
-        shards = tuple(_shard(**shard) for shard in plain["shards"])
+        shards = tuple(map(plain_shard, plain["shards"]))
         return Receipt(key, shards, ManifestRef(**plain["rows"]))
     except (KeyError, TypeError):
         return None
+
+
+def plain_shard(plain: dict[str, Any]) -> Shard:
+    """A shard of the JSON of a receipt.
+
+    Raises:
+        KeyError: A field is missing.
+        TypeError: A field is missing or unknown.
+    """
+    return _shard(**plain)
 
 
 def _shard(
@@ -141,8 +159,14 @@ def put_receipt(root: Store, receipt: Receipt) -> None:
     root.put(receipt.key, seal({"shards": receipt.shards, "rows": receipt.rows}))
 
 
-class ShardReceipts(BatchReceipts[tuple[Shard, Sequence[pa.RecordBatch]]]):
+_GROUP_ROWS = 8_192
+"""Rows of a receipt that are compressed together, which are what writing it holds."""
+
+
+class ShardReceipts(BatchReceipts[tuple[Shard, range]]):
     """Records the shards that one batch writes; see `larder.pipeline.due.BatchReceipts`.
+
+    The rows of their samples are in a temporary file.
 
     Args:
         root: The dataset's root.
@@ -168,6 +192,12 @@ class ShardReceipts(BatchReceipts[tuple[Shard, Sequence[pa.RecordBatch]]]):
         self._segment = segment
         self._name = f"{layout.shards_work_prefix(segment)}{name}"
         self._partial_prefix = layout.partial_shards_prefix(segment, name)
+        self._rows = Spool(SAMPLES)
+
+    @property
+    def recorded(self) -> frozenset[tuple[str, str]]:
+        """Split and name of every shard so far."""
+        return frozenset((shard.split, shard.name) for shard, _ in self._items)
 
     @property
     def done(self) -> Totals:
@@ -175,26 +205,38 @@ class ShardReceipts(BatchReceipts[tuple[Shard, Sequence[pa.RecordBatch]]]):
         sizes = [shard.bytes for shard, _ in self._items if shard.bytes]
         return Totals(len(sizes), sum(sizes))
 
+    def adopt(self, shards: Iterable[tuple[Shard, Iterable[pa.RecordBatch]]]) -> None:
+        """Adopt shards with their rows, as `carry` does."""
+        self.carry([(shard, self._kept(rows)) for shard, rows in shards])
+
     def add(self, result: ShardResult, indexes: Sequence[IndexFile] = ()) -> None:
         """Record a shard that did not fail, and its index files for other readers."""
-        self._items.append((_finished(result, indexes), [sample_rows(result, self._segment)]))
+        rows = self._kept(sample_rows(result, self._segment))
+        self._items.append((_finished(result, indexes), rows))
         self._due.add(result.bytes)
         self.leave_if_due()
 
-    def _leave(
-        self, items: Sequence[tuple[Shard, Sequence[pa.RecordBatch]]], first: int | None
-    ) -> None:
+    def _kept(self, batches: Iterable[pa.RecordBatch]) -> range:
+        first_row = self._rows.num_rows
+        for batch in batches:
+            self._rows.append(batch)
+        return range(first_row, self._rows.num_rows)
+
+    def _leave(self, items: Sequence[tuple[Shard, range]], first: int | None) -> None:
         place = (
             f"{self._partial_prefix}{first:06d}-{len(items)}" if first is not None else self._name
         )
         with scratch() as folder:
-            with ManifestWriter(folder / "rows.parquet", SAMPLES) as writer:
-                for batch in chain.from_iterable(samples for _, samples in items):
-                    writer.append_batch(batch)
+            path = folder / "rows.parquet"
+            with ManifestWriter(path, SAMPLES, row_group_rows=_GROUP_ROWS) as writer:
+                for _, rows in items:
+                    for batch in self._rows.read(rows.start, len(rows)):
+                        writer.append_batch(batch)
             # Another run may write the same receipt now, with other bytes for the rows.
-            rows = put_named(self._root, f"{place}-{writer.file.sha256[:16]}.parquet", writer.file)
+            name = f"{place}-{writer.file.sha256[:16]}.parquet"
+            written = put_named(self._root, name, writer.file)
         shards = tuple(shard for shard, _ in items)
-        put_receipt(self._root, Receipt(f"{place}.json", shards, rows))
+        put_receipt(self._root, Receipt(f"{place}.json", shards, written))
 
 
 def _finished(result: ShardResult, indexes: Sequence[IndexFile]) -> Shard:

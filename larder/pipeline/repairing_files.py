@@ -192,9 +192,33 @@ class Unwritten(DelegatingStore):
         del if_absent, if_match, like, md5, sync
         return ObjectInfo(key, len(data), "", 0)
 
+    def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
+        """Nothing is written."""
+        del like, sync
+        return _Nothing(key)
+
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """Nothing is written."""
         return ObjectInfo(key, path.stat().st_size, "", 0)
+
+
+class _Nothing(Writer):
+    """Counts what would be written."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._bytes = 0
+
+    def write(self, data: Buffer) -> None:
+        """Count it."""
+        self._bytes += len(data)
+
+    def commit(self) -> ObjectInfo:
+        """Describe what would be there."""
+        return ObjectInfo(self._key, self._bytes, "", 0)
+
+    def abort(self) -> None:
+        """Nothing is to be done."""
 
 
 def work_manifest(root: Store, key: str) -> ManifestRef:

@@ -25,6 +25,7 @@ from larder.errors import (
 )
 from larder.limits import read_ahead_bytes
 from larder.manifest.schemas import SAMPLES
+from larder.manifest.spool import Spool
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.repairing_files import (
@@ -163,7 +164,7 @@ def _indexes(root: Store, batch: ShardRepairs, shard: ShardToVerify) -> Iterator
         message = "its index or segment.json is damaged, and has to be repaired first"
         yield from (Repair(path, False, message) for path in due)
         return
-    rows = _rows(root, batch.batch.samples, shard).combine_chunks().to_batches()[0]
+    rows = Spool.of(_rows(root, batch.batch.samples, shard).to_batches(), SAMPLES)
     kinds = shard_format(*batch.shape.use).indexes
     made = {
         layout.reader_index_key(segment, file.kind, split, file.name): data

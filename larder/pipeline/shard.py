@@ -16,15 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import Failure
-from larder.limits import read_ahead_bytes
 from larder.machine import usable_cores
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.carry import shards_before
 from larder.pipeline.copied import batch_receipts
 from larder.pipeline.image_rules import (
+    batch_read_bytes,
     check_codecs,
     image_rules,
-    read_share_bytes,
     strongest_check,
 )
 from larder.pipeline.job import (
@@ -63,6 +62,9 @@ BATCH_ROWS = 100_000
 
 
 _LEAST_BYTES = 256_000_000
+
+_PIECE_ROWS = 2_048
+"""So many samples are objects at a time: in columns they take a tenth of the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,6 @@ def shard_batch_here(
     """The same as `shard_batch`, in this process."""
     limits = job.cluster.copy_
     allowed = max(1, limits.concurrency // concurrent_batches)
-    share_bytes = read_share_bytes(job.dataset, job.cluster)
     format_ = shard_format(*job.shape.use)
     name = f"{batch.first_row:012d}-{batch.rows}"
     failures: list[Failure] = []
@@ -185,7 +186,9 @@ def shard_batch_here(
         OldShards(root, job.formats, layout.shard_key, weaker=job.weaker) as old_shards,
         open_reads(
             max(suited_concurrency(store, check, allowed) for store in stores),
-            read_ahead_bytes(share_bytes // concurrent_batches, local=root.features.local_path),
+            batch_read_bytes(
+                job.dataset, job.cluster, concurrent_batches, local=root.features.local_path
+            ),
         ) as reads,
         shared_pool(processes) as pool,
         closing(_samples(job, root, batch)) as samples,
@@ -193,8 +196,8 @@ def shard_batch_here(
             root, job.segment, name, count=len(batch.shards), concurrent_batches=concurrent_batches
         ) as receipts,
     ):
-        before = shards_before(root, job.segment, name)
-        receipts.carry(before.values())
+        receipts.adopt(shards_before(root, job.segment, name))
+        before = receipts.recorded
         for plan in batch.shards:
             own = islice(samples, plan.rows)
             if (plan.split, plan.name) in before:
@@ -271,9 +274,14 @@ def _copied(job: Job, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]
 def _order(
     job: Job, root: Store, batch: PackBatch, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    first_row, rows = batch.first_row, batch.rows
     return read_ref(
-        root, job.sample_order, SAMPLE_ORDER, columns=columns, first_row=first_row, rows=rows
+        root,
+        job.sample_order,
+        SAMPLE_ORDER,
+        columns=columns,
+        first_row=batch.first_row,
+        rows=batch.rows,
+        batch_rows=_PIECE_ROWS,
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from larder.manifest.schemas import SAMPLES
+from larder.manifest.spool import Spool
 from larder.samples.columns import column_structs, column_values, named_tuples, repeated_texts
 from larder.samples.indexed import IndexedPart, IndexedSample
 
@@ -34,7 +35,7 @@ __all__ = [
 ROWS = pa.schema([SAMPLES.field(name) for name in ("key", "offset", "length", "label", "parts")])
 """What a shard knows of `larder.manifest.schemas.SAMPLES`: a row per sample, in its order."""
 
-NO_ROWS = pa.RecordBatch.from_pylist([], schema=ROWS)
+NO_ROWS = Spool(ROWS)
 """The rows of a shard that was not written."""
 
 
@@ -178,7 +179,7 @@ class ShardResult:
     split: str
     name: str
     files: tuple[ShardFile, ...]
-    samples: pa.RecordBatch
+    samples: Spool
     omitted: tuple[Failure, ...] = ()
     failures: tuple[Failure, ...] = ()
     forms: tuple[FormNote, ...] = ()

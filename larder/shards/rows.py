@@ -1,4 +1,4 @@
-"""Collects the rows of a shard's index as Arrow batches: a tenth of the memory of objects."""
+"""Collects the rows of a shard's index as Arrow batches, which do not stay in memory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import accumulate
 
 import pyarrow as pa
 
+from larder.manifest.spool import Spool
 from larder.shards.model import ROWS
 
 __all__ = ["IndexRows", "PartRow", "SampleRow"]
@@ -27,7 +28,7 @@ class IndexRows:
     """Rows of `larder.shards.model.ROWS` being collected, in columns."""
 
     def __init__(self) -> None:
-        self._batches = [pa.RecordBatch.from_pylist([], schema=ROWS)]
+        self._packed = Spool(ROWS)
         self._begin()
 
     def _begin(self) -> None:
@@ -65,10 +66,10 @@ class IndexRows:
         self._counts += counts
         self._pack_if_many()
 
-    def finish(self) -> pa.RecordBatch:
+    def finish(self) -> Spool:
         """All rows, in the order in which they were added."""
         self._pack()
-        return pa.concat_batches(self._batches)
+        return self._packed
 
     def _pack_if_many(self) -> None:
         if len(self._counts) >= _BATCH_ROWS:
@@ -82,7 +83,7 @@ class IndexRows:
         stops = pa.array(accumulate(self._counts, initial=0), pa.int32())
         columns = [_array(*pair) for pair in zip(self._samples, _SAMPLE_FIELDS, strict=True)]
         columns.append(pa.ListArray.from_arrays(stops, parts, type=_PARTS))
-        self._batches.append(pa.RecordBatch.from_arrays(columns, schema=ROWS))
+        self._packed.append(pa.RecordBatch.from_arrays(columns, schema=ROWS))
         self._begin()
 
 

@@ -27,6 +27,7 @@ from larder.cache.record import Array
 from larder.config.formats import FormatUse
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import INDEXES, SAMPLES, SHARDS, SKIPPED
+from larder.manifest.spool import Spool
 from larder.samples.decoders import Decoders
 from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedSample, read_index
@@ -221,7 +222,7 @@ def _check_reader_indexes(root: Store, document: SegmentDocument, files: dict[st
         zip(*(samples[name].to_pylist() for name in ("split", "shard")), strict=True)
     ):
         here = pc.and_(pc.equal(samples["split"], split), pc.equal(samples["shard"], shard))
-        (own,) = samples.filter(here).combine_chunks().to_batches()
+        own = Spool.of(samples.filter(here).to_batches(), SAMPLES)
         for file, data in index_files(kinds, shard, own):
             wanted.append({"segment": document.id, "split": split, "shard": shard, **_row(file)})
             key = layout.reader_index_key(document.id, file.kind, split, file.name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -146,3 +148,14 @@ def test_what_only_this_process_has_stays_here(
     assert not processes.suits(Job, 10**5, 10**8, 1)  # type: ignore[arg-type]
     assert not processes.suits(Job, 10**3, 10**6, 2)  # type: ignore[arg-type]
     assert not processes.suits(Job, 10**5, 10**10, 2)  # type: ignore[arg-type]
+
+
+def test_a_process_that_waited_in_vain_ends_quietly() -> None:
+    """Its other thread still waits for more when Python ends."""
+    code = "import larder.pipeline.batch_process as one; one._IDLE_SECONDS = 0.0; one.main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.wait() == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""

@@ -17,23 +17,34 @@ OBJECT_BYTES = 100_000_000
 BOUND_BYTES = 40_000_000
 
 RUN = r"""
-import json, re, sys
+import json, re, sys, threading
 from pathlib import Path
-from larder.pipeline.inline import prepare
+from larder.machine import keep_memory_small
+
+keep_memory_small()  # as commands do
+from larder.pipeline.inline import InlineRunner, prepare
+from larder.pipeline.verifying import VerifySettings, verify
+from larder.progress import StageTimes
 from larder.testing.runs import run_settings
+
+fields, runner, step = json.loads(sys.argv[3]), json.loads(sys.argv[4]), sys.argv[5]
 
 def run(name):
     folder = Path(sys.argv[1], name)
     copy = {"memory_bytes": int(sys.argv[2]), "concurrency": 4}
-    runner = {"workers": int(sys.argv[4])}
+    source = {"url": str(folder / "source"), **fields.get("source", {})}
     settings = run_settings(
-        folder / "source",
+        source,
         folder / "local",
         folder / "out",
         cluster={"copy": copy, "runner": runner},
-        **json.loads(sys.argv[3]),
+        **{name: value for name, value in fields.items() if name != "source"},
     )
-    prepare(settings)
+    if step == "prepare":
+        prepare(settings)
+    else:
+        runs = InlineRunner(runner["workers"], StageTimes(), threading.Event())
+        assert verify(VerifySettings(settings), runs)["status"] == "intact"
     # Not getrusage, whose peak begins with that of the process that started this one.
     return 1024 * int(re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())[1])
 
@@ -49,11 +60,18 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def more_bytes(folder: Path, memory_bytes: int, **fields: Any) -> int:
+def more_bytes(
+    folder: Path,
+    memory_bytes: int,
+    *,
+    runner: dict[str, Any] | None = None,
+    step: str = "prepare",
+    **fields: Any,
+) -> int:
     """By how much the peak of a run over ``large`` exceeds that of one over ``small``."""
     workers = 1 if "shards" in fields else 2  # one transforms in its own process
-    arguments = [str(folder), str(memory_bytes), json.dumps(fields), str(workers)]
-    command = [sys.executable, "-c", RUN, *arguments]
+    options = [json.dumps(each) for each in (fields, {"workers": workers, **(runner or {})})]
+    command = [sys.executable, "-c", RUN, str(folder), str(memory_bytes), *options, step]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
@@ -69,6 +87,52 @@ def test_a_large_object_passes_in_small_pieces(tmp_path: Path) -> None:
     write(tmp_path / "small" / "source", {"a.bin": b"1", "b.bin": b"2"})
     write(tmp_path / "large" / "source", {"a.bin": bytes(OBJECT_BYTES), "b.bin": b"2"})
     assert more_bytes(tmp_path, 16 * 1024**2) < BOUND_BYTES
+
+
+def test_a_large_object_is_verified_in_small_pieces(tmp_path: Path) -> None:
+    write(tmp_path / "small" / "source", {"a.bin": b"1", "b.bin": b"2"})
+    write(tmp_path / "large" / "source", {"a.bin": bytes(OBJECT_BYTES), "b.bin": b"2"})
+    more_bytes(tmp_path, 16 * 1024**2)
+    assert more_bytes(tmp_path, 16 * 1024**2, step="verify") < BOUND_BYTES
+
+
+def test_parquet_has_one_large_sample_in_memory_at_a_time(tmp_path: Path) -> None:
+    """Three times: as it was read, and twice in pyarrow.
+
+    One of these remains until the shard's next row group, so the other batch may have it, too.
+    """
+    size_bytes = OBJECT_BYTES // 2
+    write(tmp_path / "small" / "source", {f"{name}.bin": b"1" for name in "abcd"})
+    write(tmp_path / "large" / "source", {f"{name}.bin": bytes(size_bytes) for name in "abcd"})
+    runner = {"workers": 2, "batch_bytes": size_bytes}
+    found = more_bytes(tmp_path, 128 * 1024**2, runner=runner, shards={"format": "parquet"})
+    assert found < 4 * size_bytes + BOUND_BYTES
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("shard_format", ["webdataset", "tfrecord", "recordio", "parquet"])
+def test_memory_does_not_grow_with_the_number_of_samples(tmp_path: Path, shard_format: str) -> None:
+    """Beyond a row group of the manifests, which both fill."""
+    for folder, rows in (("small", 70_000), ("large", 300_000)):
+        lines = "".join(f'{{"row": {number}}}\n' for number in range(rows))
+        write(tmp_path / folder / "source", {"rows.jsonl": lines.encode()})
+    fields: dict[str, Any] = {"source": {"rows": {}}, "shards": {"format": shard_format}}
+    assert more_bytes(tmp_path, 128 * 1024**2, **fields) < BOUND_BYTES
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("shard_format", ["webdataset", "parquet"])
+def test_memory_of_a_verification_does_not_grow_with_the_number_of_shards(
+    tmp_path: Path, shard_format: str
+) -> None:
+    """The index of one shard is in memory at a time."""
+    for folder, rows in (("small", 70_000), ("large", 200_000)):
+        lines = "".join(f'{{"row": {number}}}\n' for number in range(rows))
+        write(tmp_path / folder / "source", {"rows.jsonl": lines.encode()})
+    shards = {"format": shard_format, "samples_per_shard": 20_000}
+    fields: dict[str, Any] = {"source": {"rows": {}}, "shards": shards}
+    more_bytes(tmp_path, 128 * 1024**2, **fields)
+    assert more_bytes(tmp_path, 128 * 1024**2, step="verify", **fields) < BOUND_BYTES
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def test_planned_written_and_read_back(
     assert format_.sizes_known == (not of_numbers)
     assert result.bytes == plan.bytes or of_numbers
     data = store.get(result.name)
-    rows = list(read_index([sample_rows(result, "s")]))
+    rows = list(read_index(sample_rows(result, "s")))
     with format_.open(store, result.name) as reader:
         for row, content in zip(rows, own, strict=True):
             label = {} if content.label is None else {"cls": b"%d" % content.label}

@@ -115,7 +115,7 @@ def test_packed_from_old_shards_as_from_the_source(
         own = [row for row, place in enumerate(places) if place == number]
         some = in_splits(order, data.draw(st.permutations(own)))
         for result in pack(some, store, f"s{number}", old_format, old_bytes):
-            index.append(sample_rows(result, f"s{number}"))
+            index += sample_rows(result, f"s{number}")
     # Now they may have another split, another label and another order.
     columns = {
         "split": data.draw(st.lists(SPLIT, min_size=count, max_size=count)),

@@ -34,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "limits": set(),
     "machine": set(),
     "seekable": set(),
-    "programs": set(),
+    "programs": {"machine"},
     "packages": {"errors"},
     "disk": {"errors"},
     "temporary": {"disk"},

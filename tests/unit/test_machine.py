@@ -1,14 +1,23 @@
 """What this machine has, from the files of its kernel."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 
 import pytest
 
 from larder.config.models import Copy
-from larder.machine import copy_memory_bytes, memory_bytes, usable_cores
+from larder.machine import (
+    copy_memory_bytes,
+    memory_bytes,
+    small_memory_environment,
+    usable_cores,
+)
+from larder.programs import start_program
 
 GIB = 1024**3
+POOL = "ARROW_DEFAULT_MEMORY_POOL"
 MEMINFO = {"/proc/meminfo": "MemFree: 1 kB\nMemTotal:       16777216 kB\n"}
 V1 = "9:name=systemd:/\n4:memory:/job/42\n3:cpu,cpuacct:/job/42\n0::/\n"
 V2 = "0::/job/42\n"
@@ -92,3 +101,37 @@ def test_a_cluster_without_a_limit_takes_the_machines() -> None:
     assert Copy().memory_bytes is None
     assert Copy().memory == copy_memory_bytes()
     assert Copy.model_validate({"memory_bytes": "64 MiB"}).memory == 64 * 1024**2
+
+
+_ARROW = """
+from larder.machine import keep_memory_small
+keep_memory_small()
+import pyarrow
+print(pyarrow.default_memory_pool().backend_name)
+"""
+
+
+@pytest.mark.parametrize(("given", "pool"), [({}, "system"), ({POOL: "jemalloc"}, "jemalloc")])
+def test_arrow_has_the_allocator_of_the_c_library_unless_told_otherwise(
+    given: dict[str, str], pool: str
+) -> None:
+    others = {name: value for name, value in os.environ.items() if name != POOL}
+    done = subprocess.run(
+        [sys.executable, "-c", _ARROW], env=others | given, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == pool, done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="Linux tells it there")
+def test_programs_of_ours_start_with_small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in small_memory_environment():
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "7")
+    process = start_program("larder.shards.transform_worker")
+    try:
+        with open(f"/proc/{process.pid}/environ") as file:
+            found = dict(line.partition("=")[::2] for line in file.read().split("\0"))
+    finally:
+        process.communicate()
+    wanted = small_memory_environment() | {"MALLOC_ARENA_MAX": "7"}
+    assert {name: found[name] for name in wanted} == wanted

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from larder.config.formats import Layout
 from larder.errors import Failure
+from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedSample, SampleReader
 from larder.shards.fetch import Body, Contents
 from larder.shards.indexes import ReaderIndex
@@ -58,7 +59,7 @@ class ShardWriter(Protocol):
             ``sample.undecodable``, with which nothing was written, as by `append`.
         """
 
-    def finish(self) -> pa.RecordBatch:
+    def finish(self) -> Spool:
         """Write the end of the shard.
 
         Returns:

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from larder.config.formats import FormatOptions, Layout
 from larder.errors import ConfigError, DamageError, Failure
 from larder.manifest.digest import canonical_json
+from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part
 from larder.shards import npz
 from larder.shards.fetch import Body, held
@@ -161,7 +162,7 @@ class BatchWriter:
         self.append(sample, bodies)
         return None
 
-    def finish(self) -> pa.RecordBatch:
+    def finish(self) -> Spool:
         """Write all arrays, and return the rows of the index."""
         entries: list[tuple[npz.Array, int, int]] = []
         places: dict[str, list[int]] = {}
@@ -208,7 +209,7 @@ class BatchWriter:
         self._output.append(pieces, array.size_bytes)
         return start
 
-    def _index(self, places: dict[str, list[int]]) -> pa.RecordBatch:
+    def _index(self, places: dict[str, list[int]]) -> Spool:
         rows = IndexRows()
         for number, (sample, bodies) in enumerate(self._samples):
             parts = [

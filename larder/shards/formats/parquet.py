@@ -11,12 +11,16 @@ The bytes depend on the release of pyarrow, which is part of the format's versio
 
 from __future__ import annotations
 
-import io
+import os
+import tempfile
+import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +28,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from larder.config.formats import FormatOptions, Layout
+from larder.disk import disk_errors
 from larder.errors import ConfigError, DamageError, Failure
+from larder.manifest.spool import Spool
 from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.shards.fetch import Body, held
@@ -53,6 +59,14 @@ VALUE_BYTES = 2**31 - 2**20
 _KEY, _LABEL = "key", "label"
 
 _LENGTH_BYTES = 4
+_PIECE_BYTES = 1 << 20
+_PACKED_SAMPLES = 2_048
+
+_one_large = threading.Lock()
+"""Held by the shard of this process that has a large sample in memory, three times.
+
+One of these times, pyarrow's page, remains until the shard's next row group.
+"""
 
 
 class ParquetFormat:
@@ -129,7 +143,8 @@ class ParquetFormat:
 class ParquetRows:
     """A shard being written; see `larder.shards.formats.base.ShardWriter`.
 
-    Holds the samples of a row group, and while it is written a copy of them.
+    Holds the samples of a row group, and while it is written two copies of them, which pyarrow
+    makes. It writes to a temporary file, from which the row group goes to the output.
 
     Args:
         output: Receives its bytes.
@@ -138,47 +153,60 @@ class ParquetRows:
 
     def __init__(self, output: HashedOutput, layout: Layout) -> None:
         self._schema = _schema(tuple(layout.parts), layout.labelled)
-        self._sink = _Sink(output)
-        with self._sink:
-            self._parquet = _parquet(self._sink, self._schema)
+        self._file = _File(output)
+        self._parquet = _parquet(self._file.sink, self._schema)
         self._labelled = layout.labelled
         self._exts = tuple(layout.parts)
         self._held: list[tuple[Sample, Sequence[Body]]] = []
-        self._held_bytes = 0
+        self._packed: list[pa.RecordBatch] = []
+        self._group_bytes = 0
         self._count = 0
         self._rows = IndexRows()
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
         """Append a sample whose parts were read."""
         size_bytes = sum(len(body.data) for body in bodies)
-        if self._held and self._held_bytes + size_bytes > ROW_GROUP_BYTES:
-            self._flush()
+        self._make_room(size_bytes)
         self._held.append((sample, bodies))
-        self._held_bytes += size_bytes
+        self._group_bytes += size_bytes
         parts = [
             (ext, source, etag, None, len(body.data), body.crc32c)
             for ext, source, etag, body in members(sample, bodies)
         ]
         self._rows.add((sample.key, self._count, 1, sample.label), parts)
         self._count += 1
+        if self._group_bytes > ROW_GROUP_BYTES:  # whatever comes next begins another row group
+            del bodies, parts
+            self._flush()
+        elif len(self._held) == _PACKED_SAMPLES:
+            self._pack()
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
-        """Read and append a sample, which is held in memory."""
-        bodies = held(source, sample)
-        if isinstance(bodies, Failure):
-            return bodies
-        self.append(sample, bodies)
+        """Read and append a sample, which is held in memory, one at a time in this process."""
+        self._make_room(sum(part.size_bytes for part in sample.parts))
+        with _one_large:
+            bodies = held(source, sample)
+            if isinstance(bodies, Failure):
+                return bodies
+            self.append(sample, bodies)
         return None
 
-    def finish(self) -> pa.RecordBatch:
-        """Write the last row group and the footer, and return the rows of the index."""
-        if self._held:
+    def _make_room(self, size_bytes: int) -> None:
+        there = self._held or self._packed
+        if there and self._group_bytes + size_bytes > ROW_GROUP_BYTES:
             self._flush()
-        with self._sink:
+
+    def finish(self) -> Spool:
+        """Write the last row group and the footer, and return the rows of the index."""
+        if self._held or self._packed:
+            self._flush()
+        with disk_errors(self._file.folder):
             self._parquet.close()
+        self._file.empty()
         return self._rows.finish()
 
-    def _flush(self) -> None:
+    def _pack(self) -> None:
+        """Turn the samples that are held into columns, which take a fraction of the memory."""
         contents = [
             {part.ext: body.data for part, body in zip(sample.parts, own, strict=True)}
             for sample, own in self._held
@@ -186,12 +214,22 @@ class ParquetRows:
         columns = [pa.array([sample.key for sample, _ in self._held], pa.string())]
         if self._labelled:
             columns.append(pa.array([sample.label for sample, _ in self._held], pa.int64()))
-        self._held, self._held_bytes = [], 0
+        self._held = []
         columns += [_binary([own.get(ext) for own in contents]) for ext in self._exts]
-        del contents
-        batch = pa.record_batch(columns, schema=self._schema)
-        with self._sink:
-            self._parquet.write_table(pa.Table.from_batches([batch]), row_group_size=len(batch))
+        self._packed.append(pa.record_batch(columns, schema=self._schema))
+
+    def _flush(self) -> None:
+        """Write the row group."""
+        if self._held:
+            self._pack()
+        table = pa.Table.from_batches(self._packed)
+        self._packed, self._group_bytes = [], 0
+        if table.column(0).num_chunks > 1:
+            table = table.combine_chunks()  # the ends of chunks would affect the pages
+        with disk_errors(self._file.folder):
+            self._parquet.write_table(table, row_group_size=len(table))
+        del table
+        self._file.empty()
 
 
 class ParquetReader(Closing):
@@ -273,50 +311,41 @@ def _binary(values: list[bytes | None]) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(values[0])])
 
 
-class _Sink(io.RawIOBase):
-    """A file for pyarrow that passes on what is written inside ``with`` blocks.
+class _File:
+    """A file without a name to which pyarrow writes, and which is emptied into an output.
 
-    Outside there is only the footer that pyarrow writes when a file is dropped that was given up.
+    A file object of Python would get a copy of everything that is written, in one piece.
+
+    Args:
+        output: Receives the bytes.
+
+    Attributes:
+        sink: Where pyarrow writes to.
+        folder: The folder of the file, for messages.
     """
 
     def __init__(self, output: HashedOutput) -> None:
+        self.folder = Path(tempfile.gettempdir())
         self._output = output
-        self._wanted = False
+        self._emptied = 0
+        with disk_errors(self.folder):
+            self._handle, name = tempfile.mkstemp()
+            weakref.finalize(self, os.close, self._handle)
+            try:
+                self.sink = pa.OSFile(name, "wb")
+            finally:
+                os.unlink(name)
 
-    def __enter__(self) -> Self:
-        """Pass on what is written from now on."""
-        self._wanted = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Pass on nothing any more."""
-        self._wanted = False
-
-    def writable(self) -> bool:
-        """Always true."""
-        return True
-
-    def write(self, data: Any) -> int:
-        """Pass on some bytes, which have to be copied: the buffer is used again."""
-        piece = bytes(data)
-        if self._wanted:
+    def empty(self) -> None:
+        """Pass on what was written, and give its space on the disk back."""
+        end = self.sink.tell()
+        while self._emptied < end:
+            with disk_errors(self.folder, reading=True):
+                piece = os.pread(self._handle, _PIECE_BYTES, self._emptied)
             self._output.append([piece], len(piece))
-        return len(piece)
-
-    def tell(self) -> int:
-        """Number of bytes written."""
-        return self._output.bytes
-
-
-class _Nothing(HashedOutput):
-    """Counts bytes."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-    def append(self, pieces: Sequence[bytes], size_bytes: int) -> None:
-        """Count them."""
-        self.bytes += size_bytes
+            self._emptied += len(piece)
+        with disk_errors(self.folder):
+            os.ftruncate(self._handle, 0)  # further bytes come after a gap that takes no space
 
 
 def _schema(exts: tuple[str, ...], labelled: bool) -> pa.Schema:
@@ -326,7 +355,7 @@ def _schema(exts: tuple[str, ...], labelled: bool) -> pa.Schema:
     return pa.schema([*fields, *(pa.field(ext, pa.binary()) for ext in exts)])
 
 
-def _parquet(sink: _Sink, schema: pa.Schema) -> pq.ParquetWriter:
+def _parquet(sink: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         sink,
         schema,
@@ -340,12 +369,12 @@ def _parquet(sink: _Sink, schema: pa.Schema) -> pq.ParquetWriter:
 
 @lru_cache(16)
 def _empty_bytes(exts: tuple[str, ...], labelled: bool) -> int:
-    output, schema = _Nothing(), _schema(exts, labelled)
+    sink, schema = pa.BufferOutputStream(), _schema(exts, labelled)
     arrays = [pa.array([""], pa.string()), *([pa.array([0], pa.int64())] if labelled else [])]
     arrays += [pa.array([b""], pa.binary()) for _ in exts]
-    with _Sink(output) as sink, _parquet(sink, schema) as parquet:
+    with _parquet(sink, schema) as parquet:
         parquet.write_table(pa.Table.from_arrays(arrays, schema=schema))
-    return output.bytes - 8 * labelled - _LENGTH_BYTES * (1 + len(exts))
+    return int(sink.tell()) - 8 * labelled - _LENGTH_BYTES * (1 + len(exts))
 
 
 def _without_labels(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from larder.config.formats import FormatOptions
 from larder.errors import ConfigError, DamageError, Failure, ObjectError
+from larder.manifest.spool import Spool
 from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.shards.fetch import Body, stream
@@ -154,7 +155,7 @@ class ImageRecordWriter:
         self._append(sample, data, crc32c)
         return None
 
-    def finish(self) -> pa.RecordBatch:
+    def finish(self) -> Spool:
         """Return the rows; none of the files has an end."""
         return self._rows.finish()
 

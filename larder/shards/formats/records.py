@@ -19,6 +19,7 @@ import pyarrow as pa
 from larder.config.formats import FormatOptions, Layout
 from larder.errors import ConfigError, Failure, ObjectError
 from larder.manifest.digest import canonical_json
+from larder.manifest.spool import Spool
 from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part
 from larder.shards.fetch import Body, stream
@@ -186,7 +187,7 @@ class RecordWriter:
         self._note(sample, start, found)
         return None
 
-    def finish(self) -> pa.RecordBatch:
+    def finish(self) -> Spool:
         """The rows of the index: there is nothing left to write."""
         return self._rows.finish()
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from larder.config.formats import FormatOptions
 from larder.errors import DamageError, Failure, ObjectError
+from larder.manifest.spool import Spool
 from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.shards.features import MOST_TEXT_BYTES
@@ -155,7 +156,7 @@ class RecordWriter:
             for number, part in enumerate(sample.parts)
         ]
 
-    def finish(self) -> pa.RecordBatch:
+    def finish(self) -> Spool:
         """Return the rows; a file of records has no end."""
         return self._rows.finish()
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from larder.config.formats import FormatOptions
 from larder.errors import Failure, ObjectError
+from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedSample
 from larder.shards import tar
 from larder.shards.fetch import Body, Contents
@@ -147,7 +148,7 @@ class TarWriter:
         self._rows.add((sample.key, start, self._output.bytes - start, sample.label), rows)
         return None
 
-    def finish(self) -> pa.RecordBatch:
+    def finish(self) -> Spool:
         """Write the end of the archive, and return its rows."""
         self._output.append([tar.END], len(tar.END))
         return self._rows.finish()

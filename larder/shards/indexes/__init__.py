@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-import pyarrow as pa
+from larder.manifest.spool import Spool
 
-__all__ = ["IndexFile", "ReaderIndex", "index_files"]
+__all__ = ["IndexContent", "IndexFile", "ReaderIndex", "index_contents", "index_files"]
 
 
 class ReaderIndex(Protocol):
@@ -27,16 +27,20 @@ class ReaderIndex(Protocol):
     def file_name(self, shard: str) -> str:
         """The name of the file for a shard with this name."""
 
-    def content(self, rows: pa.RecordBatch) -> bytes | None:
+    def content(self, rows: Spool) -> Iterator[bytes] | None:
         """The content of the file; has to depend on nothing but the rows.
 
-        Has to work on columns, not row by row: a shard may have hundreds of thousands of samples.
+        Has to work on columns, not row by row, and on some thousand samples at a time: a shard may
+        have a million.
 
         Args:
-            rows: All samples of the shard, of schema `larder.shards.model.ROWS`.
+            rows: All samples of the shard, with at least the columns of
+                `larder.shards.model.ROWS`.
 
         Returns:
-            Its bytes; None if readers could not make sense of it, so that there is no such file.
+            Its bytes, in pieces that do not depend on how the rows are divided into batches when
+            they are joined; None if readers could not make sense of it, so that there is no such
+            file.
         """
 
 
@@ -59,10 +63,24 @@ class IndexFile:
     etag: str = field(default="", compare=False)
 
 
-def index_files(
-    indexes: Sequence[ReaderIndex], shard: str, rows: pa.RecordBatch
-) -> Iterator[tuple[IndexFile, bytes]]:
-    """The index files of one shard, with their content.
+class IndexContent(NamedTuple):
+    """An index file that is being made.
+
+    Attributes:
+        kind: Its kind.
+        name: Its name.
+        pieces: Its content, to be read once.
+    """
+
+    kind: str
+    name: str
+    pieces: Iterator[bytes]
+
+
+def index_contents(
+    indexes: Sequence[ReaderIndex], shard: str, rows: Spool
+) -> Iterator[IndexContent]:
+    """The index files of one shard, one after the other.
 
     Args:
         indexes: Those of its format.
@@ -70,10 +88,16 @@ def index_files(
         rows: Its samples, with at least the columns of `larder.shards.model.ROWS`; none if it was
             not written.
     """
-    if not rows.num_rows:
-        return
-    for index in indexes:
-        data = index.content(rows)
-        if data is not None:
-            sha256 = hashlib.sha256(data).hexdigest()
-            yield IndexFile(index.kind, index.file_name(shard), len(data), sha256), data
+    for index in indexes if rows.num_rows else ():
+        pieces = index.content(rows)
+        if pieces is not None:
+            yield IndexContent(index.kind, index.file_name(shard), pieces)
+
+
+def index_files(
+    indexes: Sequence[ReaderIndex], shard: str, rows: Spool
+) -> Iterator[tuple[IndexFile, bytes]]:
+    """The same with what describes them and their whole content, of which each is in memory."""
+    for kind, name, pieces in index_contents(indexes, shard, rows):
+        data = b"".join(pieces)
+        yield IndexFile(kind, name, len(data), hashlib.sha256(data).hexdigest()), data

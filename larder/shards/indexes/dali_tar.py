@@ -8,9 +8,13 @@ is the same without names; DALI reads both. Names only appear in its messages.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from larder.manifest.spool import Spool
 
 __all__ = ["DaliTarIndex"]
 
@@ -24,26 +28,36 @@ class DaliTarIndex:
         """``imagenet-train-000000.idx``."""
         return f"{shard.removesuffix('.tar')}.idx"
 
-    def content(self, rows: pa.RecordBatch) -> bytes | None:
+    def content(self, rows: Spool) -> Iterator[bytes] | None:
         """The text; None if an extension contains a space, for which DALI has no notation."""
-        parts = rows.column("parts")
-        counts = pc.list_value_length(parts).to_numpy()
-        entries = parts.flatten()
-        exts = entries.field("ext")
-        if _spaced(exts):
-            return None
-        places = [entries.field(name).cast(pa.string()) for name in ("offset", "length")]
-        keys = rows.column("key")
-        version, columns = "v1.1", [exts, *places]
-        if not _spaced(keys):
-            own_keys = keys.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
-            names = pc.binary_join_element_wise(own_keys, exts, ".")
-            version, columns = "v1.2", [*columns, names]
-        members = pc.binary_join_element_wise(*columns, " ")
-        stops = pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
-        lines = pc.binary_join(pa.ListArray.from_arrays(stops, members), " ")
-        text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")
-        return f"{version} {len(lines)}\n{text[0].as_py()}\n".encode()
+        named = True
+        for batch in rows.read():
+            if _spaced(batch.column("parts").flatten().field("ext")):
+                return None
+            named = named and not _spaced(batch.column("key"))
+        return _text(rows, named=named)
+
+
+def _text(rows: Spool, *, named: bool) -> Iterator[bytes]:
+    yield f"v1.{2 if named else 1} {rows.num_rows}\n".encode()
+    for batch in rows.read():
+        yield _lines(batch, named=named)
+
+
+def _lines(rows: pa.RecordBatch, *, named: bool) -> bytes:
+    parts = rows.column("parts")
+    counts = pc.list_value_length(parts).to_numpy()
+    entries = parts.flatten()
+    exts = entries.field("ext")
+    columns = [exts, *(entries.field(name).cast(pa.string()) for name in ("offset", "length"))]
+    if named:
+        own_keys = rows.column("key").take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+        columns.append(pc.binary_join_element_wise(own_keys, exts, "."))
+    members = pc.binary_join_element_wise(*columns, " ")
+    stops = pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
+    lines = pc.binary_join(pa.ListArray.from_arrays(stops, members), " ")
+    text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")
+    return f"{text[0].as_py()}\n".encode()
 
 
 def _spaced(texts: pa.Array) -> bool:

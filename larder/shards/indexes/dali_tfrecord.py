@@ -6,8 +6,12 @@ length and its checksums.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from larder.manifest.spool import Spool
 
 __all__ = ["DaliTFRecordIndex"]
 
@@ -21,9 +25,13 @@ class DaliTFRecordIndex:
         """``imagenet-train-00000-of-00950.idx``."""
         return f"{shard.removesuffix('.tfrecord')}.idx"
 
-    def content(self, rows: pa.RecordBatch) -> bytes | None:
+    def content(self, rows: Spool) -> Iterator[bytes]:
         """The text."""
-        columns = [rows.column(name).cast(pa.string()) for name in ("offset", "length")]
-        lines = pc.binary_join_element_wise(*columns, " ")
-        text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")
-        return f"{text[0].as_py()}\n".encode()
+        return map(_lines, rows.read())
+
+
+def _lines(rows: pa.RecordBatch) -> bytes:
+    columns = [rows.column(name).cast(pa.string()) for name in ("offset", "length")]
+    lines = pc.binary_join_element_wise(*columns, " ")
+    text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")
+    return f"{text[0].as_py()}\n".encode()

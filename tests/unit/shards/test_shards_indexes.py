@@ -9,12 +9,25 @@ import tarfile
 import pyarrow as pa
 import pytest
 
-from larder.shards.indexes import index_files
+from larder.manifest.spool import Spool
+from larder.shards.indexes import ReaderIndex, index_files
 from larder.shards.indexes.dali_tar import DaliTarIndex
+from larder.shards.indexes.dali_tfrecord import DaliTFRecordIndex
 from larder.shards.model import NO_ROWS, ROWS
 
 
-def rows(*samples: tuple[str, dict[str, tuple[int, int]]]) -> pa.RecordBatch:
+def rows(*samples: tuple[str, dict[str, tuple[int, int]]]) -> Spool:
+    return Spool.of([batch(*samples)], ROWS)
+
+
+def text(found: Spool) -> bytes:
+    """The index of these rows."""
+    pieces = DaliTarIndex().content(found)
+    assert pieces is not None
+    return b"".join(pieces)
+
+
+def batch(*samples: tuple[str, dict[str, tuple[int, int]]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(
         [
             {
@@ -51,7 +64,7 @@ def as_dali_reads(text: bytes) -> list[list[tuple[str, ...]]]:
 
 
 def test_dali_gets_a_line_for_each_sample() -> None:
-    found = DaliTarIndex().content(
+    found = text(
         rows(("a/1", {"cls": (512, 1), "jpg": (1536, 700)}), ("a/é", {"seg.png": (4096, 0)}))
     )
     assert (
@@ -62,7 +75,7 @@ def test_dali_gets_a_line_for_each_sample() -> None:
 
 
 def test_a_name_with_a_space_is_left_out_of_the_index_of_its_shard() -> None:
-    found = DaliTarIndex().content(rows(("my cat", {"jpg": (512, 9)}), ("dog", {"jpg": (1536, 2)})))
+    found = text(rows(("my cat", {"jpg": (512, 9)}), ("dog", {"jpg": (1536, 2)})))
     assert found == b"v1.1 2\njpg 512 9\njpg 1536 2\n"
     assert as_dali_reads(found) == [[("jpg", "512", "9")], [("jpg", "1536", "2")]]
 
@@ -84,15 +97,41 @@ def test_an_index_file_is_described_by_what_is_in_it() -> None:
 
 @pytest.mark.parametrize("count", [1, 5_000])
 def test_a_slice_of_rows_is_as_good_as_a_copy(count: int) -> None:
-    many = rows(*((f"k{n}", {"a": (512 * n, n), "b": (512 * n, 1)}) for n in range(count + 2)))
-    found = DaliTarIndex().content(many.slice(1, count))
-    assert found is not None
-    read = as_dali_reads(found)
+    many = batch(*((f"k{n}", {"a": (512 * n, n), "b": (512 * n, 1)}) for n in range(count + 2)))
+    read = as_dali_reads(text(Spool.of([many.slice(1, count)], ROWS)))
     assert len(read) == count
     assert read[-1] == [
         ("a", str(512 * count), str(count), f"k{count}.a"),
         ("b", str(512 * count), "1", f"k{count}.b"),
     ]
+
+
+@pytest.mark.parametrize("index", [DaliTarIndex(), DaliTFRecordIndex()])
+def test_an_index_does_not_depend_on_how_its_rows_are_divided(index: ReaderIndex) -> None:
+    many = batch(*((f"k{n}", {"a": (512 * n, n)}) for n in range(10)))
+    parts = [many.slice(0, 3), many.slice(3, 1), many.slice(4)]
+    ((file, data),) = index_files([index], "d", Spool.of(parts, ROWS))
+    ((whole, wanted),) = index_files([index], "d", Spool.of([many], ROWS))
+    assert (file, data) == (whole, wanted)
+    assert data.count(b"\n") in (10, 11)
+
+
+@pytest.mark.parametrize("index", [DaliTarIndex(), DaliTFRecordIndex()])
+def test_an_index_is_made_in_pieces_that_do_not_grow_with_it(index: ReaderIndex) -> None:
+    one = batch(*((f"k{n}", {"a": (512 * n, n)}) for n in range(500)))
+    longest = []
+    for count in (1, 8):
+        pieces = index.content(Spool.of([one] * count, ROWS))
+        assert pieces is not None
+        longest.append(max(map(len, pieces)))
+    assert longest[0] == longest[1]
+
+
+def test_a_space_in_the_last_batch_counts_for_all() -> None:
+    parts = [batch(("dog", {"jpg": (512, 9)})), batch(("my cat", {"jpg": (1536, 2)}))]
+    assert text(Spool.of(parts, ROWS)) == b"v1.1 2\njpg 512 9\njpg 1536 2\n"
+    parts = [batch(("a", {"jpg": (512, 9)})), batch(("b", {"b c.jpg": (1536, 2)}))]
+    assert DaliTarIndex().content(Spool.of(parts, ROWS)) is None
 
 
 def test_members_are_where_the_index_says() -> None:
@@ -104,7 +143,6 @@ def test_members_are_where_the_index_says() -> None:
         archive.addfile(member, io.BytesIO(b"hello"))
     with tarfile.open(fileobj=io.BytesIO(file.getvalue())) as archive:
         (offset,) = [member.offset_data for member in archive]
-    found = DaliTarIndex().content(rows(("a", {"txt": (offset, 5)})))
-    assert found is not None
+    found = text(rows(("a", {"txt": (offset, 5)})))
     (((_, at, size, _),),) = as_dali_reads(found)
     assert file.getvalue()[int(at) :][: int(size)] == b"hello"

@@ -113,7 +113,7 @@ def writer(target: Store, segment: str, plan: ShardPlan) -> Callable[[str], Any]
 
 
 def index(results: Sequence[ShardResult], segment: str) -> list[pa.RecordBatch]:
-    return [sample_rows(result, segment) for result in results]
+    return [rows for result in results for rows in sample_rows(result, segment)]
 
 
 def packed(
@@ -288,7 +288,7 @@ def test_labels_are_those_of_now(store: Store, source: Store, target: Store) -> 
     at = again.schema.get_field_index("label")
     again = again.set_column(at, again.schema.field(at), labels)
     results = pack(again, NoObjects(), target, "webdataset", old_shards=old(store, "webdataset"))
-    found = pa.concat_batches([result.samples for result in results])
+    found = pa.Table.from_batches(rows for result in results for rows in result.samples.read())
     assert found.column("label").to_pylist() == labels.to_pylist()
     own = [
         [part["ext"] for part in row["parts"] if not part["source"]] for row in found.to_pylist()

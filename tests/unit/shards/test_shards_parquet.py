@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,11 @@ from required import read_by_others
 from larder.config.formats import FormatOptions, Layout
 from larder.errors import ConfigError
 from larder.shards.build import build_shard
+from larder.shards.fetch import Body
 from larder.shards.formats import parquet, shard_format
 from larder.shards.formats.parquet import ParquetFormat
-from larder.shards.model import ShardResult, read_samples
+from larder.shards.model import Part, Sample, ShardResult, read_samples
+from larder.shards.output import HashedOutput
 from larder.shards.packing import plan_shards
 from larder.shards.readahead import open_reads
 from larder.shards.sizes import split_sizes
@@ -130,6 +132,47 @@ def test_row_groups_are_what_a_reader_can_hold(
     groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
     assert groups == [2, 1, 1, 2, 2]
     assert [len(row["bin"]) for row in rows(store, shard.name)] == sizes
+
+
+def test_many_small_samples_of_a_row_group_are_held_as_columns(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes are the same as if all had been held until it is full."""
+    contents = [
+        Content(f"{n}", {"bin": bytes([n % 251]) * (n % 9), **({"txt": b"t"} if n % 3 else {})}, n)
+        for n in range(70)
+    ]
+    digests = []
+    for samples in (10**9, 30, 1):
+        monkeypatch.setattr(parquet, "_PACKED_SAMPLES", samples)
+        (shard,) = write(store, contents)
+        digests.append(shard.files[0].sha256)
+    assert len(set(digests)) == 1
+    assert [len(row["bin"]) for row in rows(store, shard.name)] == [n % 9 for n in range(70)]
+
+
+def test_a_large_sample_is_written_before_the_next_one_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 10_000)
+
+    class Noted(HashedOutput):
+        """Goes nowhere."""
+
+        def __init__(self) -> None:
+            self.bytes = 0
+
+        def append(self, pieces: Sequence[bytes], size_bytes: int) -> None:
+            self.bytes += size_bytes
+
+    output = Noted()
+    writer = parquet.ParquetRows(output, Layout({"bin": None}, labelled=False))
+    for number, size_bytes in enumerate((100, 20_000, 100, 30_000)):
+        before = output.bytes
+        sample = Sample("train", f"{number}", None, (Part("bin", "k", size_bytes, ""),))
+        writer.append(sample, [Body(bytes(size_bytes), 0)])
+        assert (output.bytes > before + size_bytes) == (size_bytes > 10_000)
+    assert writer.finish().num_rows == 4
 
 
 @pytest.mark.parametrize("size_bytes", [1_000, 20_000])

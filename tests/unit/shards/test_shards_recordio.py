@@ -65,7 +65,7 @@ def build(
 
 
 def indexed(result: ShardResult) -> list[IndexedSample]:
-    return list(read_index([sample_rows(result, "s")]))
+    return list(read_index(sample_rows(result, "s")))
 
 
 def read(store: Store, samples: list[IndexedSample]) -> list[dict[str, bytes]]:

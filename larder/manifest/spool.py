@@ -1,0 +1,113 @@
+"""Rows that are kept for a while: a few in memory, many in a file of the system's temporary folder.
+
+The file has no name, so it is gone with the process that made it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import weakref
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+
+from larder.disk import disk_errors
+
+__all__ = ["Spool"]
+
+_HELD_BYTES = 1 << 20
+
+
+class Spool:
+    """Rows of one schema, of which any range can be read while others are still added.
+
+    Memory does not depend on their number: up to 1 MiB is held, and 16 bytes for each batch. May be
+    used by one thread at a time.
+
+    Args:
+        schema: The schema of all batches.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._file = tempfile.SpooledTemporaryFile(_HELD_BYTES)  # noqa: SIM115 - closed as it goes
+        weakref.finalize(self, self._file.close)
+        self._rows = [0]
+        self._places = [0]
+
+    @classmethod
+    def of(cls, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Spool:
+        """The rows of some batches.
+
+        Args:
+            batches: The batches.
+            schema: Their schema.
+
+        Raises:
+            StoreError: ``store.full``: no space is left for temporary files.
+            LarderError: Any error of reading the batches.
+        """
+        spool = cls(schema)
+        for batch in batches:
+            spool.append(batch)
+        return spool
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return self._rows[-1]
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Add the rows of a batch.
+
+        Raises:
+            StoreError: ``store.full``: no space is left for temporary files.
+            TypeError: The batch has another schema.
+        """
+        if not batch.schema.equals(self.schema):
+            raise TypeError(f"a batch has columns {batch.schema.names}")
+        if batch.num_rows:
+            with disk_errors(Path(tempfile.gettempdir())):
+                self._file.seek(self._places[-1])
+                self._file.write(batch.serialize())
+            self._places.append(self._file.tell())
+            self._rows.append(self.num_rows + batch.num_rows)
+
+    def read(self, first_row: int = 0, rows: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Rows in the batches in which they were added, of which one is in memory at a time.
+
+        Args:
+            first_row: The first row, from 0.
+            rows: The number of rows; all that follow now if None.
+        """
+        stop = self.num_rows if rows is None else first_row + rows
+        place = bisect_right(self._rows, first_row) - 1
+        while place + 1 < len(self._rows) and max(first_row, self._rows[place]) < stop:
+            start = self._rows[place]
+            first = max(0, first_row - start)
+            batch = self._batch(place)
+            yield batch.slice(first, min(stop - start, batch.num_rows) - first)
+            place += 1
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the rows are the same, however they are divided into batches."""
+        if not isinstance(other, Spool):
+            return NotImplemented
+        if self.schema != other.schema or self.num_rows != other.num_rows:
+            return False
+        bounds = pairwise(sorted({*self._rows, *other._rows}))
+        return all(
+            list(self.read(first, stop - first)) == list(other.read(first, stop - first))
+            for first, stop in bounds
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _batch(self, place: int) -> pa.RecordBatch:
+        with disk_errors(Path(tempfile.gettempdir()), reading=True):
+            self._file.seek(self._places[place])
+            data = self._file.read(self._places[place + 1] - self._places[place])
+        return pa.ipc.read_record_batch(pa.py_buffer(data), self.schema)

@@ -1,0 +1,103 @@
+"""Rows that are kept for a while."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import tempfile
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from larder.errors import StoreError
+from larder.manifest.spool import Spool
+
+SCHEMA = pa.schema([pa.field("key", pa.string()), pa.field("parts", pa.list_(pa.int64()))])
+
+
+def rows(first: int, count: int) -> pa.RecordBatch:
+    numbers = range(first, first + count)
+    return pa.RecordBatch.from_pylist(
+        [{"key": f"k{n}", "parts": list(range(n % 4))} for n in numbers], schema=SCHEMA
+    )
+
+
+def keys(batches: Any) -> list[str]:
+    return [key for batch in batches for key in batch.column("key").to_pylist()]
+
+
+def test_rows_are_read_as_they_were_added() -> None:
+    spool = Spool.of([rows(0, 3), rows(3, 0), rows(3, 4)], SCHEMA)
+    assert spool.num_rows == 7
+    assert list(spool.read()) == [rows(0, 3), rows(3, 4)]
+    assert list(spool.read()) == [rows(0, 3), rows(3, 4)]
+
+
+@pytest.mark.parametrize("first", range(8))
+@pytest.mark.parametrize("count", [None, 0, 1, 3, 7])
+def test_any_range_is_read(first: int, count: int | None) -> None:
+    spool = Spool.of([rows(0, 3), rows(3, 4)], SCHEMA)
+    stop = 7 if count is None else min(7, first + count)
+    assert keys(spool.read(first, count)) == [f"k{n}" for n in range(first, stop)]
+
+
+def test_rows_are_added_between_reads() -> None:
+    spool = Spool(SCHEMA)
+    assert not list(spool.read())
+    for first in range(0, 9, 3):
+        spool.append(rows(first, 3))
+        assert keys(spool.read(first)) == [f"k{n}" for n in range(first, first + 3)]
+    reading = spool.read()
+    next(reading)
+    spool.append(rows(9, 1))
+    assert keys(reading) == [f"k{n}" for n in range(3, 9)]
+
+
+def test_rows_are_compared_however_they_are_divided() -> None:
+    whole = Spool.of([rows(0, 7)], SCHEMA)
+    assert whole == Spool.of([rows(0, 3), rows(3, 4)], SCHEMA)
+    assert whole != Spool.of([rows(0, 3), rows(3, 3)], SCHEMA)
+    assert whole != Spool.of([rows(0, 3), rows(4, 4)], SCHEMA)
+    assert whole != Spool(pa.schema([]))
+    assert whole != [rows(0, 7)]
+
+
+def test_a_slice_does_not_bring_the_rest_of_its_batch() -> None:
+    spool = Spool.of([rows(0, 5_000).slice(100, 2)], SCHEMA)
+    (found,) = spool.read()
+    assert found == rows(100, 2)
+    assert (
+        sum(buffer.size for column in found.columns for buffer in column.buffers() if buffer) < 500
+    )
+
+
+def test_many_rows_are_in_a_file_that_goes_with_them() -> None:
+    """They are not in memory, and what was opened is closed."""
+    before = pa.total_allocated_bytes()
+    batch = rows(0, 10_000)
+    held = pa.total_allocated_bytes() - before
+    spool = Spool(SCHEMA)
+    for _ in range(50):
+        spool.append(batch)
+    assert spool.num_rows == 500_000
+    assert sum(1 for _ in spool.read()) == 50
+    assert pa.total_allocated_bytes() - before < 2 * held
+    del spool
+    gc.collect()  # a file that is not closed is a warning
+
+
+def test_other_columns_are_refused() -> None:
+    with pytest.raises(TypeError, match="other"):
+        Spool(SCHEMA).append(pa.record_batch({"other": [1]}))
+
+
+def test_a_full_disk_is_an_error_with_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    spool = Spool(SCHEMA)
+    monkeypatch.setattr(spool._file, "write", full)
+    with pytest.raises(StoreError) as caught:
+        spool.append(rows(0, 3))
+    assert (caught.value.code, caught.value.where) == ("store.full", tempfile.gettempdir())
