@@ -431,7 +431,7 @@ def test_many_rows_are_read_with_few_requests(tmp_path: Path) -> None:
     lab = row_lab(tmp_path, {"x.jsonl": lines})
     lab = Lab(lab.source, lab.storage, lab.output, {**PLAIN, "shards": {"bytes": "150 MB"}})
     _, calls = source_reads(lab.prepare, "x.jsonl")
-    assert len(calls) < 10
+    assert len(calls) < 25  # 256 rows at a time from a directory, 1,000 from a bucket
     assert len(samples(lab)) == 5_000
 
 
