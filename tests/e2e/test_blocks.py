@@ -59,6 +59,7 @@ def create_block(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_source_and_storage_have_blocks_of_their_own(
     tmp_path: Path,
     prefect_server: PrefectServer,

@@ -102,6 +102,7 @@ def test_a_temporary_server_saves_all_events(place: Workplace) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place: Workplace) -> None:
     running = place.start(*FEW, "--json")
     running.read_until("mirror: started")

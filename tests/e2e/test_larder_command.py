@@ -89,6 +89,7 @@ def test_both_answer_the_same(place: Workplace, arguments: list[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", [LARDER, FLOW], ids=["larder", "flow"])
+@pytest.mark.exhaustive(after=1)
 def test_skipped_samples_are_always_reported(
     reporting: Workplace, own_source: Callable[[Workplace], Path], way: tuple[str, ...]
 ) -> None:

@@ -110,6 +110,7 @@ class TestPlan:
         assert after.keys() == before.keys()
         assert {name for name in after if after[name] != before[name]} <= {"tmp"}
 
+    @pytest.mark.exhaustive
     def test_its_document_begins_like_that_of_the_run(
         self, place: Workplace, built: tuple[Workplace, Finished]
     ) -> None:

@@ -160,6 +160,7 @@ print(1024 * int(re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_tex
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells the peak there")
+@pytest.mark.exhaustive
 def test_the_peak_of_a_copy_between_two_buckets(tmp_path: Path) -> None:
     """The interpreter and its packages take a third of it, and a half of a gigabyte is copied."""
     with rclone_s3(tmp_path / "one") as one, rclone_s3(tmp_path / "two") as two:

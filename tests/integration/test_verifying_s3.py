@@ -41,6 +41,7 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return made
 
 
+@pytest.mark.exhaustive
 def test_damage_in_a_bucket_is_found_and_repaired(lab: Lab) -> None:
     assert verified(lab)["status"] == "intact"
     with lab.opened_root() as root:
