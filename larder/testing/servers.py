@@ -189,13 +189,32 @@ def radosgw(memory_bytes: int = 4 << 30) -> Iterator[S3Server]:
     for program in _CEPH:
         _program(program, "run .ci/install-radosgw")
     with served_folder("larder-ceph-") as folder:
-        ceph = _Ceph(folder, memory_bytes)
+        ceph = _started_ceph(folder, memory_bytes)
         try:
-            ceph.start()
             endpoint = f"http://127.0.0.1:{ceph.gateway_port}"
             yield S3Server("radosgw", endpoint, role=f"arn:aws:iam:::role/{_ROLE}")
         finally:
             ceph.stop()
+
+
+def _started_ceph(folder: Path, memory_bytes: int) -> _Ceph:
+    """Ceph's daemons; a second try where another program has taken one of the ports meanwhile."""
+    for last in (False, True):
+        place = folder / ("again" if last else "first")
+        place.mkdir()
+        ceph = _Ceph(place, memory_bytes)
+        try:
+            ceph.start()
+        except FatalError:
+            ceph.stop()
+            if last:
+                raise
+        except BaseException:
+            ceph.stop()
+            raise
+        else:
+            break
+    return ceph
 
 
 class _Ceph:
