@@ -231,7 +231,8 @@ class _Ceph:
     def _configuration(self, memory_bytes: int) -> str:
         # osd_crush_update_on_start is off and `ceph osd crush add` is called instead: otherwise the
         # two race, and the object store exits at start with "wrong fsid".
-        # Without tcp_nodelay every small read takes 45 ms.
+        # Without tcp_nodelay every small read takes 45 ms. By default the monitor does not start on
+        # a disk of which 95 % is used.
         folder = self._folder
         return f"""\
 [global]
@@ -245,6 +246,7 @@ auth_cluster_required = none
 auth_service_required = none
 auth_client_required = none
 mon_allow_pool_size_one = true
+mon_data_avail_crit = 0
 osd_pool_default_size = 1
 osd_pool_default_min_size = 1
 osd_pool_default_pg_num = 8
