@@ -29,6 +29,11 @@ _CGROUPS = "/sys/fs/cgroup"
 
 _ARROW_POOL = "ARROW_DEFAULT_MEMORY_POOL"
 
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+"""numpy's linear algebra, which Larder does not use, starts a thread for each further core; they
+wait for work by spinning, which is a third of the CPU time of ``import numpy``.
+"""
+
 _MALLOC = {
     "MALLOC_ARENA_MAX": (-8, 2),
     "MALLOC_MMAP_THRESHOLD_": (-3, 1 << 20),
@@ -80,10 +85,12 @@ def keep_memory_small() -> None:
     """Have this process give freed memory back soon; for programs of Larder's own.
 
     Whoever imports Larder decides on the memory of their process, so the library does not call it.
-    Arrow's own allocators keep a multiple of what is used, so it gets that of the C library; it has
-    to be called before Arrow is imported. What the environment says counts.
+    Arrow's own allocators keep a multiple of what is used, so it gets that of the C library; numpy
+    gets a single thread for linear algebra. It has to be called before they are imported. What the
+    environment says counts.
     """
     os.environ.setdefault(_ARROW_POOL, "system")
+    os.environ.setdefault(_BLAS_THREADS, "1")
     mallopt = _c_function("mallopt")
     for name, (option, value) in _MALLOC.items():
         if mallopt and name not in os.environ:
@@ -92,7 +99,9 @@ def keep_memory_small() -> None:
 
 def small_memory_environment() -> dict[str, str]:
     """Environment variables that do the same to a program from its start."""
-    return {_ARROW_POOL: "system", **{name: str(value) for name, (_, value) in _MALLOC.items()}}
+    return {_ARROW_POOL: "system", _BLAS_THREADS: "1"} | {
+        name: str(value) for name, (_, value) in _MALLOC.items()
+    }
 
 
 def give_back_memory() -> None:

@@ -9,7 +9,6 @@ and with a single size the parts are read once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from larder.cache.window import Making, ToDecode, in_order
 from larder.config.images import MAX_PIXELS
 from larder.errors import FatalError
 from larder.limits import ByteBudget
+from larder.machine import usable_cores
 from larder.progress import NullProgress, Progress
 from larder.samples.decoders import IMAGES_ONLY, Decoders
 from larder.samples.indexed import IndexedSample, SampleReader, part_place, read_index
@@ -166,7 +166,7 @@ def sample_records(
     fields = {field.name: field for field in schema.fields}
     with (
         closing(_records(samples, schema, kind, max_pixels, decoders)) as records,
-        closing(in_order(records, threads or os.cpu_count() or 1, bound)) as made,
+        closing(in_order(records, threads or usable_cores(), bound)) as made,
     ):
         for record in made:
             values = record.result()

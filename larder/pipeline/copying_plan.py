@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ConfigError, Failure, NotFoundError
+from larder.failures import SHOWN_FAILURES
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.merge import aligned
@@ -26,7 +27,7 @@ from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.failure_lists import read_failures
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.regions import found_region
-from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Totals
+from larder.pipeline.results import BatchReport, Totals
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.store.base import ObjectInfo

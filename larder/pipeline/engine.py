@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from larder.config.copying import Copy as CopyConfig
 from larder.errors import Failure, FatalError, RetryableError
+from larder.failures import SHOWN_FAILURES
 from larder.pipeline.carry import copied_before
 from larder.pipeline.copies import CopyReceipts
 from larder.pipeline.copy_place import CopyPlace
 from larder.pipeline.failure_lists import put_failures
 from larder.pipeline.job import scratch
-from larder.pipeline.results import SHOWN_FAILURES, BatchReport
+from larder.pipeline.results import BatchReport
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
 from larder.transfer.engines.limits import CopyLimits

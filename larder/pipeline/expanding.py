@@ -15,15 +15,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from larder.config.models import Cluster, Dataset
+from larder.failures import SHOWN_FAILURES, Failures
 from larder.pipeline.job import storage_of
 from larder.pipeline.kept_indexes import kept_indexes
-from larder.pipeline.results import SHOWN_FAILURES, BatchReport, RunError
+from larder.pipeline.results import BatchReport, RunError
 from larder.progress import Progress
 from larder.samples.order import ignored_keys
 from larder.store.base import Readable, Store
 from larder.store.counted import CountedReads
 from larder.transfer.archive_expansion import archive_expansion, archives_to_list
-from larder.transfer.expanded import Expanded, Expansion, Failures, expand
+from larder.transfer.expanded import Expanded, Expansion, expand
 from larder.transfer.inventory import Indexing, Inventory
 from larder.transfer.row_expansion import row_expansion
 from larder.versions import layout

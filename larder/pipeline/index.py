@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from larder.errors import Failure
+from larder.failures import SHOWN_FAILURES
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import INDEXES, SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
 from larder.pipeline.finished import Finished, FinishedShard, finished_shards
@@ -20,7 +21,6 @@ from larder.pipeline.listed import listed_shards, listed_splits
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.reader_indexes import Indexed, noted_indexes
 from larder.pipeline.receipts import Shard
-from larder.pipeline.results import SHOWN_FAILURES
 from larder.pipeline.skipped import skipped_rows
 from larder.progress import Progress
 from larder.shards.formats import shard_format

@@ -13,6 +13,7 @@ from larder.config.formats import FormatUse
 from larder.config.models import Dataset
 from larder.errors import ConfigError
 from larder.experiments.delivery import Advice
+from larder.failures import SHOWN_FAILURES
 from larder.manifest.extents import is_own
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
@@ -38,7 +39,7 @@ from larder.pipeline.planned_reads import Reads, planned_reads
 from larder.pipeline.planned_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.previous import Previous, published_splits
 from larder.pipeline.priced import Priced, Work, price
-from larder.pipeline.results import SHOWN_FAILURES, Totals
+from larder.pipeline.results import Totals
 from larder.pipeline.selected import Selected
 from larder.pipeline.source import SourceState
 from larder.progress import Progress
@@ -46,7 +47,7 @@ from larder.samples.images import is_image
 from larder.samples.order import SampleOrder, order_samples
 from larder.samples.parts import with_labels
 from larder.shards.formats import shard_format
-from larder.shards.indexes.splits import SplitIndexed
+from larder.shards.formats.base import SplitIndexed
 from larder.store.base import Store
 from larder.transfer.choice import MirrorChoice
 from larder.transfer.difference import with_copies

@@ -9,6 +9,7 @@ from typing import Any
 
 from larder.config.models import Dataset
 from larder.errors import Failure
+from larder.failures import SHOWN_FAILURES
 from larder.pipeline.cautions import cautions
 from larder.pipeline.emit import location
 from larder.pipeline.image_rules import planned_transform
@@ -21,7 +22,7 @@ from larder.pipeline.planned_price import (
     priced_document,
     request_lines,
 )
-from larder.pipeline.results import SHOWN_FAILURES, Totals
+from larder.pipeline.results import Totals
 from larder.shards.formats import shard_format
 from larder.shards.formats.base import ShardFormat
 from larder.transfer.inventory import LeftOut

@@ -16,7 +16,7 @@ from larder.pipeline.results import Totals
 from larder.pipeline.selected import Selected
 from larder.pipeline.source import SourceState
 from larder.samples.order import FROM_PREVIOUS, from_objects
-from larder.shards.together import SPAN_BYTES
+from larder.shards.spans import SPAN_BYTES
 
 __all__ = ["Reads", "planned_reads"]
 

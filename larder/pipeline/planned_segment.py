@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from larder.config.formats import NUMBERED, FormatOptions
+from larder.config.images import ImageOptions
 from larder.config.models import Dataset, Shards
 from larder.manifest.files import ManifestFile
 from larder.pipeline.growth import Growth
@@ -22,7 +23,7 @@ from larder.versions.documents import SegmentDocument, Shape
 from larder.versions.identity import SegmentIdentity, own_cache_id, segment_id
 from larder.versions.publish import read_cache, read_segment
 
-__all__ = ["PlannedSegment", "caches_to_build", "end_record", "plan_segment"]
+__all__ = ["PlannedSegment", "caches_to_build", "end_record", "plan_segment", "shape_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +96,8 @@ def plan_segment(
         targets=targets,
         first_shards=first_shards,
     )
-    shape = Shape(
-        format=shards.format,
-        format_version=shard_format(shards.format, options).version,
-        bytes=shards.bytes,
-        split_bytes=packed.targets,
-        shuffle_seed=shards.shuffle_seed,
-        options=options,
-        samples_per_shard=shards.samples_per_shard,
-        packing=2 if packed.stretched else 1,
-        images=image_options(dataset),
-    )
+    packing = 2 if packed.stretched else 1
+    shape = shape_of(shards, options, packed.targets, packing, image_options(dataset))
     filled = (split for split, totals in packed.splits.items() if totals.count)
     firsts = {split: (first_shards or {}).get(split, 0) for split in filled}
     identity = SegmentIdentity(
@@ -150,6 +142,35 @@ def _options(
         )
         options = replace(options, first_record=max(ends, default=0))
     return options
+
+
+def shape_of(
+    shards: Shards,
+    options: FormatOptions,
+    split_bytes: Mapping[str, int],
+    packing: int,
+    images: ImageOptions,
+) -> Shape:
+    """The shape of a segment of a dataset.
+
+    Args:
+        shards: What the dataset file says of shards.
+        options: What the format is made from; see `larder.pipeline.pack.laid_out`.
+        split_bytes: See `larder.versions.documents.Shape`, also for the others.
+        packing: See there.
+        images: See there.
+    """
+    return Shape(
+        format=shards.format,
+        format_version=shard_format(shards.format, options).version,
+        bytes=shards.bytes,
+        split_bytes=split_bytes,
+        shuffle_seed=shards.shuffle_seed,
+        options=options,
+        samples_per_shard=shards.samples_per_shard,
+        packing=packing,
+        images=images,
+    )
 
 
 def end_record(segment: SegmentDocument) -> int:

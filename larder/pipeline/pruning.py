@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from larder.errors import Failure, NotFoundError, ObjectError
+from larder.failures import SHOWN_FAILURES
 from larder.limits import map_ahead
 from larder.manifest.files import read_manifest
 from larder.manifest.merge import aligned
@@ -23,7 +24,7 @@ from larder.pipeline.copying_end import record_files, remove_files, write_copies
 from larder.pipeline.copying_record import pruned_key, read_record
 from larder.pipeline.job import put_named, scratch
 from larder.pipeline.pruning_plan import PrunePlan, PruneSettings, plan_prune
-from larder.pipeline.results import SHOWN_FAILURES, BatchReport, RunError, Totals
+from larder.pipeline.results import BatchReport, RunError, Totals
 from larder.pipeline.runner import Runner
 from larder.progress import Progress, TimedProgress
 from larder.samples.columns import column_texts

@@ -19,7 +19,7 @@ from larder.manifest.schemas import SAMPLES
 from larder.manifest.spool import Spool
 from larder.pipeline.due import BatchReceipts
 from larder.pipeline.job import ManifestRef, listed, put_named, scratch
-from larder.pipeline.results import SHOWN_FAILURES, Totals
+from larder.pipeline.results import Totals
 from larder.shards.forms import FormNote
 from larder.shards.index import sample_rows
 from larder.shards.indexes import IndexFile
@@ -245,8 +245,8 @@ def _finished(result: ShardResult, indexes: Sequence[IndexFile]) -> Shard:
         name=result.name,
         files=result.files,
         samples=result.samples.num_rows,
-        omitted=result.omitted[:SHOWN_FAILURES],
-        omitted_count=len(result.omitted),
+        omitted=result.omitted,
+        omitted_count=result.omitted_count,
         forms=result.forms,
         indexes=tuple(indexes),
     )

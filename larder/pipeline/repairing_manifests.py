@@ -22,7 +22,8 @@ from larder.pipeline.source import take_source
 from larder.pipeline.verifying_job import VerifyJob
 from larder.progress import NullProgress
 from larder.shards.formats import shard_format
-from larder.shards.indexes.splits import Split, SplitIndexed, SplitShard
+from larder.shards.formats.base import SplitIndexed
+from larder.shards.indexes.splits import Split, SplitShard
 from larder.store.base import Store
 from larder.transfer.unlisted import Unlisted
 from larder.versions import layout

@@ -23,12 +23,11 @@ from larder.pipeline.image_rules import image_options
 from larder.pipeline.job import ManifestRef, listed, scratch
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.pack import laid_out, pack, planned_shards
-from larder.pipeline.planned_segment import end_record
+from larder.pipeline.planned_segment import end_record, shape_of
 from larder.pipeline.repairing_files import work_manifest
 from larder.pipeline.verifying_batches import shards_of
 from larder.pipeline.verifying_job import readable
 from larder.samples.order import identity_parts
-from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
 from larder.store.base import ObjectInfo, Store
 from larder.versions import layout
@@ -197,17 +196,7 @@ def _shapes(
                     raise
                 continue
             for allowed, packing in product(images, (1, 2)):
-                yield Shape(
-                    format=shards.format,
-                    format_version=shard_format(shards.format, own).version,
-                    bytes=shards.bytes,
-                    split_bytes=packed.targets,
-                    shuffle_seed=shards.shuffle_seed,
-                    options=own,
-                    samples_per_shard=shards.samples_per_shard,
-                    packing=packing,
-                    images=allowed,
-                )
+                yield shape_of(shards, own, packed.targets, packing, allowed)
 
 
 def _options(

@@ -222,7 +222,7 @@ def _remade(
     if isinstance(result, LarderError):
         return False, refused("", result).message
     if result.failures:
-        first, others = result.failures[0], len(result.failures) - 1
+        first, others = result.failures[0], result.failed - 1
         more = f" (and {format_count(others, 'more object')})" if others else ""
         return False, f"{first.line}{more}; {_HINT}"
     return True, _used(salvage.used)

@@ -8,13 +8,14 @@ from typing import Any
 
 from larder.errors import Failure
 from larder.experiments.emit import Written
+from larder.failures import SHOWN_FAILURES
 from larder.pipeline.build import Built
 from larder.pipeline.emit import location
 from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
 from larder.pipeline.planned import amount as _amount
 from larder.pipeline.planned import warning_lines, warnings
-from larder.pipeline.results import SHOWN_FAILURES, Totals
+from larder.pipeline.results import Totals
 from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState
 from larder.progress import TimedProgress

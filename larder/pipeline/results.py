@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from larder.errors import ConfigError, Failure, FatalError, printable
+from larder.failures import Failures
 
 if TYPE_CHECKING:
     from larder.pipeline.job import ManifestRef  # imports pyarrow, which --help does not need
 
 __all__ = ["BatchReport", "RefusedError", "RunError", "Totals", "merge_reports", "stops_others"]
-
-SHOWN_FAILURES = 1000
-"""Maximum number of failures kept by name; the rest are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class BatchReport:
 
     Attributes:
         done: Objects copied, or shards written.
-        failures: The first `SHOWN_FAILURES` objects or samples that failed.
+        failures: The first `larder.failures.SHOWN_FAILURES` objects or samples that failed.
         failed: The number of objects or samples that failed.
         lists: Manifests of schema FAILURES in the storage: all objects that could not be copied.
         stopped: Why not everything was tried; empty if everything was.
@@ -55,18 +53,17 @@ def merge_reports(reports: Iterable[BatchReport | None]) -> BatchReport:
         reports: Those of the batches; None for a batch that was not started because too much
             failed in another one.
     """
-    failures: list[Failure] = []
+    failures = Failures()
     lists: list[ManifestRef] = []
-    done, failed, stopped = Totals(), 0, ""
+    done, stopped = Totals(), ""
     for report in reports:
         if report is None:
             continue
         done += report.done
-        failed += report.failed
-        failures += report.failures[: SHOWN_FAILURES - len(failures)]
+        failures.add_counted(report.failures, report.failed)
         lists += report.lists
         stopped = stopped or report.stopped
-    return BatchReport(done, tuple(failures), failed, tuple(lists), stopped)
+    return BatchReport(done, tuple(failures.shown), failures.count, tuple(lists), stopped)
 
 
 def stops_others(result: object) -> bool:

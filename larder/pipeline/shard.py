@@ -15,7 +15,7 @@ from itertools import chain, islice, takewhile
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.errors import Failure
+from larder.failures import Failures
 from larder.machine import usable_cores
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.carry import shards_before
@@ -40,7 +40,7 @@ from larder.pipeline.pack import planned_shards
 from larder.pipeline.processes import WORTH_ROWS, suits, work
 from larder.pipeline.reader_indexes import put_indexes
 from larder.pipeline.receipts import ShardReceipts
-from larder.pipeline.results import SHOWN_FAILURES, BatchReport, Totals
+from larder.pipeline.results import BatchReport, Totals
 from larder.pipeline.standing import standing_shards
 from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
@@ -52,13 +52,14 @@ from larder.shards.packing import batch_shards
 from larder.shards.readahead import open_reads, suited_concurrency
 from larder.shards.transform_pool import shared_pool
 from larder.store.base import Readable, Store, Writer
-from larder.transfer.mirrored import Mirror, copies_by_key
+from larder.transfer.copies import HELD_COPIES, Copies
+from larder.transfer.mirrored import Mirror
 from larder.versions import layout
 
 __all__ = ["BATCH_ROWS", "PackBatch", "shard_batch", "shard_batches", "with_receipts"]
 
 BATCH_ROWS = 100_000
-"""Maximum number of samples in a batch: a task holds about 1,200 bytes for each."""
+"""Maximum number of samples in a batch, of which `_PIECE_ROWS` are objects at a time."""
 
 
 _LEAST_BYTES = 256_000_000
@@ -173,7 +174,7 @@ def shard_batch_here(
     allowed = max(1, limits.concurrency // concurrent_batches)
     format_ = shard_format(*job.shape.use)
     name = f"{batch.first_row:012d}-{batch.rows}"
-    failures: list[Failure] = []
+    failures = Failures()
     rules = image_rules(job.dataset, job.cluster)
     check_codecs(job.shape.images.transform)
     check = strongest_check(job.dataset)
@@ -182,6 +183,8 @@ def shard_batch_here(
     objects, packed = _reads(job, root, batch)
     source = _reading(job, root, batch) if objects else root
     stores = [source, root] if packed else [source]
+    # A batch of local files waits for nothing else than its core.
+    waits = not all(store.features.local_path for store in (source, root))
     with (
         OldShards(root, job.formats, layout.shard_key, weaker=job.weaker) as old_shards,
         open_reads(
@@ -214,15 +217,15 @@ def shard_batch_here(
                 validate=job.dataset.validate_,
                 on_bad_sample=job.dataset.on_bad_sample,
                 rules=replace(rules, pool=pool),
+                hash_beside=waits or concurrent_batches < usable_cores(),
                 progress=progress,
             )
             _pass_over(own)
-            failures += result.failures
-            if not result.failures:
+            failures.add_counted(result.failures, result.failed)
+            if not result.failed:
                 place = (job.segment, plan.split, plan.name)
                 receipts.add(result, put_indexes(root, *place, format_, result.samples))
-    shown = tuple(failures[:SHOWN_FAILURES])
-    return BatchReport(done=receipts.done, failures=shown, failed=len(failures))
+    return BatchReport(receipts.done, tuple(failures.shown), failures.count)
 
 
 def _pass_over(samples: Iterator[Sample]) -> None:
@@ -243,8 +246,9 @@ def _reading(job: Job, root: Store, batch: PackBatch) -> Readable:
     """The store with the objects of samples: the mirror if there is one, else the source."""
     if not mirrors(job.dataset, job.cluster):
         return open_source(job)
-    rows = chain(_parts(job, root, batch), _copied(job, root, batch))
-    copies = copies_by_key(rows)
+    # What the plan knew counts, as it has read the receipts of earlier runs.
+    rows = chain(_copied(job, root, batch), _parts(job, root, batch))
+    copies = Copies.of(rows, HELD_COPIES)
     store = storage_of(job.dataset, job.cluster, layout.mirror_prefix())
     return with_derived(Mirror(store, copies), job.dataset, job.cluster)
 
@@ -264,11 +268,19 @@ def _copied(job: Job, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]
     """The rows of the receipts for the batch's samples that are read from their objects."""
     if not batch.copies:
         return
-    parts = pa.Table.from_batches(_parts(job, root, batch))
-    keys = parts.filter(parts.column("mirror_etag").is_null()).column("key")
-    for ref in batch.copies if len(keys) else ():
+    keys = _without_copy(job, root, batch) if batch.rows <= HELD_COPIES else None
+    for ref in batch.copies if keys is None or len(keys) else ():
         for rows in read_ref(root, ref, OBJECTS):
-            yield rows.filter(pc.is_in(rows.column("key"), value_set=keys))
+            # Those of other batches do no harm, and here they are fewer than those of this one.
+            yield (
+                rows if keys is None else rows.filter(pc.is_in(rows.column("key"), value_set=keys))
+            )
+
+
+def _without_copy(job: Job, root: Store, batch: PackBatch) -> pa.ChunkedArray:
+    """The keys of the batch's objects of which the plan knew no copy."""
+    parts = pa.Table.from_batches(_parts(job, root, batch))
+    return parts.filter(parts.column("mirror_etag").is_null()).column("key")
 
 
 def _order(

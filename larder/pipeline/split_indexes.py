@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from larder.pipeline.job import UsedSegment
 from larder.pipeline.lists import shards_of_split
 from larder.shards.formats import shard_format
-from larder.shards.indexes.splits import Split, SplitIndexed, SplitShard
+from larder.shards.formats.base import SplitIndexed
+from larder.shards.indexes.splits import Split, SplitShard
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import FileFacts, VersionDocument

@@ -242,7 +242,7 @@ def _shard_finding(
     if samples is None:
         message, count = f"{message}; its index is not known", shard.rows
     elif not count and fault.message != MISSING and len(shard.files) == 1:
-        message = f"{message}; its samples can all be read"
+        message = f"{message}; the parts of its samples are intact"
     role: Role = "content" if fault.code in ("damage.manifest", "damage.record") else "shard"
     return Finding(keys[fault.file], role, fault.code, message, named, count, fault.sha256)
 

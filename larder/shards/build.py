@@ -8,14 +8,16 @@ from itertools import islice
 from typing import Literal
 
 from larder.errors import Failure
+from larder.failures import Failures
 from larder.progress import NullProgress, Progress
 from larder.shards.fetch import UNDECODABLE, Contents, Fetched, check_streamed, fetch, found_bad
 from larder.shards.formats.base import CheckingWriter, LotWriter, ShardFormat
 from larder.shards.forms import FormTally
 from larder.shards.images import PLAIN, ImageRules, Validation
+from larder.shards.lots import Lot, lots
 from larder.shards.model import NO_ROWS, Sample, ShardFile, ShardPlan, ShardResult
 from larder.shards.output import HashedOutput
-from larder.shards.packed import Lot, OldShards, lots
+from larder.shards.packed import OldShards
 from larder.shards.readahead import Reads, read_ahead
 from larder.shards.together import fetch_together
 from larder.shards.transformed import transformed_sample
@@ -31,7 +33,7 @@ OnBadSample = Literal["fail", "skip"]
 _TELL_SAMPLES = 256
 _TELL_BYTES = 4 << 20
 
-_LOT_SAMPLES = 24
+_LEAST_TOGETHER = 24
 """From so many on, samples are appended faster together than one by one."""
 
 
@@ -47,6 +49,7 @@ def build_shard(
     validate: Validation = "header",
     on_bad_sample: OnBadSample = "fail",
     rules: ImageRules = PLAIN,
+    hash_beside: bool = True,
     progress: Progress | None = None,
 ) -> ShardResult:
     """Write one shard, and commit it only if it is complete.
@@ -56,9 +59,9 @@ def build_shard(
     that all failures are reported at once; after the first failure nothing more is written and the
     writers are aborted, as they are if all samples were left out.
 
-    Memory: the budget of ``reads`` (without threads: an eighth of it), three blocks
-    of 1 MiB for each file, the index of some 100 bytes per part, and what the format and the
-    writers hold.
+    Memory: the budget of ``reads`` (without threads: an eighth of it), for each file three blocks
+    of 1 MiB (one without ``hash_beside``), some thousand rows of the index, and what the format and
+    the writers hold.
 
     Args:
         plan: The shard to write.
@@ -72,6 +75,8 @@ def build_shard(
         on_bad_sample: Whether a sample with an undecodable image fails the shard or is left out.
             An object that is missing, changed or unreadable fails it in any case.
         rules: What images have to be like.
+        hash_beside: Whether shards are hashed and written in threads beside the caller's; see
+            `larder.shards.output.HashedOutput`.
         progress: Advances `STAGE`; the caller, who knows all shards, starts and finishes it.
 
     Raises:
@@ -81,25 +86,27 @@ def build_shard(
     names = shard_format.file_names(plan.name)
     with ExitStack() as stack:
         writers = [stack.enter_context(open_writer(name)) for name in names]
-        outputs = [stack.enter_context(HashedOutput(writer)) for writer in writers]
+        outputs = [
+            stack.enter_context(HashedOutput(writer, beside=hash_beside)) for writer in writers
+        ]
         told = progress or NullProgress()
         building = _Building(
             plan, shard_format, source, old_shards, outputs, validate, on_bad_sample, rules, told
         )
         building.add(islice(samples, plan.rows), reads)
-        omitted, failures = tuple(building.omitted), tuple(building.failures)
-        if failures or not building.samples:
-            return ShardResult(plan.split, plan.name, (), NO_ROWS, omitted, failures)
+        omitted, failures = building.omitted, building.failures
+        if failures.count or not building.samples:
+            return ShardResult.of(plan, (), NO_ROWS, omitted, failures)
         rows = building.shard.finish()
         sums = [output.finish() for output in outputs]
         sizes = [output.bytes for output in outputs]
-        as_planned = omitted or sum(sizes) == plan.bytes
+        as_planned = omitted.count or sum(sizes) == plan.bytes
         assert as_planned or not building.sizes_known, "a shard is as long as planned"
         # The first file last, so that the others are there if it is.
         etags = [writer.commit().etag for writer in reversed(writers)][::-1]
     files = tuple(map(ShardFile, names, sizes, sums, etags))
     forms = building.forms.notes()
-    return ShardResult(plan.split, plan.name, files, rows, omitted, forms=forms)
+    return ShardResult.of(plan, files, rows, omitted, failures, forms)
 
 
 class _Building:
@@ -119,8 +126,8 @@ class _Building:
     ) -> None:
         self.shard = shard_format.writer(outputs, plan)
         self.samples = 0
-        self.omitted: list[Failure] = []
-        self.failures: list[Failure] = []
+        self.omitted = Failures()
+        self.failures = Failures()
         self.forms = FormTally()
         self._plan = plan
         self.sizes_known = shard_format.sizes_known and rules.transform is None
@@ -175,8 +182,8 @@ class _Building:
         self, samples: Sequence[Sample], found: Contents | Sequence[Fetched | None]
     ) -> None:
         if isinstance(found, Contents):
-            many = len(samples) >= _LOT_SAMPLES
-            if many and isinstance(self.shard, LotWriter) and not self.failures:
+            many = len(samples) >= _LEAST_TOGETHER
+            if many and isinstance(self.shard, LotWriter) and not self.failures.count:
                 self.shard.append_all(samples, found)
                 self.samples += len(samples)
                 return
@@ -205,7 +212,7 @@ class _Building:
     def _add_fetched(self, sample: Sample, fetched: Fetched) -> None:
         if fetched.failures:
             self._note(fetched.failures)
-        elif not self.failures:
+        elif not self.failures.count:
             self._appended(self.shard.append(sample, fetched.bodies), sample, fetched)
         elif isinstance(self.shard, CheckingWriter):
             self._checked(self.shard.check(sample, fetched.bodies))
@@ -226,7 +233,7 @@ class _Building:
         checked = check_streamed(source, sample, validate, skip=self._skip, rules=self._rules)
         if checked.failures:
             self._note(checked.failures)
-        elif not self.failures:
+        elif not self.failures.count:
             self._appended(self.shard.append_streamed(sample, source), sample, checked)
         elif isinstance(self.shard, CheckingWriter):
             self._checked(self.shard.check_streamed(sample, source))
@@ -245,9 +252,9 @@ class _Building:
 
     def _note(self, failures: list[Failure]) -> None:
         if self._skip and all(failure.code == UNDECODABLE for failure in failures):
-            self.omitted.append(failures[0])  # one for each sample
+            self.omitted.add(failures[0])  # one for each sample
         else:
-            self.failures += failures
+            self.failures.add(*failures)
 
     def _tell(self, tried: int) -> None:
         # Where sizes are estimates, progress adds up to what was planned.

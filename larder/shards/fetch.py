@@ -15,7 +15,7 @@ from larder.samples.pictures import Form
 from larder.shards.images import PLAIN, ImageRules, Validation, check_decodable, stored_image
 from larder.shards.model import Part, Sample
 from larder.store.base import Readable
-from larder.store.etags import ContentCheck, changed, checked_crc32c
+from larder.store.etags import ContentCheck, changed, checked_crc32c, checked_crc32cs
 from larder.store.object_file import ObjectFile
 
 __all__ = [
@@ -77,8 +77,8 @@ class Contents(NamedTuple):
         checksums: The CRC-32C of each.
     """
 
-    data: list[bytes]
-    checksums: list[int]
+    data: Sequence[bytes]
+    checksums: Sequence[int]
 
     def of_each(self, samples: Sequence[Sample]) -> list[Fetched]:
         """The same as `fetch` returns for each of these samples."""
@@ -146,21 +146,27 @@ def fetch_all(
     """
     if rules.forms or rules.transform is not None:
         return [fetch(source, each, validate, skip=skip, rules=rules) for each in samples]
-    data, checksums = found = Contents([], [])
-    for number, sample in enumerate(samples):
+    parts = [part for sample in samples for part in sample.parts]
+    objects = [part[1:] for part in parts]
+    try:
+        data = source.get_each(objects)
+        found = Contents(data, checked_crc32cs(source, objects, data))
+    except ObjectError:  # there may be several, of which each is to be found
+        return [fetch(source, each, validate, skip=skip, rules=rules) for each in samples]
+    bad = set()
+    for part, content in zip(parts if validate != "none" else (), data, strict=False):
         try:
-            for ext, key, size_bytes, etag in sample.parts:
-                content = source.get(key, if_match=etag or None)
-                checksums.append(checked_crc32c(source, key, etag, size_bytes, content))
-                data.append(content)
-                if validate != "none":
-                    check_decodable(ext, content, validate, where=key, rules=rules)
-        except ObjectError:  # this sample is read again, because it may have several failures
-            rest = (
-                fetch(source, each, validate, skip=skip, rules=rules) for each in samples[number:]
-            )
-            return [*found.of_each(samples[:number]), *rest]
-    return found
+            check_decodable(part.ext, content, validate, where=part.key, rules=rules)
+        except ObjectError:
+            bad.add(part)
+    if not bad:
+        return found
+    return [
+        each
+        if bad.isdisjoint(sample.parts)
+        else fetch(source, sample, validate, skip=skip, rules=rules)
+        for sample, each in zip(samples, found.of_each(samples), strict=True)
+    ]
 
 
 def check_streamed(

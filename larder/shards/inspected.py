@@ -9,7 +9,7 @@ of them are concerned.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
@@ -62,8 +62,8 @@ def inspect_shard(
 ) -> list[Fault]:
     """Read a shard, and compare it with what was published.
 
-    Memory: a buffer of the store, and for parts that are no ranges of the file what the format's
-    reader holds of one sample.
+    Memory: a buffer of the store, and for damaged shards and parts that are no ranges of the file
+    what the format's reader holds of one sample.
 
     Args:
         store: The store of the shard.
@@ -96,7 +96,7 @@ def inspect_shard(
             faults.append(Fault(number, code, message, reading.sha256, ()))
     if faults:
         if index and shard_format:
-            bad |= _concerned(store, keys[0], index, shard_format)
+            bad |= _concerned(store, keys[0], index, shard_format, bad)
         if faults[0].file == 0 and faults[0].message == MISSING:
             bad = set(range(len(samples or ())))
         numbers = tuple(sorted(bad))
@@ -166,10 +166,9 @@ class _Reading:
         except NotFoundError:
             self.missing = True
         except ObjectError as error:
-            broken = error.code == "object.unreadable" and store.features.local_path
-            if error.code != "object.truncated" and not broken:
+            if not _is_damage(store, error):
                 raise
-            self._refused = error.message  # such as a bad sector
+            self._refused = error.message
         if self._span is not None:
             self.bad |= {span.sample for span in chain([self._span], self._spans)}
 
@@ -202,23 +201,32 @@ class _Reading:
         self._span = span
 
 
+def _is_damage(store: Readable, error: ObjectError) -> bool:
+    """Whether it is the file that cannot be read completely, not the store that refuses access."""
+    if error.code == "object.unreadable":
+        return bool(store.features.local_path)  # such as a bad sector
+    return isinstance(error, NotFoundError) or error.code == "object.truncated"
+
+
 def _pieces(data: memoryview) -> Iterator[memoryview]:
     for start in range(0, len(data), _BUFFER_BYTES):
         yield data[start : start + _BUFFER_BYTES]
 
 
 def _concerned(
-    store: Readable, key: str, samples: ShardIndex, shard_format: ShardFormat
+    store: Readable, key: str, samples: ShardIndex, shard_format: ShardFormat, bad: set[int]
 ) -> set[int]:
-    """Samples of a damaged shard that damage between parts, or in other forms of them, concerns."""
-    bad: set[int] = set()
+    """Samples of a damaged shard that damage between parts, or in other forms of them, concerns.
+
+    Those that are known as ``bad`` are not read again.
+    """
     if isinstance(shard_format, Framed):
         framing = _Reading(_frame_spans(samples, shard_format))
         framing.read(store, key, lambda size_bytes: None)
-        bad |= framing.bad
-    if not samples.is_ranges:
-        bad |= _unreadable(store, key, samples, shard_format)
-    return bad
+        bad = bad | framing.bad
+        if samples.is_ranges:
+            return bad
+    return bad | _unreadable(store, key, samples, shard_format, bad)
 
 
 def _frame_spans(samples: Iterable[IndexedSample], shard_format: Framed) -> Iterator[Span]:
@@ -230,19 +238,29 @@ def _frame_spans(samples: Iterable[IndexedSample], shard_format: Framed) -> Iter
 
 
 def _unreadable(
-    store: Readable, key: str, samples: ShardIndex, shard_format: ShardFormat
+    store: Readable,
+    key: str,
+    samples: ShardIndex,
+    shard_format: ShardFormat,
+    known: Container[int] = (),
 ) -> set[int]:
-    """The samples that the format's reader cannot read, or that differ from the index."""
+    """The samples that the format's reader cannot read, or that differ from the index.
+
+    Those that are ``known`` to be bad are left out.
+    """
     bad: set[int] = set()
-    left = iter(enumerate(samples))
+    last = max((number for number in range(len(samples)) if number not in known), default=-1)
+    left = ((number, sample) for number, sample in enumerate(samples) if number not in known)
     number = -1
-    while number + 1 < len(samples):
+    while number < last:
         try:
             with shard_format.open(store, key) as reader:
                 for place, sample in left:
                     number = place
                     reader.read(sample)
-        except (DamageError, NotFoundError):
+        except (DamageError, ObjectError) as error:
+            if isinstance(error, ObjectError) and not _is_damage(store, error):
+                raise
             if number + 1 == 0 or number in bad:  # it cannot even be opened
                 return set(range(len(samples)))
             bad.add(number)

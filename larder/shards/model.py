@@ -16,6 +16,7 @@ from larder.samples.indexed import IndexedPart, IndexedSample
 
 if TYPE_CHECKING:
     from larder.errors import Failure
+    from larder.failures import Failures
     from larder.shards.forms import FormNote
 
 __all__ = [
@@ -171,8 +172,10 @@ class ShardResult:
         name: As planned.
         files: The files that were written; none if the shard was not.
         samples: The samples in it, by `ROWS`; none if it was not written.
-        omitted: Samples left out because ``on_bad_sample`` is ``skip``.
-        failures: What kept the shard from being written.
+        omitted: Samples left out because ``on_bad_sample`` is ``skip``: the first ones.
+        omitted_count: Their number.
+        failures: What kept the shard from being written: the first failures.
+        failed: Their number.
         forms: What its images decode to, if that was asked for.
     """
 
@@ -181,8 +184,33 @@ class ShardResult:
     files: tuple[ShardFile, ...]
     samples: Spool
     omitted: tuple[Failure, ...] = ()
+    omitted_count: int = 0
     failures: tuple[Failure, ...] = ()
+    failed: int = 0
     forms: tuple[FormNote, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        plan: ShardPlan,
+        files: tuple[ShardFile, ...],
+        samples: Spool,
+        omitted: Failures,
+        failures: Failures,
+        forms: tuple[FormNote, ...] = (),
+    ) -> ShardResult:
+        """The result of a plan, with what was counted."""
+        return cls(
+            plan.split,
+            plan.name,
+            files,
+            samples,
+            tuple(omitted.shown),
+            omitted.count,
+            tuple(failures.shown),
+            failures.count,
+            forms,
+        )
 
     @property
     def bytes(self) -> int:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate
 from types import TracebackType
+from typing import NamedTuple
 
-from larder.store.base import Writer
+from larder.store.base import Buffer, Writer
 
 __all__ = ["HashedOutput"]
 
@@ -23,27 +24,27 @@ _UnderWay = tuple[io.BytesIO, Future[None], Future[None]]
 
 
 class HashedOutput:
-    """Joins pieces into blocks that one thread hashes and another writes, in order.
+    """Joins pieces into blocks that are hashed and written in order.
 
-    Both release the interpreter lock, so that the caller can read the next pieces in the meantime.
-    Holds three blocks of 1 MiB. As a context manager, it ends its threads; it neither commits nor
-    aborts the writer.
+    Holds up to three blocks of 1 MiB. As a context manager, it ends its threads; it neither commits
+    nor aborts the writer.
 
     Args:
         writer: Where the blocks go.
+        beside: Whether one thread hashes and another writes, so that the caller can read the next
+            pieces in the meantime. Where all cores are busy, the caller does both faster.
     """
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, *, beside: bool = True) -> None:
         self.bytes = 0
         self._writer = writer
         self._digest = hashlib.sha256()
         self._block = io.BytesIO(bytes(_BLOCK_BYTES))
         self._blocks = 1
         self._under_way: deque[_UnderWay] = deque()
-        self._hashes = ThreadPoolExecutor(1, thread_name_prefix="larder-hash")
-        self._writes = ThreadPoolExecutor(1, thread_name_prefix="larder-write")
+        self._threads = _Threads.start() if beside else None
 
-    def append(self, pieces: Sequence[bytes], size_bytes: int) -> None:
+    def append(self, pieces: Sequence[Buffer], size_bytes: int) -> None:
         """Append pieces with a total length of ``size_bytes``.
 
         Raises:
@@ -74,7 +75,7 @@ class HashedOutput:
             self._done()
         return self._digest.hexdigest()
 
-    def _append_over_blocks(self, piece: bytes) -> None:
+    def _append_over_blocks(self, piece: Buffer) -> None:
         view = memoryview(piece)
         while len(view):
             room = _BLOCK_BYTES - self._block.tell()
@@ -85,17 +86,24 @@ class HashedOutput:
 
     def _next_block(self) -> None:
         self._submit()
-        if self._blocks < _BLOCKS:
+        if self._threads is None:
+            self._block.seek(0)
+        elif self._blocks < _BLOCKS:
             self._blocks += 1
             self._block = io.BytesIO(bytes(_BLOCK_BYTES))
         else:
             self._block = self._done()
 
     def _submit(self) -> None:
-        """Have the block hashed and written."""
+        """Hash and write the block, or have it done."""
         block = self._block
-        hashed = self._hashes.submit(self._hash, block)
-        self._under_way.append((block, hashed, self._writes.submit(self._write, block)))
+        if self._threads is None:
+            self._hash(block)
+            self._write(block)
+            return
+        hashed = self._threads.hashes.submit(self._hash, block)
+        written = self._threads.writes.submit(self._write, block)
+        self._under_way.append((block, hashed, written))
 
     def _done(self) -> io.BytesIO:
         """The oldest block under way, empty, as soon as it is hashed and written."""
@@ -124,5 +132,18 @@ class HashedOutput:
         traceback: TracebackType | None,
     ) -> None:
         """End the threads."""
-        for executor in (self._hashes, self._writes):
+        for executor in self._threads or ():
             executor.shutdown(wait=True, cancel_futures=True)
+
+
+class _Threads(NamedTuple):
+    """A thread that hashes, and one that writes."""
+
+    hashes: ThreadPoolExecutor
+    writes: ThreadPoolExecutor
+
+    @classmethod
+    def start(cls) -> _Threads:
+        """They start with their first block."""
+        names = "larder-hash", "larder-write"
+        return cls(*(ThreadPoolExecutor(1, thread_name_prefix=name) for name in names))

@@ -11,94 +11,25 @@ opening one may mean reading most of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, islice
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
 
 from larder.config.formats import FormatUse
 from larder.errors import DamageError, Failure, ObjectError
 from larder.samples.indexed import IndexedSample, check_part
 from larder.samples.pictures import Form
-from larder.shards.fetch import Body, Fetched, failure_of, sample_bytes
+from larder.shards.fetch import Body, Fetched, failure_of
 from larder.shards.formats import shard_format
 from larder.shards.images import PLAIN, ImageRules, Validation, check_decodable
 from larder.shards.model import Sample
 from larder.shards.open_shards import OpenShards
 from larder.shards.packed_parts import PackedParts, old_shard_errors
 from larder.shards.ranges import PartReader
-from larder.shards.together import has_derived
+from larder.shards.spans import SPAN_BYTES, spans
 from larder.store import object_url
 from larder.store.base import Closing, Readable
 
-__all__ = ["Lot", "OldShards", "lots"]
-
-_LOT_BYTES = 1 << 20
-"""Few enough for the processor's cache, and so many that a request is worth it."""
-
-_LOT_SAMPLES = 1_000
-
-_TOGETHER_SAMPLES = 256
-"""As many as are appended fastest: the columns of more do not stay in the processor's cache."""
-
-_GAP_BYTES = 64 << 10
-"""A gap up to this long is read and discarded; after a longer one there is another request."""
-
-
-class Lot(NamedTuple):
-    """Consecutive samples that are read together.
-
-    Attributes:
-        samples: A single one, unless they are read from old shards, have derived objects, or are
-            read one after the other anyway.
-        held_bytes: Total bytes of their objects; None if the sample is not read ahead, because it
-            is bad or too large.
-    """
-
-    samples: tuple[Sample, ...]
-    held_bytes: int | None
-
-
-def lots(samples: Iterable[Sample], whole_bytes: int, *, together: bool = False) -> Iterator[Lot]:
-    """Divide samples into lots, without changing their order.
-
-    Args:
-        samples: The samples.
-        whole_bytes: Maximum size of a lot; samples larger than this are not read ahead.
-        together: Whether all objects are read one after the other, so that lots only save time.
-    """
-    rest = iter(samples)
-    while some := tuple(islice(rest, _TOGETHER_SAMPLES if together else _LOT_SAMPLES)):
-        sizes = list(map(sample_bytes, some))
-        total_bytes = sum(sizes)
-        fits = together and total_bytes <= min(whole_bytes, _LOT_BYTES)
-        if fits and all(sample.packed is None and sample.bad is None for sample in some):
-            yield Lot(some, total_bytes)
-        else:
-            yield from _divided(zip(some, sizes, strict=True), whole_bytes, together=together)
-
-
-def _divided(
-    samples: Iterable[tuple[Sample, int]], whole_bytes: int, *, together: bool
-) -> Iterator[Lot]:
-    """The lots of samples with these sizes."""
-    held: list[Sample] = []
-    held_bytes = 0
-    most_bytes = min(whole_bytes, _LOT_BYTES)
-    for sample, size_bytes in samples:
-        ahead = sample.bad is None and size_bytes <= whole_bytes
-        alone = not ahead or not (together or sample.packed is not None or has_derived(sample))
-        full = held_bytes + size_bytes > most_bytes
-        full = full or bool(held and (held[0].packed is None) != (sample.packed is None))
-        if held and (alone or full):
-            yield Lot(tuple(held), held_bytes)
-            held, held_bytes = [], 0
-        if alone:
-            yield Lot((sample,), size_bytes if ahead else None)
-        else:
-            held.append(sample)
-            held_bytes += size_bytes
-    if held:
-        yield Lot(tuple(held), held_bytes)
+__all__ = ["OldShards"]
 
 
 class OldShards(Closing):
@@ -191,11 +122,11 @@ class OldShards(Closing):
             if not all(map(_is_range, samples)):
                 shard_format_ = shard_format(*self._formats[segment])
                 return self._open.read(key, lambda: shard_format_.open(self._store, key), samples)
-            return [parts for span in _spans(samples) for parts in self._read_span(key, span)]
+            return [parts for span in spans(samples) for parts in self._read_span(key, span)]
 
     def _read_span(self, key: str, samples: Sequence[IndexedSample]) -> list[Mapping[str, bytes]]:
         start, stop = samples[0].offset, _end(samples[-1])
-        if stop - start > _LOT_BYTES:  # a large sample by itself
+        if stop - start > SPAN_BYTES:  # a large sample by itself
             with PartReader(self._store, key, stop=stop) as reader:
                 return [reader.read(sample) for sample in samples]
         url = object_url(self._store.url, key)
@@ -224,19 +155,6 @@ def _is_range(sample: IndexedSample) -> bool:
         part.offset is not None and start <= part.offset and part.offset + part.length <= stop
         for part in sample.parts
     )
-
-
-def _spans(samples: Iterable[IndexedSample]) -> Iterator[list[IndexedSample]]:
-    """Divide samples, in the order of their shard, into those that one request returns."""
-    span: list[IndexedSample] = []
-    for sample in samples:
-        if span:
-            far = sample.offset - _end(span[-1]) > _GAP_BYTES
-            if far or _end(sample) - span[0].offset > _LOT_BYTES:
-                yield span
-                span = []
-        span.append(sample)
-    yield span
 
 
 def _end(sample: IndexedSample) -> int:

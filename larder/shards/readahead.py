@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from larder.limits import ByteBudget
+from larder.machine import usable_cores
 from larder.shards.images import Validation
 from larder.store.base import Readable
 
@@ -59,7 +59,7 @@ def suited_concurrency(source: Readable, validate: Validation, concurrency: int)
     """
     if not source.features.local_path:
         return concurrency
-    return min(concurrency, os.cpu_count() or 1) if validate == "decode" else 1
+    return min(concurrency, usable_cores()) if validate == "decode" else 1
 
 
 @contextmanager

@@ -11,7 +11,7 @@ looks for the magic number finds the beginning of a record or of a part of one. 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 __all__ = [
     "HEAD_BYTES",
@@ -43,39 +43,38 @@ _WORD = struct.Struct("<I")
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 
 
-def cuts(data: bytes | bytearray) -> list[int]:
+def cuts(data: bytes | bytearray) -> Iterator[int]:
     """Where data is cut: the offsets of the magic number that are multiples of four."""
-    found = []
     at = data.find(MAGIC)
     while at >= 0:
         if at % 4 == 0:
-            found.append(at)
+            yield at
         at = data.find(MAGIC, at + 1)
-    return found
 
 
-def parts_of(size_bytes: int, cut_at: list[int]) -> list[tuple[int, int]]:
+def parts_of(size_bytes: int, cut_at: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Where the parts of a record begin and end in its data, given where it is cut."""
-    starts = [0, *(at + len(MAGIC) for at in cut_at)]
-    return list(zip(starts, [*cut_at, size_bytes], strict=True))
+    start = 0
+    for at in cut_at:
+        yield start, at
+        start = at + len(MAGIC)
+    yield start, size_bytes
 
 
-def part_head(number: int, count: int, size_bytes: int) -> bytes:
+def part_head(start: int, stop: int, size_bytes: int) -> bytes:
     """What precedes a part of a record.
 
     Args:
-        number: Its number, from 0.
-        count: How many parts the record has.
-        size_bytes: Its length.
+        start: Where the part begins in the data of the record.
+        stop: Where it ends.
+        size_bytes: Length of the data.
     """
-    flag = _WHOLE
-    if count > 1:
-        flag = _FIRST if number == 0 else _LAST if number == count - 1 else _MIDDLE
-    return MAGIC + _WORD.pack(flag << 29 | size_bytes)
+    flag = _flag(first=start == 0, last=stop == size_bytes)
+    return MAGIC + _WORD.pack(flag << 29 | stop - start)
 
 
-def record_data(record: bytes) -> bytes:
-    """The data of a record.
+def record_data(record: bytes) -> Iterator[bytes | memoryview]:
+    """The data of a record in pieces, without a copy.
 
     Args:
         record: All its bytes, and no more.
@@ -83,25 +82,26 @@ def record_data(record: bytes) -> bytes:
     Raises:
         ValueError: They are not one record.
     """
-    pieces = list(_pieces(record))
-    flags = [flag for flag, _ in pieces]
-    whole = [_WHOLE] if len(pieces) == 1 else [_FIRST, *[_MIDDLE] * (len(pieces) - 2), _LAST]
-    if flags != whole:
-        raise ValueError("its parts are not those of one record")
-    return MAGIC.join(data for _, data in pieces)
-
-
-def _pieces(record: bytes) -> Iterator[tuple[int, bytes]]:
-    """Flag and data of each part."""
-    at = 0
-    while True:
-        if record[at : at + 4] != MAGIC or len(record) < at + HEAD_BYTES:
+    view, at = memoryview(record), 0
+    while at < len(view) or not at:
+        if view[at : at + 4] != MAGIC or len(view) < at + HEAD_BYTES:
             raise ValueError("no magic number where a part begins")
-        (word,) = _WORD.unpack_from(record, at + 4)
-        start, size = at + HEAD_BYTES, word & MAX_BYTES
-        at = start + size + -size % 4
-        if at > len(record):
+        (word,) = _WORD.unpack_from(view, at + 4)
+        first, start, size = at == 0, at + HEAD_BYTES, word & MAX_BYTES
+        stop = start + size
+        at = stop + -size % 4
+        if at > len(view):
             raise ValueError("it ends too early")
-        yield word >> 29, record[start : start + size]
-        if at == len(record):
-            return
+        if word >> 29 != _flag(first=first, last=at == len(view)):
+            raise ValueError("its parts are not those of one record")
+        if any(view[stop:at]):
+            raise ValueError("its padding is not zeros")
+        if not first:
+            yield MAGIC
+        yield view[start:stop]
+
+
+def _flag(*, first: bool, last: bool) -> int:
+    if first:
+        return _WHOLE if last else _FIRST
+    return _LAST if last else _MIDDLE

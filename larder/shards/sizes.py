@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.samples.grouping import LABEL_EXT
-from larder.shards.model import label_bytes
 
 __all__ = ["Sizes", "content_sizes", "split_sizes", "sum_members"]
 
@@ -71,7 +70,13 @@ def sum_members(
     labels = batch.column("label")
     rows = np.flatnonzero(labels.is_valid().to_numpy(zero_copy_only=False))
     if len(rows):
-        lengths = [len(label_bytes(label)) for label in labels.drop_null().to_pylist()]
         keys, exts = batch.column("key").take(pa.array(rows)), pa.repeat(LABEL_EXT, len(rows))
-        total[rows] += member_sizes(keys, exts, np.array(lengths, np.int64))
+        total[rows] += member_sizes(keys, exts, _label_sizes(labels.drop_null()))
     return total
+
+
+def _label_sizes(labels: pa.Array) -> Sizes:
+    """Bytes of `larder.shards.model.label_bytes` of each."""
+    texts = pc.cast(labels, pa.string())
+    sizes: Sizes = pc.binary_length(texts).to_numpy().astype(np.int64)
+    return sizes

@@ -11,15 +11,11 @@ from larder.manifest.extents import in_object, in_own, parse_extent
 from larder.shards.fetch import Contents, Fetched, fetch_all
 from larder.shards.images import PLAIN, ImageRules, Validation
 from larder.shards.model import Sample
-from larder.store.base import Features, ObjectInfo, Readable, Reader
+from larder.shards.spans import spans
+from larder.store.base import Readable
+from larder.store.delegate import DelegatingReadable
 
-__all__ = ["SPAN_BYTES", "fetch_together", "has_derived"]
-
-SPAN_BYTES = 1 << 20
-"""At most as much is read with one request, unless a single object is larger."""
-
-_GAP_BYTES = 64 << 10
-"""A gap up to this long is read and discarded; after a longer one there is another request."""
+__all__ = ["fetch_together", "has_derived"]
 
 
 class _Range(NamedTuple):
@@ -66,9 +62,9 @@ def fetch_together(
         skip: Whether samples with undecodable images are left out.
         rules: What images have to be like.
     """
-    contents = _read(source, _ranges(samples))
-    held = _Held(source, contents) if contents else source
-    return fetch_all(held, samples, validate, skip=skip, rules=rules)
+    if any(map(has_derived, samples)):
+        source = _Held(source, _read(source, _ranges(samples)))
+    return fetch_all(source, samples, validate, skip=skip, rules=rules)
 
 
 def _ranges(samples: Iterable[Sample]) -> Iterator[_Range]:
@@ -85,7 +81,7 @@ def _read(source: Readable, ranges: Iterable[_Range]) -> dict[tuple[str, str], b
     """The contents by key and etag, without those that cannot be read."""
     found = {}
     for _, group in groupby(sorted(ranges), key=lambda each: each[:2]):
-        for span in _spans(group):
+        for span in spans(group):
             start, stop = span[0].offset, max(each.stop for each in span)
             etag = f"@{start}+{stop - start}{span[0].end}"
             try:
@@ -98,48 +94,12 @@ def _read(source: Readable, ranges: Iterable[_Range]) -> dict[tuple[str, str], b
     return found
 
 
-def _spans(ranges: Iterable[_Range]) -> Iterator[list[_Range]]:
-    span: list[_Range] = []
-    for each in ranges:
-        if span:
-            far = each.offset - span[-1].stop > _GAP_BYTES
-            if far or each.stop - span[0].offset > SPAN_BYTES:
-                yield span
-                span = []
-        span.append(each)
-    yield span
-
-
-class _Held(Readable):
+class _Held(DelegatingReadable):
     """A store of which some objects were read already."""
 
     def __init__(self, inner: Readable, contents: Mapping[tuple[str, str], bytes]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._contents = contents
-
-    @property
-    def url(self) -> str:
-        """As in the store."""
-        return self._inner.url
-
-    @property
-    def features(self) -> Features:
-        """As in the store."""
-        return self._inner.features
-
-    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """As in the store."""
-        return self._inner.list(prefix, start_after=start_after)
-
-    def head(self, key: str) -> ObjectInfo:
-        """As in the store."""
-        return self._inner.head(key)
-
-    def open(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> Reader:
-        """As in the store."""
-        return self._inner.open(key, offset=offset, length=length, if_match=if_match)
 
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
@@ -148,4 +108,4 @@ class _Held(Readable):
         held = self._contents.get((key, if_match or "")) if not offset and length is None else None
         if held is not None:
             return held
-        return self._inner.get(key, offset=offset, length=length, if_match=if_match)
+        return self.inner.get(key, offset=offset, length=length, if_match=if_match)

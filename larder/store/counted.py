@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from threading import Lock
 
-from larder.store.base import Features, ObjectInfo, Readable, Reader
+from larder.store.base import ObjectInfo, Readable, Reader
+from larder.store.delegate import DelegatingReadable
 
 __all__ = ["CountedReads"]
 
 
-class CountedReads(Readable):
+class CountedReads(DelegatingReadable):
     """Forwards every call, and counts the objects or ranges that are read, and their bytes.
+
+    Listings are not counted.
 
     Args:
         inner: The wrapped store.
@@ -22,38 +24,20 @@ class CountedReads(Readable):
     """
 
     def __init__(self, inner: Readable) -> None:
+        super().__init__(inner)
         self.requests = self.bytes = 0
-        self._inner = inner
         self._lock = Lock()
-
-    @property
-    def url(self) -> str:
-        """As in the wrapped store."""
-        return self._inner.url
-
-    @property
-    def features(self) -> Features:
-        """As in the wrapped store."""
-        return self._inner.features
-
-    def region(self) -> str:
-        """As in the wrapped store."""
-        return self._inner.region()
-
-    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """As in the wrapped store; not counted."""
-        return self._inner.list(prefix, start_after=start_after)
 
     def head(self, key: str) -> ObjectInfo:
         """As in the wrapped store."""
         self._count(0)
-        return self._inner.head(key)
+        return self.inner.head(key)
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
         """As in the wrapped store."""
-        reader = self._inner.open(key, offset=offset, length=length, if_match=if_match)
+        reader = self.inner.open(key, offset=offset, length=length, if_match=if_match)
         left = max(0, reader.info.size_bytes - offset)
         self._count(left if length is None else min(length, left))
         return reader
@@ -62,7 +46,7 @@ class CountedReads(Readable):
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
         """As in the wrapped store."""
-        data = self._inner.get(key, offset=offset, length=length, if_match=if_match)
+        data = self.inner.get(key, offset=offset, length=length, if_match=if_match)
         self._count(len(data))
         return data
 

@@ -1,6 +1,7 @@
-"""The base of the stores that wrap another store: every call is forwarded.
+"""The bases of the stores that wrap another store: every call is forwarded.
 
-A new method of `larder.store.base.Store` is added to `DelegatingStore`, and all wrappers have it.
+A new method of `larder.store.base.Store` is added to `DelegatingStore`, or of
+`larder.store.base.Readable` to `DelegatingReadable`, and all wrappers have it.
 What a wrapper does around every call (repeat, record, fail, stop) is in its `around`.
 """
 
@@ -22,7 +23,13 @@ from larder.store.base import (
     Writer,
 )
 
-__all__ = ["WRITES", "DelegatingReader", "DelegatingStore", "DelegatingWriter"]
+__all__ = [
+    "WRITES",
+    "DelegatingReadable",
+    "DelegatingReader",
+    "DelegatingStore",
+    "DelegatingWriter",
+]
 
 T = TypeVar("T")
 
@@ -42,14 +49,14 @@ WRITES = frozenset(
 """The methods of stores and writers that may change what is stored."""
 
 
-class DelegatingStore(Store):
-    """Forwards every call.
+class DelegatingReadable(Readable):
+    """Forwards every call that reads.
 
     Args:
         inner: The wrapped store.
     """
 
-    def __init__(self, inner: Store) -> None:
+    def __init__(self, inner: Readable) -> None:
         self.inner = inner
 
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
@@ -105,6 +112,19 @@ class DelegatingStore(Store):
         return self.around(
             "get", key, lambda: self.inner.get(key, offset=offset, length=length, if_match=if_match)
         )
+
+
+class DelegatingStore(DelegatingReadable, Store):
+    """Forwards every call.
+
+    Args:
+        inner: The wrapped store.
+    """
+
+    inner: Store
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
 
     def put(
         self,

@@ -6,19 +6,19 @@ be given. Everything else is passed on to the wrapped store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
 from larder.errors import ObjectError
 from larder.manifest.extents import Extent, parse_extent
-from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader
-from larder.store.delegate import DelegatingReader
+from larder.store.base import Buffer, ObjectInfo, Readable, Reader
+from larder.store.delegate import DelegatingReadable, DelegatingReader
 from larder.store.keys import object_url
 
 __all__ = ["DerivedObjects"]
 
 
-class DerivedObjects(Readable):
+class DerivedObjects(DelegatingReadable):
     """A source with what its containers contain.
 
     A derived object is read from its container on the condition that the container has not changed.
@@ -31,34 +31,12 @@ class DerivedObjects(Readable):
     """
 
     def __init__(self, inner: Readable, own: Callable[[], Readable]) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self._open_own = own
 
     @cached_property
     def _own(self) -> Readable:
         return self._open_own()
-
-    @property
-    def url(self) -> str:
-        """As in the wrapped store."""
-        return self.inner.url
-
-    @property
-    def features(self) -> Features:
-        """As in the wrapped store."""
-        return self.inner.features
-
-    def region(self) -> str:
-        """As in the wrapped store."""
-        return self.inner.region()
-
-    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """The objects of the wrapped store."""
-        return self.inner.list(prefix, start_after=start_after)
-
-    def head(self, key: str) -> ObjectInfo:
-        """Describe an object of the wrapped store."""
-        return self.inner.head(key)
 
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
@@ -82,6 +60,13 @@ class DerivedObjects(Readable):
         if len(data) != wanted:
             raise _too_short(store, container, extent)
         return data
+
+    def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
+        """See `larder.store.base.Readable.get_each`; the errors are those of `get`."""
+        objects = list(objects)
+        if any(parse_extent(etag) for _, _, etag in objects):
+            return super().get_each(objects)
+        return self.inner.get_each(objects)
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 
 import google_crc32c
 
@@ -24,7 +25,7 @@ from larder.store.base import Readable
 from larder.store.etag_trust import EtagTrust
 from larder.store.keys import object_url
 
-__all__ = ["ContentCheck", "changed", "checked_crc32c", "is_md5"]
+__all__ = ["ContentCheck", "changed", "checked_crc32c", "checked_crc32cs", "is_md5"]
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
@@ -63,6 +64,25 @@ def checked_crc32c(store: Readable, key: str, etag: str, listed_bytes: int, data
     content.add(data)
     content.check()
     return content.crc32c
+
+
+def checked_crc32cs(
+    store: Readable, objects: Sequence[tuple[str, int, str]], contents: Sequence[bytes]
+) -> list[int]:
+    """`checked_crc32c` of several objects.
+
+    Args:
+        store: The store with the objects.
+        objects: Key, size in bytes in the listing and etag (or empty) of each.
+        contents: What was read of each.
+    """
+    as_listed = list(map(len, contents)) == [size_bytes for _, size_bytes, _ in objects]
+    if as_listed and not store.features.etag_is_md5:
+        return list(map(google_crc32c.value, contents))
+    return [
+        checked_crc32c(store, key, etag, size_bytes, data)
+        for (key, size_bytes, etag), data in zip(objects, contents, strict=True)
+    ]
 
 
 class ContentCheck:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from larder.atomic import sync_folder
 from larder.disk import disk_errors
 from larder.errors import ConfigError, NotFoundError, ObjectError, PreconditionError
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store
-from larder.store.keys import check_path_key, object_url
+from larder.store.keys import check_path_key, check_path_keys, object_url
 from larder.store.local_errors import local_error, local_errors
 from larder.store.local_files import describe, file_etag
 from larder.store.local_sync import unsynced
@@ -61,6 +61,21 @@ def _is_too_long(path: str) -> bool:
     except OSError as error:
         return error.errno == errno.ENAMETOOLONG
     return False
+
+
+def _unchanged(path: bytes, size_bytes: int, etag: str) -> bytes | None:
+    """The content of a file, if it has this size and etag after it was read."""
+    try:
+        handle = os.open(path, _READ_FLAGS)
+        try:
+            data = os.pread(handle, min(size_bytes, _READ_BYTES) + 1, 0)
+            if len(data) == size_bytes and file_etag(os.fstat(handle)) == etag:
+                return data
+        finally:
+            os.close(handle)
+    except OSError:
+        pass
+    return None
 
 
 class LocalStore(Store):
@@ -164,6 +179,20 @@ class LocalStore(Store):
         if after.st_mtime_ns != found.st_mtime_ns or after.st_size != found.st_size:
             raise self._changed(key)
         return data
+
+    def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
+        """See `larder.store.base.Readable.get_each`.
+
+        Two thirds of the time of `get`: a file whose etag is the listed one after it was read was
+        not changed before or meanwhile. For all others, `get` says what they are.
+        """
+        objects = list(objects)
+        paths = check_path_keys([key for key, _, _ in objects], self._url)
+        found = []
+        for (key, size_bytes, etag), path in zip(objects, paths, strict=True):
+            data = _unchanged(self._root + path, size_bytes, etag) if etag else None
+            found.append(self.get(key, if_match=etag or None) if data is None else data)
+        return found
 
     def put(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -149,6 +149,14 @@ class RetryStore(DelegatingStore):
             self.policy,
             tries,
         )
+
+    def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
+        """See `larder.store.base.Readable.get_each`; after a failure one by one."""
+        objects = list(objects)
+        try:
+            return self.inner.get_each(objects)
+        except RetryableError:
+            return super().get_each(objects)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """See `larder.store.base.Readable.list`; continues after the last good page."""

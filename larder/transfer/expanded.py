@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ConfigError, Failure, ObjectError
+from larder.failures import Failures
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.query import Rows
@@ -40,30 +41,14 @@ from larder.transfer.inventory import (
 )
 from larder.transfer.selection import KeyRule
 
-__all__ = ["LABELS", "Container", "Expanded", "Expansion", "Failures", "expand"]
+__all__ = ["LABELS", "Container", "Expanded", "Expansion", "expand"]
 
 _PLACED = OBJECTS.append(pa.field("place", pa.int64(), nullable=False)).append(
     pa.field("container", pa.int64(), nullable=False)
 )
 """Where an object is: the order within its container, and the number of that; -1 if in none."""
 
-_MOST_SHOWN = 1_000
-
 _Flags = npt.NDArray[np.bool_]
-
-
-@dataclass(slots=True)
-class Failures:
-    """What cannot be an object: the first 1,000, and their number."""
-
-    count: int = 0
-    shown: list[Failure] = field(default_factory=list)
-
-    def add(self, key: str, code: str, message: str) -> None:
-        """Add one."""
-        self.count += 1
-        if len(self.shown) < _MOST_SHOWN:
-            self.shown.append(Failure(key, code, message))
 
 
 class Container(NamedTuple):
@@ -249,7 +234,7 @@ class _Expanding:
             number = self.containers
             self.containers += 1
             if isinstance(found, ObjectError):
-                self.damaged.add(info.key, found.code, str(found))
+                self.damaged.add(Failure(info.key, found.code, str(found)))
                 continue
             self._count(found)
             for rows in self._wanted(found, path):
@@ -274,7 +259,7 @@ class _Expanding:
             if reason is None:
                 yield info
             else:
-                self.bad.add(info.key, "config.bad_key", reason)
+                self.bad.add(Failure(info.key, "config.bad_key", reason))
 
     def _wanted(self, container: Container, path: Path) -> Iterator[pa.RecordBatch]:
         """The objects in a container, as rows of OBJECTS, without those that are left out."""
@@ -313,7 +298,7 @@ class _Expanding:
             bad = batch.filter(batch.column("problem").is_valid())
             columns = (bad.column(name) for name in ("key", "problem"))
             for key, problem in zip(*map(column_texts, columns), strict=True):
-                self.bad.add(key, "config.bad_key", problem)
+                self.bad.add(Failure(key, "config.bad_key", problem))
 
     def unique(self, ordered: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows of OBJECTS: of those with the same key, the last."""
@@ -332,7 +317,8 @@ class _Expanding:
         containers = rows.column("container").to_numpy()
         same = (containers[:-1] == containers[1:]) & (containers[:-1] >= 0)
         for row in np.flatnonzero(again & ~same).tolist():
-            self.bad.add(keys[row].as_py(), "config.bad_key", "another object has the same key")
+            message = "another object has the same key"
+            self.bad.add(Failure(keys[row].as_py(), "config.bad_key", message))
         return rows.slice(0, rows.num_rows - 1).filter(pa.array(~again)).select(OBJECTS.names)
 
 

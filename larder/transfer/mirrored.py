@@ -2,46 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import google_crc32c
-import pyarrow as pa
 
 from larder.errors import NotFoundError, ObjectError, PreconditionError
 from larder.manifest.crc import format_crc32c
 from larder.store import object_url
 from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader
 from larder.store.delegate import DelegatingReader
+from larder.transfer.copies import Copies, KnownCopy
 
-__all__ = ["Copies", "Mirror", "copies_by_key"]
-
-
-Copies = dict[str, tuple[str, str, str | None]]
-"""By key: etag of the source, etag of the copy, and checksum of the content.
-
-If there is no checksum, the copy was identified by an etag that is the MD5 of the content.
-"""
-
-_COLUMNS = ("key", "etag", "mirror_etag", "checksum")
-
-
-def copies_by_key(rows: Iterable[pa.RecordBatch]) -> Copies:
-    """The copies in some rows.
-
-    Args:
-        rows: Rows of `larder.manifest.schemas.OBJECTS`, or parts of SAMPLE_ORDER. Rows without a
-            ``mirror_etag`` are skipped.
-    """
-    found: Copies = {}
-    for batch in rows:
-        known = batch.filter(batch.column("mirror_etag").is_valid())
-        # Through numpy: ten times as fast as to_pylist().
-        keys, *columns = (
-            known.column(name).to_numpy(zero_copy_only=False).tolist() for name in _COLUMNS
-        )
-        found |= zip(keys, zip(*columns, strict=True), strict=True)
-    return found
+__all__ = ["Mirror"]
 
 
 class Mirror(Readable):
@@ -74,9 +47,9 @@ class Mirror(Readable):
         """Only the copies that exist, with the etags of their sources."""
         for page in self._store.list(prefix, start_after=start_after):
             copies = [
-                replace(info, etag=self._copies[info.key][0])
+                replace(info, etag=copy.etag)
                 for info in page
-                if info.key in self._copies
+                if (copy := self._copies.get(info.key)) is not None
             ]
             if copies:
                 yield copies
@@ -87,7 +60,7 @@ class Mirror(Readable):
         Raises:
             NotFoundError: It was not copied, or does not exist any more.
         """
-        return replace(self._store.head(key), etag=self._copy(key, None)[0])
+        return replace(self._store.head(key), etag=self._copy(key, None).etag)
 
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
@@ -99,6 +72,21 @@ class Mirror(Readable):
         if offset == 0 and length is None:
             self.check(key, google_crc32c.value(data))
         return data
+
+    def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
+        """See `larder.store.base.Readable.get_each`; the etags are those of the source."""
+        objects = list(objects)
+        copies = [
+            (key, size_bytes, self._copy(key, etag or None).mirror_etag)
+            for key, size_bytes, etag in objects
+        ]
+        try:
+            found = self._store.get_each(copies)
+        except ObjectError:  # perhaps the same bytes were written again
+            return super().get_each(objects)
+        for (key, _, _), data in zip(objects, found, strict=True):
+            self.check(key, google_crc32c.value(data))
+        return found
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
@@ -118,7 +106,7 @@ class Mirror(Readable):
         Raises:
             ObjectError: ``object.mismatch``.
         """
-        _, _, wanted = self._copies[key]
+        wanted = self._copy(key, None).checksum
         if wanted is not None and format_crc32c(crc32c) != wanted:
             raise ObjectError(
                 "object.mismatch",
@@ -127,12 +115,12 @@ class Mirror(Readable):
                 hint="something else writes to it, or its disk is failing; delete it and run again",
             )
 
-    def _copy(self, key: str, if_match: str | None) -> tuple[str, str, str | None]:
+    def _copy(self, key: str, if_match: str | None) -> KnownCopy:
         found = self._copies.get(key)
         where = object_url(self._store.url, key)
         if found is None:
             raise NotFoundError("object.missing", "it was not copied", where=where)
-        if if_match is not None and if_match != found[0]:
+        if if_match is not None and if_match != found.etag:
             message = "the copy is of another state of its source"
             raise PreconditionError("object.changed", message, where=where, hint="run again")
         return found

@@ -99,12 +99,22 @@ def build(
     *,
     concurrency: int = 1,
     memory_bytes: int = 1 << 24,
+    hash_beside: bool = True,
 ) -> ShardResult:
     contents = CONTENTS if contents is None else contents
     plan = planned(store, format_, contents)
     samples = read_samples([order_samples(store, contents)])
     with open_reads(concurrency, memory_bytes) as reads:
-        return build_shard(plan, samples, store, store.writer, reads, format_, validate="none")
+        return build_shard(
+            plan,
+            samples,
+            store,
+            store.writer,
+            reads,
+            format_,
+            validate="none",
+            hash_beside=hash_beside,
+        )
 
 
 def expected(content: Content) -> Parts:
@@ -189,6 +199,7 @@ def test_many_small_samples_are_written_as_each_of_them(
     result = build(store, format_, many)
     data = store.get(result.name)
     assert build(store, format_, many, concurrency=4) == result
+    assert build(store, format_, many, hash_beside=False) == result
     assert store.get(result.name) == data
     assert read(store, format_, indexed(result)) == [expected(content) for content in many]
 

@@ -239,6 +239,23 @@ def test_reading_only_what_was_listed(store: Store) -> None:
     assert code_of(lambda: store.get("k", length=0, if_match=listed_info.etag)) == "object.changed"
 
 
+def test_several_are_read_as_each_of_them(store: Store) -> None:
+    contents = {"a": b"", "b/c": b"1", "b/d e": bytes(300_000), "\u00e9": b"23"}
+    for key, data in contents.items():
+        store.put(key, data)
+    listed_objects = [
+        (info.key, info.size_bytes, info.etag) for page in store.list() for info in page
+    ]
+    assert dict(zip(contents, store.get_each(listed_objects), strict=True)) == contents
+    unsure = [(key, wrong, "") for key, _, _ in listed_objects for wrong in (0, 1, 400_000)]
+    assert list(store.get_each(unsure)) == [data for data in contents.values() for _ in range(3)]
+    assert list(store.get_each([])) == []
+    store.put("b/c", b"2")
+    assert code_of(lambda: store.get_each(listed_objects)) == "object.changed"
+    missing = [("a", 0, ""), ("not/there", 1, "")]
+    assert code_of(lambda: store.get_each(missing)) == "object.missing"
+
+
 # Writing
 
 

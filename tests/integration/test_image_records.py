@@ -46,7 +46,7 @@ def records(lab: Lab) -> dict[int, Record]:
         assert [place[0] for place in places] == [name[0] for name in named]
         ends = [*(int(place[1]) for place in places[1:]), len(data)]
         for (number, start), (_, label, name), end in zip(places, named, ends, strict=True):
-            record = record_data(data[int(start) : end])
+            record = b"".join(record_data(data[int(start) : end]))
             header = IMAGE_HEADER.unpack_from(record)
             assert header == (0, float(label), int(number), 0)
             assert int(number) not in found

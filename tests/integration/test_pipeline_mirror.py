@@ -13,7 +13,7 @@ from pipeline_lab import directory_lab, opened, png
 
 from larder.errors import FatalError, RetryableError
 from larder.limits import ByteBudget
-from larder.pipeline import due, inline
+from larder.pipeline import due, inline, shard
 from larder.pipeline.copies import CopyReceipts
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store
@@ -167,3 +167,20 @@ def test_a_receipt_that_could_not_be_left_is_left_at_the_end(
         )
     (page,) = inner.list("work/mirror/partial/")
     assert len(page) == 1
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_many_copies_are_kept_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
+) -> None:
+    """The copies of an interrupted mirror are known from the plan, the others from receipts."""
+    lab = directory_lab(tmp_path, OBJECTS, **ONE_BATCH)
+    monkeypatch.setattr(shard, "HELD_COPIES", 7)
+    if interrupted:
+        with monkeypatch.context() as patched:
+            stop_once(patched, 20)
+            with pytest.raises(FatalError):
+                lab.prepare()
+    assert lab.prepare()["shards"]["count"] == 30
+    lab.check()
+    assert len(lab.only().samples["train"]) == len(OBJECTS)

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 BASE = {
     "errors",
+    "failures",
     "units",
     "progress",
     "limits",
@@ -29,6 +30,7 @@ BELOW_STAGES = PURE | {"store", "samples"}
 
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "failures": {"errors"},
     "units": set(),
     "progress": {"errors"},
     "limits": set(),

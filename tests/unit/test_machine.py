@@ -122,6 +122,25 @@ def test_arrow_has_the_allocator_of_the_c_library_unless_told_otherwise(
     assert done.stdout.strip() == pool, done.stderr
 
 
+_NUMPY = """
+from pathlib import Path
+from larder.machine import keep_memory_small
+keep_memory_small()
+import numpy
+print(len(list(Path("/proc/self/task").iterdir())))
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="Linux tells it there")
+def test_numpy_starts_no_threads() -> None:
+    environment = dict(os.environ)
+    environment.pop("OPENBLAS_NUM_THREADS", None)
+    done = subprocess.run(
+        [sys.executable, "-c", _NUMPY], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "1", done.stderr
+
+
 @pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="Linux tells it there")
 def test_programs_of_ours_start_with_small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in small_memory_environment():

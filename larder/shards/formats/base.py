@@ -17,6 +17,7 @@ from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedSample, SampleReader
 from larder.shards.fetch import Body, Contents
 from larder.shards.indexes import ReaderIndex
+from larder.shards.indexes.splits import SplitIndex
 from larder.shards.model import Sample, ShardPlan
 from larder.shards.output import HashedOutput
 from larder.shards.sizes import Sizes
@@ -28,6 +29,7 @@ __all__ = [
     "LotWriter",
     "ShardFormat",
     "ShardWriter",
+    "SplitIndexed",
     "SurveyingFormat",
 ]
 
@@ -198,10 +200,20 @@ class SurveyingFormat(Protocol):
 
 
 @runtime_checkable
+class SplitIndexed(Protocol):
+    """A format of which other readers have an index of each split, which belongs to a version."""
+
+    @property
+    def split_indexes(self) -> Sequence[SplitIndex]:
+        """The kinds of these files."""
+
+
+@runtime_checkable
 class Framed(Protocol):
     """A format that can say what is between the parts of a sample, such as headers and padding.
 
-    It is optional: with it, damage there is put down to the sample that it makes unreadable.
+    It is optional: with it, damage there is put down to the sample that it makes unreadable. The
+    readers of other formats look at what is there when they read a sample with all its parts.
     """
 
     def framing(self, sample: IndexedSample) -> Iterable[tuple[int, bytes]]:

@@ -259,11 +259,17 @@ class BatchReader(Closing):
     def _label(self, row: int) -> int:
         try:
             with zipfile.ZipFile(io.BytesIO(self._data)) as archive:
-                data = archive.read(f"{_LABEL}.npy")
+                info = archive.getinfo(f"{_LABEL}.npy")
+                if info.compress_type != zipfile.ZIP_STORED:
+                    raise zipfile.BadZipFile("its labels are compressed")
+                data = archive.read(info)
             start = npz.HEADER_BYTES + _NUMBER_BYTES * row
             (label,) = struct.unpack_from("<q", data, start)
-        except (zipfile.BadZipFile, KeyError, struct.error, OSError, ValueError) as error:
-            message = f"the batch cannot be read: {error}"
+        except (
+            *(zipfile.BadZipFile, struct.error, EOFError, KeyError, OSError, ValueError),
+            RuntimeError,  # a flag says that it is encrypted
+        ) as error:
+            message = f"the batch cannot be read: {str(error) or 'it ends too early'}"
             raise DamageError("damage.record", message, where=self.url) from error
         return int(label)
 

@@ -57,6 +57,7 @@ VALUE_BYTES = 2**31 - 2**20
 """Maximum length of a part: pyarrow counts the bytes of a page in 31 bits."""
 
 _KEY, _LABEL = "key", "label"
+_VALUES = pa.binary()
 
 _LENGTH_BYTES = 4
 _PIECE_BYTES = 1 << 20
@@ -253,8 +254,8 @@ class ParquetReader(Closing):
                 pa.PythonFile(file, "r"), page_checksum_verification=True, pre_buffer=False
             )
             groups = range(self._parquet.num_row_groups)
-            lengths = (self._parquet.metadata.row_group(group).num_rows for group in groups)
-            self._ends = np.array(list(accumulate(lengths)), np.int64)
+            self._rows = [self._parquet.metadata.row_group(group).num_rows for group in groups]
+            self._ends = np.array(list(accumulate(self._rows)), np.int64)
         self._group = -1
         self._columns: dict[str, pa.ChunkedArray] = {}
 
@@ -272,7 +273,8 @@ class ParquetReader(Closing):
         found = {}
         for part in sample.parts if parts is None else parts:
             labels = part.ext == LABEL_EXT and sample.label is not None
-            value = self._column(_LABEL if labels else part.ext)[row].as_py()
+            column = self._column(_LABEL, pa.int64()) if labels else self._column(part.ext)
+            value = column[row].as_py()
             if value is None:
                 where, message = part_place(self.url, sample, part.ext), "there is no such part"
                 raise DamageError("damage.manifest", message, where=where)
@@ -284,14 +286,18 @@ class ParquetReader(Closing):
         """Forget the row group. May be called twice."""
         self._group, self._columns = -1, {}
 
-    def _column(self, name: str) -> pa.ChunkedArray:
+    def _column(self, name: str, kind: pa.DataType = _VALUES) -> pa.ChunkedArray:
         if name not in self._columns:
             if name not in self._parquet.schema_arrow.names:
                 message = f"the shard has no column {name!r}, although the index refers to one"
                 raise DamageError("damage.manifest", message, where=self.url)
             with self._damage():
                 table = self._parquet.read_row_group(self._group, [name], use_threads=False)
-            self._columns[name] = table.column(0)
+            column, rows = table.column(0), self._rows[self._group]
+            if column.type != kind or len(column) != rows:
+                message = f"the shard's column {name!r} has not {rows:,} values of type {kind}"
+                raise DamageError("damage.record", message, where=self.url)
+            self._columns[name] = column
         return self._columns[name]
 
     @contextmanager

@@ -7,7 +7,9 @@ The bytes come from `larder.shards.recordio`.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from itertools import chain
 
 import google_crc32c
 import numpy as np
@@ -27,6 +29,7 @@ from larder.shards.ranges import PartReader
 from larder.shards.recordio import (
     HEAD_BYTES,
     IMAGE_HEADER,
+    MAGIC,
     MAX_BYTES,
     NO_LABEL,
     cuts,
@@ -36,7 +39,7 @@ from larder.shards.recordio import (
 )
 from larder.shards.rows import IndexRows, PartRow
 from larder.shards.sizes import Sizes
-from larder.store.base import Readable
+from larder.store.base import Buffer, Readable
 
 __all__ = ["RecordIO"]
 
@@ -160,18 +163,10 @@ class ImageRecordWriter:
         return self._rows.finish()
 
     def _append(self, sample: Sample, data: bytes | bytearray, crc32c: int) -> None:
-        label = NO_LABEL if sample.label is None else sample.label
-        header = IMAGE_HEADER.pack(0, label, self._number, 0)
+        header = _header(sample.label, self._number)
         start = self._records.bytes
-        offset = None
-        if cuts(header) or cuts(data):
-            self._append_parts(header + data)
-        else:
-            size = len(header) + len(data)
-            pad = bytes(-size % 4)
-            pieces = [part_head(0, 1, size), header, data, pad]
-            self._records.append(pieces, HEAD_BYTES + size + len(pad))  # type: ignore[arg-type]
-            offset = start + HEAD_BYTES + len(header)
+        count = self._append_record(header, data)
+        offset = start + HEAD_BYTES + len(header) if count == 1 else None
         (part,) = sample.parts
         rows: list[PartRow] = [(part.ext, part.key, part.etag, offset, len(data), crc32c)]
         if sample.label is not None:
@@ -181,24 +176,39 @@ class ImageRecordWriter:
         length = self._records.bytes - start
         self._rows.add((sample.key, start, length, sample.label), rows)
         place = b"%d\t%d\n" % (self._number, start)
-        name = f"{self._number}\t{int(label)}\t{sample.key}.{part.ext}\n".encode()
+        label = int(NO_LABEL) if sample.label is None else sample.label
+        name = f"{self._number}\t{label}\t{sample.key}.{part.ext}\n".encode()
         self._places.append([place], len(place))
         self._names.append([name], len(name))
         self._number += 1
 
-    def _append_parts(self, data: bytes) -> None:
-        """Append a record that contains the magic number."""
-        places = parts_of(len(data), cuts(data))
-        for number, (start, stop) in enumerate(places):
-            pieces = [part_head(number, len(places), stop - start), data[start:stop]]
-            pieces.append(bytes(-(stop - start) % 4))
-            self._records.append(pieces, sum(map(len, pieces)))
+    def _append_record(self, header: bytes, content: bytes | bytearray) -> int:
+        """Append a record without copying its content, and return the number of its parts."""
+        first = len(header)
+        size = first + len(content)
+        pieces: list[Buffer]
+        if MAGIC not in header and MAGIC not in content:
+            pieces = [part_head(0, size, size), header, content, bytes(-size % 4)]
+            self._records.append(pieces, HEAD_BYTES + size + -size % 4)
+            return 1
+        view = memoryview(content)
+        # The header's length is a multiple of four, so the number cannot be across its end.
+        cut_at = chain(cuts(header), (first + at for at in cuts(content)))
+        count = 0
+        for start, stop in parts_of(size, cut_at):
+            own = header[start:stop], view[max(0, start - first) : max(0, stop - first)]
+            pad = bytes((start - stop) % 4)
+            pieces = [part_head(start, stop, size), *own, pad]
+            self._records.append(pieces, HEAD_BYTES + stop - start + len(pad))
+            count += 1
+        return count
 
 
 class ImageRecordReader(PartReader):
     """Reads samples from a file of records; see `larder.samples.indexed.SampleReader`.
 
-    A label is that of the index, after comparing it with the record's header.
+    A label is that of the index, after comparing it with the record's header. A sample that is read
+    with all its parts has a record as it was written, except that its number may be any.
     """
 
     def read(
@@ -215,6 +225,9 @@ class ImageRecordReader(PartReader):
                 found[part.ext] = self._label(part, sample, header)
             else:
                 found[part.ext] = check_part(part, data, sample, self.url)
+        if parts is None and _known(header) != _known(_header(sample.label, 0)):
+            place, message = f"{self.url}: {sample.key}", "its record has another header"
+            raise DamageError("damage.record", message, where=place)
         return found
 
     def _read_record(self, sample: IndexedSample) -> tuple[bytes, bytes]:
@@ -225,21 +238,47 @@ class ImageRecordReader(PartReader):
             if part.offset == start:
                 size = IMAGE_HEADER.size + part.length
                 head = self.read_range(sample.offset, start - sample.offset)
-                if head[:HEAD_BYTES] != part_head(0, 1, size):
+                pad = bytes(-size % 4)
+                if sample.length != HEAD_BYTES + size + len(pad):
+                    message = "the index has a record of another length for it"
+                    raise DamageError("damage.manifest", message, where=place)
+                if head[:HEAD_BYTES] != part_head(0, size, size):
                     message = "its record does not begin as the index says"
                     raise DamageError("damage.record", message, where=place)
-                return head[HEAD_BYTES:], self.read_range(start, part.length)
+                data = self.read_range(start, part.length)
+                if self.read_range(start + part.length, len(pad)) != pad:
+                    message = "its record is not padded with zeros"
+                    raise DamageError("damage.record", message, where=place)
+                return head[HEAD_BYTES:], data
         try:
-            data = record_data(self.read_range(sample.offset, sample.length))
+            return _header_and_content(self.read_range(sample.offset, sample.length))
         except ValueError as error:
             message = f"its record is damaged: {error}"
             raise DamageError("damage.record", message, where=place) from None
-        return data[: IMAGE_HEADER.size], data[IMAGE_HEADER.size :]
 
     def _label(self, part: IndexedPart, sample: IndexedSample, header: bytes) -> bytes:
-        assert sample.label is not None, "it has a label"
-        if header[:8] != IMAGE_HEADER.pack(0, sample.label, 0, 0)[:8]:
+        if header[:8] != _header(sample.label, 0)[:8]:
             message = "its record has another label than the index"
             place = part_place(self.url, sample, part.ext)
             raise DamageError("damage.record", message, where=place)
+        assert sample.label is not None, "it has a label"
         return check_part(part, label_bytes(sample.label), sample, self.url)
+
+
+def _header(label: int | None, number: int) -> bytes:
+    return IMAGE_HEADER.pack(0, NO_LABEL if label is None else label, number, 0)
+
+
+def _known(header: bytes) -> tuple[bytes, bytes]:
+    """What follows from the index: all of a header but the number of the record."""
+    return header[:8], header[16:]
+
+
+def _header_and_content(record: bytes) -> tuple[bytes, bytes]:
+    """Header and content of a record of several parts; raises ValueError if it is none."""
+    header, content = b"", io.BytesIO()
+    for piece in record_data(record):
+        missing = IMAGE_HEADER.size - len(header)
+        header += piece[:missing]
+        content.write(piece[missing:])
+    return header, content.getvalue()

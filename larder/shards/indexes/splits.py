@@ -6,11 +6,11 @@ They belong to a version, because only a version says which shards a split has.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 from larder.manifest.digest import canonical_json
 
-__all__ = ["Split", "SplitIndex", "SplitIndexed", "SplitShard", "WidsIndex"]
+__all__ = ["Split", "SplitIndex", "SplitShard", "WidsIndex"]
 
 
 class SplitShard(NamedTuple):
@@ -52,15 +52,6 @@ class SplitIndex(Protocol):
 
     def content(self, split: Split) -> bytes:
         """The content of the file, which is JSON; has to depend on nothing but the split."""
-
-
-@runtime_checkable
-class SplitIndexed(Protocol):
-    """A format that has such files."""
-
-    @property
-    def split_indexes(self) -> Sequence[SplitIndex]:
-        """Their kinds."""
 
 
 class WidsIndex:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -104,6 +105,26 @@ def test_every_shard_is_read_once_in_one_pass(labelled: Shelf, tmp_path: Path) -
     # The first image of all says what shape to begin with.
     build_samples(samples, "decoded", tmp_path / "b.mdb", limit_bytes=AMPLE_BYTES)
     assert opened == ["shards/0.tar", "shards/0.tar", "shards/1.tar", "shards/2.tar"]
+
+
+def test_parts_are_decoded_on_the_cores_that_the_process_may_use(
+    labelled: Shelf, tmp_path: Path
+) -> None:
+    decoding: list[int] = []
+
+    def opened(name: str) -> Any:
+        names = [thread.name for thread in threading.enumerate()]
+        decoding.append(sum(name.startswith("larder-decode") for name in names))
+        return labelled.open_shard(name)
+
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        samples = Samples(labelled.batches, opened)
+        build_samples(samples, "decoded", tmp_path / "x.mdb", limit_bytes=AMPLE_BYTES)
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert max(decoding) == 1
 
 
 @pytest.mark.parametrize(

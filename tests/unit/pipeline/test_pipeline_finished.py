@@ -85,5 +85,5 @@ def test_what_receipts_say_of_shards_does_not_stay_in_memory(root: Store, tmp_pa
         return held
 
     for first in range(0, 600, 10):
-        leave(root, f"a{first:06d}-10", range(first, first + 10), omitted=omitted)
+        leave(root, f"a{first:06d}-10", range(first, first + 10), omitted=omitted, omitted_count=10)
     assert held_bytes(600) < held_bytes(200) + 400_000

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from larder.config.formats import FormatOptions, Layout
-from larder.errors import ConfigError
+from larder.errors import ConfigError, DamageError
+from larder.samples.indexed import read_index
 from larder.shards import npz
 from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
 from larder.shards.formats.batches import Batches, BatchesIndex, BatchWriter
+from larder.shards.index import sample_rows
 from larder.shards.indexes.splits import Split, SplitShard
 from larder.shards.model import ShardPlan, ShardResult, read_samples
 from larder.shards.packing import plan_shards
@@ -93,6 +95,22 @@ def test_the_archive_is_sound(store: Store) -> None:
             if part["source"] is not None:
                 found = data[part["offset"] : part["offset"] + part["length"]]
                 assert found == content.parts[part["ext"]]
+
+
+@pytest.mark.parametrize("bit", [1, 4, 8, 128])
+def test_labels_in_a_damaged_archive_are_damage_or_right(store: Store, bit: int) -> None:
+    (shard,) = write(store, CONTENTS, 9)
+    data = store.get(shard.name)
+    samples = list(read_index(sample_rows(shard, "s")))
+    found = 0
+    for at in range(len(data)):
+        store.put(shard.name, data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :])
+        try:
+            with shard_format("batches").open(store, shard.name) as reader:
+                assert reader.read(samples[0])["cls"] == b"3"
+        except DamageError:
+            found += 1
+    assert found > 100
 
 
 def test_a_batch_that_no_archive_can_hold_is_refused() -> None:

@@ -6,9 +6,9 @@ import gc
 import hashlib
 import io
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import google_crc32c
 import pyarrow as pa
@@ -29,10 +29,14 @@ from larder.shards.packing import plan_shards
 from larder.shards.readahead import Reads, open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
+from larder.store.base import Readable
+from larder.store.delegate import DelegatingReadable
 from larder.store.memory import forget
 from larder.testing.sample_orders import Content, order_samples
 
 WEBDATASET = shard_format("webdataset")
+
+T = TypeVar("T")
 
 
 def jpeg(shade: int, side: int = 32) -> bytes:
@@ -74,7 +78,7 @@ def plan_of(batch: pa.RecordBatch) -> tuple[ShardPlan, list[Sample]]:
 
 def build(
     planned: tuple[ShardPlan, list[Sample]],
-    source: Store,
+    source: Readable,
     target: Store,
     *,
     concurrency: int = 1,
@@ -339,21 +343,25 @@ def test_a_shard_whose_samples_were_all_left_out_is_not_written(
 
 
 def test_a_sample_larger_than_memory_is_streamed(source: Store, target: Store) -> None:
-    class NoGets:
+    class NoGets(DelegatingReadable):
         """The source, of which no object may be held in memory completely."""
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(source, name)
-
-        def get(self, key: str, *, length: int | None = None, **options: Any) -> bytes:
+        def get(
+            self,
+            key: str,
+            *,
+            offset: int = 0,
+            length: int | None = None,
+            if_match: str | None = None,
+        ) -> bytes:
             assert length is not None
             assert length <= 1 << 20
-            return source.get(key, length=length, **options)
+            return source.get(key, offset=offset, length=length, if_match=if_match)
 
     contents = [Content("big", {"bin": bytes(9 << 20), "png": noise("PNG", 1500)}, 3)]
     planned = plan(source, contents)
     options = {"validate": "decode", "memory_bytes": 1 << 20, "concurrency": 2}
-    streamed = build(planned, NoGets(), target, **options)  # type: ignore[arg-type]
+    streamed = build(planned, NoGets(source), target, **options)  # type: ignore[arg-type]
     assert streamed.failures == ()
     whole = build(planned, source, target, memory_bytes=1 << 30)
     assert streamed == whole
@@ -380,22 +388,45 @@ def test_a_streamed_object_that_changes_while_it_is_read_fails_the_shard(
     assert names(target) == []
 
 
+def test_only_what_is_bad_is_read_twice(source: Store, target: Store) -> None:
+    read: list[str] = []
+
+    class Noting(DelegatingReadable):
+        def around(self, method: str, key: str, call: Callable[[], T]) -> T:
+            read.append(key)
+            return call()
+
+    contents = [*IMAGES[:9], Content("train/cat/bad", {"jpg": b"no image", "json": b""}, 0)]
+    planned = plan(source, contents)
+    result = build(planned, Noting(source), target, on_bad_sample="skip")
+    assert [each.key for each in result.omitted] == ["train/cat/bad.jpg"]
+    objects = [part.key for sample in planned[1] for part in sample.parts]
+    assert sorted(read) == sorted([*objects, "train/cat/bad.jpg", "train/cat/bad.json"])
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_of_many_failures_the_first_are_kept(source: Store, target: Store, skip: bool) -> None:
+    contents = [Content(f"{number:04}", {"jpg": b"no image"}, 0) for number in range(1_005)]
+    result = build(plan(source, contents), source, target, on_bad_sample=("fail", "skip")[skip])
+    kept, none = (result.omitted, result.failures)[:: 1 if skip else -1]
+    assert [each.key for each in kept] == [f"{number:04}.jpg" for number in range(1_000)]
+    assert (result.omitted_count, result.failed) == ((1_005, 0) if skip else (0, 1_005))
+    assert (none, result.files) == ((), ())
+
+
 @pytest.mark.parametrize("concurrency", [1, 4])
 @pytest.mark.parametrize("error", [RetryableError("store.unavailable", "503"), KeyboardInterrupt()])
 def test_an_error_that_is_not_of_an_object_ends_the_build(
     source: Store, target: Store, concurrency: int, error: BaseException
 ) -> None:
-    class Ends:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(source, name)
-
-        def get(self, key: str, **options: Any) -> bytes:
-            if key == "train/cat/009.jpg":
+    class Ends(DelegatingReadable):
+        def around(self, method: str, key: str, call: Callable[[], T]) -> T:
+            if (method, key) == ("get", "train/cat/009.jpg"):
                 raise error
-            return source.get(key, **options)
+            return call()
 
     with pytest.raises(type(error)):
-        build(plan(source, IMAGES), Ends(), target, concurrency=concurrency)  # type: ignore[arg-type]
+        build(plan(source, IMAGES), Ends(source), target, concurrency=concurrency)
     assert names(target) == []
 
 

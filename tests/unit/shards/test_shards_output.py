@@ -52,10 +52,11 @@ class Broken:
         [1000] * 20_000,
     ],
 )
-def test_pieces_come_out_joined_and_hashed(sizes: list[int]) -> None:
+@pytest.mark.parametrize("beside", [True, False])
+def test_pieces_come_out_joined_and_hashed(sizes: list[int], beside: bool) -> None:
     pieces = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
     store = open_store("memory://shards-output")
-    with store.writer("x") as writer, HashedOutput(writer) as output:
+    with store.writer("x") as writer, HashedOutput(writer, beside=beside) as output:
         for first in range(0, len(pieces), 3):
             some = pieces[first : first + 3]
             output.append(some, sum(map(len, some)))
@@ -75,9 +76,13 @@ def test_an_error_of_the_writer_comes_out() -> None:
             output.finish()
 
 
-def test_an_error_of_the_writer_stops_the_caller() -> None:
+@pytest.mark.parametrize("beside", [True, False])
+def test_an_error_of_the_writer_stops_the_caller(beside: bool) -> None:
     piece = bytes(40 * MIB)
-    with HashedOutput(Broken()) as output, pytest.raises(StoreError, match="no space is left"):
+    with (
+        HashedOutput(Broken(), beside=beside) as output,
+        pytest.raises(StoreError, match="no space is left"),
+    ):
         output.append([piece], len(piece))
 
 
@@ -87,3 +92,11 @@ def test_leaving_early_ends_the_threads() -> None:
         output.append([bytes(MIB + 1)], MIB + 1)
         assert threading.active_count() == before + 2
     assert threading.active_count() == before
+
+
+def test_without_threads_the_caller_writes() -> None:
+    before = threading.active_count()
+    broken = Broken()
+    with HashedOutput(broken, beside=False) as output:
+        output.append([bytes(MIB + 1)], MIB + 1)
+        assert (threading.active_count(), broken.blocks) == (before, 1)

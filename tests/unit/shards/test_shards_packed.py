@@ -18,8 +18,9 @@ from larder.manifest.schemas import SAMPLES
 from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
 from larder.shards.index import sample_rows
+from larder.shards.lots import lots
 from larder.shards.model import ShardPlan, ShardResult, read_samples
-from larder.shards.packed import OldShards, lots
+from larder.shards.packed import OldShards
 from larder.shards.packing import plan_shards
 from larder.shards.readahead import open_reads
 from larder.shards.sizes import split_sizes

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from larder.limits import ByteBudget
+from larder.machine import usable_cores
 from larder.shards.readahead import Reads, open_reads, read_ahead, suited_concurrency
 from larder.store import open_store
 
@@ -157,6 +158,15 @@ def test_one_read_at_a_time_stays_in_the_callers_thread() -> None:
 def test_directories_are_read_in_the_callers_thread_unless_images_are_decoded() -> None:
     folder, memory = open_store("/nowhere"), open_store("memory://suited")
     assert [suited_concurrency(folder, mode, 32) for mode in ("none", "header")] == [1, 1]
-    assert suited_concurrency(folder, "decode", 1000) == (os.cpu_count() or 1)
+    assert suited_concurrency(folder, "decode", 1000) == usable_cores()
     assert suited_concurrency(folder, "decode", 1) == 1
     assert suited_concurrency(memory, "header", 32) == 32
+
+
+def test_images_are_decoded_on_the_cores_that_the_process_may_use() -> None:
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        assert suited_concurrency(open_store("/nowhere"), "decode", 32) == 1
+    finally:
+        os.sched_setaffinity(0, cores)

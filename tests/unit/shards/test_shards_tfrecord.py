@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -23,8 +23,11 @@ from larder.shards.packing import plan_shards
 from larder.shards.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store
+from larder.store.delegate import DelegatingReadable
 from larder.store.memory import MemoryStore, forget
 from larder.testing.sample_orders import Content, order_samples
+
+T = TypeVar("T")
 
 NUMBERS = FormatOptions(
     {
@@ -135,17 +138,15 @@ def test_another_label_than_that_of_the_index_is_damage(store: Store) -> None:
 
 
 def test_a_large_sample_is_not_held_in_memory(store: Store) -> None:
-    class NoGets:
+    class NoGets(DelegatingReadable):
         """The source, of which no object may be read at once."""
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(store, name)
-
-        def get(self, key: str, **options: Any) -> bytes:
-            raise AssertionError(f"{key} is read at once")
+        def around(self, method: str, key: str, call: Callable[[], T]) -> T:
+            assert method != "get", f"{key} is read at once"
+            return call()
 
     contents = [Content("big", {"jpg": bytes(9 << 20), "weight": b"1.5", "txt": b"t"}, 3)]
-    streamed = build(store, contents, memory_bytes=1 << 20, source=NoGets())
+    streamed = build(store, contents, memory_bytes=1 << 20, source=NoGets(store))
     assert streamed == build(store, contents, memory_bytes=1 << 30)
 
 

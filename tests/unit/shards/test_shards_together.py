@@ -8,8 +8,8 @@ import pytest
 
 from larder.manifest.extents import in_object, in_own
 from larder.shards.fetch import Contents
+from larder.shards.lots import lots
 from larder.shards.model import Part, Sample
-from larder.shards.packed import lots
 from larder.shards.together import fetch_together, has_derived
 from larder.store.derived import DerivedObjects
 from larder.store.memory import MemoryStore, forget

@@ -72,6 +72,16 @@ def test_other_objects_are_those_of_the_store(source: Store, derived: DerivedObj
         derived.get("a.tar/x.jpg", if_match="d41d8cd98f00b204e9800998ecf8427e")
 
 
+def test_members_and_objects_are_read_together(source: Store, derived: DerivedObjects) -> None:
+    info, container = source.put("b.jpg", DATA), source.put("a.tar", DATA)
+    end = in_object("a.tar", container.etag)
+    plain = ("b.jpg", len(DATA), info.etag)
+    members = [(f"a.tar/{number}.jpg", 2, f"@{number}+2{end}") for number in range(3)]
+    contents = [DATA[number : number + 2] for number in range(3)]
+    assert list(derived.get_each([plain, *members, plain])) == [DATA, *contents, DATA]
+    assert list(derived.get_each([plain])) == [DATA]
+
+
 def test_a_container_that_changed_is_noticed(source: Store, derived: DerivedObjects) -> None:
     etag = source.put("a.tar", DATA).etag
     member = f"@10+20{in_object('a.tar', etag)}"

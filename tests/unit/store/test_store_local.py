@@ -243,6 +243,25 @@ def test_a_file_that_shrinks_while_it_is_read(root: Path) -> None:
     assert caught.value.code == "object.truncated"
 
 
+@pytest.mark.parametrize("change", [b"", b"6", b"67"])
+def test_a_file_that_changes_while_several_are_read(
+    root: Path, monkeypatch: pytest.MonkeyPatch, change: bytes
+) -> None:
+    store = LocalStore(root)
+    objects = [(key, 5, store.put(key, b"12345").etag) for key in ("j", "k")]
+    pread = os.pread
+
+    def slow_pread(handle: int, length: int, offset: int) -> bytes:
+        data = pread(handle, length, offset)
+        (root / "k").write_bytes(b"1234" + change)
+        return data
+
+    monkeypatch.setattr(os, "pread", slow_pread)
+    with pytest.raises(PreconditionError) as caught:
+        store.get_each(objects)
+    assert (caught.value.code, caught.value.where) == ("object.changed", f"{store.url}k")
+
+
 def test_a_file_that_is_replaced_is_read_as_it_was(root: Path) -> None:
     store = LocalStore(root)
     store.put("k", bytes(3_000_000))

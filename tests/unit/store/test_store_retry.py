@@ -69,6 +69,13 @@ def test_a_call_is_repeated(layers: Layers, method: str) -> None:
     assert layers.clock.slept == [1.0, 2.0, 3.0]
 
 
+def test_several_objects_are_read_one_by_one_after_a_failure(layers: Layers) -> None:
+    objects = [(key, 4, layers.store.put(key, b"data").etag) for key in ("k", "l", "m")]
+    layers.faults.add("get", unavailable(), times=3)
+    assert layers.store.get_each(objects) == [b"data"] * 3
+    assert layers.clock.slept == [1.0, 2.0]
+
+
 def test_the_last_error_counts_the_tries(layers: Layers) -> None:
     layers.faults.add("get", unavailable(), times=None)
     with pytest.raises(RetryableError, match=r"503 SlowDown \(4 tries in 6 s\)") as caught:

@@ -14,9 +14,10 @@ from larder.limits import ByteBudget
 from larder.manifest.schemas import OBJECTS
 from larder.store import open_store
 from larder.store.base import Store
+from larder.transfer.copies import Copies
 from larder.transfer.copy import Copy, copy_object
 from larder.transfer.engines.limits import CopyLimits
-from larder.transfer.mirrored import Mirror, copies_by_key
+from larder.transfer.mirrored import Mirror
 
 DATA = bytes(range(256)) * 5
 
@@ -32,8 +33,8 @@ def rows_of(copies: list[Copy]) -> pa.RecordBatch:
     return pa.record_batch(arrays, schema=OBJECTS)
 
 
-@pytest.fixture
-def mirror(store: Store) -> Mirror:
+@pytest.fixture(params=[0, 100])
+def mirror(store: Store, request: pytest.FixtureRequest) -> Mirror:
     """Of one object ``k`` with a checksum, and one ``e`` that is known by its etag alone."""
     source = open_store(f"memory://{uuid.uuid4().hex}/")
     etag_only, summed, other = (
@@ -45,8 +46,8 @@ def mirror(store: Store) -> Mirror:
         summed._replace(etag="as listed"),
         other._replace(mirror_etag=None),
     ]
-    found = copies_by_key([rows_of(rows[:2]), rows_of(rows[2:])])
-    assert set(found) == {"e", "k"}
+    found = Copies.of([rows_of(rows[:2]), rows_of(rows[2:])], held=request.param)
+    assert [key for key in ("e", "k", "other") if found.get(key)] == ["e", "k"]
     return Mirror(store, found)
 
 
@@ -86,6 +87,20 @@ def test_a_listing_shows_the_copies_alone(mirror: Mirror, store: Store) -> None:
 def test_the_same_bytes_written_again_are_the_same_copy(mirror: Mirror, store: Store) -> None:
     store.put("k", DATA)
     assert mirror.get("k") == DATA
+
+
+def test_several_copies_are_read_and_checked(mirror: Mirror, store: Store) -> None:
+    objects = [("k", len(DATA), "as listed"), ("e", len(DATA), mirror.head("e").etag)]
+    assert list(mirror.get_each(objects)) == [DATA, DATA]
+    store.put("k", DATA)
+    assert list(mirror.get_each(objects)) == [DATA, DATA]
+    older = [("k", len(DATA), "older")]
+    assert code_of(lambda: mirror.get_each(older)) == "object.changed"
+    store.put("k", DATA[::-1])
+    assert code_of(lambda: mirror.get_each(objects)) == "object.mismatch"
+    store.put("k", DATA)
+    store.delete("e")
+    assert code_of(lambda: mirror.get_each(objects)) == "object.missing"
 
 
 def test_different_bytes_are_detected(mirror: Mirror, store: Store) -> None:

@@ -1,0 +1,161 @@
+"""Flipped bits in shards of every format are put down to the samples that they concern."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from larder.config.formats import DEFAULTS, FormatOptions
+from larder.shards.build import build_shard
+from larder.shards.formats import FORMATS, shard_format
+from larder.shards.formats.base import ShardFormat, SurveyingFormat
+from larder.shards.index import sample_rows
+from larder.shards.inspected import Fault, inspect_shard
+from larder.shards.inspected_index import ShardIndex
+from larder.shards.model import ShardFile, read_samples
+from larder.shards.packing import plan_shards
+from larder.shards.readahead import open_reads
+from larder.shards.recordio import MAGIC
+from larder.shards.sizes import split_sizes
+from larder.store import Store, open_store
+from larder.store.memory import MemoryStore, forget
+from larder.testing.faults import FaultyStore, unreadable
+from larder.testing.recording import RecordingStore
+from larder.testing.sample_orders import Content, order_samples
+
+MOST_FLIPS = 250
+
+
+class Shard(NamedTuple):
+    """A shard of three samples."""
+
+    store: Store
+    format: ShardFormat
+    files: Sequence[ShardFile]
+    index: ShardIndex
+
+    @property
+    def data(self) -> bytes:
+        """Its first file."""
+        return self.store.get(self.files[0].name)
+
+    def faults(self, data: bytes | None = None, store: Store | None = None) -> list[Fault]:
+        """What is wrong with the shard, or with its first file if that is ``data``."""
+        key, keys = self.files[0].name, [file.name for file in self.files]
+        if data is None:
+            return inspect_shard(store or self.store, keys, self.files, self.index, self.format)
+        before = self.data
+        self.store.put(key, data)
+        try:
+            return self.faults()
+        finally:
+            self.store.put(key, before)
+
+    def concerned(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Places with a flipped bit, and the samples that are damaged."""
+        data = self.data
+        for at in range(0, len(data), max(1, len(data) // MOST_FLIPS)):
+            bit = 1 << random.Random(at).randrange(8)
+            (fault,) = self.faults(data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :])
+            assert (fault.code, fault.file) == ("damage.digest", 0)
+            yield at, fault.samples
+
+    def owners(self, at: int) -> tuple[int, ...]:
+        """The sample whose bytes are at a place, in a format that stores them one by one."""
+        found = [n for n, each in enumerate(self.index) if 0 <= at - each.offset < each.length]
+        return tuple(found)
+
+
+def made(name: str, contents: Sequence[bytes], *, labelled: bool) -> Shard:
+    store = MemoryStore(uuid.uuid4().hex)
+    order = order_samples(
+        store,
+        [
+            Content(f"a/{number}", {"bin": data}, number if labelled else None)
+            for number, data in enumerate(contents)
+        ],
+    )
+    format_, options = shard_format(name), DEFAULTS
+    if isinstance(format_, SurveyingFormat):
+        options = FormatOptions(layout=format_.survey([order], None))
+    format_ = shard_format(name, options)
+    (plan,) = plan_shards(split_sizes([order], format_.sample_sizes), 10**9, "d", format_)
+    with open_reads(1, 1 << 20) as reads:
+        samples = read_samples([order])
+        result = build_shard(plan, samples, store, store.writer, reads, format_, validate="none")
+    index = ShardIndex(pa.Table.from_batches(sample_rows(result, "s")))
+    return Shard(store, format_, result.files, index)
+
+
+@pytest.fixture(params=[False, True], ids=["without labels", "labelled"])
+def labelled(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def small(name: str, labelled: bool) -> Iterator[Shard]:
+    shard = made(name, [bytes([n]) * 21 for n in range(3)], labelled=labelled)
+    yield shard
+    forget(shard.store.url.removeprefix("memory://"))
+
+
+@pytest.fixture(params=FORMATS)
+def shard(request: pytest.FixtureRequest, labelled: bool) -> Iterator[Shard]:
+    yield from small(request.param, labelled)
+
+
+@pytest.fixture(params=["webdataset", "tfrecord", "records"])
+def rows(request: pytest.FixtureRequest, labelled: bool) -> Iterator[Shard]:
+    """A shard of a format in which every byte of a sample has only one right value."""
+    yield from small(request.param, labelled)
+
+
+def test_every_flipped_bit_is_found(shard: Shard) -> None:
+    assert shard.faults() == []
+    found = {sample for _, samples in shard.concerned() for sample in samples}
+    assert found == {0, 1, 2}
+
+
+def test_flipped_bits_are_put_down_to_their_sample(rows: Shard) -> None:
+    for at, samples in rows.concerned():
+        assert samples == rows.owners(at), at
+
+
+@pytest.mark.parametrize("cut", [b"", MAGIC * 2], ids=["one part", "several parts"])
+def test_an_image_record_is_all_checked_but_its_number(cut: bytes, labelled: bool) -> None:
+    contents = [bytes([n]) * 20 + cut + bytes([n]) for n in range(3)]
+    shard = made("recordio", contents, labelled=labelled)
+    starts = [sample.offset for sample in shard.index]
+    numbers = {start + 8 + 8 + place for start in starts for place in range(8)}
+    for at, samples in shard.concerned():
+        assert samples == (() if at in numbers else shard.owners(at)), at
+    forget(shard.store.url.removeprefix("memory://"))
+
+
+def test_a_bad_sector_is_damage_of_every_format(shard: Shard, tmp_path: Path) -> None:
+    broken = FaultyStore(open_store(str(tmp_path)))
+    for file in shard.files:
+        broken.put(file.name, shard.store.get(file.name))
+    for method in ("open", "get"):
+        broken.add(method, unreadable(), key=shard.files[0].name, times=None)
+    (fault,) = shard.faults(store=broken)
+    assert (fault.code, fault.samples) == ("damage.size", (0, 1, 2))
+    assert "cannot be read completely" in fault.message
+
+
+@pytest.mark.parametrize("length", [0, 1])
+def test_a_file_that_ends_early_is_not_opened_for_each_sample(shard: Shard, length: int) -> None:
+    recording = RecordingStore(shard.store)
+    key, data = shard.files[0].name, shard.data
+    shard.store.put(key, data[:length])
+    (fault,) = shard.faults(store=recording)
+    assert fault.samples == (0, 1, 2)
+    shard.store.delete(key)
+    (fault,) = shard.faults(store=recording)
+    assert fault.samples == (0, 1, 2)
+    assert recording.count("open") + recording.count("get") <= 2 * 3

@@ -1,0 +1,64 @@
+"""What is known of copies, in memory and in a temporary file."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from larder.errors import ConfigError, StoreError
+from larder.transfer.copies import Copies, KnownCopy
+
+ROWS = pa.schema([(name, pa.string()) for name in ("key", "etag", "mirror_etag", "checksum")])
+
+
+def rows(*copies: tuple[str, str, str | None, str | None]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [dict(zip(ROWS.names, copy, strict=True)) for copy in copies], schema=ROWS
+    )
+
+
+@pytest.mark.parametrize("held", [0, 1, 2, 3, 100])
+def test_the_last_copy_of_an_object_counts(held: int) -> None:
+    some = rows(("a", "1", "m1", None), ("é\0\n", "2", "m2", "c2"), ("unknown", "3", None, None))
+    more = rows(("a", "9", "m9", "c9"), ("b", "4", "m4", "c4"))
+    copies = Copies.of([some, more, rows()], held)
+    assert copies.get("a") == KnownCopy("9", "m9", "c9")
+    assert copies.get("é\0\n") == KnownCopy("2", "m2", "c2")
+    assert copies.get("b") == KnownCopy("4", "m4", "c4")
+    assert copies.get("unknown") is copies.get("") is None
+
+
+def test_many_copies_are_read_by_many_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    pages = (
+        rows(*((f"k{n}", f"e{n}", f"m{n}", None) for n in range(first, first + 1_000)))
+        for first in range(0, 20_000, 1_000)
+    )
+    copies = Copies.of(pages, held=5_000)
+    assert list(tmp_path.iterdir()) == []  # the file has no name
+    wrong: list[int] = []
+
+    def look(first: int) -> None:
+        wrong.extend(
+            n for n in range(first, 20_000, 4) if copies.get(f"k{n}") != (f"e{n}", f"m{n}", None)
+        )
+
+    threads = [threading.Thread(target=look, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_temporary_folder_that_is_missing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    with pytest.raises((StoreError, ConfigError), match="missing"):
+        Copies.of([rows(("a", "1", "m1", None))], held=0)
