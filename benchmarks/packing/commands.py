@@ -31,13 +31,16 @@ class Took:
         seconds: Wall time until it ended.
         synced_seconds: Until all it wrote was on the disk.
         peak_bytes: The most memory that its processes had together at any time, with the pages
-            that they share counted for each.
+            that they share, those of libraries, counted for each.
+        own_bytes: The same with the pages of files counted for one process only, the one that has
+            most of them: about what the machine has to have.
         largest_bytes: The peak of the largest of them.
     """
 
     seconds: float
     synced_seconds: float
     peak_bytes: int
+    own_bytes: int
     largest_bytes: int
 
 
@@ -67,7 +70,9 @@ def run_command(command: Sequence[str], environment: Mapping[str, str]) -> Took:
     if process.returncode:
         raise RuntimeError(f"{' '.join(command)}: {said[-2_000:]}")
     settle()
-    return Took(seconds, perf_counter() - start, memory.peak_bytes, memory.largest_bytes)
+    synced_seconds = perf_counter() - start
+    found = memory.peak_bytes, memory.own_bytes, memory.largest_bytes
+    return Took(seconds, synced_seconds, *found)
 
 
 class _Memory:
@@ -75,6 +80,7 @@ class _Memory:
 
     def __init__(self, process: int) -> None:
         self.peak_bytes = 0
+        self.own_bytes = 0
         self.largest_bytes = 0
         self._process = process
 
@@ -85,12 +91,14 @@ class _Memory:
             if looks % _FAMILY_LOOKS == 0:
                 family = _family(self._process)
             looks += 1
-            now = 0
-            for process in family:
-                status = _read(f"/proc/{process}/status")
-                now += _status_bytes(status, "VmRSS")
-                self.largest_bytes = max(self.largest_bytes, _status_bytes(status, "VmHWM"))
+            found = [_read(f"/proc/{process}/status") for process in family]
+            now = sum(_status_bytes(status, "VmRSS") for status in found)
             self.peak_bytes = max(self.peak_bytes, now)
+            own = sum(_status_bytes(status, "RssAnon") for status in found)
+            own += max(_status_bytes(status, "RssFile") for status in found)
+            self.own_bytes = max(self.own_bytes, own)
+            peaks = (_status_bytes(status, "VmHWM") for status in found)
+            self.largest_bytes = max(self.largest_bytes, *peaks)
 
 
 def _family(process: int) -> set[int]:

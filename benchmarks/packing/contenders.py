@@ -12,13 +12,16 @@ from benchmarks.packing.checks import check_all
 from benchmarks.packing.ours import TAR, turn, turn_of_two
 from benchmarks.packing.peers import MDS, TENSORFLOW, WEBDATASET, gnu_tar
 
-__all__ = ["GNU_TAR", "OURS", "OURS_TWO", "ask", "formats", "tars"]
+__all__ = ["GNU_TAR", "OURS", "OURS_TWO", "TFRECORD", "TFRECORD_TWO", "ask", "formats", "tars"]
 
 OURS = "ours"
 OURS_TWO = "ours, two processes"
 GNU_TAR = "GNU tar"
 
-FORMATS = {TAR: "tar", "tfrecord": "tfrecord", "recordio": "recordio", "parquet": "parquet"}
+TFRECORD = "tfrecord"
+TFRECORD_TWO = "tfrecord, two processes"
+
+FORMATS = {TAR: "tar", TFRECORD: "tfrecord", "recordio": "recordio", "parquet": "parquet"}
 """Formats of ours that are compared, with what checks each."""
 
 
@@ -47,12 +50,14 @@ def tars(setting: Setting, count: int, python: str, peers: Sequence[str]) -> dic
 def formats(
     setting: Setting, count: int, python: str, peers: Sequence[str]
 ) -> dict[str, Contender]:
-    """The formats of ours, and TensorFlow's writer beside them; the arguments of `tars`."""
+    """The formats of ours, and TensorFlow's writer beside TFRecord; the arguments of `tars`."""
     found: dict[str, Contender] = {
         name: _Turn(setting, count, checked, partial(apart, turn, setting, name))
         for name, checked in FORMATS.items()
     }
     if TENSORFLOW in peers:
+        pack = partial(turn_of_two, setting, TFRECORD)
+        found[TFRECORD_TWO] = _Turn(setting, count, FORMATS[TFRECORD], pack)
         found[TENSORFLOW] = _peer(setting, count, python, TENSORFLOW)
     return found
 

@@ -19,6 +19,7 @@ import google_crc32c
 from benchmarks.harness import Stopwatch
 from benchmarks.packing.bodies import SHARD_BYTES, Body, Setting
 from larder.config.formats import DEFAULTS
+from larder.machine import usable_cores
 from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
 from larder.shards import tar
@@ -31,6 +32,7 @@ from larder.shards.output import HashedOutput
 from larder.shards.packing import batch_shards, plan_shards
 from larder.shards.readahead import open_reads, suited_concurrency
 from larder.shards.sizes import split_sizes
+from larder.shards.totals import RunningTotals, target_for
 from larder.store import open_store
 from larder.store.local import LocalStore
 from larder.store.local_write import LocalWriter
@@ -40,6 +42,7 @@ __all__ = ["MEASURES", "TAR", "turn", "turn_of_two", "where_it_goes"]
 TAR = "webdataset"
 MEASURES = ("synced", "unsynced")
 SPLIT = "train"
+SHARES = 2
 
 _MEMORY_BYTES = 128 << 20
 _CONCURRENCY = 32
@@ -53,8 +56,9 @@ def turn(setting: Setting, format_name: str) -> dict[str, float]:
 
 
 def _share(setting: Setting, format_name: str, shards: Sequence[ShardPlan]) -> dict[str, float]:
-    """Pack some shards; the seconds, with and without the syncs."""
-    return _timed(lambda: _pack(setting, format_name, shards))
+    """Pack some shards beside another process; the seconds, with and without the syncs."""
+    hash_beside = usable_cores() > SHARES  # as in a run
+    return _timed(lambda: _pack(setting, format_name, shards, hash_beside=hash_beside))
 
 
 def _timed(work: Callable[[], None]) -> dict[str, float]:
@@ -69,15 +73,17 @@ def _timed(work: Callable[[], None]) -> dict[str, float]:
 def turn_of_two(setting: Setting, format_name: str) -> dict[str, float]:
     """The same by two processes, each with half of the shards; both have started before.
 
-    The shards are planned once, as for a run, within the time.
+    The shards are planned once within the time, as for a run with ``shards.count_min: 2``.
     """
     with ExitStack() as stack:
         context = get_context("spawn")
-        pools = [stack.enter_context(ProcessPoolExecutor(1, mp_context=context)) for _ in range(2)]
+        pools = [
+            stack.enter_context(ProcessPoolExecutor(1, mp_context=context)) for _ in range(SHARES)
+        ]
         for ready in [pool.submit(import_all, format_name) for pool in pools]:
             ready.result()
         start = perf_counter()
-        shares = _planned(setting, _format(setting, format_name), len(pools))
+        shares = _planned(setting, _format(setting, format_name), SHARES)
         planned = perf_counter() - start
         halves = [
             pool.submit(_share, setting, format_name, shards)
@@ -100,10 +106,12 @@ def import_all(format_name: str) -> None:
 
 def _pack_all(setting: Setting, format_name: str) -> None:
     (shards,) = _planned(setting, _format(setting, format_name), 1)
-    _pack(setting, format_name, shards)
+    _pack(setting, format_name, shards, hash_beside=True)
 
 
-def _pack(setting: Setting, format_name: str, plans: Sequence[ShardPlan]) -> None:
+def _pack(
+    setting: Setting, format_name: str, plans: Sequence[ShardPlan], *, hash_beside: bool
+) -> None:
     """Pack neighbouring shards, with the limits of a local source, and write their index."""
     source, target = open_store(str(setting.files)), open_store(str(setting.out))
     format_ = _format(setting, format_name)
@@ -119,7 +127,16 @@ def _pack(setting: Setting, format_name: str, plans: Sequence[ShardPlan]) -> Non
     with open_reads(concurrency, _MEMORY_BYTES) as reads, ManifestWriter(index, SAMPLES) as found:
         for plan in plans:
             own = islice(samples, plan.rows)
-            result = build_shard(plan, own, source, target.writer, reads, format_, validate="none")
+            result = build_shard(
+                plan,
+                own,
+                source,
+                target.writer,
+                reads,
+                format_,
+                validate="none",
+                hash_beside=hash_beside,
+            )
             assert result.written, result.failures
             first_row = plan.first_row
             for batch in sample_rows(result, "segment"):
@@ -138,17 +155,17 @@ def _format(setting: Setting, name: str) -> ShardFormat:
 
 def _planned(setting: Setting, format_: ShardFormat, shares: int) -> list[tuple[ShardPlan, ...]]:
     """The shards of each share: neighbours, about as many bytes as the others have."""
-
-    def plan(target_bytes: int) -> list[ShardPlan]:
-        sizes = split_sizes(read_manifest(setting.sample_order, SAMPLE_ORDER), format_.sample_sizes)
-        return list(plan_shards(sizes, target_bytes, "bench", format_))
-
-    plans = plan(SHARD_BYTES)
+    sizes = split_sizes(read_manifest(setting.sample_order, SAMPLE_ORDER), format_.sample_sizes)
+    targets = {}
+    if shares > 1:
+        totals = RunningTotals(sizes, setting.folder / "totals")
+        ends = totals.of_split[SPLIT]
+        targets[SPLIT] = target_for(ends, SHARD_BYTES, shares, format_.empty_bytes)
+        sizes = totals.sizes()
+    plans = list(plan_shards(sizes, SHARD_BYTES, "bench", format_, targets=targets))
     if shares == 1:
         return [tuple(plans)]
     total = sum(each.bytes for each in plans)
-    if len(plans) < shares:
-        plans = plan(total // shares)
     largest = max(each.bytes for each in plans)
     batches = batch_shards(plans, max(largest, total // shares + largest // 2))
     assert len(batches) == shares, [len(batch.shards) for batch in batches]
@@ -166,7 +183,7 @@ def where_it_goes(setting: Setting) -> dict[str, float]:
     watch = Stopwatch()
     with ExitStack() as stack:
         for name, owner, attribute in (
-            ("read", LocalStore, "get"),
+            ("read", LocalStore, "get_each"),
             ("header", tar, "member_header"),  # of samples that are added one by one
             ("header", tar, "member_headers"),
             ("crc32c", google_crc32c, "value"),

@@ -82,7 +82,7 @@ def test_a_small_run_of_the_others(tmp_path: Path) -> None:
 def test_packing_by_one_and_by_two_is_whole(name: str, tmp_path: Path) -> None:
     setting = Setting(tmp_path)
     setting.prepare(Body("files", 12, 2_000))
-    for pack in (turn, turn_of_two) if name == "webdataset" else (turn,):
+    for pack in (turn, turn_of_two) if name in ("webdataset", "tfrecord") else (turn,):
         setting.clear()
         assert set(pack(setting, name)) == {"synced", "unsynced"}
         check_all(KINDS[name], setting, 12)
