@@ -11,7 +11,7 @@ from larder.errors import Failure
 from larder.failures import Failures
 from larder.progress import NullProgress, Progress
 from larder.shards.fetch import UNDECODABLE, Contents, Fetched, check_streamed, fetch, found_bad
-from larder.shards.formats.base import CheckingWriter, LotWriter, ShardFormat
+from larder.shards.formats.base import CheckingWriter, ClosingWriter, LotWriter, ShardFormat
 from larder.shards.forms import FormTally
 from larder.shards.images import PLAIN, ImageRules, Validation
 from larder.shards.lots import Lot, lots
@@ -93,6 +93,8 @@ def build_shard(
         building = _Building(
             plan, shard_format, source, old_shards, outputs, validate, on_bad_sample, rules, told
         )
+        if isinstance(building.shard, ClosingWriter):
+            stack.callback(building.shard.close)
         building.add(islice(samples, plan.rows), reads)
         omitted, failures = building.omitted, building.failures
         if failures.count or not building.samples:

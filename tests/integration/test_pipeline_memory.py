@@ -97,16 +97,14 @@ def test_a_large_object_is_verified_in_small_pieces(tmp_path: Path) -> None:
 
 
 def test_parquet_has_one_large_sample_in_memory_at_a_time(tmp_path: Path) -> None:
-    """Three times: as it was read, and twice in pyarrow.
-
-    One of these remains until the shard's next row group, so the other batch may have it, too.
-    """
+    """Twice, in pyarrow: as it was read, it is in a file."""
     size_bytes = OBJECT_BYTES // 2
     write(tmp_path / "small" / "source", {f"{name}.bin": b"1" for name in "abcd"})
     write(tmp_path / "large" / "source", {f"{name}.bin": bytes(size_bytes) for name in "abcd"})
     runner = {"workers": 2, "batch_bytes": size_bytes}
     found = more_bytes(tmp_path, 128 * 1024**2, runner=runner, shards={"format": "parquet"})
-    assert found < 4 * size_bytes + BOUND_BYTES
+    print(found / 1e6)
+    assert found < 2 * size_bytes + BOUND_BYTES
 
 
 @pytest.mark.exhaustive

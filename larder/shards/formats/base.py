@@ -25,6 +25,7 @@ from larder.store.base import Readable
 
 __all__ = [
     "CheckingWriter",
+    "ClosingWriter",
     "Framed",
     "LotWriter",
     "ShardFormat",
@@ -96,6 +97,14 @@ class CheckingWriter(Protocol):
 
     def check_streamed(self, sample: Sample, source: Readable) -> Failure | None:
         """What `ShardWriter.append_streamed` would return before it has written anything."""
+
+
+@runtime_checkable
+class ClosingWriter(Protocol):
+    """A writer that keeps others waiting for what it holds."""
+
+    def close(self) -> None:
+        """Give it up, whether or not the shard is finished."""
 
 
 class ShardFormat(Protocol):

@@ -11,11 +11,12 @@ The bytes depend on the release of pyarrow, which is part of the format's versio
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import accumulate
@@ -29,17 +30,18 @@ import pyarrow.parquet as pq
 
 from larder.config.formats import FormatOptions, Layout
 from larder.disk import disk_errors
-from larder.errors import ConfigError, DamageError, Failure
+from larder.errors import ConfigError, DamageError, Failure, ObjectError
 from larder.manifest.spool import Spool
 from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
-from larder.shards.fetch import Body, held
+from larder.shards.fetch import Body
 from larder.shards.indexes import ReaderIndex
 from larder.shards.layouts import survey_parts
-from larder.shards.members import members
+from larder.shards.mapped import giving_back, kept
+from larder.shards.members import members, streamed_members
 from larder.shards.model import Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
-from larder.shards.rows import IndexRows
+from larder.shards.rows import IndexRows, PartRow
 from larder.shards.sizes import Sizes, sum_members
 from larder.store import object_url
 from larder.store.base import Closing, Readable
@@ -63,10 +65,12 @@ _LENGTH_BYTES = 4
 _PIECE_BYTES = 1 << 20
 _PACKED_SAMPLES = 2_048
 
-_one_large = threading.Lock()
-"""Held by the shard of this process that has a large sample in memory, three times.
+_Content = bytes | mmap.mmap
 
-One of these times, pyarrow's page, remains until the shard's next row group.
+_one_large = threading.Lock()
+"""Held by the shard of this process that has a large row group in memory.
+
+That is until its next row group is written: pyarrow keeps the page.
 """
 
 
@@ -145,7 +149,8 @@ class ParquetRows:
     """A shard being written; see `larder.shards.formats.base.ShardWriter`.
 
     Holds the samples of a row group, and while it is written two copies of them, which pyarrow
-    makes. It writes to a temporary file, from which the row group goes to the output.
+    makes; of a streamed sample only these two. It writes to a temporary file, from which the row
+    group goes to the output.
 
     Args:
         output: Receives its bytes.
@@ -158,44 +163,40 @@ class ParquetRows:
         self._parquet = _parquet(self._file.sink, self._schema)
         self._labelled = layout.labelled
         self._exts = tuple(layout.parts)
-        self._held: list[tuple[Sample, Sequence[Body]]] = []
+        self._held: list[tuple[Sample, Mapping[str, _Content]]] = []
         self._packed: list[pa.RecordBatch] = []
         self._group_bytes = 0
+        self._large = False
         self._count = 0
         self._rows = IndexRows()
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
         """Append a sample whose parts were read."""
-        size_bytes = sum(len(body.data) for body in bodies)
-        self._make_room(size_bytes)
-        self._held.append((sample, bodies))
-        self._group_bytes += size_bytes
+        found = members(sample, bodies)
         parts = [
-            (ext, source, etag, None, len(body.data), body.crc32c)
-            for ext, source, etag, body in members(sample, bodies)
+            (ext, key, etag, None, len(body.data), body.crc32c) for ext, key, etag, body in found
         ]
-        self._rows.add((sample.key, self._count, 1, sample.label), parts)
-        self._count += 1
-        if self._group_bytes > ROW_GROUP_BYTES:  # whatever comes next begins another row group
-            del bodies, parts
-            self._flush()
-        elif len(self._held) == _PACKED_SAMPLES:
-            self._pack()
+        self._append(
+            sample,
+            {part.ext: body.data for part, body in zip(sample.parts, bodies, strict=True)},
+            parts,
+        )
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
-        """Read and append a sample, which is held in memory, one at a time in this process."""
-        self._make_room(sum(part.size_bytes for part in sample.parts))
-        with _one_large:
-            bodies = held(source, sample)
-            if isinstance(bodies, Failure):
-                return bodies
-            self.append(sample, bodies)
+        """Read and append a sample, which goes through a temporary file if it is large."""
+        contents: dict[str, _Content] = {}
+        parts: list[PartRow] = []
+        large = sum(part.size_bytes for part in sample.parts) > ROW_GROUP_BYTES
+        for ext, key, etag, size_bytes, pieces in streamed_members(sample, source):
+            try:
+                data, crc32c = kept(pieces, size_bytes if large else 0)
+            except ObjectError as error:
+                return Failure.of(key or sample.key, error)
+            parts.append((ext, key, etag, None, size_bytes, crc32c))
+            if key is not None:  # else it is the label
+                contents[ext] = data
+        self._append(sample, contents, parts)
         return None
-
-    def _make_room(self, size_bytes: int) -> None:
-        there = self._held or self._packed
-        if there and self._group_bytes + size_bytes > ROW_GROUP_BYTES:
-            self._flush()
 
     def finish(self) -> Spool:
         """Write the last row group and the footer, and return the rows of the index."""
@@ -204,33 +205,62 @@ class ParquetRows:
         with disk_errors(self._file.folder):
             self._parquet.close()
         self._file.empty()
+        self.close()
         return self._rows.finish()
+
+    def close(self) -> None:
+        """Let another shard have a large row group in memory."""
+        if self._large:
+            self._large = False
+            _one_large.release()
+
+    def _append(
+        self, sample: Sample, contents: Mapping[str, _Content], parts: Sequence[PartRow]
+    ) -> None:
+        size_bytes = sum(len(data) for data in contents.values())
+        there = self._held or self._packed
+        if there and self._group_bytes + size_bytes > ROW_GROUP_BYTES:
+            self._flush()
+        self._held.append((sample, contents))
+        self._group_bytes += size_bytes
+        self._rows.add((sample.key, self._count, 1, sample.label), parts)
+        self._count += 1
+        if self._group_bytes > ROW_GROUP_BYTES:  # whatever comes next begins another row group
+            self._flush()
+        elif len(self._held) == _PACKED_SAMPLES:
+            self._pack()
 
     def _pack(self) -> None:
         """Turn the samples that are held into columns, which take a fraction of the memory."""
-        contents = [
-            {part.ext: body.data for part, body in zip(sample.parts, own, strict=True)}
-            for sample, own in self._held
-        ]
         columns = [pa.array([sample.key for sample, _ in self._held], pa.string())]
         if self._labelled:
             columns.append(pa.array([sample.label for sample, _ in self._held], pa.int64()))
+        columns += [_binary([own.get(ext) for _, own in self._held]) for ext in self._exts]
         self._held = []
-        columns += [_binary([own.get(ext) for own in contents]) for ext in self._exts]
         self._packed.append(pa.record_batch(columns, schema=self._schema))
 
     def _flush(self) -> None:
         """Write the row group."""
+        if large := self._group_bytes > ROW_GROUP_BYTES:
+            self._wait()
+        contents = [data for _, own in self._held for data in own.values()] if large else []
         if self._held:
             self._pack()
         table = pa.Table.from_batches(self._packed)
         self._packed, self._group_bytes = [], 0
         if table.column(0).num_chunks > 1:
             table = table.combine_chunks()  # the ends of chunks would affect the pages
-        with disk_errors(self._file.folder):
+        with disk_errors(self._file.folder), giving_back(contents):
             self._parquet.write_table(table, row_group_size=len(table))
         del table
         self._file.empty()
+        if not large:
+            self.close()
+
+    def _wait(self) -> None:
+        if not self._large:
+            _one_large.acquire()
+            self._large = True
 
 
 class ParquetReader(Closing):
@@ -309,7 +339,7 @@ class ParquetReader(Closing):
             raise DamageError("damage.record", message, where=self.url) from error
 
 
-def _binary(values: list[bytes | None]) -> pa.Array:
+def _binary(values: list[_Content | None]) -> pa.Array:
     """An array of these values; of a single one without a copy, as it may be large."""
     if len(values) != 1 or values[0] is None:
         return pa.array(values, pa.binary())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import google_crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -44,14 +45,20 @@ def store() -> Iterator[Store]:
 
 
 def write(
-    store: Store, contents: list[Content], target_bytes: int = 10**9, before: Layout | None = None
+    store: Store,
+    contents: list[Content],
+    target_bytes: int = 10**9,
+    before: Layout | None = None,
+    *,
+    memory_bytes: int = 1 << 24,
+    batch: pa.RecordBatch | None = None,
 ) -> list[ShardResult]:
-    batch = order_samples(store, contents)
+    batch = batch or order_samples(store, contents)
     layout = ParquetFormat(FormatOptions()).survey([batch], before)
     format_ = shard_format("parquet", FormatOptions(layout=layout))
     samples = read_samples([batch])
     sizes = split_sizes([batch], format_.sample_sizes)
-    with open_reads(1, 1 << 24) as reads:
+    with open_reads(1, memory_bytes) as reads:
         return [
             build_shard(plan, samples, store, store.writer, reads, format_, validate="none")
             for plan in plan_shards(sizes, target_bytes, "d", format_)
@@ -173,6 +180,35 @@ def test_a_large_sample_is_written_before_the_next_one_is_read(
         writer.append(sample, [Body(bytes(size_bytes), 0)])
         assert (output.bytes > before + size_bytes) == (size_bytes > 10_000)
     assert writer.finish().num_rows == 4
+
+
+def test_a_streamed_sample_gives_the_same_bytes(store: Store) -> None:
+    """Its large parts come from files, the others from memory."""
+    large = bytes(range(256)) * (9 << 12)
+    parts = {"bin": large, "mask": large[: 1 << 20], "txt": b"t", "void": b""}
+    contents = [Content("a", parts, 3), Content("b", {"txt": b"u"}, None), Content("c", parts, 5)]
+    digests = set()
+    for memory_bytes in (1 << 14, 1 << 30):
+        (shard,) = write(store, contents, memory_bytes=memory_bytes)
+        digests.add(shard.files[0].sha256)
+        found = list(shard.samples.read())
+        checksums = [part["crc32c"] for part in found[0].to_pylist()[0]["parts"]]
+        assert checksums[0] == google_crc32c.value(large)
+    assert len(digests) == 1
+    assert rows(store, shard.name)[2]["bin"] == large
+
+
+def test_a_shard_that_failed_keeps_no_other_waiting(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 10_000)
+    contents = [Content(f"{n}", {"bin": bytes(20_000)}) for n in range(2)]
+    batch = order_samples(store, contents)
+    store.delete(batch.to_pylist()[1]["parts"][0]["key"])
+    (shard,) = write(store, contents, memory_bytes=1 << 10, batch=batch)
+    assert shard.failed == 1
+    (shard,) = write(store, contents, memory_bytes=1 << 10)
+    assert shard.samples.num_rows == 2
 
 
 @pytest.mark.parametrize("size_bytes", [1_000, 20_000])
