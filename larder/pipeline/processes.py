@@ -1,10 +1,10 @@
-"""Runs a step of a batch in a process of its own, if it is one of many small samples.
+"""Runs steps of batches of many small samples in several processes, of which this is one.
 
 The interpreter lock allows one core to deal with samples. Reading, hashing and writing large ones
 does not hold it, so threads do as well there, without the half second that a process takes to
-start.
+start, and without its 130 MB. For these two, one batch at a time stays in this process anyway.
 
-The process is a program of its own (`larder.pipeline.batch_process`): a user's script needs no
+Another process is a program of its own (`larder.pipeline.batch_process`): a user's script needs no
 guard, and an interrupt of the terminal does not reach it. It waits for another batch for a while,
 and ends as soon as the process that started it is gone. Both ends of the pipe are Larder, so what
 goes through it is pickled.
@@ -101,7 +101,7 @@ def suits(job: Job, rows: int, size_bytes: int, concurrent_batches: int) -> bool
 def work(
     step: Callable[..., Any], job: Job, batch: Any, *, progress: Progress, concurrent_batches: int
 ) -> Any:
-    """The result of a step for a batch, from a process of its own.
+    """The result of a step for a batch, from a process of its own if this one has a batch already.
 
     Args:
         step: A function of a module.
@@ -115,6 +115,11 @@ def work(
         FatalError: ``run.failed``: the process was killed.
         LarderError: Any error of the step, or of ``progress``.
     """
+    if _here.acquire(blocking=False):
+        try:
+            return step(job, batch, progress=progress, concurrent_batches=concurrent_batches)
+        finally:
+            _here.release()
     message = Work(f"{step.__module__}:{step.__qualname__}", job, batch, concurrent_batches)
     process = _started(message)
     try:
@@ -126,6 +131,9 @@ def work(
         else:
             process.close()
 
+
+_here = threading.Lock()
+"""Held by the batch that is done in this process."""
 
 _idle: list[_Process] = []
 _lock = threading.Lock()

@@ -139,7 +139,7 @@ def with_receipts(
 def shard_batch(
     job: Job, batch: PackBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
-    """Make the shards of one batch and write a receipt, in a process of its own if that is faster.
+    """Make the shards of one batch and write a receipt, in another process if that is faster.
 
     Shards in receipts of an earlier attempt at the same batch are not made again.
 

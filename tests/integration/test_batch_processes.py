@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ TWO: dict[str, Any] = {**SHARED, "cluster": {"runner": {"workers": 2, "batch_byt
 
 
 @pytest.fixture
-def apart(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Has every batch done in a process; the IDs of the processes that were started."""
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Has every batch but one done in a process; the IDs of the processes that were started."""
     started: list[int] = []
     begin = processes._Process.__init__
 
@@ -38,6 +39,13 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(processes, "WORTH_ROWS", 1)
     monkeypatch.setattr(processes._Process, "__init__", noted)
     return started
+
+
+@pytest.fixture
+def apart(begun: list[int]) -> Iterator[list[int]]:
+    """Has every batch done in a process."""
+    with processes._here:
+        yield begun
 
 
 def gone(pid: int) -> bool:
@@ -60,6 +68,22 @@ def test_processes_make_the_same_version_as_threads(tmp_path: Path, apart: list[
     assert document["stages"]["shard"]["objects"] == alone["stages"]["shard"]["objects"]
     assert document["stages"]["shard"]["bytes"] == alone["stages"]["shard"]["bytes"]
     two.only()
+
+
+def test_one_batch_at_a_time_stays_here(tmp_path: Path, begun: list[int]) -> None:
+    lab = directory_lab(tmp_path, OBJECTS, **TWO)
+    lab.prepare()
+    assert len(begun) == 1, "the other one of two"
+    lab.only()
+
+
+def test_a_batch_that_failed_here_leaves_its_place(tmp_path: Path, begun: list[int]) -> None:
+    lab = directory_lab(tmp_path, OBJECTS, **TWO)
+    stop = threading.Event()
+    with pytest.raises(FatalError):
+        prepare(lab.settings(), InlineRunner(2, Watching(stop.set), stop))
+    assert processes._here.acquire(blocking=False)
+    processes._here.release()
 
 
 def test_small_batches_are_not_worth_a_process(
