@@ -70,22 +70,23 @@ class Mirror(Readable):
         condition = etag if checksum is None else None
         data = self._store.get(key, offset=offset, length=length, if_match=condition)
         if offset == 0 and length is None:
-            self.check(key, google_crc32c.value(data))
+            self._compare(key, checksum, google_crc32c.value(data))
         return data
 
     def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
         """See `larder.store.base.Readable.get_each`; the etags are those of the source."""
         objects = list(objects)
-        copies = [
-            (key, size_bytes, self._copy(key, etag or None).mirror_etag)
-            for key, size_bytes, etag in objects
+        copies = [self._copy(key, etag or None) for key, _, etag in objects]
+        wanted = [
+            (key, size_bytes, copy.mirror_etag)
+            for (key, size_bytes, _), copy in zip(objects, copies, strict=True)
         ]
         try:
-            found = self._store.get_each(copies)
+            found = self._store.get_each(wanted)
         except ObjectError:  # perhaps the same bytes were written again
             return super().get_each(objects)
-        for (key, _, _), data in zip(objects, found, strict=True):
-            self.check(key, google_crc32c.value(data))
+        for (key, _, _), copy, data in zip(objects, copies, found, strict=True):
+            self._compare(key, copy.checksum, google_crc32c.value(data))
         return found
 
     def open(
@@ -106,7 +107,9 @@ class Mirror(Readable):
         Raises:
             ObjectError: ``object.mismatch``.
         """
-        wanted = self._copy(key, None).checksum
+        self._compare(key, self._copy(key, None).checksum, crc32c)
+
+    def _compare(self, key: str, wanted: str | None, crc32c: int) -> None:
         if wanted is not None and format_crc32c(crc32c) != wanted:
             raise ObjectError(
                 "object.mismatch",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -54,6 +56,20 @@ def test_many_copies_are_read_by_many_threads(
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_copies_in_memory_take_little_of_it() -> None:
+    """Their texts, their places, and an index of 16 bytes."""
+    texts = [(f"folder/{n:030}", f"{n:030}", f"{n:030}", f"crc32c:{n:08x}") for n in range(20_000)]
+    batches = [rows(*texts[first : first + 2_000]) for first in range(0, 20_000, 2_000)]
+    text_bytes = sum(map(len, chain.from_iterable(texts)))
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    copies = Copies.of(batches)
+    taken = tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes() - before
+    tracemalloc.stop()
+    assert taken < text_bytes + 50 * len(texts)
+    assert copies.get(texts[-1][0]) == texts[-1][1:]
 
 
 def test_a_temporary_folder_that_is_missing_is_named(
