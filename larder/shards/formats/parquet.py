@@ -266,6 +266,8 @@ class ParquetRows:
 class ParquetReader(Closing):
     """Reads samples back, one row group at a time; see `larder.samples.indexed.SampleReader`.
 
+    Keeps the columns that it has read of the last row group, unless that is a single sample.
+
     Args:
         store: The store of the shard.
         key: Its key.
@@ -327,6 +329,8 @@ class ParquetReader(Closing):
             if column.type != kind or len(column) != rows:
                 message = f"the shard's column {name!r} has not {rows:,} values of type {kind}"
                 raise DamageError("damage.record", message, where=self.url)
+            if rows == 1:  # nobody asks for it again, and it may be large
+                return column
             self._columns[name] = column
         return self._columns[name]
 

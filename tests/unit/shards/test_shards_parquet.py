@@ -18,10 +18,12 @@ from required import read_by_others
 
 from larder.config.formats import FormatOptions, Layout
 from larder.errors import ConfigError
+from larder.samples.indexed import read_index
 from larder.shards.build import build_shard
 from larder.shards.fetch import Body
 from larder.shards.formats import parquet, shard_format
 from larder.shards.formats.parquet import ParquetFormat
+from larder.shards.index import sample_rows
 from larder.shards.model import Part, Sample, ShardResult, read_samples
 from larder.shards.output import HashedOutput
 from larder.shards.packing import plan_shards
@@ -209,6 +211,18 @@ def test_a_shard_that_failed_keeps_no_other_waiting(
     assert shard.failed == 1
     (shard,) = write(store, contents, memory_bytes=1 << 10)
     assert shard.samples.num_rows == 2
+
+
+def test_a_large_sample_that_was_read_is_not_kept(store: Store) -> None:
+    """Growth keeps some shards open that it packs samples of again."""
+    size_bytes = parquet.ROW_GROUP_BYTES + 1
+    (shard,) = write(store, [Content(f"{n}", {"bin": bytes(size_bytes)}) for n in range(2)])
+    samples = list(read_index(sample_rows(shard, "segment")))
+    with ParquetFormat(FormatOptions()).open(store, shard.name) as reader:
+        before = pa.total_allocated_bytes()
+        for sample in samples:
+            assert len(reader.read(sample)["bin"]) == size_bytes
+        assert pa.total_allocated_bytes() - before < size_bytes
 
 
 @pytest.mark.parametrize("size_bytes", [1_000, 20_000])
