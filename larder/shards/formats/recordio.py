@@ -8,10 +8,10 @@ The bytes come from `larder.shards.recordio`.
 from __future__ import annotations
 
 import io
+import mmap
 from collections.abc import Sequence
 from itertools import chain
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,7 @@ from larder.manifest.spool import Spool
 from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.shards.fetch import Body, stream
+from larder.shards.mapped import giving_back, kept
 from larder.shards.members import label_body, label_place
 from larder.shards.model import Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
@@ -144,25 +145,21 @@ class ImageRecordWriter:
         return None
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
-        """Read and append a sample, which is held once: how it begins depends on all of it."""
+        """Read and append a sample, through a file: how it begins depends on all of it."""
         (part,) = sample.parts
-        data = bytearray(part.size_bytes)
-        at = crc32c = 0
         try:
-            for buffer in stream(source, part):
-                data[at : at + len(buffer)] = buffer
-                at += len(buffer)
-                crc32c = google_crc32c.extend(crc32c, buffer)
+            data, crc32c = kept(stream(source, part), part.size_bytes)
         except ObjectError as error:
             return Failure.of(part.key, error)
-        self._append(sample, data, crc32c)
+        with giving_back([data]):
+            self._append(sample, data, crc32c)
         return None
 
     def finish(self) -> Spool:
         """Return the rows; none of the files has an end."""
         return self._rows.finish()
 
-    def _append(self, sample: Sample, data: bytes | bytearray, crc32c: int) -> None:
+    def _append(self, sample: Sample, data: bytes | mmap.mmap, crc32c: int) -> None:
         header = _header(sample.label, self._number)
         start = self._records.bytes
         count = self._append_record(header, data)
@@ -182,12 +179,12 @@ class ImageRecordWriter:
         self._names.append([name], len(name))
         self._number += 1
 
-    def _append_record(self, header: bytes, content: bytes | bytearray) -> int:
+    def _append_record(self, header: bytes, content: bytes | mmap.mmap) -> int:
         """Append a record without copying its content, and return the number of its parts."""
         first = len(header)
         size = first + len(content)
         pieces: list[Buffer]
-        if MAGIC not in header and MAGIC not in content:
+        if MAGIC not in header and isinstance(content, bytes) and MAGIC not in content:
             pieces = [part_head(0, size, size), header, content, bytes(-size % 4)]
             self._records.append(pieces, HEAD_BYTES + size + -size % 4)
             return 1

@@ -218,3 +218,17 @@ def test_any_data_becomes_a_record_that_has_the_magic_number_only_where_parts_be
     for wrong in (record[:-1], record[4:], record + b"\0" * 4, record + record, b""):
         with pytest.raises(ValueError, match=r"its parts|it ends|no magic"):
             list(record_data(wrong))
+
+
+def test_a_large_part_is_cut_at_the_same_places_from_a_file(store: Store) -> None:
+    """It is searched a mebibyte at a time."""
+    data = bytearray(3 << 20)
+    for at in (0, 4, (1 << 20) - 8, (1 << 20) - 2, 1 << 20, (2 << 20) - 4, (3 << 20) - 4):
+        data[at : at + 4] = MAGIC
+    contents = [Content("a", {"bin": bytes(data)}), Content("b", {"bin": bytes(3 << 20)})]
+    results = [build(store, contents, memory_bytes=each) for each in (8, 1 << 30)]
+    assert len({result.files[0].sha256 for result in results}) == 1
+    first, second = read(store, indexed(results[0]))
+    assert (first["bin"], second["bin"]) == (data, bytes(3 << 20))
+    places = [sample.parts[0].offset for sample in indexed(results[0])]
+    assert [place is None for place in places] == [True, False]
