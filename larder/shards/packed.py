@@ -20,6 +20,7 @@ from larder.samples.indexed import IndexedSample, check_part
 from larder.samples.pictures import Form
 from larder.shards.fetch import Body, Fetched, failure_of
 from larder.shards.formats import shard_format
+from larder.shards.formats.base import Locating
 from larder.shards.images import PLAIN, ImageRules, Validation, check_decodable
 from larder.shards.model import Sample
 from larder.shards.open_shards import OpenShards
@@ -99,10 +100,23 @@ class OldShards(Closing):
         """The objects of a large sample, to be read in buffers; None if its format cannot do that.
 
         `PackedParts` says what is checked.
+
+        Raises:
+            DamageError: The old shard is damaged or missing.
+            FatalError: The store does not return it.
         """
-        if not _is_range(_old(sample)):
-            return None
-        return PackedParts(self._store, self._shard_key(*_place(sample)[:3]), sample)
+        segment, split, shard, _ = _place(sample)
+        key, old = self._shard_key(segment, split, shard), _old(sample)
+        if not _is_range(old):
+            shard_format_ = shard_format(*self._formats[segment])
+            if not isinstance(shard_format_, Locating):
+                return None
+            with old_shard_errors(object_url(self._store.url, key)):
+                located = shard_format_.locate(self._store, key, old)
+            if located is None:
+                return None
+            old = located
+        return PackedParts(self._store, key, sample, old)
 
     def validation(self, sample: Sample, validate: Validation) -> Validation:
         """How the images of a sample have to be checked, considering how they were checked."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 import google_crc32c
 
 from larder.errors import DamageError, FatalError, NotFoundError, ObjectError
-from larder.samples.indexed import IndexedPart, part_place
+from larder.samples.indexed import IndexedPart, IndexedSample, part_place
 from larder.shards.model import Sample
 from larder.store import object_url
 from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader
@@ -56,12 +56,11 @@ class PackedParts(Readable):
     Args:
         store: The store of the shard.
         key: The key of its first file.
-        sample: The sample; it is packed.
+        sample: The sample.
+        old: Its entry in the index, with the offsets of all parts.
     """
 
-    def __init__(self, store: Readable, key: str, sample: Sample) -> None:
-        assert sample.packed is not None, "it is read from a shard"
-        old = sample.packed.sample
+    def __init__(self, store: Readable, key: str, sample: Sample, old: IndexedSample) -> None:
         self._store = store
         self._key = key
         self._old = old

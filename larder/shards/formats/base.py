@@ -27,6 +27,7 @@ __all__ = [
     "CheckingWriter",
     "ClosingWriter",
     "Framed",
+    "Locating",
     "LotWriter",
     "ShardFormat",
     "ShardWriter",
@@ -233,4 +234,25 @@ class Framed(Protocol):
 
         Returns:
             Offsets in the shard's first file and the bytes there, in order.
+        """
+
+
+@runtime_checkable
+class Locating(Protocol):
+    """A format whose index has no offsets of parts, but which stores large ones as they are."""
+
+    def locate(self, store: Readable, key: str, sample: IndexedSample) -> IndexedSample | None:
+        """The entry of a sample in the index, with the offsets of the parts of its objects.
+
+        Args:
+            store: The store of the shard.
+            key: The key of its first file.
+            sample: The entry in the index.
+
+        Returns:
+            None if the parts are stored in another form.
+
+        Raises:
+            DamageError: The shard is damaged.
+            LarderError: An error of the store.
         """

@@ -243,8 +243,9 @@ def test_other_formats_stay_open(store: Store, source: Store, target: Store) -> 
 
 
 @pytest.mark.parametrize("weaker", [(), ("old",)])
+@pytest.mark.parametrize("name", ["webdataset", "parquet"])
 def test_a_large_sample_is_streamed(
-    store: Store, source: Store, target: Store, weaker: tuple[str, ...]
+    store: Store, source: Store, target: Store, weaker: tuple[str, ...], name: str
 ) -> None:
     class NoGets:
         """The store of the shards, of which nothing large may be held in memory completely."""
@@ -262,12 +263,28 @@ def test_a_large_sample_is_streamed(
     order = order_samples(
         source, [Content("big", {"bin": bytes(9 << 20), "png": noise.getvalue()}, 3)]
     )
-    results = pack(order, source, store, "webdataset", segment="old")
+    results = pack(order, source, store, name, segment="old")
     again = with_packed(order, index(results, "old"))
     options = {"validate": "decode", "memory_bytes": 1 << 20, "concurrency": 2}
-    old_shards = old(NoGets(), "webdataset", weaker=weaker)
-    found = pack(again, NoObjects(), target, "webdataset", old_shards=old_shards, **options)
+    old_shards = old(NoGets(), name, weaker=weaker)
+    found = pack(again, NoObjects(), target, name, old_shards=old_shards, **options)
     assert found == results
+
+
+@pytest.mark.parametrize("kind", ["flipped", "cut"])
+def test_damage_to_a_large_value_of_a_column_is_found(
+    store: Store, source: Store, target: Store, kind: str
+) -> None:
+    order = order_samples(source, [Content(name, {"bin": bytes(9 << 20)}, 3) for name in "ab"])
+    (shard,) = results = pack(order, source, store, "parquet", segment="old")
+    again = with_packed(order, index(results, "old"))
+    key = shard_key("old", "train", shard.name)
+    damage(store, key, kind, 10 << 20)
+    options = {"memory_bytes": 1 << 20, "old_shards": old(store, "parquet")}
+    with pytest.raises(DamageError) as caught:
+        pack(again, NoObjects(), target, "webdataset", **options)
+    assert caught.value.code == "damage.record"
+    assert caught.value.where.startswith(f"{store.url}{key}")
 
 
 def test_a_moved_sample_is_read_from_its_old_split(
