@@ -26,16 +26,17 @@ the syncs is compared beside it, as disks vary more than programs.
 - TensorFlow: TFRecordWriter, files of 150 MB with the same ``tf.train.Example`` records that ours
   writes.
 
-Commands (``s3``, ``litdata``, ``memory-many``, ``memory-large``), as users type them: start and
-imports count.
+Commands (``s3``, ``litdata``, and ``memory-`` with ``many``, ``shuffled``, ``mirrored``, ``large``,
+``parquet``), as users type them: start and imports count.
 
 - s3: between two servers ``rclone serve s3`` on this machine, ``larder prepare`` without a mirror,
   beside ``larder copy`` of the same objects. 10,000 of about 110 KB.
 - litdata: 20,000 files of 110 KB in a directory, ``larder prepare`` beside a script that calls
   ``litdata.optimize`` with as many workers as there are cores.
-- memory: ``larder prepare`` of 1,000,000 files of about 100 bytes, and of 20 of 100 MB, once. The
-  memory of the largest process, and of all processes of the command together: with the pages of
-  libraries, which they share, counted for each, and counted once.
+- memory: ``larder prepare`` once, of 1,000,000 files of about 100 bytes (into tars by key,
+  shuffled, and shuffled with a mirror, which takes eight minutes) and of 20 of 100 MB (into tars
+  and into Parquet). The memory of the largest process, and of all processes of the command
+  together: with the pages of libraries, which they share, counted for each, and counted once.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ SMALL = Body("1 KB files", 50_000, 1_000)
 LITDATA_FILES = Body("110 KB files", 20_000, 110_000, sigma=0.0)
 MANY = Body("samples of about 100 bytes", 1_000_000, 100)
 HUGE = Body("samples of 100 MB", 20, 100_000_000, sigma=0.0)
+SHUFFLED = "bytes: 150 MB, shuffle_seed: 7"
 
 TAR_TARGETS = {LARGE.name: (1.1, 0.8), SMALL.name: (2.5, 1.3)}
 """With one process and with two, as multiples of GNU tar's time."""
@@ -235,22 +237,25 @@ def compare_with_litdata(plan: Plan) -> Iterator[Figure]:
     shutil.rmtree(setting.folder)
 
 
-def measure_memory(plan: Plan, body: Body) -> Iterator[Figure]:
+def measure_memory(
+    plan: Plan, body: Body, shards: str = "bytes: 150 MB", *, mirror: bool = False
+) -> Iterator[Figure]:
     """The memory of one run."""
     scaled = plan.scaled(body)
-    name = f"{scaled.files:,} {body.name}"
+    name = f"{scaled.files:,} {body.name}, {shards}{', mirror' if mirror else ''}"
     say(f"making {name}")
     setting = Setting(Path(tempfile.mkdtemp(dir=plan.folder)))
     scaled.make(setting.files)
     setting.clear()
     places = {"url": str(setting.files)}, {"url": str(setting.out)}
-    took = _prepare(setting, *places, dict(os.environ))
+    took = _prepare(setting, *places, dict(os.environ), shards=shards, mirror=mirror)
     say(
         f"{name}: {took.seconds:.1f} s, {took.peak_bytes / 1e6:,.0f} MB together, "
         f"{took.own_bytes / 1e6:,.0f} MB with libraries once, "
         f"{took.largest_bytes / 1e6:,.0f} MB the largest process"
     )
-    written = sum(path.stat().st_size for path in setting.out.rglob("*.tar"))
+    found = (*setting.out.rglob("*.tar"), *setting.out.rglob("bench-*.parquet"))
+    written = sum(path.stat().st_size for path in found)
     assert written > scaled.files * scaled.mean_bytes * 0.9, "not everything was packed"
     peak = f"{name}: peak bytes of memory"
     yield Figure(f"{peak}, largest process", took.largest_bytes, limit=PEAK_BYTES)
@@ -265,9 +270,12 @@ def _prepare(
     source: Mapping[str, str],
     storage: Mapping[str, str],
     environment: Mapping[str, str],
+    *,
+    shards: str = "bytes: 150 MB",
+    mirror: bool = False,
 ) -> Took:
     configs = setting.folder / "configs"
-    write_configs(configs, source, storage)
+    write_configs(configs, source, storage, shards=shards, mirror=mirror)
     return run_command(prepare_command(configs, setting.folder / "emitted"), environment)
 
 
@@ -298,7 +306,10 @@ CASES: Mapping[str, Callable[[Plan], Iterator[Figure]]] = {
     "s3": compare_with_copy,
     "litdata": compare_with_litdata,
     "memory-many": lambda plan: measure_memory(plan, MANY),
+    "memory-shuffled": lambda plan: measure_memory(plan, MANY, SHUFFLED),
+    "memory-mirrored": lambda plan: measure_memory(plan, MANY, SHUFFLED, mirror=True),
     "memory-large": lambda plan: measure_memory(plan, HUGE),
+    "memory-parquet": lambda plan: measure_memory(plan, HUGE, "bytes: 150 MB, format: parquet"),
 }
 
 

@@ -125,8 +125,15 @@ def _status_bytes(status: str, name: str) -> int:
     return 1024 * int(found[1]) if found else 0
 
 
-def write_configs(folder: Path, source: Mapping[str, str], storage: Mapping[str, str]) -> None:
-    """The dataset file and the cluster file of a user who wants shards, and no mirror."""
+def write_configs(
+    folder: Path,
+    source: Mapping[str, str],
+    storage: Mapping[str, str],
+    *,
+    shards: str = "bytes: 150 MB",
+    mirror: bool = False,
+) -> None:
+    """The dataset file and the cluster file of a user who wants shards."""
     for name in ("datasets", "clusters", "experiments"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "datasets" / "bench.yaml").write_text(
@@ -134,9 +141,9 @@ def write_configs(folder: Path, source: Mapping[str, str], storage: Mapping[str,
         f"source: {_inline(source)}\n"
         'splits: {train: "**"}\n'
         "labels: {from: folder}\n"
-        "mirror: false\n"
+        f"mirror: {str(mirror).lower()}\n"
         "validate: none\n"
-        "shards: {bytes: 150 MB}\n"
+        f"shards: {{{shards}}}\n"
     )
     (folder / "clusters" / "local.yaml").write_text(
         f"storage: {_inline(storage)}\nconsumer: {{kind: determined, release: '0.38'}}\n"
