@@ -70,6 +70,7 @@ def build(job: Job, runner: Runner) -> Built:
         standing = Totals(sum(split.shards for split in version.splits.values()))
         return Built(version, "reused", Totals(), standing, new_segments=0)
     copied, ahead, standing, index = BatchReport(), SentAhead(), Totals(), None
+    give_back_memory()  # what the plan has used; the longer it is kept, the more is scattered in it
     if job.new is not None:
         copied, ahead = _mirror(job, runner)
         standing = _shard(job, runner)
@@ -113,7 +114,7 @@ def _mirror(job: Job, runner: Runner) -> tuple[BatchReport, SentAhead]:
 
 def _shard(job: Job, runner: Runner) -> Totals:
     batches, standing = shard_batches(job, runner.progress)
-    give_back_memory()  # what the plan has used, as processes may need it now
+    give_back_memory()  # as processes may need it now
     try:
         _all("shard", shard_batch, job, batches, runner)
     finally:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from larder.errors import LarderError
 
-__all__ = ["RECEIPT_BYTES", "RECEIPT_SECONDS", "BatchReceipts", "Due"]
+__all__ = ["RECEIPT_BYTES", "RECEIPT_SECONDS", "BatchReceipts", "Due", "Items"]
 
 RECEIPT_BYTES = 192_000_000
 RECEIPT_SECONDS = 8.0
@@ -54,6 +55,25 @@ class Due:
         return self._bytes >= self._limit_bytes or seconds >= RECEIPT_SECONDS
 
 
+class Items(Generic[Item]):
+    """What was finished, in that order."""
+
+    def __init__(self) -> None:
+        self._items: list[Item] = []
+
+    def append(self, item: Item) -> None:
+        """Add an item."""
+        self._items.append(item)
+
+    def __len__(self) -> int:
+        """Number of items."""
+        return len(self._items)
+
+    def since(self, first: int) -> Iterator[Item]:
+        """The items from number ``first`` on; none may be added meanwhile."""
+        return islice(self._items, first, None)
+
+
 class BatchReceipts(ABC, Generic[Item]):
     """Records what one batch finishes.
 
@@ -66,6 +86,7 @@ class BatchReceipts(ABC, Generic[Item]):
         count: Number of items in the batch.
         concurrent_batches: Number of concurrent batches.
         clock: Monotonic clock, in seconds; for tests.
+        items: Keeps the items; a list unless set.
     """
 
     def __init__(
@@ -74,11 +95,12 @@ class BatchReceipts(ABC, Generic[Item]):
         *,
         concurrent_batches: int = 1,
         clock: Callable[[], float] = time.monotonic,
+        items: Items[Item] | None = None,
     ) -> None:
         self._count = count
         self._due = Due(concurrent_batches, clock)
         self._lock = threading.Lock()
-        self._items: list[Item] = []
+        self._items: Items[Item] = Items() if items is None else items
         self._noted = 0
 
     def carry(self, items: Iterable[Item]) -> None:
@@ -86,7 +108,8 @@ class BatchReceipts(ABC, Generic[Item]):
 
         Call it before anything else is recorded.
         """
-        self._items.extend(items)
+        for item in items:
+            self._items.append(item)
         self._noted = len(self._items)
 
     def leave_if_due(self) -> None:
@@ -101,16 +124,16 @@ class BatchReceipts(ABC, Generic[Item]):
 
     def _leave_partial(self) -> None:
         with self._lock:
-            first, items = self._noted, self._items[self._noted :]
+            first, items = self._noted, list(self._items.since(self._noted))
             self._due.begin()
         if items:
-            self._leave(items, first)
+            self._leave(items, len(items), first)
         with self._lock:
             self._noted += len(items)
 
     @abstractmethod
-    def _leave(self, items: Sequence[Item], first: int | None) -> None:
-        """Write a receipt for all items, or a partial one for those from ``first`` on."""
+    def _leave(self, items: Iterable[Item], count: int, first: int | None) -> None:
+        """Write a receipt for all ``count`` items, or a partial one for those from ``first`` on."""
 
     def __enter__(self) -> Self:
         """Return the receipts themselves."""
@@ -129,4 +152,4 @@ class BatchReceipts(ABC, Generic[Item]):
         elif len(self._items) < self._count:
             self._leave_partial()
         else:
-            self._leave(self._items, None)
+            self._leave(self._items.since(0), len(self._items), None)

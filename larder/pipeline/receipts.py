@@ -197,12 +197,12 @@ class ShardReceipts(BatchReceipts[tuple[Shard, range]]):
     @property
     def recorded(self) -> frozenset[tuple[str, str]]:
         """Split and name of every shard so far."""
-        return frozenset((shard.split, shard.name) for shard, _ in self._items)
+        return frozenset((shard.split, shard.name) for shard, _ in self._items.since(0))
 
     @property
     def done(self) -> Totals:
         """The finished shards, without those whose samples were all left out."""
-        sizes = [shard.bytes for shard, _ in self._items if shard.bytes]
+        sizes = [shard.bytes for shard, _ in self._items.since(0) if shard.bytes]
         return Totals(len(sizes), sum(sizes))
 
     def adopt(self, shards: Iterable[tuple[Shard, Iterable[pa.RecordBatch]]]) -> None:
@@ -222,10 +222,9 @@ class ShardReceipts(BatchReceipts[tuple[Shard, range]]):
             self._rows.append(batch)
         return range(first_row, self._rows.num_rows)
 
-    def _leave(self, items: Sequence[tuple[Shard, range]], first: int | None) -> None:
-        place = (
-            f"{self._partial_prefix}{first:06d}-{len(items)}" if first is not None else self._name
-        )
+    def _leave(self, items: Iterable[tuple[Shard, range]], count: int, first: int | None) -> None:
+        items = list(items)
+        place = f"{self._partial_prefix}{first:06d}-{count}" if first is not None else self._name
         with scratch() as folder:
             path = folder / "rows.parquet"
             with ManifestWriter(path, SAMPLES, row_group_rows=_GROUP_ROWS) as writer:

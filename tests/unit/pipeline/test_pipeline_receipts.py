@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from larder.pipeline import copies as copies_module
 from larder.pipeline import due
 from larder.pipeline.copied import read_receipts as read_copies
 from larder.pipeline.copies import CopyReceipts
+from larder.pipeline.copy_place import MIRROR
 from larder.pipeline.receipts import ShardReceipts, read_receipts
+from larder.pipeline.results import Totals
 from larder.pipeline.standing import standing_shards
 from larder.progress import NullProgress
 from larder.shards.model import NO_ROWS, ShardFile, ShardResult
@@ -58,6 +61,29 @@ def copies(root: Store, folder: Path, batch: str, names: str, count: int = 3) ->
 
 def copied(root: Store) -> list[str]:
     return [key for batch in read_copies(root) for key in batch.column("key").to_pylist()]
+
+
+def test_copies_that_became_columns_are_left_as_they_were(
+    root: RecordingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(due, "RECEIPT_BYTES", 4)
+    rows = [Copy(f"{n}", 1, "e", 10**15 + n, None if n % 2 else "c", "m", "md5") for n in range(10)]
+    found = []
+    for packed in (10**6, 3, 2, 1):
+        monkeypatch.setattr(copies_module, "_PACKED_COPIES", packed)
+        digests = []
+        for some in (rows[:7], rows):
+            batch = f"{packed}-{len(some)}"
+            with CopyReceipts(root, batch, tmp_path, count=10) as receipts:
+                for row in some:
+                    receipts.add(row)
+                    receipts.leave_if_due()
+                assert receipts.done == Totals(len(some), len(some))
+            left = keys(root, MIRROR.partial(batch)) + keys(root, MIRROR.finished(batch))
+            digests.append([key.rpartition("/")[2] for key in left])
+        found.append(digests)
+    assert [len(digests) for digests in found[0]] == [2, 3]
+    assert found[1:] == found[:1] * 3
 
 
 def read_keys(root: RecordingStore) -> list[str]:
