@@ -158,14 +158,14 @@ def _objects(settings: CopySettings, known: Known, folder: Path, progress: Progr
             open_report(report, settings.source.url, settings.open_source) if report else None,
         )
     except ConfigError:
-        if known.unlisted.count:
+        if known.unlisted.failures.count:
             raise not_listed(known) from None
         raise
 
 
 def not_listed(known: Known) -> RunError:
     """The error that nothing is done because of paths that cannot be listed."""
-    report = BatchReport(failures=known.unlisted.failures, failed=known.unlisted.count)
+    report = BatchReport.of(known.unlisted.failures)
     return RunError("inventory", report, "nothing was changed; fix or exclude them, then run again")
 
 
