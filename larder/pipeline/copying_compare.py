@@ -28,10 +28,11 @@ from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import BatchReport, RunError
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
-from larder.transfer.inventory import Listed, list_source, object_batches
+from larder.transfer.inventory import Listed
 from larder.transfer.outstanding import Outstanding, outstanding
 from larder.transfer.report_inventory import open_report
 from larder.transfer.selection import KeyRule, without_own
+from larder.transfer.source_objects import list_source, object_batches
 from larder.transfer.unlisted import Unlisted
 
 __all__ = ["Comparison", "Known", "compared", "known_copies", "not_listed", "record_rows"]

@@ -32,8 +32,9 @@ from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.store.base import ObjectInfo
 from larder.transfer.difference import places
-from larder.transfer.inventory import Listed, object_batches
+from larder.transfer.inventory import Listed
 from larder.transfer.outstanding import Outstanding
+from larder.transfer.source_objects import object_batches
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.transfer.unlisted import NEVER_TRIED
 

@@ -30,9 +30,10 @@ from larder.store.base import ObjectInfo, Readable, Store
 from larder.store.counted import CountedReads
 from larder.store.permissions import is_remote, permission
 from larder.transfer.annotations import Indexed
-from larder.transfer.inventory import Indexing, Inventory, take_inventory
+from larder.transfer.inventory import Indexing, Inventory
 from larder.transfer.probe import probe_source, probe_storage, sample_of
 from larder.transfer.report_inventory import Reported, open_report
+from larder.transfer.source_objects import take_inventory
 from larder.transfer.unlisted import Unlisted
 from larder.units import format_bytes
 from larder.versions import layout
