@@ -44,7 +44,7 @@ class Unfit:
 
     @staticmethod
     def of(found: Failures) -> Unfit:
-        """These."""
+        """Those that were found."""
         return Unfit(tuple(found.shown), found.count)
 
 
