@@ -108,15 +108,14 @@ def member_headers(names: Sequence[str], sizes: npt.NDArray[np.int64]) -> list[b
     """
     if not _are_plain(names) or sizes.max(initial=0) >= OCTAL_LIMIT:
         return [member_header(*pair) for pair in zip(names, sizes.tolist(), strict=True)]
-    text = "".join([name.ljust(NAME_BYTES, "\0") for name in names])
-    raw = np.frombuffer(text.encode(), np.uint8).reshape(-1, NAME_BYTES)
+    raw = np.array(names, f"S{NAME_BYTES}").view(np.uint8).reshape(-1, NAME_BYTES)
     digits = _octal(sizes, _SIZE_DIGITS)
     sums = _FILE[1] + raw.sum(1, np.uint32) + digits.sum(1, np.uint32)
     blocks = np.tile(_EMPTY_BLOCK, (len(names), 1))
     blocks[:, :NAME_BYTES] = raw
     blocks[:, _SIZE_DIGITS] = digits
     blocks[:, _SUM_DIGITS] = _octal(sums, _SUM_DIGITS)
-    return [block for (block,) in struct.iter_unpack(f"{BLOCK_BYTES}s", blocks.data)]
+    return list(struct.unpack(f"{BLOCK_BYTES}s" * len(names), blocks.data))
 
 
 def header_size(name: str, size_bytes: int) -> int:

@@ -63,21 +63,6 @@ def _is_too_long(path: str) -> bool:
     return False
 
 
-def _unchanged(path: bytes, size_bytes: int, etag: str) -> bytes | None:
-    """The content of a file, if it has this size and etag after it was read."""
-    try:
-        handle = os.open(path, _READ_FLAGS)
-        try:
-            data = os.pread(handle, min(size_bytes, _READ_BYTES) + 1, 0)
-            if len(data) == size_bytes and file_etag(os.fstat(handle)) == etag:
-                return data
-        finally:
-            os.close(handle)
-    except OSError:
-        pass
-    return None
-
-
 class LocalStore(Store):
     """The regular files below a directory, which the first write creates.
 
@@ -189,9 +174,21 @@ class LocalStore(Store):
         objects = list(objects)
         paths = check_path_keys([key for key, _, _ in objects], self._url)
         found = []
+        # One loop for everything: to call a function for each file would take a tenth of the time.
         for (key, size_bytes, etag), path in zip(objects, paths, strict=True):
-            data = _unchanged(self._root + path, size_bytes, etag) if etag else None
-            found.append(self.get(key, if_match=etag or None) if data is None else data)
+            data, found_etag = b"", None
+            try:
+                handle = os.open(self._root + path, _READ_FLAGS)
+                try:
+                    data = os.pread(handle, min(size_bytes, _READ_BYTES) + 1, 0)
+                    found_etag = file_etag(os.fstat(handle))
+                finally:
+                    os.close(handle)
+            except OSError:
+                pass
+            if found_etag != etag or len(data) != size_bytes:
+                data = self.get(key, if_match=etag or None)
+            found.append(data)
         return found
 
     def put(
