@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from larder.errors import Failure
 
@@ -25,14 +26,16 @@ class Failures:
     count: int = 0
     shown: list[Failure] = field(default_factory=list)
 
+    @property
+    def room(self) -> int:
+        """How many more will be shown."""
+        return SHOWN_FAILURES - len(self.shown)
+
     def add(self, *failures: Failure) -> None:
         """Add some."""
         self.add_counted(failures, len(failures))
 
     def add_counted(self, failures: Iterable[Failure], count: int) -> None:
-        """Add ``count`` failures, of which the first are given."""
+        """Add ``count`` failures, of which the first are given: as many as there is room for."""
         self.count += count
-        for failure in failures:
-            if len(self.shown) == SHOWN_FAILURES:
-                return
-            self.shown.append(failure)
+        self.shown += islice(failures, self.room)

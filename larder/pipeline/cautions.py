@@ -10,8 +10,8 @@ from unicodedata import normalize
 from larder.config.decoders import use_of
 from larder.pipeline.plan import Plan
 from larder.pipeline.settings import Settings
-from larder.samples.contents import MOST_EXTENSIONS, RoleCount
 from larder.samples.images import role
+from larder.samples.statistics import MOST_EXTENSIONS, RoleCount
 from larder.shards.features import FeatureMap
 from larder.units import format_bytes, format_count
 
@@ -111,7 +111,7 @@ def _reported(plan: Plan) -> _Found:
 
 
 def _merged(plan: Plan) -> _Found:
-    merged = plan.sample_order.contents.merged
+    merged = plan.sample_order.statistics.merged
     if merged.samples:
         (key, exts), *_ = merged.examples
         names = " and ".join(f"{key}.{ext}" for ext in exts)
@@ -126,9 +126,9 @@ def _merged(plan: Plan) -> _Found:
 
 def _uneven(plan: Plan) -> _Found:
     """Only if samples have several parts; otherwise they are just of different kinds."""
-    samples, contents = plan.sample_order.samples, plan.sample_order.contents
-    lacking = [role for role in contents.roles if role.samples < samples]
-    if contents.most_parts > 1 and lacking:
+    samples, statistics = plan.sample_order.samples, plan.sample_order.statistics
+    lacking = [role for role in statistics.roles if role.samples < samples]
+    if statistics.most_parts > 1 and lacking:
         named = "; ".join(_lack(role, samples) for role in lacking[:_NAMES])
         more = len(lacking) - _NAMES
         others = f"; and the same for {format_count(more, 'other part')}" if more > 0 else ""
@@ -150,7 +150,7 @@ def _have(count: int) -> str:
 
 
 def _many_extensions(plan: Plan) -> _Found:
-    if plan.sample_order.contents.other_parts.objects:
+    if plan.sample_order.statistics.other_parts.objects:
         yield (
             "many_extensions",
             f"more than {MOST_EXTENSIONS:,} different extensions: everything after the first dot of"
@@ -205,11 +205,11 @@ def _alike_classes(plan: Plan) -> _Found:
 
 
 def _empty_features(settings: Settings, plan: Plan) -> _Found:
-    contents = plan.sample_order.contents
+    statistics = plan.sample_order.statistics
     options = settings.dataset.shards.options
-    if not options.features or contents.other_parts.objects:
+    if not options.features or statistics.other_parts.objects:
         return
-    exts = {part.ext for part in contents.parts}
+    exts = {part.ext for part in statistics.parts}
     there = FeatureMap(options)
     has_image = any(map(there.is_image, exts))
     empty = [
@@ -226,10 +226,10 @@ def _empty_features(settings: Settings, plan: Plan) -> _Found:
 
 
 def _empty_masks(settings: Settings, plan: Plan) -> _Found:
-    transform, contents = settings.dataset.shards.images, plan.sample_order.contents
-    if transform is None or contents.other_parts.objects:
+    transform, statistics = settings.dataset.shards.images, plan.sample_order.statistics
+    if transform is None or statistics.other_parts.objects:
         return
-    there = {found.name for found in (role(part.ext) for part in contents.parts) if found.image}
+    there = {found.name for found in (role(part.ext) for part in statistics.parts) if found.image}
     empty = [name for name in transform.masks if name not in there]
     if empty:
         yield (
@@ -240,11 +240,11 @@ def _empty_masks(settings: Settings, plan: Plan) -> _Found:
 
 
 def _unused_decoders(settings: Settings, plan: Plan) -> _Found:
-    contents = plan.sample_order.contents
+    statistics = plan.sample_order.statistics
     uses = settings.dataset.image_options.decoders
-    if not uses or contents.other_parts.objects:
+    if not uses or statistics.other_parts.objects:
         return
-    used = {use_of(uses, part.ext) for part in contents.parts}
+    used = {use_of(uses, part.ext) for part in statistics.parts}
     unused = [use.ext for use in uses if use not in used]
     if unused:
         yield "unused_decoders", f"no sample has a part {_names(unused)}: check decoding"

@@ -29,7 +29,7 @@ from larder.manifest.merge import aligned
 from larder.manifest.query import Rows
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.manifest.sort import SortedFile
-from larder.pipeline.compare_contents import Contents
+from larder.pipeline.compare_contents import ContentComparer
 from larder.pipeline.previous import IN_ORDER, PREVIOUS, Previous
 from larder.progress import Progress
 from larder.samples.planner import Planner
@@ -147,15 +147,15 @@ def compare(
         kinds_file, positions_file = (
             stack.enter_context(_output(folder / name)) for name in ("kinds", "positions")
         )
-        contents = stack.enter_context(Contents(source, validate, rules, progress))
-        contents.transforms = tuple(
+        comparer = stack.enter_context(ContentComparer(source, validate, rules, progress))
+        comparer.transforms = tuple(
             segment.document.shape.images.transform for segment in previous.segments
         )
         names = pa.array(planner.split_names)
         pieces = aligned(Rows(_NOW, _now(order, planner)), Rows(PREVIOUS, rows.read()), IN_ORDER)
         for now, then in pieces:
             found = _matches(now, then)
-            kinds = _kinds(now, then, found, names, contents)
+            kinds = _kinds(now, then, found, names, comparer)
             counts += np.bincount(kinds, minlength=len(Kind))
             matched = np.zeros(then.num_rows, np.bool_)
             matched[found[found >= 0]] = True
@@ -234,14 +234,14 @@ def _kinds(
     then: pa.RecordBatch,
     found: _Numbers,
     names: pa.Array,
-    contents: Contents,
+    comparer: ContentComparer,
 ) -> npt.NDArray[np.int8]:
     kinds = np.full(now.num_rows, Kind.ADDED, np.int8)
     here = np.flatnonzero(found >= 0)
     if not len(here):
         return kinds
     one, other = now.take(pa.array(here)), then.take(pa.array(found[here]))
-    same = _same_parts(one, other, contents)
+    same = _same_parts(one, other, comparer)
     bad = other.column("bad").is_valid().to_numpy(zero_copy_only=False)
     moved = _differ(names.take(one.column("split")), other.column("old_split"))
     relabelled = _differ(*(pc.fill_null(rows.column("label"), -1) for rows in (one, other)))
@@ -258,7 +258,7 @@ def _differ(one: pa.Array, other: pa.Array) -> _Flags:
     return flags
 
 
-def _same_parts(one: pa.RecordBatch, other: pa.RecordBatch, contents: Contents) -> _Flags:
+def _same_parts(one: pa.RecordBatch, other: pa.RecordBatch, comparer: ContentComparer) -> _Flags:
     """Whether each sample has the parts that it had."""
     lists, packed = one.column("parts"), other.column("parts")
     counts = pc.list_value_length(lists).to_numpy()
@@ -274,7 +274,7 @@ def _same_parts(one: pa.RecordBatch, other: pa.RecordBatch, contents: Contents) 
     )
     bad = other.column("bad").take(chosen).is_valid().to_numpy(zero_copy_only=False)
     segments = np.repeat(other.column("segment").take(chosen).to_numpy(), counts[rows])
-    stored = contents.transformed(then.field("ext"), segments) & ~np.repeat(bad, counts[rows])
+    stored = comparer.transformed(then.field("ext"), segments) & ~np.repeat(bad, counts[rows])
     alike &= stored | ~_differ(now.field("size_bytes"), then.field("length"))
     known = ~_differ(now.field("etag"), then.field("etag"))
     known |= now.field("unchanged").to_numpy(zero_copy_only=False)
@@ -283,12 +283,12 @@ def _same_parts(one: pa.RecordBatch, other: pa.RecordBatch, contents: Contents) 
     # Objects are read only if all else is the same.
     readable = np.logical_and.reduceat(alike, starts)
     unsure = np.flatnonzero(~known & np.repeat(readable & ~bad, counts[rows]))
-    unsure = unsure[~stored[unsure] | contents.repeatable(segments[unsure])]
+    unsure = unsure[~stored[unsure] | comparer.repeatable(segments[unsure])]
     objects = now.take(pa.array(unsure)), then.take(pa.array(unsure))
-    known[unsure] = contents.same(*objects, stored[unsure])
+    known[unsure] = comparer.same(*objects, stored[unsure])
     same[rows] = np.logical_and.reduceat(alike & known, starts)
     again = rows[readable & bad & ~same[rows]]
-    same[again] = contents.still_bad(one.take(pa.array(again)))
+    same[again] = comparer.still_bad(one.take(pa.array(again)))
     return same
 
 

@@ -22,7 +22,7 @@ from larder.shards.model import Part, Sample
 from larder.shards.transform import codec_versions
 from larder.store.base import Readable
 
-__all__ = ["MAX_CHECKED_BYTES", "READERS", "Contents"]
+__all__ = ["MAX_CHECKED_BYTES", "READERS", "ContentComparer"]
 
 READERS = 8
 """Objects that are read at once."""
@@ -33,7 +33,7 @@ MAX_CHECKED_BYTES = 64 * 1024**2
 _Flags = npt.NDArray[np.bool_]
 
 
-class Contents:
+class ContentComparer:
     """Compares the contents of objects with checksums; a context manager.
 
     Args:
@@ -134,7 +134,7 @@ class Contents:
             self._progress.advance("compare", objects=1)
         return crc == crc32c
 
-    def __enter__(self) -> Contents:
+    def __enter__(self) -> ContentComparer:
         """Return the object itself."""
         return self
 

@@ -28,10 +28,11 @@ from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import BatchReport, RunError
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
-from larder.transfer.inventory import Listed, list_source, object_batches
+from larder.transfer.inventory import Listed
 from larder.transfer.outstanding import Outstanding, outstanding
 from larder.transfer.report_inventory import open_report
 from larder.transfer.selection import KeyRule, without_own
+from larder.transfer.source_objects import list_source, object_batches
 from larder.transfer.unlisted import Unlisted
 
 __all__ = ["Comparison", "Known", "compared", "known_copies", "not_listed", "record_rows"]
@@ -158,14 +159,14 @@ def _objects(settings: CopySettings, known: Known, folder: Path, progress: Progr
             open_report(report, settings.source.url, settings.open_source) if report else None,
         )
     except ConfigError:
-        if known.unlisted.count:
+        if known.unlisted.failures.count:
             raise not_listed(known) from None
         raise
 
 
 def not_listed(known: Known) -> RunError:
     """The error that nothing is done because of paths that cannot be listed."""
-    report = BatchReport(failures=known.unlisted.failures, failed=known.unlisted.count)
+    report = BatchReport.of(known.unlisted.failures)
     return RunError("inventory", report, "nothing was changed; fix or exclude them, then run again")
 
 

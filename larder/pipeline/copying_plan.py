@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ConfigError, Failure, NotFoundError
-from larder.failures import SHOWN_FAILURES
+from larder.failures import Failures
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.merge import aligned
@@ -32,8 +32,9 @@ from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.store.base import ObjectInfo
 from larder.transfer.difference import places
-from larder.transfer.inventory import Listed, object_batches
+from larder.transfer.inventory import Listed
 from larder.transfer.outstanding import Outstanding
+from larder.transfer.source_objects import object_batches
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.transfer.unlisted import NEVER_TRIED
 
@@ -166,22 +167,20 @@ def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> Co
         StoreError: A store refuses access or cannot be reached.
         DamageError: The record of the storage, or a receipt, is damaged.
     """
-    shown: list[Failure] = []
+    failures = Failures()
     with ManifestWriter(folder / "unlisted.parquet", FAILURES) as writer:
 
         def note(failure: Failure) -> None:
             writer.append([astuple(failure)])
-            if len(shown) < SHOWN_FAILURES:
-                shown.append(failure)
+            failures.add(failure)
 
         known = known_copies(settings, note)
         if settings.retry_failed:
             plan = _plan_failed(settings, known, note, folder, progress)
         else:
             plan = _plan_everything(settings, known, folder, progress)
-    count = writer.file.rows
-    report = BatchReport(failures=tuple(shown), failed=count)
-    plan = replace(plan, unlisted=report, unlisted_file=writer.file if count else None)
+    file = writer.file if failures.count else None
+    plan = replace(plan, unlisted=BatchReport.of(failures), unlisted_file=file)
     return plan if plan.current else replace(plan, regions=_regions(settings, known))
 
 

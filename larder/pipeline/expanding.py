@@ -133,5 +133,4 @@ def _checked(found: Expanded, dataset: Dataset, inventory: Inventory) -> Invento
 
 
 def _failed(failures: Failures, hint: str) -> RunError:
-    report = BatchReport(failures=tuple(failures.shown), failed=failures.count)
-    return RunError("expand", report, hint)
+    return RunError("expand", BatchReport.of(failures), hint)

@@ -21,7 +21,7 @@ from larder.shards.packing import plan_shards
 from larder.shards.sizes import split_sizes
 from larder.shards.totals import RunningTotals, target_for
 
-__all__ = ["SHARD_PLAN", "Packed", "laid_out", "pack", "planned_shards"]
+__all__ = ["SHARD_PLAN", "ShardPlans", "laid_out", "pack", "planned_shards"]
 
 SHARD_PLAN = pa.schema(
     [
@@ -37,7 +37,7 @@ SHARD_PLAN = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class ShardPlans:
     """Planned shards.
 
     Attributes:
@@ -65,7 +65,7 @@ def pack(
     options: FormatOptions | None = None,
     targets: Mapping[str, int] | None = None,
     first_shards: Mapping[str, int] | None = None,
-) -> Packed:
+) -> ShardPlans:
     """Fill shards with the samples of a sample order. Memory does not depend on their number.
 
     Args:
@@ -118,7 +118,7 @@ def pack(
             yield pa.record_batch([[value] for value in row], schema=SHARD_PLAN)
 
     file = write_manifest(folder / "shards.parquet", SHARD_PLAN, batches())
-    return Packed(file, counts, oversized, stretched, targets)
+    return ShardPlans(file, counts, oversized, stretched, targets)
 
 
 def laid_out(

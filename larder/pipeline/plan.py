@@ -35,7 +35,7 @@ from larder.pipeline.manifests import read_ref
 from larder.pipeline.measured import Measured, read_measured
 from larder.pipeline.mirror import mirror_route
 from larder.pipeline.mirrored_source import mirror_choice, mirrors
-from larder.pipeline.planned_reads import Reads, planned_reads
+from larder.pipeline.planned_reads import PlannedReads, planned_reads
 from larder.pipeline.planned_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.previous import Previous, published_splits
 from larder.pipeline.priced import Priced, Work, price
@@ -329,7 +329,7 @@ def _priced(
     new: PlannedSegment | None,
 ) -> Priced:
     idle = new is None or new.complete
-    reads = Reads(Totals(), Totals()) if idle else planned_reads(found, selected)
+    reads = PlannedReads(Totals(), Totals()) if idle else planned_reads(found, selected)
     work = Work(
         inventory=found.inventory,
         copied=None if copies is None or idle else copies,
@@ -362,7 +362,7 @@ def _seconds(
 ) -> float:
     if new is None or new.complete:
         return 0.0
-    parts = sample_order.contents.parts
+    parts = sample_order.statistics.parts
     images = sum((part.bytes for part in parts if is_image(part.ext)), 0)
     share = selected.read.bytes / max(1, sample_order.object_bytes)
     return estimate_seconds(

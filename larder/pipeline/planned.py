@@ -75,7 +75,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "cache": settings.dataset.cache.records if settings.dataset.cache else None,
         "excluded": _excluded(plan),
         "inside": asdict(found.inventory.inside) if found.inventory.inside else None,
-        "parts": [*map(asdict, sample_order.contents.parts), *_other_parts(plan)],
+        "parts": [*map(asdict, sample_order.statistics.parts), *_other_parts(plan)],
         "classes": _classes(plan) if settings.dataset.labels else None,
         "delivery": {"kind": plan.delivery.delivery, "reason": plan.delivery.sentence},
         **priced_document(plan),
@@ -130,7 +130,7 @@ def _left_out(found: LeftOut) -> dict[str, Any]:
 
 
 def _other_parts(plan: Plan) -> list[dict[str, Any]]:
-    other = plan.sample_order.contents.other_parts
+    other = plan.sample_order.statistics.other_parts
     return [{**asdict(other), "ext": None}] if other.objects else []
 
 

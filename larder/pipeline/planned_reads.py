@@ -18,10 +18,10 @@ from larder.pipeline.source import SourceState
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.shards.spans import SPAN_BYTES
 
-__all__ = ["Reads", "planned_reads"]
+__all__ = ["PlannedReads", "planned_reads"]
 
 
-class Reads(NamedTuple):
+class PlannedReads(NamedTuple):
     """Requests that read objects, and the bytes.
 
     Attributes:
@@ -33,7 +33,7 @@ class Reads(NamedTuple):
     own: Totals
 
 
-def planned_reads(found: SourceState, selected: Selected) -> Reads:
+def planned_reads(found: SourceState, selected: Selected) -> PlannedReads:
     """What is read for the new segment: about, because neighbours in containers share requests.
 
     Args:
@@ -43,12 +43,12 @@ def planned_reads(found: SourceState, selected: Selected) -> Reads:
     own = _own(found, selected)
     given = Totals(selected.read.count - own.count, selected.read.bytes - own.bytes)
     if found.dataset.shards.shuffle_seed is not None:
-        return Reads(given, own)
+        return PlannedReads(given, own)
     inside = found.inventory.inside
     containers = inside.containers if inside else 0
     if inside is not None:  # each of the other objects takes a request of its own
         given = _together(given, max(containers, found.inventory.listed))
-    return Reads(given, _together(own, containers + len(found.annotations)))
+    return PlannedReads(given, _together(own, containers + len(found.annotations)))
 
 
 def _together(objects: Totals, apart: int) -> Totals:

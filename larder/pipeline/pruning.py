@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from larder.errors import Failure, NotFoundError, ObjectError
-from larder.failures import SHOWN_FAILURES
+from larder.failures import Failures
 from larder.limits import map_ahead
 from larder.manifest.files import read_manifest
 from larder.manifest.merge import aligned
@@ -122,7 +122,7 @@ def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
     root = plan.known.root
     progress.start("prune", objects=plan.total.count, bytes=plan.total.bytes)
     written = put_named(root, pruned_key(plan.gone.sha256), plan.gone)
-    done, kept, failures, failed = Totals(), 0, list[Failure](), 0
+    done, kept, failures = Totals(), 0, Failures()
 
     def delete(row: tuple[str, int, str]) -> Failure | bool:
         key, size_bytes, etag = row
@@ -144,15 +144,14 @@ def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
         for (_, size_bytes, _), result in zip(_rows(plan), results, strict=True):
             progress.advance("prune", objects=1, bytes=size_bytes)
             if isinstance(result, Failure):
-                failed += 1
-                failures += [result] if len(failures) < SHOWN_FAILURES else []
+                failures.add(result)
             elif result:
                 done += Totals(1, size_bytes)
             else:
                 kept += 1
-    _write_record(plan, failed > 0)
+    _write_record(plan, failures.count > 0)
     progress.finish("prune")
-    return Pruned(BatchReport(done, tuple(failures), failed), kept, written.key)
+    return Pruned(BatchReport.of(failures, done), kept, written.key)
 
 
 def _rows(plan: PrunePlan) -> Iterator[tuple[str, int, str]]:

@@ -94,7 +94,7 @@ def plan_prune(settings: PruneSettings, folder: Path, *, progress: Progress) -> 
     _check_record(known)
     copies, total = Totals(), Totals()
     with compared(settings.places, known, folder, progress) as found:
-        if known.unlisted.count:
+        if known.unlisted.failures.count:
             raise not_listed(known)
 
         def standing(gone: ManifestWriter) -> Iterator[pa.RecordBatch]:

@@ -15,9 +15,9 @@ from larder.pipeline.plan import Plan, make_plan
 from larder.pipeline.results import BatchReport, RefusedError
 from larder.pipeline.source import SourceState
 from larder.progress import Progress
-from larder.samples.contents import Found
 from larder.samples.decoders import IMAGE
 from larder.samples.images import is_image
+from larder.samples.statistics import Found
 from larder.transfer.archived import is_restored
 from larder.units import format_count
 
@@ -60,9 +60,9 @@ def check_plan(plan: Plan) -> None:
     if plan.unfit.count:
         raise _unfit_keys(plan.unfit.failures, plan.unfit.count)
     if dataset.cache and dataset.cache.records == "decoded" and not _decodes_images(dataset):
-        _check_clashes(sample_order.contents.clashing)
+        _check_clashes(sample_order.statistics.clashing)
     if strongest_check(dataset) != "none" and dataset.on_bad_sample == "fail":
-        _check_empty(sample_order.contents.empty_images)
+        _check_empty(sample_order.statistics.empty_images)
     if not sample_order.samples:
         objects = format_count(plan.source_state.inventory.objects, "object")
         message = f"no samples: {objects}, all of them folder markers, label files or bad keys"

@@ -45,6 +45,11 @@ class BatchReport:
     lists: tuple[ManifestRef, ...] = ()
     stopped: str = ""
 
+    @staticmethod
+    def of(failures: Failures, done: Totals | None = None) -> BatchReport:
+        """These failures, and what was done all the same."""
+        return BatchReport(done or Totals(), tuple(failures.shown), failures.count)
+
 
 def merge_reports(reports: Iterable[BatchReport | None]) -> BatchReport:
     """Merge reports into one.

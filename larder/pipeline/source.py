@@ -12,6 +12,7 @@ from pathlib import Path
 from larder.config.location import check_overlap
 from larder.config.models import Cluster, Dataset
 from larder.errors import ConfigError, NotFoundError, ObjectError
+from larder.failures import Failures
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.annotating import find_annotations, read_annotations
@@ -29,9 +30,10 @@ from larder.store.base import ObjectInfo, Readable, Store
 from larder.store.counted import CountedReads
 from larder.store.permissions import is_remote, permission
 from larder.transfer.annotations import Indexed
-from larder.transfer.inventory import Indexing, Inventory, take_inventory
+from larder.transfer.inventory import Indexing, Inventory
 from larder.transfer.probe import probe_source, probe_storage, sample_of
 from larder.transfer.report_inventory import Reported, open_report
+from larder.transfer.source_objects import take_inventory
 from larder.transfer.unlisted import Unlisted
 from larder.units import format_bytes
 from larder.versions import layout
@@ -241,6 +243,7 @@ def take_source(
         RunError: ``run.failed``: paths cannot be listed, and are not to be skipped.
     """
     fails = dataset.on_bad_key == "fail"
+    failures = unlisted.failures
     try:
         inventory = take_inventory(
             source,
@@ -252,17 +255,16 @@ def take_source(
             containers=containers_to_list(dataset),
         )
     except ConfigError:
-        if unlisted.count and fails:
-            raise _failed(unlisted) from None
+        if failures.count and fails:
+            raise _failed(failures) from None
         raise
-    if unlisted.count and fails:
-        raise _failed(unlisted)
-    return replace(inventory, unlisted=unlisted.count, failures=unlisted.failures)
+    if failures.count and fails:
+        raise _failed(failures)
+    return replace(inventory, unlisted=failures.count, failures=tuple(failures.shown))
 
 
-def _failed(unlisted: Unlisted) -> RunError:
-    report = BatchReport(failures=unlisted.failures, failed=unlisted.count)
-    return RunError("inventory", report)
+def _failed(failures: Failures) -> RunError:
+    return RunError("inventory", BatchReport.of(failures))
 
 
 def _report(dataset: Dataset, cluster: Cluster) -> Reported | None:

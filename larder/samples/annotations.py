@@ -32,7 +32,7 @@ from larder.samples.coco import coco_entries
 from larder.samples.json_stream import MOST_CHARACTERS, parse_json
 from larder.samples.table_values import table_rows
 
-__all__ = ["Entry", "Part", "entries", "entry_parts", "file_format", "label_of", "text_file"]
+__all__ = ["Entry", "EntryPart", "entries", "entry_parts", "file_format", "label_of", "text_file"]
 
 _FORMATS = {
     ".csv": "csv",
@@ -60,7 +60,7 @@ class Entry(NamedTuple):
     where: str
 
 
-class Part(NamedTuple):
+class EntryPart(NamedTuple):
     """What becomes of an entry: a part of its sample."""
 
     ext: str
@@ -211,7 +211,7 @@ def _name(fields: Mapping[str, Any], column: str, where: str) -> str:
     return text.removeprefix("./")
 
 
-def entry_parts(options: Annotations, found: list[Entry]) -> list[Part]:
+def entry_parts(options: Annotations, found: list[Entry]) -> list[EntryPart]:
     """The parts that an entry becomes, or with ``many`` all entries of a sample.
 
     Raises:
@@ -222,14 +222,16 @@ def entry_parts(options: Annotations, found: list[Entry]) -> list[Part]:
     values = [entry.value for entry in found]
     parts = []
     if options.part is not None:
-        parts.append(Part(options.part, _json(values if options.many else values[0], first.where)))
+        parts.append(
+            EntryPart(options.part, _json(values if options.many else values[0], first.where))
+        )
     for ext, column in options.columns.items():
         texts = [_column(entry, column) for entry in found]
         if not options.many and texts[0] is not None:
             data = texts[0].encode() if isinstance(texts[0], str) else _json(texts[0], first.where)
-            parts.append(Part(ext, data))
+            parts.append(EntryPart(ext, data))
         elif options.many:
-            parts.append(Part(ext, _json(texts, first.where)))
+            parts.append(EntryPart(ext, _json(texts, first.where)))
     return parts
 
 

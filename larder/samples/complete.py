@@ -11,11 +11,10 @@ import pyarrow.compute as pc
 
 from larder.config.models import Missing
 from larder.errors import Failure
+from larder.failures import Failures
 from larder.samples.grouped import Grouped
 
 __all__ = ["Complete"]
-
-_MOST_SHOWN = 1_000
 
 
 class Complete:
@@ -28,15 +27,13 @@ class Complete:
 
     Attributes:
         annotation: The number of the pattern that stands for annotations.
-        count: Number of samples that do not pass.
-        shown: The first 1,000 of them.
+        incomplete: The samples that do not pass.
     """
 
     def __init__(self, names: Sequence[str], annotated: bool, missing: Missing) -> None:
         own = [*(names or ["object"]), *(["annotation"] if annotated else [])]
         self.annotation = len(own) - 1
-        self.count = 0
-        self.shown: list[Failure] = []
+        self.incomplete = Failures()
         self._names = own
         self._annotated = annotated
         self._keep = missing == "keep"
@@ -65,13 +62,14 @@ class Complete:
         self, grouped: Grouped, found: npt.NDArray[np.int64], without: npt.NDArray[np.bool_]
     ) -> None:
         rows = np.flatnonzero(without)
-        self.count += len(rows)
-        chosen = rows[: _MOST_SHOWN - len(self.shown)]
+        chosen = rows[: self.incomplete.room]
         keys = grouped.first("sample").take(pa.array(chosen)).to_pylist()
-        for key, bits in zip(keys, found[chosen].tolist(), strict=True):
-            lacking = [name for at, name in enumerate(self._names) if not bits >> at & 1]
-            message = f"the sample has no {' and no '.join(lacking)}"
-            self.shown.append(Failure(key=key, code="config.missing_part", message=message))
+        failures = map(self._failure, keys, found[chosen].tolist())
+        self.incomplete.add_counted(failures, len(rows))
+
+    def _failure(self, key: str, bits: int) -> Failure:
+        lacking = [name for at, name in enumerate(self._names) if not bits >> at & 1]
+        return Failure(key, "config.missing_part", f"the sample has no {' and no '.join(lacking)}")
 
 
 def _found(grouped: Grouped) -> npt.NDArray[np.int64]:

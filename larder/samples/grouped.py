@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.errors import ConfigError
+from larder.errors import ConfigError, Failure
+from larder.failures import Failures
 from larder.manifest.extents import is_own
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.samples.parts import BadKeys
 
 __all__ = ["Grouped", "group_parts", "without_duplicates"]
 
@@ -71,7 +71,7 @@ def group_parts(
 
 
 def without_duplicates(
-    grouped: Grouped, split_names: Sequence[str], bad_keys: BadKeys
+    grouped: Grouped, split_names: Sequence[str], bad_keys: Failures
 ) -> tuple[Grouped, pa.RecordBatch]:
     """Keep one part per extension and sample.
 
@@ -97,7 +97,7 @@ def without_duplicates(
         if own:
             message = f"the sample has another part {ext}, of an object or of another entry"
             message += "; with samples.annotations.many, several entries are a list"
-        bad_keys.add(key, message)
+        bad_keys.add(Failure(key, "config.bad_key", message))
     rows = rows.filter(pa.array(~duplicate)) if len(bad) else rows
     same = _same_as_before(rows, ("sample",))
     _check_splits(rows, same, split_names)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ConfigError, Failure
+from larder.failures import Failures
 from larder.manifest.merge import aligned, whole_keys
 from larder.manifest.query import Rows
 from larder.manifest.sort import SortedFile, sort, sort_to_file, work_folder, write_rows
@@ -54,7 +55,6 @@ _OBJECTS = pa.schema(
         pa.field("partial", pa.bool_(), nullable=False),
     ]
 )
-_MOST_SHOWN = 1_000
 
 _Stream = Callable[[], Iterable[pa.RecordBatch]]
 
@@ -68,13 +68,11 @@ class Matching:
         work_dir: Directory for what does not fit into memory.
 
     Attributes:
-        count: Number of names of entries that fit no object, after `rows`.
-        shown: The first 1,000 of them.
+        unfit: The names of entries that fit no object, after `rows`.
     """
 
     def __init__(self, entries: _Stream, objects: Iterable[pa.RecordBatch], work_dir: Path) -> None:
-        self.count = 0
-        self.shown: list[Failure] = []
+        self.unfit = Failures()
         self._entries = entries
         self._objects = objects
         self._work_dir = work_dir
@@ -108,14 +106,16 @@ class Matching:
                 if own.num_rows:
                     yield self._matched(own, found)
 
-    def _note(self, unfit: pa.RecordBatch) -> None:
+    def _note(self, rows: pa.RecordBatch) -> None:
         """Count the entries of some parts, all of which are there."""
-        names = unfit.column("name")
+        names = rows.column("name")
         first = pc.index_in(pc.unique(names), names)
-        self.count += len(first)
-        for row in unfit.take(first).slice(0, _MOST_SHOWN - len(self.shown)).to_pylist():
-            message = f"the entry {row['name']} fits no sample"
-            self.shown.append(Failure(row["key"], "config.missing_part", message))
+        shown = rows.take(first).slice(0, self.unfit.room).to_pylist()
+        failures = (
+            Failure(row["key"], "config.missing_part", f"the entry {row['name']} fits no sample")
+            for row in shown
+        )
+        self.unfit.add_counted(failures, len(first))
 
     def _matched(self, own: pa.RecordBatch, found: pa.RecordBatch) -> pa.RecordBatch:
         places = pc.index_in(own.column("name"), found.column("name"))

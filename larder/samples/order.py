@@ -15,18 +15,19 @@ import pyarrow.compute as pc
 
 from larder.config.models import Dataset
 from larder.errors import Failure
+from larder.failures import Failures
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
 from larder.manifest.sort import sort, work_folder
 from larder.samples.complete import Complete
-from larder.samples.contents import Contents, ContentsTally
 from larder.samples.grouped import Grouped, group_parts, without_duplicates
 from larder.samples.images import is_image
 from larder.samples.matching import Matching
-from larder.samples.parts import PARTS, BadKeys, Intake, annotation_parts, of_no_sample
+from larder.samples.parts import PARTS, Intake, annotation_parts, of_no_sample
 from larder.samples.planner import Planner
+from larder.samples.statistics import SampleStatistics, SampleTally
 from larder.samples.stored import with_stored_exts
 from larder.samples.stratified import stratified
 
@@ -77,7 +78,7 @@ class SampleOrder:
         ignored_count: Number of directory markers and label files, which are not samples either.
         digest: sha256 hex over the ordered samples: split, key, label, and each part's extension,
             key, size and etag.
-        contents: Statistics of the samples.
+        statistics: Statistics of the samples.
         class_samples: Number of samples of each class.
         unfit: The first entries of annotation files without a sample that are not ``incomplete``,
             because samples without all parts are kept.
@@ -99,7 +100,7 @@ class SampleOrder:
     incomplete_count: int
     ignored_count: int
     digest: str
-    contents: Contents
+    statistics: SampleStatistics
     class_samples: tuple[int, ...]
     unfit: tuple[Failure, ...] = ()
     unfit_count: int = 0
@@ -157,7 +158,7 @@ def order_samples(
             glob.
         StoreError: ``store.full``: no space is left.
     """
-    bad_keys = BadKeys()
+    bad_keys = Failures()
     planner = Planner(dataset, label_files, known_classes)
     joined = planner.joins.names if planner.joins else ()
     complete = Complete(joined, annotated is not None, dataset.samples.missing)
@@ -194,9 +195,9 @@ def order_samples(
         parts = stack.enter_context(in_order(_IN_ORDER, placed))
         rows = tally.rows(group_parts(parts, ("split", "sample")))
         file = write_manifest(out, SAMPLE_ORDER, rows)
-    unfit = annotated.shown if annotated else []
-    unfit_count = annotated.count if annotated else 0
+    unfit = annotated.unfit if annotated else Failures()
     kept = dataset.samples.missing == "keep"
+    incomplete = [complete.incomplete, *([] if kept else [unfit])]
     return SampleOrder(
         file=file,
         samples=sum(count.samples for count in tally.splits.values()),
@@ -209,14 +210,14 @@ def order_samples(
         classes=tally.classes,
         bad_keys=tuple(bad_keys.shown),
         bad_key_count=bad_keys.count,
-        incomplete=tuple(complete.shown + ([] if kept else unfit)),
-        incomplete_count=complete.count + (0 if kept else unfit_count),
+        incomplete=tuple(chain.from_iterable(each.shown for each in incomplete)),
+        incomplete_count=sum(each.count for each in incomplete),
         ignored_count=intake.ignored,
         digest=tally.digest.hexdigest(),
-        contents=tally.contents.contents(),
+        statistics=tally.sample_tally.statistics(),
         class_samples=tuple(tally.class_samples.tolist()),
-        unfit=tuple(unfit) if kept else (),
-        unfit_count=unfit_count if kept else 0,
+        unfit=tuple(unfit.shown) if kept else (),
+        unfit_count=unfit.count if kept else 0,
     )
 
 
@@ -258,7 +259,7 @@ class _Tally:
         self.classes: tuple[str, ...] = ()
         self.class_samples = np.zeros(0, np.int64)
         self.digest = RowDigest()
-        self.contents = ContentsTally()
+        self.sample_tally = SampleTally()
         self._planner = planner
         self._names = pa.array([*planner.split_names, ""])
 
@@ -301,7 +302,7 @@ class _Tally:
         if self.classes:
             labels = samples.column("label").to_numpy()
             self.class_samples += np.bincount(labels, minlength=len(self.classes))
-        self.contents.add(samples.column("key"), samples.column("parts"))
+        self.sample_tally.add(samples.column("key"), samples.column("parts"))
         parts = samples.column("parts").flatten()
         self.objects += len(parts)
         self.image_objects += _images(parts.field("ext"))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ConfigError, Failure
+from larder.failures import Failures
 from larder.limits import MAX_KEY_BYTES
 from larder.manifest.merge import aligned
 from larder.manifest.query import Rows
@@ -25,7 +26,6 @@ from larder.units import format_count
 __all__ = [
     "NO_SAMPLE",
     "PARTS",
-    "BadKeys",
     "Intake",
     "annotation_parts",
     "named_objects",
@@ -62,28 +62,12 @@ that its key matches, or 0. ``text`` is the class that an entry of a table gives
 NO_SAMPLE = 2**15 - 1
 """Sorted after all splits."""
 
-_MOST_SHOWN = 1_000
-
 _Splits = npt.NDArray[np.int16]
 
 # `split_key` as an expression for good keys. Keys that do not match are bad; keys that match but
 # are suspect are checked by `bad_key_reason`.
 _NAME = r"^(?P<sample>(?:[^/]+/)*[^./]+)\.(?P<ext>[^/]+)$"
 _SUSPECT = r"(?:^|/)\.\.?/|^__|\.__|[\x00-\x1f\x7f-\x{9f}]"
-
-
-class BadKeys:
-    """The keys that cannot be parts: their number, and the first 1,000."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.shown: list[Failure] = []
-
-    def add(self, key: str, reason: str) -> None:
-        """Add one key and the reason."""
-        self.count += 1
-        if len(self.shown) < _MOST_SHOWN:
-            self.shown.append(Failure(key=key, code="config.bad_key", message=reason))
 
 
 class Intake:
@@ -104,7 +88,7 @@ class Intake:
         self,
         rule: GlobRule | None,
         label_files: Collection[str],
-        bad_keys: BadKeys,
+        bad_keys: Failures,
         joins: Joins | None = None,
     ) -> None:
         self.ignored = 0
@@ -162,7 +146,7 @@ class Intake:
             reason = bad_key_reason(key)
             if reason is not None:
                 good[row] = False
-                self._bad_keys.add(key, reason)
+                self._bad_keys.add(Failure(key, "config.bad_key", reason))
         return pa.array(good)
 
     def _joined(self, keys: pa.Array, names: pa.RecordBatch) -> pa.Array:
@@ -183,7 +167,7 @@ class Intake:
                 reason = f"it would become {name}: {found}"
             if reason is not None:
                 good[row] = False
-                self._bad_keys.add(key, reason)
+                self._bad_keys.add(Failure(key, "config.bad_key", reason))
         return pa.array(good)
 
     def _splits(self, keys: pa.Array) -> _Splits:

@@ -1,4 +1,4 @@
-"""S3 requests on objects, signed and parsed here: what moves the bytes.
+"""S3 requests on objects, signed here: what moves the bytes.
 
 Every request is sent once; `larder.store.retry` repeats calls. How a body is protected on its way::
 
@@ -15,30 +15,30 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from email.header import decode_header, make_header
-from email.utils import parsedate_to_datetime
-from functools import lru_cache
-from html import escape, unescape
+from collections.abc import Mapping, Sequence
+from html import escape
 
 import google_crc32c
 
-from larder.errors import LarderError, RetryableError, StoreError
-from larder.manifest.crc import format_crc32c
+from larder.errors import StoreError
 from larder.store.base import Buffer, ObjectInfo
-from larder.store.http import Answer, BrokenError
+from larder.store.http import Answer
 from larder.store.s3_access import S3Access
-from larder.store.s3_errors import Call, answer_of_body, s3_error
-from larder.store.s3_read import S3Body, Span, storage_class
+from larder.store.s3_answers import broken, content, document, element, error_of, streamed
+from larder.store.s3_errors import Call
+from larder.store.s3_headers import (
+    compared_checksum,
+    copy_source,
+    crc32c_text,
+    described,
+    etag_of,
+    object_info,
+    time_us,
+)
+from larder.store.s3_read import S3Body, Span
 from larder.store.s3_sign import EMPTY_SHA256, UNSIGNED, encoded_path, encoded_query, signed
 
 __all__ = ["SignedObjects", "crc32c_of"]
-
-_META = "x-amz-meta-"
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A token of RFC 9110: what the name of a header may be."""
-_MOST_WAIT_SECONDS = 60.0
 
 
 def crc32c_of(pieces: Sequence[Buffer]) -> int:
@@ -63,7 +63,7 @@ class SignedObjects:
         """Describe an object; with its checksum, if the server keeps one of the whole content."""
         headers = {"x-amz-checksum-mode": "ENABLED"}
         with self._send("HEAD", full_key, call, headers=headers) as answer:
-            return _info(call.key, answer)
+            return object_info(call.key, answer.headers)
 
     def open(self, full_key: str, call: Call, span: Span, if_match: str | None) -> S3Body:
         """Start reading a span of an object."""
@@ -79,11 +79,11 @@ class SignedObjects:
             if headers.get("range") and "content-range" not in answer.headers:
                 message = "the server ignores ranges"
                 raise StoreError("store.refused", message, where=call.where)
-            info = _info(call.key, answer)
+            info = object_info(call.key, answer.headers)
         except BaseException:
             answer.close()
             raise
-        return S3Body(info, _body(answer, call), answer.close)
+        return S3Body(info, streamed(answer, call), answer.close)
 
     def put(
         self,
@@ -114,9 +114,9 @@ class SignedObjects:
         if if_match is not None:
             headers["if-match"] = if_match
         crc32c = crc32c_of([data])
-        headers["x-amz-checksum-crc32c"] = _base64(crc32c)
+        headers["x-amz-checksum-crc32c"] = crc32c_text(crc32c)
         with self._send("PUT", full_key, call, headers=headers, body=[data], md5=md5) as answer:
-            return _etag(answer), _verified(answer, crc32c)
+            return etag_of(answer.headers), compared_checksum(answer.headers, crc32c)
 
     def copy(self, full_key: str, call: Call, source: str, if_match: str) -> str:
         """Copy an object on the server, with its content type and metadata; returns the etag.
@@ -127,9 +127,9 @@ class SignedObjects:
             source: ``BUCKET/KEY`` of the object.
             if_match: Its etag.
         """
-        headers = {**self._encryption(), **_copy_source(source, if_match)}
+        headers = {**self._encryption(), **copy_source(source, if_match)}
         with self._send("PUT", full_key, call, headers=headers) as answer:
-            return _element(_document(answer, call), "ETag").strip('"')
+            return element(document(answer, call), "ETag").strip('"')
 
     def delete(self, full_key: str, call: Call) -> None:
         """Remove an object."""
@@ -140,7 +140,7 @@ class SignedObjects:
         headers = self.kept(like)
         headers |= {"x-amz-checksum-algorithm": "CRC32C", "x-amz-checksum-type": "FULL_OBJECT"}
         with self._send("POST", full_key, call, query={"uploads": ""}, headers=headers) as answer:
-            return _element(_document(answer, call), "UploadId")
+            return element(document(answer, call), "UploadId")
 
     def send_part(
         self,
@@ -174,12 +174,12 @@ class SignedObjects:
             full_key,
             call,
             query={"partNumber": str(number), "uploadId": upload},
-            headers={"x-amz-checksum-crc32c": _base64(crc32c)},
+            headers={"x-amz-checksum-crc32c": crc32c_text(crc32c)},
             body=pieces,
             md5=md5,
             sha256=None if signed else UNSIGNED,
         ) as answer:
-            return _etag(answer), _verified(answer, crc32c) is not None
+            return etag_of(answer.headers), compared_checksum(answer.headers, crc32c) is not None
 
     def copy_part(
         self,
@@ -193,12 +193,12 @@ class SignedObjects:
     ) -> str:
         """Have the server copy a range of an object as one part; returns the part's etag."""
         assert span.length is not None
-        headers = _copy_source(source, if_match)
+        headers = copy_source(source, if_match)
         last = span.offset + span.length - 1
         headers["x-amz-copy-source-range"] = f"bytes={span.offset}-{last}"
         query = {"partNumber": str(number), "uploadId": upload}
         with self._send("PUT", full_key, call, query=query, headers=headers) as answer:
-            return _element(_document(answer, call), "ETag").strip('"')
+            return element(document(answer, call), "ETag").strip('"')
 
     def complete_upload(self, full_key: str, call: Call, upload: str, etags: Sequence[str]) -> str:
         """Make an object of the parts; returns its etag, empty if the server does not say."""
@@ -217,7 +217,7 @@ class SignedObjects:
             headers=headers,
             body=[text.encode()],
         ) as answer:
-            return _element(_document(answer, call), "ETag").strip('"')
+            return element(document(answer, call), "ETag").strip('"')
 
     def list_parts(self, full_key: str, call: Call, upload: str) -> dict[int, str]:
         """The etags of the parts that were sent, by number."""
@@ -226,11 +226,11 @@ class SignedObjects:
         while True:
             query = {"uploadId": upload, "part-number-marker": after}
             with self._send("GET", full_key, call, query=query) as answer:
-                text = _document(answer, call)
+                text = document(answer, call)
             for part in re.findall("<Part>(.*?)</Part>", text, re.DOTALL):
-                found[int(_element(part, "PartNumber"))] = _element(part, "ETag").strip('"')
-            following = _element(text, "NextPartNumberMarker")
-            if _element(text, "IsTruncated") != "true" or following in ("", after):
+                found[int(element(part, "PartNumber"))] = element(part, "ETag").strip('"')
+            following = element(text, "NextPartNumberMarker")
+            if element(text, "IsTruncated") != "true" or following in ("", after):
                 return found
             after = following
 
@@ -241,13 +241,13 @@ class SignedObjects:
     def list_page(self, query: Mapping[str, str], call: Call) -> bytes:
         """One answer to a request on the bucket itself."""
         with self._send("GET", "", call, query=query) as answer:
-            return _read(answer, call)
+            return content(answer, call)
 
     def clock_us(self, call: Call) -> int:
         """The server's time, microseconds since 1970 UTC; 0 if it does not say."""
         with self._answered("HEAD", "", {}, {}, [], EMPTY_SHA256, call) as answer:
             said = answer.headers.get("date", "")
-        return _time_us(said) if said else 0
+        return time_us(said) if said else 0
 
     def bucket_region(self, call: Call) -> str:
         """The region of the bucket, according to the server; empty if it does not say."""
@@ -256,14 +256,7 @@ class SignedObjects:
 
     def kept(self, like: ObjectInfo | None) -> dict[str, str]:
         """The headers of a new object: content type and metadata of another one; encryption."""
-        headers = self._encryption()
-        if like is not None:
-            if like.content_type:
-                headers["content-type"] = _header_text(like.content_type)
-            for name, text in (like.metadata or {}).items():
-                if _NAME.fullmatch(name):  # other stores have names that no header can have
-                    headers[f"{_META}{name.lower()}"] = _header_text(text)
-        return headers
+        return {**self._encryption(), **(described(like) if like else {})}
 
     def _encryption(self) -> dict[str, str]:
         key = self._access.access.kms_key
@@ -300,7 +293,7 @@ class SignedObjects:
         if answer.status < 300:
             return answer
         with answer:
-            raise _error(answer, call)
+            raise error_of(answer, call)
 
     def _answered(
         self,
@@ -329,135 +322,8 @@ class SignedObjects:
             return http.request(method, f"{path}?{text}" if text else path, sent, body)
 
 
-@contextmanager
-def broken(call: Call) -> Iterator[None]:
-    """Raise what a broken connection means for a call."""
-    try:
-        yield
-    except BrokenError as error:
-        if "certificate" in str(error):
-            hint = "check the endpoint's certificate, or set AWS_CA_BUNDLE"
-            raise StoreError(
-                "store.refused", "TLS fails", where=call.store_url, hint=hint
-            ) from error
-        raise RetryableError("store.unavailable", str(error), where=call.where) from error
-
-
-def _error(answer: Answer, call: Call) -> LarderError:
-    body = _read(answer, call).decode("utf-8", "replace")
-    error = s3_error(
-        answer_of_body(answer.status, body, answer.headers.get("x-amz-bucket-region", "")), call
-    )
-    wait = answer.headers.get("retry-after", "")
-    if isinstance(error, RetryableError) and wait.isdigit():
-        error.after_seconds = min(float(wait), _MOST_WAIT_SECONDS)
-    return error
-
-
-def _document(answer: Answer, call: Call) -> str:
-    """The XML of an answer. S3 answers 200 before it knows whether a long operation succeeds.
-
-    Raises:
-        LarderError: The document is an error.
-    """
-    body = _read(answer, call).decode("utf-8", "replace")
-    if "<Error>" in body:
-        said = answer_of_body(500, body)
-        raise s3_error(said, call)
-    return body
-
-
-def _read(answer: Answer, call: Call) -> bytes:
-    with broken(call):
-        return answer.read()
-
-
-def _body(answer: Answer, call: Call) -> Iterator[bytes]:
-    with broken(call):
-        yield from answer
-
-
-def _element(body: str, name: str) -> str:
-    found = re.search(f"<{name}>(.*?)</{name}>", body, re.DOTALL)
-    return unescape(found[1].strip()) if found else ""
-
-
-def _copy_source(source: str, if_match: str) -> dict[str, str]:
-    headers = {"x-amz-copy-source": encoded_path(f"/{source}")}
-    if if_match:  # a report may not have it
-        headers["x-amz-copy-source-if-match"] = f'"{if_match}"'
-    return headers
-
-
 def _sha256(pieces: Sequence[Buffer]) -> str:
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece)
     return digest.hexdigest()
-
-
-def _base64(crc32c: int) -> str:
-    return base64.b64encode(crc32c.to_bytes(4, "big")).decode()
-
-
-def _etag(answer: Answer) -> str:
-    return answer.headers.get("etag", "").strip('"')
-
-
-def _verified(answer: Answer, crc32c: int) -> str | None:
-    """The checksum that was sent, if the answer repeats it: then the server has compared it."""
-    said = answer.headers.get("x-amz-checksum-crc32c")
-    return format_crc32c(crc32c) if said == _base64(crc32c) else None
-
-
-def _info(key: str, answer: Answer) -> ObjectInfo:
-    headers = answer.headers
-    total = headers.get("content-range", "").rpartition("/")[2]
-    size_bytes = total if total.isdigit() else headers.get("content-length", "0")
-    modified = headers.get("last-modified")
-    return ObjectInfo(
-        key,
-        int(size_bytes),
-        _etag(answer),
-        _time_us(modified) if modified else 0,
-        storage_class=storage_class(headers.get("x-amz-storage-class")),
-        checksum=_checksum(headers),
-        generation=headers.get("x-amz-version-id"),
-        content_type=headers.get("content-type"),
-        metadata={
-            name[len(_META) :]: _plain_text(text)
-            for name, text in headers.items()
-            if name.startswith(_META)
-        },
-    )
-
-
-@lru_cache(4096)
-def _time_us(said: str) -> int:
-    """A date of a header, microseconds since 1970 UTC; many objects have the same second."""
-    return round(parsedate_to_datetime(said).timestamp() * 1e6)
-
-
-def _checksum(headers: Mapping[str, str]) -> str | None:
-    """The CRC32C of the whole content, if the server keeps it; one of parts ends in ``-N``."""
-    said = headers.get("x-amz-checksum-crc32c", "")
-    if len(said) != 8 or headers.get("x-amz-checksum-type", "FULL_OBJECT") != "FULL_OBJECT":
-        return None
-    return f"crc32c:{base64.b64decode(said).hex()}"
-
-
-def _header_text(text: str) -> str:
-    """A value as it is sent: S3 encodes what is not ASCII as RFC 2047 does."""
-    text = " ".join(text.split())
-    if text.isascii():
-        return text
-    return f"=?UTF-8?B?{base64.b64encode(text.encode()).decode()}?="
-
-
-def _plain_text(text: str) -> str:
-    if not text.startswith("=?"):
-        return text
-    try:
-        return str(make_header(decode_header(text)))
-    except (LookupError, ValueError):
-        return text

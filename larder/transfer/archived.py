@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import Failure, ObjectError
+from larder.failures import Failures
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.merge import aligned
 from larder.manifest.query import Rows
@@ -70,7 +71,6 @@ ARCHIVED = pa.schema(
 
 KEYS = pa.schema([ARCHIVED.field("key")])
 
-_MOST_SHOWN = 1_000
 _SAMPLES = 8
 
 
@@ -125,7 +125,7 @@ class ArchivedWriter:
 
 
 def archived_among(keys: Iterable[pa.RecordBatch], archived: ManifestFile, work_dir: Path) -> Unfit:
-    """The archived ones of some objects: the first 1,000 by name, and their number.
+    """The archived ones of some objects: the first ones by name, and their number.
 
     Memory: that of `larder.manifest.sort.sort`.
 
@@ -134,17 +134,15 @@ def archived_among(keys: Iterable[pa.RecordBatch], archived: ManifestFile, work_
         archived: Manifest of schema `ARCHIVED`.
         work_dir: Directory for temporary files.
     """
-    failures: list[Failure] = []
-    count = 0
+    found = Failures()
     with closing(sort(Rows(KEYS, keys), ("key",), work_dir=work_dir)) as asked:
         pairs = aligned(
             Rows(KEYS, asked), Rows(ARCHIVED, read_manifest(archived.path, ARCHIVED)), ("key",)
         )
         for wanted, there in pairs:
-            found = there.filter(pc.is_in(there.column("key"), value_set=wanted.column("key")))
-            count += found.num_rows
-            failures += _failures(found.slice(0, max(0, _MOST_SHOWN - len(failures))))
-    return Unfit(tuple(failures), count)
+            rows = there.filter(pc.is_in(there.column("key"), value_set=wanted.column("key")))
+            found.add_counted(_failures(rows.slice(0, found.room)), rows.num_rows)
+    return Unfit.of(found)
 
 
 def _failures(rows: pa.RecordBatch) -> Iterator[Failure]:

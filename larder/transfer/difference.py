@@ -30,7 +30,7 @@ from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import sort
 from larder.store.base import ObjectInfo
-from larder.transfer.inventory import object_batches
+from larder.transfer.source_objects import object_batches
 
 __all__ = [
     "Match",

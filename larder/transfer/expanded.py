@@ -37,9 +37,9 @@ from larder.transfer.inventory import (
     Inventory,
     LeftOut,
     parted,
-    with_contents,
 )
 from larder.transfer.selection import KeyRule
+from larder.transfer.source_objects import with_contents
 
 __all__ = ["LABELS", "Container", "Expanded", "Expansion", "expand"]
 

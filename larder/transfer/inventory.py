@@ -1,53 +1,23 @@
-"""The inventory: the objects in the source, streamed from a listing into a manifest."""
+"""What is known of the objects at a source at one time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
-from itertools import chain, islice
-from pathlib import Path
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from larder.errors import ConfigError, Failure
-from larder.manifest.digest import RowDigest
-from larder.manifest.files import ManifestFile, write_manifest
-from larder.manifest.query import Rows
-from larder.manifest.schemas import OBJECTS
-from larder.manifest.sort import SortedFile, sort_to_file
-from larder.progress import NullProgress, Progress
-from larder.store.base import ObjectInfo, Readable
-from larder.transfer.archived import ArchivedWriter
+from larder.errors import Failure
+from larder.manifest.files import ManifestFile
+from larder.manifest.sort import SortedFile
 from larder.transfer.report_inventory import Reported
-from larder.transfer.selection import KeyRule, without_own
-from larder.units import format_count
 
-__all__ = [
-    "IDENTITY",
-    "InContainers",
-    "Indexing",
-    "Inventory",
-    "LeftOut",
-    "Listed",
-    "list_source",
-    "object_batches",
-    "parted",
-    "take_inventory",
-    "with_contents",
-]
-
-Group = TypeVar("Group")
-
-BATCH_ROWS = 10_000
+__all__ = ["IDENTITY", "InContainers", "Indexing", "Inventory", "LeftOut", "Listed", "parted"]
 
 SHOWN_KEYS = 5
 """Maximum number of excluded keys kept by name."""
-
-_CLASS = "storage_class"
 
 IDENTITY = ["key", "size_bytes", "etag"]
 """The columns of OBJECTS that the digest of an inventory covers."""
@@ -182,224 +152,6 @@ class Listed:
     archived: ManifestFile | None = None
 
 
-def take_inventory(
-    store: Readable,
-    include: Sequence[str],
-    exclude: Sequence[str],
-    out: Path,
-    progress: Progress,
-    report: Reported | None = None,
-    *,
-    containers: Callable[[pa.Array], npt.NDArray[np.bool_]] | None = None,
-) -> Inventory:
-    """List a source, and keep the objects that are included and not excluded.
-
-    What `larder copy` keeps for itself at the root of the source is not part of it.
-
-    Memory is that of one row group, whatever the number of objects.
-
-    Args:
-        store: The source.
-        include: Globs of keys.
-        exclude: Globs of keys to exclude from those.
-        out: The manifest to write; temporary files are written next to it.
-        progress: Reports progress of stage ``inventory``.
-        report: Lists the objects instead of the source itself.
-        containers: Tells which keys are included whether or not a glob matches them: what is in
-            these objects may be included.
-
-    Raises:
-        ConfigError: ``config.empty_source``: no object is left; says what was listed and matched.
-            ``config.inventory``: the report cannot be used.
-        StoreError: The listing is refused or fails; a partial listing is never used.
-    """
-    tally = _Tally(include, exclude, progress, containers)
-    progress.start("inventory")
-    pages = report.pages(out.parent) if report else store.list()
-    with ArchivedWriter(out.with_name("archived.parquet")) as archived:
-        batches = tally.batches(pages, archived)
-        file = write_manifest(out, OBJECTS, map(tally.digested, batches))
-    progress.finish("inventory")
-    found = tally.found(store, report)
-    return Inventory(
-        file=file,
-        objects=found.objects,
-        bytes=found.bytes,
-        listed=found.listed,
-        digest=tally.digest.hexdigest(),
-        not_included=found.not_included,
-        excluded=found.excluded,
-        report=report,
-        sizes=found.sizes,
-        classes=found.classes,
-        archived=archived.file,
-    )
-
-
-def list_source(
-    store: Readable,
-    include: Sequence[str],
-    exclude: Sequence[str],
-    out: Path,
-    progress: Progress,
-    report: Reported | None = None,
-) -> Listed:
-    """The same as `take_inventory`, into a file that is used only now: without a digest.
-
-    The arguments and errors are those of `take_inventory`.
-    """
-    tally = _Tally(include, exclude, progress)
-    progress.start("inventory")
-    pages = report.pages(out.parent) if report else store.list()
-    with ArchivedWriter(out.with_name("archived.parquet")) as archived:
-        rows = sort_to_file(Rows(OBJECTS, tally.batches(pages, archived)), ("key",), out)
-    progress.finish("inventory")
-    return replace(tally.found(store, report), rows=rows, archived=archived.file)
-
-
-def with_contents(
-    inventory: Inventory, rows: Iterable[pa.RecordBatch], out: Path, where: str
-) -> Inventory:
-    """An inventory of other objects: those that are in the objects of another one.
-
-    Args:
-        inventory: The other one, of which the rest stays as it is.
-        rows: Rows of schema OBJECTS, ordered by key.
-        out: The manifest to write.
-        where: URL of the source, for errors.
-
-    Raises:
-        ConfigError: ``config.empty_source``: there are none.
-        StoreError: ``store.full``: no space is left.
-    """
-    tally = _Tally(("**",), (), NullProgress())
-    counted = (tally.count(batch) for batch in rows if batch.num_rows)
-    file = write_manifest(out, OBJECTS, map(tally.digested, counted))
-    if not tally.objects:
-        message = "nothing in the archives or tables of the source is included"
-        hint = "check source.include and source.exclude: globs match KEY_OF_ARCHIVE/MEMBER"
-        raise ConfigError("config.empty_source", message, where=where, hint=hint)
-    return replace(
-        inventory,
-        file=file,
-        objects=tally.objects,
-        bytes=tally.bytes,
-        digest=tally.digest.hexdigest(),
-        sizes=tally.found_sizes,
-    )
-
-
-class _Tally:
-    """Counts and digests objects."""
-
-    def __init__(
-        self,
-        include: Sequence[str],
-        exclude: Sequence[str],
-        progress: Progress,
-        containers: Callable[[pa.Array], npt.NDArray[np.bool_]] | None = None,
-    ) -> None:
-        self.objects = self.bytes = self.listed = 0
-        self.digest = RowDigest()
-        self.not_included = self.excluded = LeftOut()
-        self.sizes: dict[int, tuple[int, int]] = {}
-        self.classes: dict[str, tuple[int, int]] = {}
-        self._globs = (_named(include), _named(exclude))
-        self._included = KeyRule(include)
-        self._excluded = KeyRule(exclude)
-        self._containers = containers
-        self._progress = progress
-
-    def batches(
-        self, pages: Iterable[list[ObjectInfo]], archived: ArchivedWriter
-    ) -> Iterator[pa.RecordBatch]:
-        """Batches of the included objects of a listing."""
-        for rows in _in_batches(chain.from_iterable(without_own(pages))):
-            self.listed += len(rows)
-            found = self._taken(_with_classes(_batch(rows), rows))
-            if found.num_columns > len(OBJECTS):
-                self._count_classes(found)
-                archived.add(found)
-                found = pa.record_batch(found.columns[: len(OBJECTS)], schema=OBJECTS)
-            if found.num_rows:
-                yield self.count(found)
-
-    def _count_classes(self, found: pa.RecordBatch) -> None:
-        """Count the objects that are not of the standard class."""
-        classes, sizes = found.column(_CLASS), found.column("size_bytes")
-        for name in filter(None, classes.unique().to_pylist()):
-            of_class = sizes.filter(pc.equal(classes, name))
-            _add(self.classes, name, len(of_class), pc.sum(of_class).as_py())
-
-    def _taken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        included = self._included(batch.column("key"))
-        if self._containers is not None:
-            included |= self._containers(batch.column("key"))
-        batch, self.not_included = parted(batch, included, self.not_included)
-        batch, self.excluded = parted(batch, ~self._excluded(batch.column("key")), self.excluded)
-        return batch
-
-    def count(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Count the objects of a batch, and return it."""
-        size_bytes = pc.sum(batch.column("size_bytes")).as_py()
-        self.objects += batch.num_rows
-        self.bytes += size_bytes
-        self._count_sizes(batch.column("size_bytes").to_numpy())
-        self._progress.advance("inventory", objects=batch.num_rows, bytes=size_bytes)
-        return batch
-
-    def _count_sizes(self, sizes: npt.NDArray[np.int64]) -> None:
-        bins = np.frexp(sizes - 1.0)[1]  # the exponent of the next power of two
-        for exponent in np.unique(bins).tolist():
-            found = sizes[bins == exponent]
-            _add(self.sizes, exponent, len(found), int(found.sum()))
-
-    def digested(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Add a batch to the digest, and return it."""
-        self.digest.update_batch(batch.select(IDENTITY))
-        return batch
-
-    @property
-    def found_sizes(self) -> tuple[tuple[int, int], ...]:
-        """As in `Inventory`."""
-        return tuple(found for _, found in sorted(self.sizes.items()))
-
-    def found(self, store: Readable, report: Reported | None) -> Listed:
-        """The result, once all batches were read.
-
-        Raises:
-            ConfigError: ``config.empty_source``.
-        """
-        if not self.objects:
-            raise self._nothing(store)
-        return Listed(
-            self.objects,
-            self.bytes,
-            self.listed,
-            self.not_included,
-            self.excluded,
-            report,
-            sizes=self.found_sizes,
-            classes=dict(sorted(self.classes.items())),
-        )
-
-    def _nothing(self, store: Readable) -> ConfigError:
-        """The error that no object is left, with what was listed, matched and excluded."""
-        include, exclude = self._globs
-        listed = f"{format_count(self.listed, 'object')} listed"
-        hint = "check source.include and source.exclude; globs match keys below source.url"
-        if not self.listed:
-            message, hint = "the source is empty", "check source.url and its prefix"
-        elif self.not_included.count == self.listed:
-            message = f"{listed}, none matches include {include}"
-        else:
-            message = (
-                f"{listed}, {self.excluded.count:,} match include {include}, and exclude {exclude}"
-                " excludes all of them"
-            )
-        return ConfigError("config.empty_source", message, where=store.url, hint=hint)
-
-
 def parted(
     batch: pa.RecordBatch, wanted: npt.NDArray[np.bool_], others: LeftOut
 ) -> tuple[pa.RecordBatch, LeftOut]:
@@ -409,42 +161,3 @@ def parted(
     unwanted = batch.column("key").filter(pa.array(~wanted))
     first = unwanted.slice(0, SHOWN_KEYS).to_pylist()
     return batch.filter(pa.array(wanted)), others.and_more(first, len(unwanted))
-
-
-def _add(found: dict[Group, tuple[int, int]], group: Group, count: int, size_bytes: int) -> None:
-    before = found.get(group, (0, 0))
-    found[group] = before[0] + count, before[1] + size_bytes
-
-
-def _named(globs: Sequence[str]) -> str:
-    return ", ".join(glob if glob.strip() else repr(glob) for glob in globs)
-
-
-def object_batches(infos: Iterable[ObjectInfo]) -> Iterator[pa.RecordBatch]:
-    """Batches of schema OBJECTS for listed objects."""
-    return map(_batch, _in_batches(infos))
-
-
-def _in_batches(infos: Iterable[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
-    stream = iter(infos)
-    return iter(lambda: list(islice(stream, BATCH_ROWS)), [])
-
-
-def _with_classes(batch: pa.RecordBatch, rows: Sequence[ObjectInfo]) -> pa.RecordBatch:
-    """The batch with the storage classes of its rows, unless all are of the standard class."""
-    classes = [info.storage_class for info in rows]
-    if not any(classes):
-        return batch
-    return pa.record_batch([*batch.columns, pa.array(classes)], names=[*OBJECTS.names, _CLASS])
-
-
-def _batch(rows: Sequence[ObjectInfo]) -> pa.RecordBatch:
-    columns = [
-        pa.array([info.key for info in rows], pa.string()),
-        pa.array([info.size_bytes for info in rows], pa.int64()),
-        pa.array([info.etag for info in rows], pa.string()),
-        pa.array([info.modified_us for info in rows], pa.timestamp("us", tz="UTC")),
-        pa.array([info.checksum for info in rows], pa.string()),
-    ]
-    unknown = [pa.nulls(len(rows), field.type) for field in list(OBJECTS)[len(columns) :]]
-    return pa.record_batch([*columns, *unknown], schema=OBJECTS)

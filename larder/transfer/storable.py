@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from larder.config.urls import parse_url
 from larder.errors import Failure, ObjectError
+from larder.failures import Failures
 from larder.limits import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES
 from larder.samples.columns import column_texts
 from larder.samples.grouping import may_be_part
@@ -25,7 +26,6 @@ from larder.store.keys import TEMPORARY_PREFIX, check_path_key
 
 __all__ = ["Storage", "Unfit", "unfit_keys"]
 
-_MOST_SHOWN = 1_000
 _DRAFT_BYTES = 64
 """More than the length of the temporary name under which a file is written."""
 
@@ -37,10 +37,15 @@ _DOTTED_FOLDER = r"\.[^/]*/"
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """Keys that a storage cannot hold: the first 1,000 by name, and their number."""
+    """Keys that a storage cannot hold: the first ones by name, and their number."""
 
     failures: tuple[Failure, ...] = ()
     count: int = 0
+
+    @staticmethod
+    def of(found: Failures) -> Unfit:
+        """Those that were found."""
+        return Unfit(tuple(found.shown), found.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +118,10 @@ def unfit_keys(
         prefix: The prefix of each key in the storage.
         every_key: Whether all objects are copied, not only those that can be parts of samples.
     """
-    failures: list[Failure] = []
-    count = 0
+    unfit = Failures()
     for key, reason in _found(objects, storage, prefix, every_key):
-        count += 1
-        if len(failures) < _MOST_SHOWN:
-            failures.append(Failure(key=key, code="object.bad_key", message=reason))
-    return Unfit(tuple(failures), count)
+        unfit.add(Failure(key, "object.bad_key", reason))
+    return Unfit.of(unfit)
 
 
 def _found(

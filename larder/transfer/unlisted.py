@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import Failure, ObjectError
+from larder.failures import Failures
 from larder.transfer.selection import OWN_PREFIX, KeyRule
 
-__all__ = ["NEVER_TRIED", "SHOWN_FAILURES", "Unlisted", "beginning"]
-
-SHOWN_FAILURES = 1000
+__all__ = ["NEVER_TRIED", "Unlisted", "beginning"]
 
 NEVER_TRIED = 0
 """The attempts of a failure of this kind: there was no object to try."""
@@ -38,8 +37,7 @@ class Unlisted:
         note: Called for each of them.
 
     Attributes:
-        count: Number of files and directories.
-        failures: The first of them.
+        failures: These files and directories.
     """
 
     def __init__(
@@ -48,8 +46,7 @@ class Unlisted:
         exclude: Sequence[str],
         note: Callable[[Failure], None] | None = None,
     ) -> None:
-        self.count = 0
-        self.failures: tuple[Failure, ...] = ()
+        self.failures = Failures()
         self._beginnings = [(beginning(glob), _depth(glob)) for glob in include]
         self._included = KeyRule(include)
         self._excluded = KeyRule(exclude)
@@ -72,10 +69,8 @@ class Unlisted:
             return
         if not (self._may_be_wanted(key) if key.endswith("/") else self._wanted_file(key)):
             return
-        self.count += 1
         failure = replace(Failure.of(key, error), attempts=NEVER_TRIED)
-        if len(self.failures) < SHOWN_FAILURES:
-            self.failures += (failure,)
+        self.failures.add(failure)
         if self._note is not None:
             self._note(failure)
 
@@ -84,10 +79,11 @@ class Unlisted:
 
         All of them, if there are too many paths to know each by name.
         """
-        if self.count > len(self.failures):
+        shown = self.failures.shown
+        if self.failures.count > len(shown):
             return np.ones(len(keys), np.bool_)
         flags = np.zeros(len(keys), np.bool_)
-        for failure in self.failures if len(keys) else ():
+        for failure in shown if len(keys) else ():
             below = pc.starts_with(keys, f"{failure.key.removesuffix('/')}/")
             found = pc.or_(below, pc.equal(keys, failure.key))
             flags |= found.to_numpy(zero_copy_only=False)

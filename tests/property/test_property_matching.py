@@ -71,5 +71,5 @@ def test_matches_are_those_of_a_plain_model(keys: set[str], names: list[str], cu
     assert {row["key"]: row["sample"] for row in found} == fitting
     assert len(found) == len(fitting)
     assert all(split_key(row["object"]).sample_key == row["sample"] for row in found)
-    assert matching.count == len(names) - len(fitting)
-    assert len(matching.shown) == matching.count
+    assert matching.unfit.count == len(names) - len(fitting)
+    assert len(matching.unfit.shown) == matching.unfit.count

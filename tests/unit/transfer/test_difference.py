@@ -16,7 +16,7 @@ from larder.manifest.schemas import OBJECTS
 from larder.store.base import ObjectInfo
 from larder.store.etags import is_md5
 from larder.transfer.difference import with_copies
-from larder.transfer.inventory import object_batches
+from larder.transfer.source_objects import object_batches
 
 MD5 = "0" * 31 + "a"
 OTHER_MD5 = "0" * 31 + "b"

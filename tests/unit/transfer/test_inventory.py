@@ -10,7 +10,7 @@ from larder.progress import NullProgress
 from larder.store.base import ObjectInfo
 from larder.store.memory import MemoryStore
 from larder.transfer.archived import ARCHIVED
-from larder.transfer.inventory import BATCH_ROWS, list_source, take_inventory
+from larder.transfer.source_objects import BATCH_ROWS, list_source, take_inventory
 
 CLASSES = ("", "GLACIER", "STANDARD_IA", "DEEP_ARCHIVE", "")
 

@@ -19,8 +19,8 @@ from larder.errors import ConfigError
 from larder.progress import NullProgress
 from larder.store import open_store
 from larder.store.base import ObjectInfo, Store
-from larder.transfer.inventory import take_inventory
 from larder.transfer.report_inventory import Reported, open_report
+from larder.transfer.source_objects import take_inventory
 
 SOURCE = "s3://source/data/"
 TAKEN = datetime(2026, 11, 20, 1, 0, tzinfo=UTC)

@@ -12,8 +12,8 @@ from larder.errors import ConfigError
 from larder.progress import NullProgress
 from larder.store.base import ObjectInfo
 from larder.store.memory import MemoryStore, forget
-from larder.transfer.inventory import take_inventory
 from larder.transfer.selection import KeyRule, without_own
+from larder.transfer.source_objects import take_inventory
 
 KEYS = ["a", "a\nb", "a/b.jpg", "a/é.jpg", "train/x/1.JPEG", "\U0001f600/.b", "*"]
 

@@ -4,15 +4,16 @@ import pyarrow as pa
 import pytest
 
 from larder.errors import Failure, ObjectError
-from larder.transfer.unlisted import SHOWN_FAILURES, Unlisted
+from larder.failures import SHOWN_FAILURES
+from larder.transfer.unlisted import Unlisted
 
 
 def shown(paths: list[bytes], include: list[str], exclude: list[str]) -> list[str]:
     unlisted = Unlisted(include, exclude)
     for path in paths:
         unlisted(path, ObjectError("object.unreadable", "no", where="file:///x"))
-    assert unlisted.count == len(unlisted.failures)
-    return [failure.key for failure in unlisted.failures]
+    assert unlisted.failures.count == len(unlisted.failures.shown)
+    return [failure.key for failure in unlisted.failures.shown]
 
 
 @pytest.mark.parametrize(
@@ -57,8 +58,8 @@ def test_only_the_first_are_kept() -> None:
     unlisted = Unlisted(["**"], [])
     for number in range(SHOWN_FAILURES + 5):
         unlisted(b"%09d" % number, ObjectError("object.unreadable", "no", where="x"))
-    assert unlisted.count == SHOWN_FAILURES + 5
-    assert len(unlisted.failures) == SHOWN_FAILURES
+    assert unlisted.failures.count == SHOWN_FAILURES + 5
+    assert len(unlisted.failures.shown) == SHOWN_FAILURES
 
 
 def test_all_are_noted_and_may_have_keys() -> None:
@@ -66,7 +67,7 @@ def test_all_are_noted_and_may_have_keys() -> None:
     unlisted = Unlisted(["**"], [], noted.append)
     for path in (b"_larder/copy/", b"a/", b"b"):
         unlisted(path, ObjectError("object.unreadable", "no", where="x"))
-    assert noted == list(unlisted.failures)
+    assert noted == unlisted.failures.shown
     assert [(failure.key, failure.attempts) for failure in noted] == [("a/", 0), ("b", 0)]
     keys = pa.array(["a", "a/", "a/1", "ab", "b", "b/1", "bc"])
     assert unlisted.may_have(keys).tolist() == [False, True, True, False, True, True, False]

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from larder.samples.images import Role, role
 
-__all__ = ["MOST_EXTENSIONS", "Contents", "ContentsTally", "Found", "PartCount", "RoleCount"]
+__all__ = ["MOST_EXTENSIONS", "Found", "PartCount", "RoleCount", "SampleStatistics", "SampleTally"]
 
 MOST_EXTENSIONS = 1_000
 """Maximum number of extensions; the parts of all others are counted together."""
@@ -56,7 +56,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class SampleStatistics:
     """Statistics of the samples.
 
     Attributes:
@@ -78,7 +78,7 @@ class Contents:
     empty_images: Found = Found()
 
 
-class ContentsTally:
+class SampleTally:
     """Counts samples. Memory is bounded, whatever the samples are."""
 
     def __init__(self) -> None:
@@ -106,9 +106,9 @@ class ContentsTally:
         both = [batch.roles, batch.kinds]
         self._merged = batch.and_more(self._merged, merged, _EXAMPLES, both)
 
-    def contents(self) -> Contents:
+    def statistics(self) -> SampleStatistics:
         """The statistics of all samples so far."""
-        return Contents(
+        return SampleStatistics(
             parts=tuple(sorted(self._parts.values(), key=lambda part: (-part.objects, part.ext))),
             other_parts=self._other,
             roles=() if self._other.objects else self._sorted_roles(),

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from larder.cache.fields import field_name
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.samples import contents
-from larder.samples.contents import Contents, ContentsTally, PartCount, RoleCount
+from larder.samples import statistics
 from larder.samples.images import is_image, role
+from larder.samples.statistics import PartCount, RoleCount, SampleStatistics, SampleTally
 
 Samples = list[tuple[str, dict[str, int]]]
 """Key, and the size of each part by extension."""
@@ -36,8 +36,8 @@ samples = st.lists(
 ).map(lambda found: [(f"a/{number:02}", parts) for number, parts in enumerate(found)])
 
 
-def count(found: Samples, step: int = 1_000) -> Contents:
-    tally = ContentsTally()
+def count(found: Samples, step: int = 1_000) -> SampleStatistics:
+    tally = SampleTally()
     for start in range(0, len(found), step):
         rows: list[dict[str, Any]] = [
             {
@@ -54,7 +54,7 @@ def count(found: Samples, step: int = 1_000) -> Contents:
         # A slice, as batches of a manifest are.
         batch = pa.RecordBatch.from_pylist([rows[0], *rows], schema=SAMPLE_ORDER).slice(1)
         tally.add(batch.column("key"), batch.column("parts"))
-    return tally.contents()
+    return tally.statistics()
 
 
 def test_parts_by_extension_the_most_frequent_first() -> None:
@@ -93,7 +93,7 @@ def test_examples_are_limited_and_the_count_is_complete() -> None:
 
 def test_memory_is_bounded_where_every_name_has_another_extension() -> None:
     found = count([("2024", {f"{n:05}.jpg": 2 for n in range(3_000)}), ("2025", {"jpg": 1})])
-    assert len(found.parts) == contents.MOST_EXTENSIONS
+    assert len(found.parts) == statistics.MOST_EXTENSIONS
     assert found.other_parts.objects + sum(part.objects for part in found.parts) == 3_001
     assert found.other_parts.bytes + sum(part.bytes for part in found.parts) == 6_001
     assert found.roles == ()
