@@ -82,7 +82,7 @@ SMALL = Body("1 KB files", 50_000, 1_000)
 LITDATA_FILES = Body("110 KB files", 20_000, 110_000, sigma=0.0)
 MANY = Body("samples of about 100 bytes", 1_000_000, 100)
 HUGE = Body("samples of 100 MB", 20, 100_000_000, sigma=0.0)
-SHUFFLED = "bytes: 150 MB, shuffle_seed: 7"
+SHUFFLED = ", shuffle_seed: 7"
 
 TAR_TARGETS = {LARGE.name: (1.1, 0.8), SMALL.name: (2.5, 1.3)}
 """With one process and with two, as multiples of GNU tar's time."""
@@ -238,11 +238,12 @@ def compare_with_litdata(plan: Plan) -> Iterator[Figure]:
 
 
 def measure_memory(
-    plan: Plan, body: Body, shards: str = "bytes: 150 MB", *, mirror: bool = False
+    plan: Plan, body: Body, how: str = "", shards: str = "", *, mirror: bool = False
 ) -> Iterator[Figure]:
-    """The memory of one run."""
+    """The memory of one run; ``how`` is what further keys of ``shards`` and a mirror are called."""
     scaled = plan.scaled(body)
-    name = f"{scaled.files:,} {body.name}, {shards}{', mirror' if mirror else ''}"
+    name = f"{scaled.files:,} {body.name}{how}"
+    shards = f"bytes: 150 MB{shards}"
     say(f"making {name}")
     setting = Setting(Path(tempfile.mkdtemp(dir=plan.folder)))
     scaled.make(setting.files)
@@ -306,10 +307,12 @@ CASES: Mapping[str, Callable[[Plan], Iterator[Figure]]] = {
     "s3": compare_with_copy,
     "litdata": compare_with_litdata,
     "memory-many": lambda plan: measure_memory(plan, MANY),
-    "memory-shuffled": lambda plan: measure_memory(plan, MANY, SHUFFLED),
-    "memory-mirrored": lambda plan: measure_memory(plan, MANY, SHUFFLED, mirror=True),
+    "memory-shuffled": lambda plan: measure_memory(plan, MANY, ", shuffled", SHUFFLED),
+    "memory-mirrored": lambda plan: measure_memory(
+        plan, MANY, ", shuffled, mirror", SHUFFLED, mirror=True
+    ),
     "memory-large": lambda plan: measure_memory(plan, HUGE),
-    "memory-parquet": lambda plan: measure_memory(plan, HUGE, "bytes: 150 MB, format: parquet"),
+    "memory-parquet": lambda plan: measure_memory(plan, HUGE, ", Parquet", ", format: parquet"),
 }
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -63,15 +64,18 @@ def test_a_small_run_prints_one_document(tmp_path: Path) -> None:
 @pytest.mark.slow
 @needs_tar
 def test_a_small_run_of_the_others(tmp_path: Path) -> None:
-    asked = ("formats-small", "s3", "litdata", "memory-many")
+    asked = ("formats-small", "s3", "litdata", "memory-many", "memory-mirrored", "memory-parquet")
     flags = [flag for name in asked for flag in ("--only", name)]
     cases, said = run(tmp_path, "--files-scale", "0.0005", *flags)
     for name in ("tfrecord", "recordio", "parquet"):
         assert cases[f"{name} beside tar, 1 KB files, synced"]["peers"]["our tar"] > 0
     assert cases["S3 to S3, until it ends"]["target"] == 1.25
     assert cases["S3 to S3, until it ends"]["peers"]["larder copy"] > 0
-    for which in ("largest process", "all processes"):
-        memory = cases[f"500 samples of about 100 bytes: peak bytes of memory, {which}"]
+    many, large = "500 samples of about 100 bytes", "2 samples of 100 MB, Parquet"
+    for name, which in product(
+        (many, f"{many}, shuffled, mirror", large), ("largest process", "all processes")
+    ):
+        memory = cases[f"{name}: peak bytes of memory, {which}"]
         assert 20e6 < memory["ours"] < 400e6
         assert memory["met"] is True
     assert "litdata optimize is not installed" in said
