@@ -195,17 +195,19 @@ def interruptible(stop: threading.Event, say: Callable[[str], None]) -> Iterator
     if process.interrupted:  # and something caught the exception
         raise KeyboardInterrupt
     interrupted = threading.Event()
+    saying: list[threading.Thread] = []
 
     def interrupt(_number: int, _frame: object) -> None:
         if interrupted.is_set():
             _leave()
         interrupted.set()
         stop.set()
-        threading.Thread(target=say, args=(STOPPING,)).start()  # the main thread may be writing
+        saying.append(threading.Thread(target=say, args=(STOPPING,)))  # the main thread may write
+        saying[-1].start()
 
     token = _handlers.set(dict.fromkeys(_heard(), interrupt))
     try:
-        with _answering(interrupt):
+        with _answering(interrupt), _awaiting(saying):
             yield
     except LarderError:
         if interrupted.is_set():
@@ -214,6 +216,16 @@ def interruptible(stop: threading.Event, say: Callable[[str], None]) -> Iterator
         raise
     finally:
         _handlers.reset(token)
+
+
+@contextmanager
+def _awaiting(saying: list[threading.Thread]) -> Iterator[None]:
+    """Let what is being said be said before anything that follows the ``with`` block."""
+    try:
+        yield
+    finally:
+        for thread in saying:
+            thread.join()
 
 
 def hear_signals() -> None:

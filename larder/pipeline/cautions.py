@@ -111,8 +111,9 @@ def _reported(plan: Plan) -> _Found:
 
 
 def _merged(plan: Plan) -> _Found:
+    """Not of samples that ``samples.join`` puts together: it says which parts belong together."""
     merged = plan.sample_order.statistics.merged
-    if merged.samples:
+    if merged.samples and plan.source_state.dataset.samples.join is None:
         (key, exts), *_ = merged.examples
         names = " and ".join(f"{key}.{ext}" for ext in exts)
         count = format_count(merged.samples, "sample")

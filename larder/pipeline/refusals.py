@@ -65,8 +65,12 @@ def check_plan(plan: Plan) -> None:
         _check_empty(sample_order.statistics.empty_images)
     if not sample_order.samples:
         objects = format_count(plan.source_state.inventory.objects, "object")
-        message = f"no samples: {objects}, all of them folder markers, label files or bad keys"
+        kinds = "folder markers, label files or bad keys"
         hint = "check source.url, source.include and source.exclude"
+        if sample_order.incomplete_count:
+            kinds = "parts of incomplete samples, folder markers, label files or bad keys"
+            hint += ", samples.join and samples.annotations"
+        message = f"no samples: {objects}, all of them {kinds}"
         raise ConfigError("config.empty_source", message, where=dataset.source.url, hint=hint)
     _check_cost(plan)
     state, copies = plan.source_state, plan.copies

@@ -27,6 +27,7 @@ __all__ = [
     "Array",
     "BadImageError",
     "Form",
+    "NotStoredError",
     "decoded",
     "decoding",
     "discarding",
@@ -64,7 +65,19 @@ _PHOTOMETRIC, _BITS, _SAMPLE_FORMAT = 262, 258, 339  # tags of TIFF 6.0
 
 
 class BadImageError(Exception):
-    """An image that is refused; the message says why, as a clause about "it"."""
+    """An image that is refused; the message says why, as a clause about "it".
+
+    Attributes:
+        cannot: What cannot be done with it.
+    """
+
+    cannot = "decoded"
+
+
+class NotStoredError(BadImageError):
+    """An image that can be decoded, but not be stored in the format that is asked for."""
+
+    cannot = "stored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +114,8 @@ def decoding(where: str, hint: str) -> Iterator[None]:
         raise
     except Exception as error:
         # Any exception: on bad data, Pillow's plugins raise struct.error, IndexError and others.
-        message = f"the image cannot be decoded: {_reason(error)}"
+        cannot = error.cannot if isinstance(error, BadImageError) else BadImageError.cannot
+        message = f"the image cannot be {cannot}: {_reason(error)}"
         raise ObjectError("sample.undecodable", message, where=where, hint=hint) from error
 
 

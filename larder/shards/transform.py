@@ -16,7 +16,7 @@ from larder.config.images import Transform
 from larder.limits import ByteBudget
 from larder.samples.images import role
 from larder.samples.pictures import (
-    BadImageError,
+    NotStoredError,
     decoding,
     discarding,
     form_of,
@@ -121,7 +121,9 @@ def _format(image: Image.Image, transform: Transform, *, mask: bool) -> str:
         return transform.format.upper()
     kept = _KEPT_FORMATS.get(image.format or "")
     if kept is None:
-        raise BadImageError(f"{image.format} is not written: set shards.images.format: jpeg or png")
+        raise NotStoredError(
+            f"{image.format} is not written: set shards.images.format: jpeg or png"
+        )
     return kept
 
 
@@ -130,10 +132,10 @@ def _mode(image: Image.Image, format_: str, *, mask: bool) -> str:
     mode, clear = image.mode, "transparency" in image.info
     if mask:
         if mode not in _MASK_MODES:
-            raise BadImageError(f"a mask of Pillow's mode {mode} is not stored")
+            raise NotStoredError(f"a mask of Pillow's mode {mode} is not stored")
         return mode
     if mode in ("I", "F") or (format_ == "JPEG" and mode.startswith("I;16")):
-        raise BadImageError(f"{format_} does not hold the elements of Pillow's mode {mode}")
+        raise NotStoredError(f"{format_} does not hold the elements of Pillow's mode {mode}")
     if format_ == "JPEG":
         return _JPEG_MODES.get(mode, "RGB")
     if mode in _ALPHA or (clear and mode in ("P", "RGB")):

@@ -140,6 +140,14 @@ def test_samples_that_lack_a_part(tmp_path: Path) -> None:
     assert document["skipped"] == 0
 
 
+def test_only_incomplete_samples(tmp_path: Path) -> None:
+    found = {key: data for key, data in objects(range(2)).items() if "mask" not in key}
+    error = refused(Source(tmp_path, **FIELDS), found, samples={"join": JOIN, "missing": "skip"})
+    assert error.code == "config.empty_source"
+    assert "no samples: 8 objects, all of them parts of incomplete samples" in str(error)
+    assert "samples.join" in str(error)
+
+
 def test_objects_that_match_no_pattern(tmp_path: Path) -> None:
     found = {**objects(range(2)), "readme.md": b"x", "images/cat/9.jpg": b"x"}
     source = Source(tmp_path, **FIELDS)
@@ -174,6 +182,7 @@ def test_videos_with_frames_sound_and_text(tmp_path: Path) -> None:
     }
     source = Source(tmp_path, samples={"join": join}, cache={"records": "encoded"})
     document = source.prepare(found)
+    assert "merged_samples" not in {each["code"] for each in document["warnings"]}
     published = parts(source.check()[document["version"]])
     for at in range(5):
         frames = {f"frame.{frame:03}.png": png(at * 10 + frame) for frame in range(at + 1)}

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,22 @@ def test_a_signal_asks_the_steps_to_stop(number: int) -> None:
     ):
         steps()
     assert signal.getsignal(number) is before
+
+
+def test_what_is_said_comes_before_the_error() -> None:
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        time.sleep(0.2)
+        said.append(line)
+
+    def steps() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        raise FatalError("run.interrupted", "stopped")
+
+    with pytest.raises(KeyboardInterrupt), interruptible(threading.Event(), say):
+        steps()
+    assert said == [signals.STOPPING]
 
 
 def test_other_errors_are_unchanged() -> None:

@@ -122,13 +122,14 @@ def test_everything_of_8_bits_can_become_a_jpeg(name: str, data: bytes) -> None:
 @pytest.mark.parametrize("format_", ["GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000"])
 def test_other_formats_have_to_be_given_one(format_: str) -> None:
     data = saved(Image.fromarray(COLOURS), format_)
-    assert f"{format_} is not written: set shards.images.format: jpeg or png" in refused(data)
+    message = f"cannot be stored: {format_} is not written: set shards.images.format: jpeg or png"
+    assert message in refused(data)
     assert made(data, Transform(resize=16, format="png")).format == "PNG"
 
 
 def test_elements_that_the_format_cannot_hold_are_refused() -> None:
     words, floats = png_with(RAMP.astype(np.uint16)), tiff_file(RAMP.astype(np.float32))
-    assert "JPEG does not hold" in refused(words, Transform(format="jpeg"))
+    assert "cannot be stored: JPEG does not hold" in refused(words, Transform(format="jpeg"))
     assert "PNG does not hold" in refused(floats, Transform(format="png"))
     assert "bytes with a sign" in refused(tiff_file(RAMP.astype(np.int8)), Transform(format="png"))
 
