@@ -225,7 +225,7 @@ def shard_batch_here(
             if not result.failed:
                 place = (job.segment, plan.split, plan.name)
                 receipts.add(result, put_indexes(root, *place, format_, result.samples))
-    return BatchReport(receipts.done, tuple(failures.shown), failures.count)
+    return BatchReport.of(failures, receipts.done)
 
 
 def _pass_over(samples: Iterator[Sample]) -> None:

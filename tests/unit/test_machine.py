@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -148,8 +150,10 @@ def test_programs_of_ours_start_with_small_memory(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("MALLOC_ARENA_MAX", "7")
     process = start_program("larder.shards.transform_worker")
     try:
-        with open(f"/proc/{process.pid}/environ") as file:
-            found = dict(line.partition("=")[::2] for line in file.read().split("\0"))
+        environment = Path(f"/proc/{process.pid}/environ")
+        while not (lines := environment.read_text()):  # the kernel is still starting it
+            time.sleep(0.01)
+        found = dict(line.partition("=")[::2] for line in lines.split("\0"))
     finally:
         process.communicate()
     wanted = small_memory_environment() | {"MALLOC_ARENA_MAX": "7"}
