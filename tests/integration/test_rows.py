@@ -154,6 +154,19 @@ def test_rows_of_parquet(tmp_path: Path) -> None:
     assert json.loads(found["x.parquet/000000002"]["json"])["image"] is None
 
 
+def test_a_table_of_images_and_classes_as_records_of_one_part(tmp_path: Path) -> None:
+    """Without plain columns there is no json; the class may be a column that is left out."""
+    images = [{"bytes": png(at), "path": None} for at in range(2)]
+    table = pa.table({"image": images, "label": ["cat", "dog"]})
+    columns = {"image.bytes": "png", "image.path": None, "label": None}
+    lab = row_lab(tmp_path, {"x.parquet": parquet(table)}, columns=columns)
+    document = lab.prepare(shards={"format": "recordio"}, labels={"column": "label"})
+    assert samples(lab, document) == {
+        "x.parquet/000000000": {"png": png(0), "cls": b"cat"},
+        "x.parquet/000000001": {"png": png(1), "cls": b"dog"},
+    }
+
+
 def test_columns_of_parquet_as_other_programs_write_them(tmp_path: Path) -> None:
     """Times of pandas have nanoseconds, its categories are dictionaries."""
     table = pa.table(
