@@ -19,6 +19,7 @@ __all__ = ["CODES", "Caution", "cautions", "readers"]
 
 CODES = {
     "reported_source": "the objects come from a report, which does not see what is newer",
+    "nothing_expanded": "`source.archives` or `source.rows` is set, but there is nothing to expand",
     "merged_samples": "objects of one kind merge into one sample: `img.v1.jpg`, `img.v2.jpg`",
     "uneven_samples": "some samples do not have a part that others have",
     "many_extensions": "there are so many extensions that names probably contain other dots",
@@ -52,6 +53,7 @@ def cautions(plan: Plan) -> tuple[Caution, ...]:
     settings = plan.source_state.settings
     found = (
         *_reported(plan),
+        *_nothing_expanded(settings, plan),
         *_merged(plan),
         *_uneven(plan),
         *_many_extensions(plan),
@@ -107,6 +109,22 @@ def _reported(plan: Plan) -> _Found:
             "reported_source",
             f"the objects are those of a report of {report.taken:%Y-%m-%d %H:%M} UTC"
             f" ({report.url}): what was added or removed since is not seen",
+        )
+
+
+def _nothing_expanded(settings: Settings, plan: Plan) -> _Found:
+    source, inside = settings.dataset.source, plan.source_state.inventory.inside
+    if inside is not None and inside.containers:
+        return
+    if source.archives == "expand":
+        yield (
+            "nothing_expanded",
+            "no object is a tar archive (*.tar): check source.archives and source.include",
+        )
+    if source.rows is not None:
+        yield (
+            "nothing_expanded",
+            "no object is a table, and each is a part of a sample as it is: check source.rows",
         )
 
 

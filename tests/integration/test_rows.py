@@ -344,6 +344,27 @@ def test_label_files_are_not_tables(tmp_path: Path) -> None:
     assert [parts["cls"] for parts in samples(lab).values()] == [b"a", b"b"]
 
 
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ({"rows": {}}, ["table"]),
+        ({"archives": "expand"}, ["archive"]),
+        ({"rows": {}, "archives": "expand"}, ["archive", "table"]),
+        ({}, []),
+    ],
+)
+def test_nothing_to_expand_is_a_warning(
+    tmp_path: Path, source: dict[str, Any], named: list[str]
+) -> None:
+    lab = directory_lab(tmp_path, {"x.jsonl.gz": b"1", "tables.bin": b"2"}, **PLAIN)
+    lab = Lab({"url": lab.source, **source}, lab.storage, lab.output, lab.fields)
+    messages = [
+        each["message"] for each in lab.plan()["warnings"] if each["code"] == "nothing_expanded"
+    ]
+    assert len(messages) == len(named)
+    assert all(word in message for word, message in zip(named, messages, strict=True))
+
+
 def test_a_part_that_images_are_checked_like(tmp_path: Path) -> None:
     table = pa.table({"image": [png(1), b"not an image"]})
     lab = row_lab(tmp_path, {"x.parquet": parquet(table)}, columns={"image": "png"})
