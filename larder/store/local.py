@@ -172,6 +172,8 @@ class LocalStore(Store):
         not changed before or meanwhile. For all others, `get` says what they are.
         """
         objects = list(objects)
+        if not all(etag for _, _, etag in objects):
+            return super().get_each(objects)
         paths = check_path_keys([key for key, _, _ in objects], self._url)
         found = []
         # One loop for everything: to call a function for each file would take a tenth of the time.
@@ -187,7 +189,7 @@ class LocalStore(Store):
             except OSError:
                 pass
             if found_etag != etag or len(data) != size_bytes:
-                data = self.get(key, if_match=etag or None)
+                data = self.get(key, if_match=etag)
             found.append(data)
         return found
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from required import as_root
@@ -260,6 +261,23 @@ def test_a_file_that_changes_while_several_are_read(
     with pytest.raises(PreconditionError) as caught:
         store.get_each(objects)
     assert (caught.value.code, caught.value.where) == ("object.changed", f"{store.url}k")
+
+
+def test_without_etags_each_file_is_opened_once(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(root)
+    objects = [(store.put(key, b"1").key, 1, "") for key in ("a", "b")]
+    opened = []
+    real = os.open
+
+    def counted(path: bytes, *args: Any, **kwargs: Any) -> int:
+        opened.append(path)
+        return real(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", counted)
+    assert store.get_each(objects) == [b"1", b"1"]
+    assert len(opened) == 2
 
 
 def test_a_file_that_is_replaced_is_read_as_it_was(root: Path) -> None:
