@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 
 from larder.errors import ConfigError
 from larder.manifest.digest import RowDigest
-from larder.manifest.files import write_manifest
+from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
-from larder.manifest.sort import sort_to_file
+from larder.manifest.sort import SortedFile, sort_to_file
 from larder.progress import NullProgress, Progress
 from larder.store.base import ObjectInfo, Readable
 from larder.transfer.archived import ArchivedWriter
@@ -30,6 +30,7 @@ from larder.units import format_count
 __all__ = ["list_source", "object_batches", "take_inventory", "with_contents"]
 
 Group = TypeVar("Group")
+Written = TypeVar("Written")
 
 BATCH_ROWS = 10_000
 
@@ -68,13 +69,11 @@ def take_inventory(
         StoreError: The listing is refused or fails; a partial listing is never used.
     """
     tally = _Tally(include, exclude, progress, containers)
-    progress.start("inventory")
-    pages = report.pages(out.parent) if report else store.list()
-    with ArchivedWriter(out.with_name("archived.parquet")) as archived:
-        batches = tally.batches(pages, archived)
-        file = write_manifest(out, OBJECTS, map(tally.digested, batches))
-    progress.finish("inventory")
-    found = tally.found(store, report)
+
+    def write(batches: Iterator[pa.RecordBatch]) -> ManifestFile:
+        return write_manifest(out, OBJECTS, map(tally.digested, batches))
+
+    file, found = _listed(store, tally, out, progress, report, write)
     return Inventory(
         file=file,
         objects=found.objects,
@@ -86,7 +85,7 @@ def take_inventory(
         report=report,
         sizes=found.sizes,
         classes=found.classes,
-        archived=archived.file,
+        archived=found.archived,
     )
 
 
@@ -103,12 +102,29 @@ def list_source(
     The arguments and errors are those of `take_inventory`.
     """
     tally = _Tally(include, exclude, progress)
+
+    def write(batches: Iterator[pa.RecordBatch]) -> SortedFile:
+        return sort_to_file(Rows(OBJECTS, batches), ("key",), out)
+
+    rows, found = _listed(store, tally, out, progress, report, write)
+    return replace(found, rows=rows)
+
+
+def _listed(
+    store: Readable,
+    tally: _Tally,
+    out: Path,
+    progress: Progress,
+    report: Reported | None,
+    write: Callable[[Iterator[pa.RecordBatch]], Written],
+) -> tuple[Written, Listed]:
+    """What ``write`` returns for the objects of a source, and what was listed, without rows."""
     progress.start("inventory")
     pages = report.pages(out.parent) if report else store.list()
     with ArchivedWriter(out.with_name("archived.parquet")) as archived:
-        rows = sort_to_file(Rows(OBJECTS, tally.batches(pages, archived)), ("key",), out)
+        written = write(tally.batches(pages, archived))
     progress.finish("inventory")
-    return replace(tally.found(store, report), rows=rows, archived=archived.file)
+    return written, replace(tally.found(store, report), archived=archived.file)
 
 
 def with_contents(
