@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -58,3 +60,19 @@ class Place:
         if (self.kind, "new folder") in RACES:
             for key in keys:
                 store.put(key, b"")
+
+
+def eight_at_once(write: Callable[[bytes], object], lost: type[LarderError]) -> list[bytes]:
+    """The contents of those of eight simultaneous writers whose write does not raise ``lost``."""
+    start = threading.Barrier(8)
+
+    def won(data: bytes) -> bytes:
+        start.wait()
+        try:
+            write(data)
+        except lost:
+            return b""
+        return data
+
+    with ThreadPoolExecutor(8) as pool:
+        return list(filter(None, pool.map(won, [f"content {n}".encode() for n in range(8)])))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 import google_crc32c
 import pytest
-from store_place import Place
+from store_place import Place, eight_at_once
 
 from larder.errors import LarderError, PreconditionError
 from larder.store import ObjectInfo, Store, base
@@ -158,24 +157,8 @@ def test_one_of_eight_replaces(place: Place, store: Store) -> None:
     races = []
     for attempt in range(5):
         first = store.put(f"race-{attempt}", b"first")
-        start = threading.Barrier(8)
-
-        def replace(
-            data: bytes,
-            key: str = first.key,
-            etag: str = first.etag,
-            start: threading.Barrier = start,
-        ) -> bytes:
-            start.wait()
-            try:
-                store.put(key, data, if_match=etag)
-            except LarderError:
-                return b""
-            return data
-
-        with ThreadPoolExecutor(8) as pool:
-            done = pool.map(replace, [f"content {n}".encode() for n in range(8)])
-            races.append([data for data in done if data])
+        write = partial(store.put, first.key, if_match=first.etag)
+        races.append(eight_at_once(write, LarderError))
         with place.promise("content after eight at once"):
             assert store.get(first.key) in races[-1]
     with place.promise("replacing, eight at once"):

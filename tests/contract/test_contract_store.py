@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from store_gaps import GAPS
-from store_place import S3_SERVERS, SERVERS, Place
+from store_place import S3_SERVERS, SERVERS, Place, eight_at_once
 
 from larder.errors import LarderError, NotFoundError, ObjectError, PreconditionError, StoreError
 from larder.store import Store
@@ -285,26 +284,10 @@ def test_put_if_absent(place: Place, store: Store) -> None:
 def test_one_of_eight_wins(place: Place, store: Store) -> None:
     with place.promise("put if absent, eight at once"):
         for attempt in range(5):
-            wins = _race(store, f"race-{attempt}")
+            write = partial(store.put, f"race-{attempt}", if_absent=True)
+            wins = eight_at_once(write, PreconditionError)
             assert len(wins) == 1
             assert store.get(f"race-{attempt}") == wins[0]
-
-
-def _race(store: Store, key: str) -> list[bytes]:
-    """The contents of the writers whose write succeeded."""
-    start = threading.Barrier(8)
-
-    def put(data: bytes) -> bytes:
-        start.wait()
-        try:
-            store.put(key, data, if_absent=True)
-        except PreconditionError:
-            return b""
-        return data
-
-    with ThreadPoolExecutor(8) as pool:
-        done = pool.map(put, [f"content {n}".encode() for n in range(8)])
-        return [data for data in done if data]
 
 
 def test_put_if_match(place: Place, store: Store) -> None:
