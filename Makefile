@@ -35,7 +35,7 @@ $(VENV)/bin/python:
 $(VENV)/app: $(VENV)/bin/python requirements.lock pyproject.toml
 	@echo "setting up $(VENV): about 180 MB to download, 620 MB installed"
 	@$(LOCKED) requirements.lock
-	@$(INSTALL) --editable .
+	@$(INSTALL) --editable . --config-settings editable_mode=compat
 	@$(PIP) check >$@.txt || { cat $@.txt >&2; exit 1; }
 	@mv $@.txt $@
 
