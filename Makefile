@@ -21,8 +21,8 @@ TESTS_AT_ONCE ?= auto
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-imagenet test lint types format bench live skyplane \
-	skyplane-test readers-test lock schema clean
+.PHONY: help demo demo-imagenet test lint types format bench skyplane skyplane-test \
+	readers-test lock schema clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -101,9 +101,6 @@ types: $(VENV)/dev ## check types
 bench: $(VENV)/dev ## run every benchmark; ARGS=--json prints one document each
 	@for name in $$(ls benchmarks/*.py | xargs -n1 basename -s .py | grep -vE '^(__init__|harness)$$'); do \
 		$(BIN)/python -m benchmarks.$$name $(ARGS) || exit 1; done
-
-live: $(VENV)/dev $(SKYPLANE)/app ## copy between your own cloud accounts; costs money (docs/how-to/skyplane.md)
-	@$(BIN)/python -m larder.testing.live $(ARGS)
 
 skyplane: $(SKYPLANE)/app ## set up Skyplane, for copies between clouds (docs/how-to/skyplane.md)
 
