@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-import larder
 from larder.cli.output import discard, print_json, print_text, tell
 from larder.cli.signals import HINT, INTERRUPTED, conclude, interrupting, process
 from larder.config.secrets import shown
@@ -26,7 +25,7 @@ from larder.machine import keep_memory_small
 from larder.packages import missing_package
 from larder.pipeline.results import RefusedError, RunError
 
-__all__ = ["DEBUG", "Options", "Parser", "command", "options", "parser", "run", "tell_failures"]
+__all__ = ["DEBUG", "Options", "Parser", "add_shared", "command", "options", "parser", "run"]
 
 DEBUG = "LARDER_DEBUG"
 """Environment variable: 1 shows the traceback of an error."""
@@ -88,7 +87,7 @@ class Options:
     """The values of the shared flags.
 
     Attributes:
-        dataset: Name of the dataset; empty if the command does not need one and none was given.
+        dataset: Name of the dataset.
         cluster: Name of the cluster.
         config_dir: The directory with all configuration files, as it was given.
         settings: The ``--set`` arguments in order.
@@ -104,73 +103,71 @@ class Options:
     quiet: bool
 
 
-def parser(prog: str, description: str, *, own_version: bool = False) -> Parser:
-    """A parser with the flags of every command: --help (with the exit statuses) and --version.
+def parser(prog: str, description: str) -> Parser:
+    """A parser with --help, which names the exit statuses, and no abbreviated flags.
 
     Args:
         prog: How the command is called, such as ``larder prepare``.
         description: One or two sentences for --help.
-        own_version: Whether the command adds a flag --version of its own.
     """
-    made = Parser(
+    return Parser(
         prog=prog,
         description=description,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    if not own_version:
-        version = f"larder {larder.__version__}"
-        made.add_argument(
-            "--version", action="version", version=version, help="show the version and exit"
-        )
-    return made
 
 
-def command(
-    prog: str, description: str, *, needs_dataset: bool = True, own_version: bool = False
-) -> Parser:
+def command(prog: str, description: str) -> Parser:
     """A parser with the shared flags, to which a command adds its own.
 
     Args:
         prog: How the command is called, such as ``python -m flows.prepare``.
         description: One or two sentences for --help.
-        needs_dataset: Whether --dataset is required.
-        own_version: See `parser`.
     """
-    made = parser(prog, description, own_version=own_version)
+    made = parser(prog, description)
     add = made.add_argument
-    add("--dataset", metavar="NAME", required=needs_dataset, help="CONFIG_DIR/datasets/NAME.yaml")
+    add("--dataset", metavar="NAME", required=True, help="CONFIG_DIR/datasets/NAME.yaml")
     add(
         "--cluster",
         metavar="NAME",
         default="local",
         help="CONFIG_DIR/clusters/NAME.yaml (default: local)",
     )
+    add_shared(
+        made,
+        folders="datasets/, clusters/ and experiments/",
+        fields="override a field of the dataset, or of the cluster with the prefix cluster.",
+    )
+    return made
+
+
+def add_shared(made: Parser, *, folders: str, fields: str) -> None:
+    """Add --config-dir with its ``folders``, --set with its ``fields``, --json and --quiet."""
+    add = made.add_argument
     add(
         "--config-dir",
         metavar="DIR",
         type=Path,
         default=Path("configs"),
-        help="directory with datasets/, clusters/ and experiments/ (default: configs)",
+        help=f"directory with {folders} (default: configs)",
     )
     add(
         "--set",
         metavar="KEY.PATH=VALUE",
         action="append",
         default=[],
-        help="override a field of the dataset, or of the cluster with the prefix cluster.; "
-        "may be repeated",
+        help=f"{fields}; may be repeated",
     )
     add("--json", action="store_true", help="print a single JSON document on stdout")
     add("--quiet", action="store_true", help="show neither progress nor a summary")
-    return made
 
 
 def options(namespace: argparse.Namespace) -> Options:
     """The shared flags of parsed arguments."""
     return Options(
-        dataset=namespace.dataset or "",
+        dataset=namespace.dataset,
         cluster=namespace.cluster,
         config_dir=namespace.config_dir,
         settings=tuple(namespace.set),

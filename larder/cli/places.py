@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from larder.cli.command import Parser, parser
+from larder.cli.command import Parser, add_shared, parser
 from larder.cli.output import DONE, print_json, print_text
 from larder.cli.prepare import tell_warnings
 
@@ -49,23 +48,8 @@ def places_parser(prog: str, description: str) -> Parser:
         metavar="NAME",
         help="CONFIG_DIR/clusters/NAME.yaml: its limits, and how its storage is reached",
     )
-    add(
-        "--config-dir",
-        metavar="DIR",
-        type=Path,
-        default=Path("configs"),
-        help="directory with clusters/ (default: configs)",
-    )
-    add(
-        "--set",
-        metavar="KEY.PATH=VALUE",
-        action="append",
-        default=[],
-        help="set a field of source, storage, copy or runner, such as source.region=us-east-1; "
-        "may be repeated",
-    )
-    add("--json", action="store_true", help="print a single JSON document on stdout")
-    add("--quiet", action="store_true", help="show neither progress nor a summary")
+    fields = "set a field of source, storage, copy or runner, such as source.region=us-east-1"
+    add_shared(made, folders="clusters/", fields=fields)
     return made
 
 

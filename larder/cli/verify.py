@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import larder
 from larder.cli.command import Parser, command, options
 from larder.cli.output import DONE, print_json, print_text, tell
 from larder.cli.signals import interruptible, loading
@@ -53,35 +51,14 @@ def run_here(asked: VerifySettings, parameters: dict[str, Any], display: Display
         return verify(asked, runner, plan_only=bool(parameters.get("plan")))
 
 
-class _Version(argparse.Action):
-    """The version of a dataset; that of Larder if none is given, as in the other commands."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        """Keep the value, or show the version and exit."""
-        del option_string
-        if values is None:
-            print_text(f"larder {larder.__version__}")
-            parser.exit()
-        namespace.version = values
-
-
 def parser(prog: str) -> Parser:
     """The parser of the command; ``prog`` is how it is called."""
-    made = command(prog, DESCRIPTION, own_version=True)
+    made = command(prog, DESCRIPTION)
     made.add_argument(
         "--version",
         metavar="ID|TAG",
-        nargs="?",
-        action=_Version,
         default="latest",
-        help="the version, by its ID or a tag (default: latest); without either, show the version "
-        "of Larder and exit",
+        help="the version, by its ID or a tag (default: latest)",
     )
     made.add_argument(
         "--sample",

@@ -58,11 +58,6 @@ def test_defaults_and_values() -> None:
     assert most.quiet
 
 
-def test_a_command_may_do_without_a_dataset() -> None:
-    optional = command("python -m flows.x", "Do x.", needs_dataset=False)
-    assert options(optional.parse_args([])).dataset == ""
-
-
 def test_an_unknown_flag_is_named_before_its_consequences() -> None:
     error = refused("--datset", "digits")
     assert str(error) == "there is no flag --datset; did you mean --dataset?"
