@@ -17,7 +17,7 @@ from larder.readers.braces import expand
 from larder.readers.cache import CacheReader
 from larder.store import local_path, object_url, open_store
 from larder.store.base import Store
-from larder.units import format_count
+from larder.units import format_count, format_names
 from larder.versions import layout
 from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
@@ -271,6 +271,4 @@ def _names(store: Store, prefix: str, suffix: str) -> list[str]:
 
 
 def _listed(names: Iterable[str]) -> str:
-    known = sorted(names)
-    more = f" and {len(known) - _NAMES} more" if len(known) > _NAMES else ""
-    return ", ".join(known[:_NAMES]) + more
+    return format_names(sorted(names), _NAMES)
