@@ -1,4 +1,4 @@
-"""What a directory has and a listing cannot return: unreadable directories, dangling links and links
+"""What a directory has and a listing cannot return: unreadable directories, dangling links, links
 in circles, pipes, names that are not UTF-8. What is not wanted anyway is not reported.
 """
 
