@@ -69,7 +69,7 @@ def prepare(
 ) -> dict[str, Any]:
     """Prepare a dataset in this process, without an orchestrator.
 
-    Needs ``pip install 'larder-data[prepare]'``.
+    Needs the extra ``prepare``.
 
     Args:
         dataset: Name of a file in ``config_dir/datasets``.

@@ -111,7 +111,7 @@ class Data:
         """The samples of a split in order, from its shards; those that are omitted are left out.
 
         Only what is asked for is read, of the index and of the shards. One shard is open at a time,
-        and every part is compared with its CRC-32C. Needs ``pip install 'larder-data[prepare]'``.
+        and every part is compared with its CRC-32C. Needs the extra ``prepare``.
 
         Args:
             split: Name of the split.

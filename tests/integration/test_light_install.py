@@ -98,7 +98,7 @@ def test_preparing_in_a_light_install_names_what_is_missing(light: Path, tmp_pat
     run(light, tmp_path, "larder", "init")
     done = run(light, tmp_path, "larder", "prepare", "--dataset", "files", "--json")
     missing = f"this needs packages that are not installed: {', '.join(PREPARE)}"
-    command = "pip install 'larder-data[prepare]'"
+    command = "in a checkout of Larder: pip install '.[prepare]'"
     assert done.returncode == 2
     assert done.stderr == f"error[config.missing_package]: {missing}; {command}\n"
     error = json.loads(done.stdout)["error"]

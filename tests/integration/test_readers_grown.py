@@ -274,7 +274,8 @@ except larder.errors.ConfigError as error:
     first, second = done.stdout.splitlines()
     assert first == "1050 0001 0003 2099"
     assert second == (
-        "this needs packages that are not installed: pyarrow; pip install 'larder-data[prepare]'"
+        "this needs packages that are not installed: pyarrow;"
+        " in a checkout of Larder: pip install '.[prepare]'"
     )
 
 
