@@ -73,8 +73,11 @@ class Parser(argparse.ArgumentParser):
         for argument in self._arguments:
             flag = argument.partition("=")[0]
             if flag.startswith("--") and flag not in ("--", *self._option_string_actions):
-                near = nearest(flag, self._option_string_actions)
-                hint = f"did you mean {near[0]}?" if near else f"see {self.prog} --help"
+                names = (each.removeprefix("--") for each in self._option_string_actions)
+                near = nearest(flag.removeprefix("--"), names)
+                hint = f"did you mean --{near[0]}?" if near else f"see {self.prog} --help"
+                if flag == "--version":
+                    hint = "larder --version shows the version of Larder"
                 raise ConfigError("config.invalid_flag", f"there is no flag {flag}", hint=hint)
         found = _VALUE.search(message)
         if found and not shown(found[2]):

@@ -177,8 +177,8 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
     if cache:
         records = format_count(cache["records"], "record")
         lines.append(f"  cache    {records}, {format_bytes(cache['bytes'])}")
-    if document["skipped"]:
-        lines.append(f"  skipped  {document['skipped']:,}")
+    if skipped := max(document["skipped"], len(document["failures"])):
+        lines.append(f"  skipped  {skipped:,}")
     lines += _failure_lines(document["failures"])
     lines += warning_lines(document)
     if document["status"] == "reused" and document["moved_from"]:

@@ -51,6 +51,7 @@ def test_a_version_found_by_planning_is_not_warned_of_again(tmp_path: Path) -> N
     again = lab.prepare()
     assert (again["status"], again["segments"]["new"]) == ("reused", 0)
     assert "warnings" not in again
+    assert "skipped 1 README: " in as_text(run_lines(again))
 
 
 def test_a_plan_says_that_the_storage_ignores_conditions_once_a_run_has_found_out(

@@ -83,6 +83,7 @@ def test_every_command_refuses_flags_that_it_does_not_have(module: str) -> None:
     for flag in ("--no-such", "--jso", "--versio", *of_larder):
         with pytest.raises(ConfigError, match=rf"^there is no flag {flag};") as caught:
             import_module(module).main(["--json", flag, "0123456789abcdef"])
+        assert flag != "--version" or caught.value.hint.startswith("larder --version shows")
         assert caught.value.exit_status == 2
 
 
