@@ -192,6 +192,14 @@ def test_unknown_classes_are_named(
     assert str(caught.value).startswith(message)
 
 
+def test_all_classes_that_are_not_pinned_are_named_in_one_message() -> None:
+    table = ClassTable(("a", "b"))
+    for name in ("a", "c", "d", "e"):
+        table.code(name, sample_key=f"{name}/x")
+    with pytest.raises(ConfigError, match=r"'c', which is not one of .*; neither are 'd', 'e'"):
+        table.number()
+
+
 def test_a_class_pinned_twice_is_named() -> None:
     with pytest.raises(ConfigError, match=r"labels\.classes: duplicate class 'a'"):
         ClassTable(("a", "b", "a"))
