@@ -9,14 +9,15 @@ import argparse
 import os
 import re
 import sys
+import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from larder.cli.output import discard, print_json, print_text, tell
+from larder.cli.output import DONE, discard, print_json, print_text, tell
 from larder.cli.signals import HINT, INTERRUPTED, conclude, interrupting, process
 from larder.config.secrets import shown
 from larder.config.suggest import nearest
@@ -25,7 +26,10 @@ from larder.machine import keep_memory_small
 from larder.packages import missing_package
 from larder.pipeline.results import RefusedError, RunError
 
-__all__ = ["DEBUG", "Options", "Parser", "add_shared", "command", "options", "parser", "run"]
+if TYPE_CHECKING:
+    from larder.cli.display import Display
+
+__all__ = ["DEBUG", "Parser", "add_shared", "command", "parser", "run", "shared_parameters", "show"]
 
 DEBUG = "LARDER_DEBUG"
 """Environment variable: 1 shows the traceback of an error."""
@@ -83,27 +87,6 @@ class Parser(argparse.ArgumentParser):
         if found and not shown(found[2]):
             message = message[: found.end(1)]
         raise ConfigError("config.invalid_flag", message, hint=f"see {self.prog} --help")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The values of the shared flags.
-
-    Attributes:
-        dataset: Name of the dataset.
-        cluster: Name of the cluster.
-        config_dir: The directory with all configuration files, as it was given.
-        settings: The ``--set`` arguments in order.
-        json: Print a single JSON document on stdout.
-        quiet: Show no progress.
-    """
-
-    dataset: str
-    cluster: str
-    config_dir: Path
-    settings: tuple[str, ...]
-    json: bool
-    quiet: bool
 
 
 def parser(prog: str, description: str) -> Parser:
@@ -167,16 +150,56 @@ def add_shared(made: Parser, *, folders: str, fields: str) -> None:
     add("--quiet", action="store_true", help="show neither progress nor a summary")
 
 
-def options(namespace: argparse.Namespace) -> Options:
-    """The shared flags of parsed arguments."""
-    return Options(
-        dataset=namespace.dataset,
-        cluster=namespace.cluster,
-        config_dir=namespace.config_dir,
-        settings=tuple(namespace.set),
-        json=namespace.json,
-        quiet=namespace.quiet,
-    )
+def shared_parameters(namespace: argparse.Namespace) -> dict[str, Any]:
+    """The parameters that all flows have, from parsed arguments."""
+    return {
+        "cluster": namespace.cluster,
+        "settings": list(namespace.set),
+        "config_dir": str(namespace.config_dir),
+    }
+
+
+def show(
+    namespace: argparse.Namespace,
+    work: Callable[[Display], dict[str, Any]],
+    lines_of: Callable[[Mapping[str, Any]], list[str]],
+) -> None:
+    """Do the work with a display, and print its document.
+
+    Args:
+        namespace: The parsed arguments.
+        work: Plans or does what was asked for; returns the JSON document.
+        lines_of: The document for people.
+    """
+    from larder.cli.display import Display
+
+    started = time.monotonic()
+    with Display(quiet=namespace.quiet) as display:
+        document = work(display)
+        if not namespace.plan:
+            document["seconds"] = round(time.monotonic() - started, 3)
+            document["stages"] = display.stages()  # including those before the flow run
+    hint = "make room, or redirect the output" if namespace.plan else DONE
+    if namespace.json:
+        print_json(document, hint=hint)
+    elif not namespace.quiet or namespace.plan:
+        print_text("\n".join(lines_of(document)), hint=hint)
+    if namespace.json or (namespace.quiet and not namespace.plan):
+        _tell_summary(document)
+
+
+def _tell_summary(document: Mapping[str, Any]) -> None:
+    """Tell the warnings and what was left out, which only the summary would show."""
+    for warning in document.get("warnings", ()):
+        tell(f"warning[{warning['code']}]: {warning['message']}")
+    skipped = document.get("skipped")
+    if skipped is None:
+        return
+    failures = [Failure(**failure) for failure in document["failures"]]
+    if failures:
+        tell_failures("skipped", failures, skipped)
+    elif skipped:
+        tell(f"skipped: {skipped:,}, when this version was built")
 
 
 def run(main: Callable[[], int], *, json: bool | None = None) -> int:

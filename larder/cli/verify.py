@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from larder.cli.command import Parser, command, options
+from larder.cli.command import Parser, command, shared_parameters
 from larder.cli.output import DONE, print_json, print_text, tell
 from larder.cli.signals import interruptible, loading
 from larder.errors import ConfigError
@@ -95,7 +95,6 @@ def main(
     """
     started = time.monotonic()
     namespace = parser(prog).parse_args(arguments)
-    shared = options(namespace)
     sample, seed = _percent(namespace.sample), _seed(namespace.seed)
     if namespace.plan and not namespace.repair:
         hint = "leave it out: without --repair nothing is written"
@@ -112,24 +111,22 @@ def main(
         from larder.pipeline.verifying_report import verify_lines
 
         settings = load_settings(
-            shared.dataset,
-            shared.cluster,
-            config_dir=shared.config_dir,
-            settings=shared.settings,
+            namespace.dataset,
+            namespace.cluster,
+            config_dir=namespace.config_dir,
+            settings=namespace.set,
         )
         asked = VerifySettings(settings, namespace.version, sample, seed, namespace.repair)
     parameters = {
-        "dataset": shared.dataset,
-        "cluster": shared.cluster,
-        "settings": list(shared.settings),
-        "config_dir": str(shared.config_dir),
+        "dataset": namespace.dataset,
+        **shared_parameters(namespace),
         "version": namespace.version,
         "sample": sample,
         "seed": seed,
         "repair": namespace.repair,
     }
     damaged = None
-    with Display(quiet=shared.quiet) as display:
+    with Display(quiet=namespace.quiet) as display:
         try:
             if namespace.plan:
                 document = run_here(asked, {**parameters, "plan": True}, display)
@@ -139,11 +136,11 @@ def main(
             damaged, document = error, dict(error.document)
         document["seconds"] = round(time.monotonic() - started, 3)
         document["stages"] = display.stages()
-    if shared.json:
+    if namespace.json:
         if damaged:
             document["error"] = damaged.fields
         print_json(document, hint=DONE)
-    elif not shared.quiet or damaged:
+    elif not namespace.quiet or damaged:
         print_text("\n".join(verify_lines(document)), hint=DONE)
     if damaged:
         tell(f"error[{damaged.code}]: {damaged}")
