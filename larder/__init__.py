@@ -69,7 +69,7 @@ def prepare(
 ) -> dict[str, Any]:
     """Prepare a dataset in this process, without an orchestrator.
 
-    Needs ``pip install 'larder-data[prepare]'``.
+    Needs the extra ``prepare``.
 
     Args:
         dataset: Name of a file in ``config_dir/datasets``.
@@ -79,7 +79,7 @@ def prepare(
         output: Where configs are written; ``out/CLUSTER/DATASET`` by default.
 
     Returns:
-        The JSON document of the run; see docs/reference/cli.md.
+        The JSON document of the run, which `larder prepare --json` prints.
 
     Raises:
         ConfigError: ``config.missing_package``: packages that preparing needs are not installed;

@@ -6,10 +6,10 @@ from importlib.util import find_spec
 
 from larder.errors import ConfigError
 
-__all__ = ["DISTRIBUTION", "EXTRAS", "missing_package", "require"]
+__all__ = ["DISTRIBUTION", "EXTRAS", "install_hint", "missing_package", "require"]
 
 DISTRIBUTION = "larder-data"
-"""Larder's name on the package index, where ``larder`` is an unrelated project."""
+"""Larder's name as a distribution; on the package index, ``larder`` is an unrelated project."""
 
 EXTRAS: dict[str, dict[str, str]] = {
     "prepare": {
@@ -31,6 +31,11 @@ EXTRAS: dict[str, dict[str, str]] = {
     "flows": {"prefect": "prefect"},
 }
 """For each extra of the distribution: the modules that it installs, and their packages."""
+
+
+def install_hint(extra: str) -> str:
+    """How to install an extra: from a checkout, as long as the package index has no release."""
+    return f"in a checkout of Larder: pip install '.[{extra}]'"
 
 
 def require(extra: str) -> None:
@@ -68,5 +73,5 @@ def _refusal(packages: list[str], extra: str) -> ConfigError:
     return ConfigError(
         "config.missing_package",
         f"this needs packages that are not installed: {', '.join(packages)}",
-        hint=f"pip install '{DISTRIBUTION}[{extra}]'",
+        hint=install_hint(extra),
     )

@@ -7,8 +7,9 @@ Units are SI and IEC: ``150 MB`` is 150,000,000 bytes, ``128 MiB`` is
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-__all__ = ["format_bytes", "format_count", "format_seconds", "parse_bytes"]
+__all__ = ["format_bytes", "format_count", "format_names", "format_seconds", "parse_bytes"]
 
 _UNITS = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGTP", start=1):
@@ -55,6 +56,20 @@ def format_count(count: int, noun: str) -> str:
     """``1797, "sample"`` as ``1,797 samples``."""
     plural = noun + ("es" if noun.endswith(("s", "x", "ch")) else "s")
     return f"{count:,} {noun if count == 1 else plural}"
+
+
+def format_names(names: Sequence[str], most: int, *, total: int | None = None) -> str:
+    """``a, b, c and 7 more``: no more than ``most`` names, and one more rather than hide only one.
+
+    Args:
+        names: All of them; or if there are ``total``, the first ``most + 1``.
+        most: How many are named if others are not.
+        total: Their number, if it is not that of ``names``.
+    """
+    count = len(names) if total is None else total
+    if count <= most + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {count - most:,} more"
 
 
 def format_seconds(seconds: float) -> str:

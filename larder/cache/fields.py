@@ -28,7 +28,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from larder.cache.images import Form
-from larder.cache.schema import Field, Schema
+from larder.cache.schema import KEY, Field, Schema
 from larder.errors import FatalError
 from larder.samples.decoders import IMAGES_ONLY, Array, Decoders
 from larder.samples.grouping import LABEL_EXT
@@ -52,7 +52,7 @@ __all__ = [
 Kind = Literal["encoded", "decoded"]
 """Whether images are kept as the bytes of their files or as arrays."""
 
-LABEL, KEY = "label", "key"
+LABEL = "label"
 
 _IMAGE = "image"
 _PART_PREFIX = "part."

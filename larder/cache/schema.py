@@ -19,10 +19,13 @@ from typing import Any, Final
 from larder.errors import FatalError
 from larder.manifest.digest import canonical_json
 
-__all__ = ["DTYPES", "FORMAT", "LMDB_LINE", "Field", "Schema"]
+__all__ = ["DTYPES", "FORMAT", "KEY", "LMDB_LINE", "Field", "Schema"]
 
 FORMAT: Final = "larder-cache-1"
 LMDB_LINE: Final = "0.9"
+
+KEY: Final = "key"
+"""The field with the key of a sample: UTF-8 in the file, a string for training."""
 
 DTYPES: Final = frozenset(
     ["bool", "float16", "float32", "float64"]

@@ -9,15 +9,15 @@ import argparse
 import os
 import re
 import sys
+import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import larder
-from larder.cli.output import discard, print_json, print_text, tell
+from larder.cli.output import DONE, discard, print_json, print_text, tell
 from larder.cli.signals import HINT, INTERRUPTED, conclude, interrupting, process
 from larder.config.secrets import shown
 from larder.config.suggest import nearest
@@ -26,7 +26,10 @@ from larder.machine import keep_memory_small
 from larder.packages import missing_package
 from larder.pipeline.results import RefusedError, RunError
 
-__all__ = ["DEBUG", "Options", "Parser", "command", "options", "parser", "run", "tell_failures"]
+if TYPE_CHECKING:
+    from larder.cli.display import Display
+
+__all__ = ["DEBUG", "Parser", "add_shared", "command", "parser", "run", "shared_parameters", "show"]
 
 DEBUG = "LARDER_DEBUG"
 """Environment variable: 1 shows the traceback of an error."""
@@ -74,8 +77,11 @@ class Parser(argparse.ArgumentParser):
         for argument in self._arguments:
             flag = argument.partition("=")[0]
             if flag.startswith("--") and flag not in ("--", *self._option_string_actions):
-                near = nearest(flag, self._option_string_actions)
-                hint = f"did you mean {near[0]}?" if near else f"see {self.prog} --help"
+                names = (each.removeprefix("--") for each in self._option_string_actions)
+                near = nearest(flag.removeprefix("--"), names)
+                hint = f"did you mean --{near[0]}?" if near else f"see {self.prog} --help"
+                if flag == "--version":
+                    hint = "larder --version shows the version of Larder"
                 raise ConfigError("config.invalid_flag", f"there is no flag {flag}", hint=hint)
         found = _VALUE.search(message)
         if found and not shown(found[2]):
@@ -83,100 +89,117 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError("config.invalid_flag", message, hint=f"see {self.prog} --help")
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The values of the shared flags.
-
-    Attributes:
-        dataset: Name of the dataset; empty if the command does not need one and none was given.
-        cluster: Name of the cluster.
-        config_dir: The directory with all configuration files, as it was given.
-        settings: The ``--set`` arguments in order.
-        json: Print a single JSON document on stdout.
-        quiet: Show no progress.
-    """
-
-    dataset: str
-    cluster: str
-    config_dir: Path
-    settings: tuple[str, ...]
-    json: bool
-    quiet: bool
-
-
-def parser(prog: str, description: str, *, own_version: bool = False) -> Parser:
-    """A parser with the flags of every command: --help (with the exit statuses) and --version.
+def parser(prog: str, description: str) -> Parser:
+    """A parser with --help, which names the exit statuses, and no abbreviated flags.
 
     Args:
         prog: How the command is called, such as ``larder prepare``.
         description: One or two sentences for --help.
-        own_version: Whether the command adds a flag --version of its own.
     """
-    made = Parser(
+    return Parser(
         prog=prog,
         description=description,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    if not own_version:
-        version = f"larder {larder.__version__}"
-        made.add_argument(
-            "--version", action="version", version=version, help="show the version and exit"
-        )
-    return made
 
 
-def command(
-    prog: str, description: str, *, needs_dataset: bool = True, own_version: bool = False
-) -> Parser:
+def command(prog: str, description: str) -> Parser:
     """A parser with the shared flags, to which a command adds its own.
 
     Args:
         prog: How the command is called, such as ``python -m flows.prepare``.
         description: One or two sentences for --help.
-        needs_dataset: Whether --dataset is required.
-        own_version: See `parser`.
     """
-    made = parser(prog, description, own_version=own_version)
+    made = parser(prog, description)
     add = made.add_argument
-    add("--dataset", metavar="NAME", required=needs_dataset, help="CONFIG_DIR/datasets/NAME.yaml")
+    add("--dataset", metavar="NAME", required=True, help="CONFIG_DIR/datasets/NAME.yaml")
     add(
         "--cluster",
         metavar="NAME",
         default="local",
         help="CONFIG_DIR/clusters/NAME.yaml (default: local)",
     )
+    add_shared(
+        made,
+        folders="datasets/, clusters/ and experiments/",
+        fields="override a field of the dataset, or of the cluster with the prefix cluster.",
+    )
+    return made
+
+
+def add_shared(made: Parser, *, folders: str, fields: str) -> None:
+    """Add --config-dir with its ``folders``, --set with its ``fields``, --json and --quiet."""
+    add = made.add_argument
     add(
         "--config-dir",
         metavar="DIR",
         type=Path,
         default=Path("configs"),
-        help="directory with datasets/, clusters/ and experiments/ (default: configs)",
+        help=f"directory with {folders} (default: configs)",
     )
     add(
         "--set",
         metavar="KEY.PATH=VALUE",
         action="append",
         default=[],
-        help="override a field of the dataset, or of the cluster with the prefix cluster.; "
-        "may be repeated",
+        help=f"{fields}; may be repeated",
     )
     add("--json", action="store_true", help="print a single JSON document on stdout")
     add("--quiet", action="store_true", help="show neither progress nor a summary")
-    return made
 
 
-def options(namespace: argparse.Namespace) -> Options:
-    """The shared flags of parsed arguments."""
-    return Options(
-        dataset=namespace.dataset or "",
-        cluster=namespace.cluster,
-        config_dir=namespace.config_dir,
-        settings=tuple(namespace.set),
-        json=namespace.json,
-        quiet=namespace.quiet,
-    )
+def shared_parameters(namespace: argparse.Namespace) -> dict[str, Any]:
+    """The parameters that all flows have, from parsed arguments."""
+    return {
+        "cluster": namespace.cluster,
+        "settings": list(namespace.set),
+        "config_dir": str(namespace.config_dir),
+    }
+
+
+def show(
+    namespace: argparse.Namespace,
+    work: Callable[[Display], dict[str, Any]],
+    lines_of: Callable[[Mapping[str, Any]], list[str]],
+) -> None:
+    """Do the work with a display, and print its document.
+
+    Args:
+        namespace: The parsed arguments.
+        work: Plans or does what was asked for; returns the JSON document.
+        lines_of: The document for people.
+    """
+    from larder.cli.display import Display
+
+    started = time.monotonic()
+    with Display(quiet=namespace.quiet) as display:
+        document = work(display)
+        if not namespace.plan:
+            document["seconds"] = round(time.monotonic() - started, 3)
+            document["stages"] = display.stages()  # including those before the flow run
+    hint = "make room, or redirect the output" if namespace.plan else DONE
+    if namespace.json:
+        print_json(document, hint=hint)
+    elif not namespace.quiet or namespace.plan:
+        print_text("\n".join(lines_of(document)), hint=hint)
+    if namespace.json or (namespace.quiet and not namespace.plan):
+        _tell_summary(document)
+
+
+def _tell_summary(document: Mapping[str, Any]) -> None:
+    """Tell the warnings and what was left out, which only the summary would show."""
+    for warning in document.get("warnings", ()):
+        tell(f"warning[{warning['code']}]: {warning['message']}")
+    skipped = document.get("skipped")
+    if skipped is None:
+        return
+    failures = [Failure(**failure) for failure in document["failures"]]
+    if failures:
+        tell_failures("skipped", failures, skipped)
+    elif skipped:
+        tell(f"skipped: {skipped:,}, when this version was built")
 
 
 def run(main: Callable[[], int], *, json: bool | None = None) -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from larder.cli.command import Parser
-from larder.cli.places import flow_parameters, places_parser, show
+from larder.cli.command import Parser, show
+from larder.cli.places import flow_parameters, places_parser
 from larder.cli.signals import interruptible, loading
 from larder.packages import require
 

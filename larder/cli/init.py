@@ -13,7 +13,7 @@ from larder.cli.output import print_json, print_text
 from larder.config.location import directory
 from larder.disk import disk_errors
 from larder.errors import ConfigError
-from larder.units import format_count
+from larder.units import format_count, format_names
 
 __all__ = ["EXAMPLES", "examples", "main", "write_examples"]
 
@@ -111,12 +111,11 @@ def _read(path: Path) -> bytes | None:
 
 
 def _in_the_way(folder: Path, names: Sequence[str]) -> ConfigError:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     differ = "differs from its example" if len(names) == 1 else "differ from their examples"
     them = "it" if len(names) == 1 else "them"
     return ConfigError(
         "config.path",
-        f"{', '.join(names[:_NAMED])}{more} {differ}; nothing was written",
+        f"{format_names(names, _NAMED)} {differ}; nothing was written",
         where=str(folder),
         hint=f"move {them} away, or replace {them} with --force",
     )

@@ -74,12 +74,15 @@ def dispatch(arguments: Sequence[str]) -> int:
 
 def _answer(arguments: Sequence[str]) -> None:
     """Answer --help and --version and exit, and refuse other flags."""
+    import larder
     from larder.cli.command import parser
 
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
     about = parser("larder", _DESCRIPTION.format(commands="\n".join(lines)))
     about.usage = "larder COMMAND ..."
+    version = f"larder {larder.__version__}"
+    about.add_argument("--version", action="version", version=version, help="show it and exit")
     about.parse_args(arguments)
 
 

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from larder.cli.command import Parser, parser
-from larder.cli.output import DONE, print_json, print_text
-from larder.cli.prepare import tell_warnings
+from larder.cli.command import Parser, add_shared, parser, shared_parameters
 
-if TYPE_CHECKING:
-    from larder.cli.display import Display
-
-__all__ = ["flow_parameters", "places_parser", "show"]
+__all__ = ["flow_parameters", "places_parser"]
 
 
 def places_parser(prog: str, description: str) -> Parser:
@@ -49,23 +41,8 @@ def places_parser(prog: str, description: str) -> Parser:
         metavar="NAME",
         help="CONFIG_DIR/clusters/NAME.yaml: its limits, and how its storage is reached",
     )
-    add(
-        "--config-dir",
-        metavar="DIR",
-        type=Path,
-        default=Path("configs"),
-        help="directory with clusters/ (default: configs)",
-    )
-    add(
-        "--set",
-        metavar="KEY.PATH=VALUE",
-        action="append",
-        default=[],
-        help="set a field of source, storage, copy or runner, such as source.region=us-east-1; "
-        "may be repeated",
-    )
-    add("--json", action="store_true", help="print a single JSON document on stdout")
-    add("--quiet", action="store_true", help="show neither progress nor a summary")
+    fields = "set a field of source, storage, copy or runner, such as source.region=us-east-1"
+    add_shared(made, folders="clusters/", fields=fields)
     return made
 
 
@@ -74,38 +51,7 @@ def flow_parameters(namespace: argparse.Namespace) -> dict[str, Any]:
     return {
         "source": namespace.source,
         "storage": namespace.storage,
-        "cluster": namespace.cluster,
-        "settings": list(namespace.set),
         "include": list(namespace.include),
         "exclude": list(namespace.exclude),
-        "config_dir": str(namespace.config_dir),
+        **shared_parameters(namespace),
     }
-
-
-def show(
-    namespace: argparse.Namespace,
-    work: Callable[[Display], dict[str, Any]],
-    lines_of: Callable[[Mapping[str, Any]], list[str]],
-) -> None:
-    """Do the work with a display, and print its document.
-
-    Args:
-        namespace: The parsed arguments.
-        work: Plans or does what was asked for; returns the JSON document.
-        lines_of: The document for people.
-    """
-    from larder.cli.display import Display
-
-    started = time.monotonic()
-    with Display(quiet=namespace.quiet) as display:
-        document = work(display)
-        if not namespace.plan:
-            document["seconds"] = round(time.monotonic() - started, 3)
-            document["stages"] = display.stages()  # including those before the flow run
-    hint = "make room, or redirect the output" if namespace.plan else DONE
-    if namespace.json:
-        print_json(document, hint=hint)
-    elif not namespace.quiet or namespace.plan:
-        print_text("\n".join(lines_of(document)), hint=hint)
-    if namespace.json or (namespace.quiet and not namespace.plan):
-        tell_warnings(document)

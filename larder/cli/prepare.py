@@ -5,15 +5,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from larder.cli.command import command, options, tell_failures
-from larder.cli.output import DONE, print_json, print_text, tell
+from larder.cli.command import command, shared_parameters, show
 from larder.cli.signals import interruptible, loading
-from larder.errors import Failure
 from larder.packages import require
 
 if TYPE_CHECKING:
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
     from larder.pipeline.plan import Plan
     from larder.pipeline.settings import Settings
 
-__all__ = ["Run", "command_main", "main", "run_here", "tell_warnings"]
+__all__ = ["Run", "command_main", "main", "run_here"]
 
 DESCRIPTION = """\
 Prepare a dataset: list its source, copy what is missing to the storage, write shards, build the
@@ -86,7 +83,6 @@ def command_main(
         with_start: Adds to a plan's document the time that ``run`` takes to start.
         compact: Whether all samples are to be in a single segment.
     """
-    started = time.monotonic()
     parser = command(prog, description)
     parser.add_argument("--plan", action="store_true", help="print what would be done, and exit")
     parser.add_argument(
@@ -96,62 +92,32 @@ def command_main(
         help="where to write configs (default: out/CLUSTER/DATASET)",
     )
     namespace = parser.parse_args(arguments)
-    shared = options(namespace)
     with loading():
         require("prepare")
         from larder.pipeline.settings import load_settings
 
         settings = load_settings(
-            shared.dataset,
-            shared.cluster,
-            config_dir=shared.config_dir,
-            settings=shared.settings,
+            namespace.dataset,
+            namespace.cluster,
+            config_dir=namespace.config_dir,
+            settings=namespace.set,
             output=namespace.output,
             compact=compact,
         )
         # After parsing, so that invalid input is refused before anything slow is imported.
-        from larder.cli.display import Display
         from larder.pipeline.inline import plan
         from larder.pipeline.planned import plan_lines
         from larder.pipeline.report import run_lines
 
-    with Display(quiet=shared.quiet) as display:
+    def work(display: Display) -> dict[str, Any]:
         if namespace.plan:
-            document = with_start(plan(settings, display))
-            lines = plan_lines(document)
-        else:
-            parameters = {
-                "dataset": shared.dataset,
-                "cluster": shared.cluster,
-                "settings": list(shared.settings),
-                "config_dir": str(shared.config_dir),
-                "output": str(settings.output),
-            }
-            document = run(settings, parameters, display)
-            document["seconds"] = round(time.monotonic() - started, 3)
-            document["stages"] = display.stages()  # including those before the flow run
-            lines = run_lines(document)
-    hint = "make room, or redirect the output" if namespace.plan else DONE
-    if shared.json:
-        print_json(document, hint=hint)
-    elif not shared.quiet or namespace.plan:
-        print_text("\n".join(lines), hint=hint)
-    if shared.json or (shared.quiet and not namespace.plan):
-        tell_warnings(document)
-        _tell_skipped(document)
+            return with_start(plan(settings, display))
+        parameters = {
+            "dataset": namespace.dataset,
+            "output": str(settings.output),
+            **shared_parameters(namespace),
+        }
+        return run(settings, parameters, display)
+
+    show(namespace, work, plan_lines if namespace.plan else run_lines)
     return 0
-
-
-def tell_warnings(document: Mapping[str, Any]) -> None:
-    """Show the warnings that the summary would show."""
-    for warning in document.get("warnings", ()):
-        tell(f"warning[{warning['code']}]: {warning['message']}")
-
-
-def _tell_skipped(document: Mapping[str, Any]) -> None:
-    """Show what the summary would show, so that nothing is left out silently."""
-    failures = [Failure(**failure) for failure in document["failures"]]
-    if failures:
-        tell_failures("skipped", failures, document["skipped"])
-    elif document["skipped"]:
-        tell(f"skipped: {document['skipped']:,}, when this version was built")

@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import larder
-from larder.cli.command import Parser, command, options
+from larder.cli.command import Parser, command, shared_parameters
 from larder.cli.output import DONE, print_json, print_text, tell
 from larder.cli.signals import interruptible, loading
 from larder.errors import ConfigError
@@ -53,35 +51,14 @@ def run_here(asked: VerifySettings, parameters: dict[str, Any], display: Display
         return verify(asked, runner, plan_only=bool(parameters.get("plan")))
 
 
-class _Version(argparse.Action):
-    """The version of a dataset; that of Larder if none is given, as in the other commands."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        """Keep the value, or show the version and exit."""
-        del option_string
-        if values is None:
-            print_text(f"larder {larder.__version__}")
-            parser.exit()
-        namespace.version = values
-
-
 def parser(prog: str) -> Parser:
     """The parser of the command; ``prog`` is how it is called."""
-    made = command(prog, DESCRIPTION, own_version=True)
+    made = command(prog, DESCRIPTION)
     made.add_argument(
         "--version",
         metavar="ID|TAG",
-        nargs="?",
-        action=_Version,
         default="latest",
-        help="the version, by its ID or a tag (default: latest); without either, show the version "
-        "of Larder and exit",
+        help="the version, by its ID or a tag (default: latest)",
     )
     made.add_argument(
         "--sample",
@@ -118,7 +95,6 @@ def main(
     """
     started = time.monotonic()
     namespace = parser(prog).parse_args(arguments)
-    shared = options(namespace)
     sample, seed = _percent(namespace.sample), _seed(namespace.seed)
     if namespace.plan and not namespace.repair:
         hint = "leave it out: without --repair nothing is written"
@@ -135,24 +111,22 @@ def main(
         from larder.pipeline.verifying_report import verify_lines
 
         settings = load_settings(
-            shared.dataset,
-            shared.cluster,
-            config_dir=shared.config_dir,
-            settings=shared.settings,
+            namespace.dataset,
+            namespace.cluster,
+            config_dir=namespace.config_dir,
+            settings=namespace.set,
         )
         asked = VerifySettings(settings, namespace.version, sample, seed, namespace.repair)
     parameters = {
-        "dataset": shared.dataset,
-        "cluster": shared.cluster,
-        "settings": list(shared.settings),
-        "config_dir": str(shared.config_dir),
+        "dataset": namespace.dataset,
+        **shared_parameters(namespace),
         "version": namespace.version,
         "sample": sample,
         "seed": seed,
         "repair": namespace.repair,
     }
     damaged = None
-    with Display(quiet=shared.quiet) as display:
+    with Display(quiet=namespace.quiet) as display:
         try:
             if namespace.plan:
                 document = run_here(asked, {**parameters, "plan": True}, display)
@@ -162,11 +136,11 @@ def main(
             damaged, document = error, dict(error.document)
         document["seconds"] = round(time.monotonic() - started, 3)
         document["stages"] = display.stages()
-    if shared.json:
+    if namespace.json:
         if damaged:
             document["error"] = damaged.fields
         print_json(document, hint=DONE)
-    elif not shared.quiet or damaged:
+    elif not namespace.quiet or damaged:
         print_text("\n".join(verify_lines(document)), hint=DONE)
     if damaged:
         tell(f"error[{damaged.code}]: {damaged}")

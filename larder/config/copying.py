@@ -44,7 +44,8 @@ class Skyplane(Model):
     python: Text | None = Field(
         None,
         min_length=1,
-        description="Python of the environment that Skyplane is in; null: that of make skyplane",
+        description="Python of the environment that Skyplane is in; null: that of make skyplane in"
+        " a checkout",
     )
 
 

@@ -32,6 +32,7 @@ from larder.units import parse_bytes
 
 __all__ = [
     "MAX_BYTES",
+    "AnyGlobs",
     "AutoFlag",
     "Bytes",
     "Endpoint",
@@ -39,7 +40,6 @@ __all__ = [
     "FeatureName",
     "FeatureText",
     "Flag",
-    "GlobList",
     "Globs",
     "Name",
     "Number",
@@ -247,14 +247,14 @@ PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 PartPattern = Annotated[Text, AfterValidator(_part_pattern)]
 """A pattern that finds a part; see `larder.config.part_patterns`."""
 
-GlobList = Annotated[tuple[Glob, ...], Field(strict=False)]
-"""A list of globs."""
-
-Globs = Annotated[
+AnyGlobs = Annotated[
     tuple[Glob, ...],
     BeforeValidator(listed, json_schema_input_type=str | list[str]),
-    Field(min_length=1, strict=False),
+    Field(strict=False),
 ]
+"""One glob or a list of them, which may be empty."""
+
+Globs = Annotated[AnyGlobs, Field(min_length=1)]
 """One glob or several."""
 
 

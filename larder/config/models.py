@@ -40,6 +40,7 @@ from larder.config.stores import (
     S3Location,
     S3Source,
 )
+from larder.units import format_names
 
 __all__ = [
     "Annotations",
@@ -203,9 +204,8 @@ class Dataset(Model):
             names = set(self.split_names)
             unknown = [repr(split) for split in self.labels.files if split not in names]
             if unknown:
-                more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
-                listed = ", ".join(unknown[:_SHOWN])
-                raise RefusedError(f"labels.files: there is no split {listed}{more}")
+                listed = format_names(unknown, _SHOWN)
+                raise RefusedError(f"labels.files: there is no split {listed}")
             tables = (self.samples.annotations, self.source.rows)
             if self.labels.source == "column" and tables == (None, None):
                 hint = "name the file in samples.annotations.files, or set source.rows"

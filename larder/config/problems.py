@@ -54,7 +54,7 @@ _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
     "greater_than_equal": lambda ctx: f"{ctx['ge']:,} or more",
     "less_than": lambda ctx: f"less than {ctx['lt']:,}",
     "less_than_equal": lambda ctx: f"{ctx['le']:,} or less",
-    "too_short": lambda ctx: f"at least {ctx['min_length']} entries",
+    "too_short": lambda ctx: f"{ctx['min_length']} or more entries",
     "string_too_short": lambda ctx: "a non-empty string",
     "unfit_text": lambda ctx: "a string in UTF-8 without NUL",
     "auto_flag_type": lambda ctx: "auto, true or false",
@@ -233,7 +233,8 @@ def instead(value: Any, document: Document, path: KeyPath) -> str:
     if variables:
         return f", not the value of {' and '.join(variables)}"
     if isinstance(value, dict | list):
-        return f", not a {'mapping' if isinstance(value, dict) else 'list'}"
+        article = "a" if value else "an empty"
+        return f", not {article} {'mapping' if isinstance(value, dict) else 'list'}"
     if isinstance(value, str):
         text = shown(value) if _may_repeat(path, document) else ""
     else:

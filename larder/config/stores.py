@@ -15,9 +15,9 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator,
 from larder.config.access import Access
 from larder.config.base import Model
 from larder.config.fields import (
+    AnyGlobs,
     Endpoint,
     Flag,
-    GlobList,
     Globs,
     RefusedError,
     Region,
@@ -217,7 +217,7 @@ class Selection(Model):
     include: Globs = Field(
         ("**",), description="keys to include: one glob or a list; * within a segment, ** across"
     )
-    exclude: GlobList = Field((), description="keys to exclude from those: a list of globs")
+    exclude: AnyGlobs = Field((), description="keys to exclude from those: one glob or a list")
     inventory: Report | None = Field(
         None, description="report that lists the objects; null: the source is listed"
     )

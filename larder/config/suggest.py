@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from larder.units import format_names
+
 __all__ = ["nearest", "suggest"]
 
 _LISTED = 12
@@ -27,5 +29,4 @@ def suggest(name: str, known: Iterable[str], nouns: str) -> str:
         return f"did you mean {' or '.join(near)}?"
     if not known:
         return f"there are no {nouns}"
-    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
-    return f"the {nouns} are {', '.join(known[:_LISTED])}{more}"
+    return f"the {nouns} are {format_names(known, _LISTED)}"

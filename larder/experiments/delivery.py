@@ -16,6 +16,7 @@ __all__ = ["RULES", "TAKES", "Advice", "Rule", "Situation", "advise", "choose"]
 
 _OBJECT_STORES = frozenset({"s3", "gs"})
 _PREPARE_DATA = "Determined, Prepare Data"
+_OMITTED = "growth.removals: omit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ RULES: tuple[Rule, ...] = (
         lambda s: s.takes != "code" and s.omitted > 0,
         None,
         "the version omits samples of its shards, but this consumer reads shards as they are",
-        "design note, section 8",
+        _OMITTED,
         "run `larder compact`, which makes shards without them, and set growth.removals to repack",
         code="version.omitted",
     ),
@@ -136,7 +137,7 @@ RULES: tuple[Rule, ...] = (
         "bind_mount",
         "The shards contain samples that the version omits, so they are not named here: read with"
         " larder.open, or from the cache. Containers see the data through a bind mount.",
-        "design note, section 8",
+        _OMITTED,
         shards=False,
     ),
     Rule(
@@ -145,7 +146,7 @@ RULES: tuple[Rule, ...] = (
         "bucket",
         "The shards contain samples that the version omits, so they are not named here: read with"
         " larder.open, or from the cache. Containers read the data from the bucket.",
-        "design note, section 8",
+        _OMITTED,
         shards=False,
     ),
     Rule(

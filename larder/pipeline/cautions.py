@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 from unicodedata import normalize
 
+import numpy as np
+
 from larder.config.decoders import use_of
 from larder.pipeline.plan import Plan
 from larder.pipeline.settings import Settings
 from larder.samples.images import role
 from larder.samples.statistics import MOST_EXTENSIONS, RoleCount
 from larder.shards.features import FeatureMap
-from larder.units import format_bytes, format_count
+from larder.units import format_bytes, format_count, format_names
 
 __all__ = ["CODES", "Caution", "cautions", "readers"]
 
@@ -27,6 +29,7 @@ CODES = {
     "empty_split": "a split has no samples",
     "unseen_classes": "a class in `labels.classes` has no samples",
     "alike_classes": "names of classes look the same: they differ only in Unicode or white space",
+    "lone_classes": "classes occur in one split only, other than the only class of a split",
     "empty_features": "no sample has the part that a feature in `shards.features` is made of",
     "empty_masks": "no sample has an image that `shards.images.masks` names",
     "unused_decoders": "no sample has a part with an extension in `decoding`",
@@ -61,6 +64,7 @@ def cautions(plan: Plan) -> tuple[Caution, ...]:
         *_empty_splits(plan),
         *_unseen_classes(settings, plan),
         *_alike_classes(plan),
+        *_lone_classes(plan),
         *_empty_features(settings, plan),
         *_empty_masks(settings, plan),
         *_unused_decoders(settings, plan),
@@ -223,6 +227,29 @@ def _alike_classes(plan: Plan) -> _Found:
         )
 
 
+def _lone_classes(plan: Plan) -> _Found:
+    """Not of a split with one class alone: the folder of a test split that has no labels."""
+    order = plan.sample_order
+    counts = {
+        split: samples
+        for split, samples in order.split_classes.items()
+        if np.count_nonzero(samples) > 1
+    }
+    columns = zip(order.classes, zip(*counts.values(), strict=True), strict=False)
+    lone = [
+        f"{name} ({next(split for split, count in zip(counts, samples, strict=True) if count)})"
+        for name, samples in columns
+        if np.count_nonzero(samples) == 1
+    ]
+    if lone and len(counts) > 1:
+        verb = "occurs" if len(lone) == 1 else "occur"
+        yield (
+            "lone_classes",
+            f"{len(lone):,} of {format_count(len(order.classes), 'class')} {verb} in one split"
+            f" only: {_names(lone)}: check their names if that is not intended",
+        )
+
+
 def _empty_features(settings: Settings, plan: Plan) -> _Found:
     statistics = plan.sample_order.statistics
     options = settings.dataset.shards.options
@@ -325,5 +352,4 @@ def _unconditional_writes(plan: Plan) -> _Found:
 
 
 def _names(names: list[str]) -> str:
-    more = len(names) - _NAMES
-    return ", ".join(names[:_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+    return format_names(names, _NAMES)

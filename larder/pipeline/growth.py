@@ -254,7 +254,12 @@ def _fresh(
             shape.samples_per_shard,
             shape.samples_per_shard or "not set",
         ),
-        ("shuffle_seed", shards.shuffle_seed, shape.shuffle_seed, shape.shuffle_seed),
+        (
+            "shuffle_seed",
+            shards.shuffle_seed,
+            shape.shuffle_seed,
+            "not set" if shape.shuffle_seed is None else shape.shuffle_seed,
+        ),
         ("features", shards.options.features, shape.options.features, _other(shape)),
         ("images", found.dataset.image_options.transform, _transform(shape), _images(shape)),
     ):

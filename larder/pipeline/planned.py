@@ -25,8 +25,8 @@ from larder.pipeline.planned_price import (
 from larder.pipeline.results import Totals
 from larder.shards.formats import shard_format
 from larder.shards.formats.base import ShardFormat
-from larder.transfer.inventory import LeftOut
-from larder.units import format_bytes, format_count, format_seconds
+from larder.transfer.inventory import SHOWN_KEYS, LeftOut
+from larder.units import format_bytes, format_count, format_names, format_seconds
 
 __all__ = ["amount", "plan_document", "plan_lines", "warning_lines", "warnings"]
 
@@ -213,13 +213,12 @@ def _row(name: str, texts: Sequence[str]) -> list[str]:
 def _inside_lines(inside: Mapping[str, Any] | None) -> list[str]:
     if inside is None:
         return []
-    known = inside["containers"] - inside["read"]
+    read_before = inside["containers"] - inside["read"]
     containers = f"{inside['containers']:,} archives or tables"
     if inside["containers"] == 1:
         containers = "1 archive or table"
-    return [
-        f"{containers} with {format_count(inside['objects'], 'object')}, {known:,} of them known"
-    ]
+    indexed = f"; {read_before:,} indexed by an earlier run" if read_before else ""
+    return [f"{containers} with {format_count(inside['objects'], 'object')}{indexed}"]
 
 
 def _excluded_lines(excluded: Mapping[str, Any]) -> list[str]:
@@ -234,13 +233,16 @@ def _excluded_lines(excluded: Mapping[str, Any]) -> list[str]:
         if excluded[name]["count"]
     ]
     if excluded["ignored"]:
-        lines.append(f"{excluded['ignored']:,} of them folder markers or label files")
+        lines.append(
+            f"{excluded['ignored']:,} of {listed} in no sample: folder markers, files of labels or"
+            " annotations"
+        )
     return lines
 
 
 def _some(left_out: Mapping[str, Any]) -> str:
-    more = left_out["count"] - len(left_out["keys"])
-    return ", ".join(map(_printable, left_out["keys"])) + (", ..." if more else "")
+    keys = list(map(_printable, left_out["keys"]))
+    return format_names(keys, SHOWN_KEYS - 1, total=left_out["count"])
 
 
 def _printable(key: str) -> str:
@@ -260,7 +262,7 @@ def _part_lines(parts: Sequence[Mapping[str, Any]]) -> list[str]:
 def _class_lines(classes: Mapping[str, Any] | None) -> list[str]:
     if classes is None:
         return ["none"]
-    names = ", ".join(classes["names"]) + (", ..." if classes["count"] > SHOWN_CLASSES else "")
+    names = format_names(classes["names"], SHOWN_CLASSES - 1, total=classes["count"])
     least, most = classes["smallest"], classes["largest"]
     ends = f"{format_count(most['samples'], 'sample')} each"
     if least["samples"] < most["samples"]:

@@ -102,11 +102,13 @@ def _packing(growth: Mapping[str, Any]) -> str:
 
 def _instead(growth: Mapping[str, Any]) -> Iterator[str]:
     other = growth["other"]
-    if other and growth["samples"]["unchanged"]:
-        packed = other["packed"]
-        yield (
-            f"with growth.removals: {other['removals']}"
-            f" {format_count(packed['count'], 'sample')} (about {format_bytes(packed['bytes'])})"
-            f" would be packed again, and {format_count(other['omitted'], 'row')} of listed"
-            " shards omitted"
-        )
+    if not other or not growth["samples"]["unchanged"]:
+        return
+    packed, what = other["packed"], []
+    if packed["count"]:
+        samples = format_count(packed["count"], "sample")
+        what.append(f"{samples} (about {format_bytes(packed['bytes'])}) would be packed again")
+    if other["omitted"]:
+        what.append(f"{format_count(other['omitted'], 'row')} of listed shards would be omitted")
+    if what:
+        yield f"with growth.removals: {other['removals']}, {' and '.join(what)}"

@@ -45,6 +45,7 @@ class Done:
         reused_shards: Shards of the segment that an earlier run had finished.
         skipped: Keys and samples left out because the dataset file says ``skip``.
         failures: Those that are known by name.
+        moved_from: The version from which the run moved the tag ``latest``; None if it did not.
         seconds: Wall time of the run.
         stages: Time and counts of each stage; see `larder.progress.TimedProgress.stages`.
     """
@@ -57,6 +58,7 @@ class Done:
     reused_shards: Totals
     skipped: int
     failures: tuple[Failure, ...]
+    moved_from: str | None
     seconds: float
     stages: Mapping[str, Any]
 
@@ -77,6 +79,7 @@ def reused_document(
         reused_shards=Totals(sum(split.shards for split in version.splits.values())),
         skipped=version.skipped,
         failures=(),
+        moved_from=None,
         seconds=times.seconds(),
         stages=times.stages(),
     )
@@ -90,6 +93,7 @@ def built_document(
 
     ``warnings``, the last field, are those of the plan; they exist only if a version was built.
     """
+    before = plan.source_state.expected
     done = Done(
         status=built.status,
         inputs=plan.source_state.inputs,
@@ -99,6 +103,7 @@ def built_document(
         reused_shards=built.reused_shards,
         skipped=built.version.skipped,
         failures=(*plan.sample_order.left_out, *built.omitted)[:SHOWN_FAILURES],
+        moved_from=before if before != built.version.id else None,
         seconds=times.seconds(),
         stages=times.stages(),
     )
@@ -117,6 +122,7 @@ def run_document(
         "version": version.id,
         "digest": version.digest,
         "status": done.status,
+        "moved_from": done.moved_from,
         "location": location(settings, version.id),
         "objects": asdict(done.objects),
         "copied": asdict(done.copied),
@@ -171,10 +177,12 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
     if cache:
         records = format_count(cache["records"], "record")
         lines.append(f"  cache    {records}, {format_bytes(cache['bytes'])}")
-    if document["skipped"]:
-        lines.append(f"  skipped  {document['skipped']:,}")
+    if skipped := max(document["skipped"], len(document["failures"])):
+        lines.append(f"  skipped  {skipped:,}")
     lines += _failure_lines(document["failures"])
     lines += warning_lines(document)
+    if document["status"] == "reused" and document["moved_from"]:
+        lines.append(f"  tag      latest names it again; it named {document['moved_from']}")
     lines.append(f"  at       {document['location']}")
     lines += [f"  config   {path}" for path in document["configs"]]
     return lines

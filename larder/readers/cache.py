@@ -6,12 +6,13 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
 from larder.cache.file import CacheFileReader
 from larder.cache.record import Array, Column, empty_columns
-from larder.cache.schema import Field, Schema
+from larder.cache.schema import KEY, Field, Schema
 from larder.errors import DamageError, FatalError
 from larder.versions.omitted import Omitted
 
@@ -47,8 +48,8 @@ class CacheReader:
         """Number of records."""
         return self._starts[-1]
 
-    def __getitem__(self, index: int) -> dict[str, Array]:
-        """The arrays of one record by field, without the fields that the record does not have.
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """The arrays of one record by field, of those that it has; ``key`` is a string.
 
         Raises:
             IndexError: The record does not exist.
@@ -58,11 +59,11 @@ class CacheReader:
         number = int(self._numbers([index])[0])
         home = bisect_right(self._starts, number) - 1
         (row,) = self._rows(home, np.array([number]))
-        return self._files[home][int(row)]
+        return self._record(home, int(row))
 
     def batch(
         self, indices: Sequence[int] | Array, *, fields: Sequence[str] | None = None
-    ) -> dict[str, Column]:
+    ) -> dict[str, Column | list[str]]:
         """Several records at once, in the order of ``indices``: the fastest way to read.
 
         Args:
@@ -71,7 +72,8 @@ class CacheReader:
 
         Returns:
             By field: one array of shape ``(len(indices), *shape)`` if all values of the split have
-            the same shape; else a list of arrays, with None for records without the field.
+            the same shape; else a list of arrays, with None for records without the field. ``key``
+            is a list of strings.
 
         Raises:
             IndexError: The record does not exist.
@@ -85,19 +87,19 @@ class CacheReader:
         for home in np.unique(homes):
             (rows,) = np.nonzero(homes == home)
             self._files[home].read_into(columns, rows, self._rows(home, numbers[rows]))
-        return columns
+        return columns | {KEY: list(map(_text, columns[KEY]))} if KEY in columns else {**columns}
 
-    def __iter__(self) -> Iterator[dict[str, Array]]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         """The records in order."""
-        for file, omitted in zip(self._files, self._omitted, strict=True):
+        for home, (file, omitted) in enumerate(zip(self._files, self._omitted, strict=True)):
             stops = [*omitted.ranges[:, 0].tolist(), len(file)]
             starts = [0, *omitted.ranges[:, 1].tolist()]
             for start, stop in zip(starts, stops, strict=True):
-                yield from (file[row] for row in range(start, stop))
+                yield from (self._record(home, row) for row in range(start, stop))
 
     def batches(
         self, size: int, *, fields: Sequence[str] | None = None
-    ) -> Iterator[dict[str, Column]]:
+    ) -> Iterator[dict[str, Column | list[str]]]:
         """The records in order, ``size`` at a time; the last batch may be shorter."""
         for start in range(0, len(self), size):
             yield self.batch(np.arange(start, min(start + size, len(self))), fields=fields)
@@ -128,6 +130,10 @@ class CacheReader:
         """Pickle the readers of the files, which are pickled as their paths."""
         return CacheReader, (self._files, self._omitted)
 
+    def _record(self, home: int, row: int) -> dict[str, Any]:
+        record = self._files[home][row]
+        return record | {KEY: _text(record[KEY])} if KEY in record else {**record}
+
     def _rows(self, home: int, numbers: Array) -> Array:
         """The records of a file, given their numbers in the whole."""
         return self._omitted[home].rows_of(numbers - self._starts[home])
@@ -141,6 +147,10 @@ class CacheReader:
             raise IndexError(f"record {wrong[0]} of {len(self)}")
         numbers = given.astype(np.int64)
         return np.where(numbers < 0, numbers + len(self), numbers)
+
+
+def _text(key: Array) -> str:
+    return key.tobytes().decode()
 
 
 def _count(file: CacheFileReader, omitted: Omitted) -> int:

@@ -17,7 +17,7 @@ from larder.readers.braces import expand
 from larder.readers.cache import CacheReader
 from larder.store import local_path, object_url, open_store
 from larder.store.base import Store
-from larder.units import format_count
+from larder.units import format_count, format_names
 from larder.versions import layout
 from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
@@ -111,7 +111,7 @@ class Data:
         """The samples of a split in order, from its shards; those that are omitted are left out.
 
         Only what is asked for is read, of the index and of the shards. One shard is open at a time,
-        and every part is compared with its CRC-32C. Needs ``pip install 'larder-data[prepare]'``.
+        and every part is compared with its CRC-32C. Needs the extra ``prepare``.
 
         Args:
             split: Name of the split.
@@ -271,6 +271,4 @@ def _names(store: Store, prefix: str, suffix: str) -> list[str]:
 
 
 def _listed(names: Iterable[str]) -> str:
-    known = sorted(names)
-    more = f" and {len(known) - _NAMES} more" if len(known) > _NAMES else ""
-    return ", ".join(known[:_NAMES]) + more
+    return format_names(sorted(names), _NAMES)

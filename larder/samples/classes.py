@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from larder.errors import ConfigError
-from larder.units import format_count
+from larder.units import format_count, format_names
 
 __all__ = ["ClassTable", "Numbering"]
 
@@ -100,13 +100,17 @@ class ClassTable:
         places = {name: place for place, name in enumerate(classes)}
         by_place = not all(map(_WHOLE_NUMBER.fullmatch, classes))
         labels = np.empty(len(self._seen), np.int32)
+        unknown = []
         for (text, number), code in self._codes.items():
             place = places.get(text)
             if place is None and number and by_place and int(text) < len(classes):
                 place = int(text)
             if place is None:
-                raise self._unknown(self._seen[code], classes)
-            labels[code] = place
+                unknown.append(self._seen[code])
+            else:
+                labels[code] = place
+        if unknown:
+            raise self._unknown(unknown, classes)
         return Numbering(classes=classes, labels=labels)
 
     def _classes(self) -> tuple[str, ...]:
@@ -117,12 +121,16 @@ class ClassTable:
             names = {text for text, _ in self._codes}
         return (*self._known, *sorted(names.difference(self._known), key=str.encode))
 
-    def _unknown(self, seen: _Seen, classes: Sequence[str]) -> ConfigError:
+    def _unknown(self, unknown: Sequence[_Seen], classes: Sequence[str]) -> ConfigError:
+        seen, *others = unknown
         source = f"file {seen.file}" if seen.file else self._origin
         message = f"its {source} gives it class {seen.text!r}, "
         if len(classes) == 1:
             message += f"but the only class is {classes[0]!r}"
         else:
             message += f"which is not one of the {format_count(len(classes), 'class')}"
-        hint = "add it to labels.classes" if self._pinned is not None else "see labels.classes"
+        if others:
+            message += f"; neither are {format_names([repr(each.text) for each in others], 3)}"
+        them = "them" if others else "it"
+        hint = f"add {them} to labels.classes" if self._pinned is not None else "see labels.classes"
         return ConfigError("config.label", message, where=seen.sample_key, hint=hint)

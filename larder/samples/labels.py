@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +17,13 @@ from larder.samples.columns import column_texts
 from larder.samples.key_patterns import KeyPattern
 from larder.samples.labelfile import parse_label_file
 from larder.samples.tar_names import is_archive
+from larder.units import format_names
 
 __all__ = ["Labeller"]
 
 _FOLDER = r"(?:^|/)(?P<folder>[^/]+)/[^/]+$"
+_NO_LABEL = -1
+_SHOWN = 3
 _Codes = npt.NDArray[np.int32]
 
 
@@ -63,6 +67,7 @@ class Labeller:
         self._column = labels.column or ""
         pattern = labels.pattern
         self._pattern = None if pattern is None else KeyPattern(pattern, "labels.pattern")
+        self._unlabelled = _Unlabelled()
         self._files = {
             split_names.index(split): (key, parse_label_file(label_files[split], key))
             for split, key in labels.files.items()
@@ -75,7 +80,7 @@ class Labeller:
         parts: pa.Array,
         texts: pa.Array | None = None,
     ) -> _Codes:
-        """Label samples by code.
+        """Label samples by code: those without a label with -1, until `number` refuses them.
 
         Args:
             splits: Index of each sample's split; shape (samples,).
@@ -84,8 +89,7 @@ class Labeller:
             texts: If labels come from a column: the classes, or nulls.
 
         Raises:
-            ConfigError: ``config.label``: a sample without a label; ``config.invalid_value``: a
-                pattern that takes too long.
+            ConfigError: ``config.invalid_value``: a pattern that takes too long.
         """
         codes = np.empty(len(splits), np.int32)
         for split in np.unique(splits).tolist():
@@ -106,29 +110,31 @@ class Labeller:
         """The classes, and the class number of each code.
 
         Raises:
-            ConfigError: ``config.label``: a class that is not pinned, or a number that is too
-                large.
+            ConfigError: ``config.label``: samples without a label, a class that is not pinned, or a
+                number that is too large.
         """
+        self._unlabelled.refuse()
         return self._table.number()
 
     def _from_folder(self, sample_keys: pa.Array) -> _Codes:
-        folders = pc.extract_regex(sample_keys, _FOLDER)
-        if folders.null_count:
-            raise _without_folder(sample_keys.filter(folders.is_null())[0].as_py())
-        return self._coded(sample_keys, folders.field("folder"), archives=self._archives)
+        folders = pc.struct_field(pc.extract_regex(sample_keys, _FOLDER), "folder")
+        return self._coded(sample_keys, folders, _without_folder, archives=self._archives)
 
     def _coded(
         self,
         sample_keys: pa.Array,
         given: pa.Array,
+        without: Callable[[str], ConfigError],
         *,
         archives: bool = False,
         numbers: bool = False,
     ) -> _Codes:
-        """The code of the name that each sample is given."""
+        """The code of the name that each sample is given; ``without`` is the error for null."""
+        self._unlabelled.add(without, *column_texts(sample_keys.filter(given.is_null())))
         encoded = given.dictionary_encode()
-        indices = encoded.indices.to_numpy()
-        firsts = sample_keys.take(pa.array(np.unique(indices, return_index=True)[1]))
+        indices = encoded.indices.fill_null(-1).to_numpy()
+        of_names, places = np.unique(indices, return_index=True)
+        firsts = sample_keys.take(pa.array(places[of_names >= 0]))
         names = encoded.dictionary.to_pylist()
         if archives:
             names = [name[: -len(".tar")] if is_archive(name) else name for name in names]
@@ -137,13 +143,12 @@ class Labeller:
             self._table.code(name, sample_key=sample_key, may_be_number=numbers)
             for name, sample_key in seen
         ]
-        of_samples: _Codes = np.array(codes, np.int32)[indices]
+        of_samples: _Codes = np.array([*codes, _NO_LABEL], np.int32)[indices]
         return of_samples
 
     def _from_column(self, sample_keys: pa.Array, texts: pa.Array) -> _Codes:
-        if texts.null_count:
-            raise _without_entry(sample_keys.filter(texts.is_null())[0].as_py(), self._column)
-        return self._coded(sample_keys, texts, numbers=True)
+        without = partial(_without_entry, column=self._column)
+        return self._coded(sample_keys, texts, without, numbers=True)
 
     def _from_pattern(self, pattern: KeyPattern, sample_keys: pa.Array) -> list[int]:
         codes: list[int] = []
@@ -151,7 +156,9 @@ class Labeller:
         keys = column_texts(sample_keys)
         for sample_key, name in zip(keys, pattern.groups(keys), strict=True):
             if not name:
-                raise _unmatched(sample_key, empty=name is not None)
+                self._unlabelled.add(partial(_unmatched, empty=name is not None), sample_key)
+                codes.append(_NO_LABEL)
+                continue
             if name not in code_of:
                 code_of[name] = self._table.code(name, sample_key=sample_key)
             codes.append(code_of[name])
@@ -167,11 +174,38 @@ class Labeller:
             names = _names(sample_key, [next(part_keys) for _ in range(count)])
             label = next((labels[name] for name in names if name in labels), None)
             if label is None:
-                raise _not_in_file(sample_key, file)
+                self._unlabelled.add(partial(_not_in_file, file=file), sample_key)
+                codes.append(_NO_LABEL)
+                continue
             if label not in code_of:
                 code_of[label] = self._table.code(label, sample_key=sample_key, file=file)
             codes.append(code_of[label])
         return codes
+
+
+class _Unlabelled:
+    """The samples without a label: their number, the first of them, and what is wrong with it."""
+
+    def __init__(self) -> None:
+        self._error: ConfigError | None = None
+        self._keys: list[str] = []
+        self._count = 0
+
+    def add(self, without: Callable[[str], ConfigError], *sample_keys: str) -> None:
+        """Add some; ``without`` makes the error for one of them."""
+        if sample_keys and self._error is None:
+            self._error = without(sample_keys[0])
+        self._count += len(sample_keys)
+        self._keys += sample_keys[: _SHOWN + 1 - len(self._keys)]
+
+    def refuse(self) -> None:
+        """Raise the error for the first, which counts all, if there are any."""
+        if self._error is None:
+            return
+        if self._count > 1:
+            names = format_names(self._keys, _SHOWN, total=self._count)
+            self._error.message += f"; {self._count:,} samples have no label: {names}"
+        raise self._error
 
 
 def _names(sample_key: str, part_keys: Sequence[str]) -> Iterator[str]:

@@ -79,7 +79,7 @@ class SampleOrder:
         digest: sha256 hex over the ordered samples: split, key, label, and each part's extension,
             key, size and etag.
         statistics: Statistics of the samples.
-        class_samples: Number of samples of each class.
+        split_classes: By split, the number of samples of each class.
         unfit: The first entries of annotation files without a sample that are not ``incomplete``,
             because samples without all parts are kept.
         unfit_count: Number of such entries.
@@ -101,9 +101,14 @@ class SampleOrder:
     ignored_count: int
     digest: str
     statistics: SampleStatistics
-    class_samples: tuple[int, ...]
+    split_classes: Mapping[str, tuple[int, ...]]
     unfit: tuple[Failure, ...] = ()
     unfit_count: int = 0
+
+    @property
+    def class_samples(self) -> tuple[int, ...]:
+        """Number of samples of each class."""
+        return tuple(map(sum, zip(*self.split_classes.values(), strict=True)))
 
     @property
     def left_out(self) -> tuple[Failure, ...]:
@@ -215,7 +220,7 @@ def order_samples(
         ignored_count=intake.ignored,
         digest=tally.digest.hexdigest(),
         statistics=tally.sample_tally.statistics(),
-        class_samples=tuple(tally.class_samples.tolist()),
+        split_classes={name: tuple(each.tolist()) for name, each in tally.split_classes.items()},
         unfit=tuple(unfit.shown) if kept else (),
         unfit_count=unfit.count if kept else 0,
     )
@@ -257,7 +262,7 @@ class _Tally:
         self.objects = self.image_objects = self.uncopied = self.uncopied_bytes = 0
         self.splits = dict.fromkeys(planner.split_names, SplitCount())
         self.classes: tuple[str, ...] = ()
-        self.class_samples = np.zeros(0, np.int64)
+        self.split_classes = dict.fromkeys(planner.split_names, np.zeros(0, np.int64))
         self.digest = RowDigest()
         self.sample_tally = SampleTally()
         self._planner = planner
@@ -289,7 +294,8 @@ class _Tally:
             return pa.array([], pa.int32())
         numbering = self._planner.labeller.number()
         self.classes = numbering.classes
-        self.class_samples = np.zeros(len(self.classes), np.int64)
+        none = np.zeros(len(self.classes), np.int64)
+        self.split_classes = dict.fromkeys(self.split_classes, none)
         return pa.array(numbering.labels)
 
     def _count_uncopied(self, rows: pa.RecordBatch) -> None:
@@ -299,9 +305,6 @@ class _Tally:
 
     def _count(self, samples: pa.RecordBatch) -> None:
         self.digest.update_batch(samples)
-        if self.classes:
-            labels = samples.column("label").to_numpy()
-            self.class_samples += np.bincount(labels, minlength=len(self.classes))
         self.sample_tally.add(samples.column("key"), samples.column("parts"))
         parts = samples.column("parts").flatten()
         self.objects += len(parts)
@@ -316,6 +319,10 @@ class _Tally:
                 samples=before.samples + stop - start,
                 bytes=before.bytes + int(sizes[stop] - sizes[start]),
             )
+            if self.classes:
+                labels = samples.column("label").slice(start, stop - start).to_numpy()
+                counts = np.bincount(labels, minlength=len(self.classes))
+                self.split_classes[split] = self.split_classes[split] + counts
             start = stop
 
 

@@ -60,7 +60,8 @@ def open_store(
         retry: When to repeat calls and when to give up, by default after the ``give_up_seconds`` of
             ``access``; None disables retries.
         unlisted: Called for what the listing of a directory has to leave out: unreadable
-            directories, dangling links and names that are not UTF-8. By default, each is an error.
+            directories, dangling links and names that are not UTF-8, each an error by default; and
+            pipes, sockets, devices and links in circles, left out silently by default.
 
     Raises:
         ConfigError: ``config.unsupported_url``, ``config.secret``, ``config.path``,

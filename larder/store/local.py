@@ -96,8 +96,9 @@ class LocalStore(Store):
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """See `larder.store.base.Readable.list`.
 
-        Symbolic links are followed, except those to a directory that contains them. Memory holds
-        the names of one directory at a time, and of its ancestors.
+        Symbolic links are followed. Those to a directory that contains them, pipes, sockets and
+        devices are left out, and only ``unlisted`` is told. Memory holds the names of one directory
+        at a time, and of its ancestors.
 
         Raises:
             StoreError: ``store.missing``: the root does not exist; ``store.denied``.

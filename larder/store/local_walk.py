@@ -39,6 +39,12 @@ class _Walk:
             raise error
         self.unlisted(path, error)
 
+    def omit(self, path: bytes, code: str, message: str, hint: str) -> None:
+        """Leave out what holds no data of its own: only ``unlisted`` is told."""
+        if self.unlisted is not None:
+            where = object_url(self.store_url, _shown(path))
+            self.unlisted(path, ObjectError(code, message, where=where, hint=hint))
+
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
@@ -67,7 +73,8 @@ def walk(
         store_url: For messages.
         prefix: Only keys with this prefix.
         start_after: Only keys after this one.
-        unlisted: Called for what cannot be listed, in order, instead of raising ObjectError.
+        unlisted: Called for what cannot be listed, in order, instead of raising ObjectError; also
+            for pipes, sockets, devices and links that lead in circles, otherwise left out silently.
 
     Raises:
         StoreError: ``store.missing`` or ``store.denied``, for the root.
@@ -86,10 +93,16 @@ def walk(
         else:
             path = entries.pop()
             found = _stat(search, path)
-            if found is not None and stat.S_ISREG(found.st_mode):
-                key = _decode(search, path)
-                if key is not None:
-                    yield key, found
+            if found is None:
+                continue
+            if not stat.S_ISREG(found.st_mode):
+                search.omit(
+                    path, "object.unreadable", "neither a file nor a directory", "move it elsewhere"
+                )
+                continue
+            key = _decode(search, path)
+            if key is not None:
+                yield key, found
 
 
 def _read(search: _Walk, path: bytes, places: frozenset[tuple[int, int]]) -> _Folder:
@@ -98,6 +111,9 @@ def _read(search: _Walk, path: bytes, places: frozenset[tuple[int, int]]) -> _Fo
         found = os.stat(search.root + path)
         here = (found.st_dev, found.st_ino)
         if here in places:
+            search.omit(
+                path, "object.bad_key", "a link to a directory that contains it", "remove the link"
+            )
             return _Folder([], places)
         with os.scandir(search.root + path) as entries:
             wanted = [name for entry in entries if (name := _wanted(search, path, entry))]

@@ -1,5 +1,5 @@
-"""What a directory has and a listing cannot return: unreadable directories, dangling links, names
-that are not UTF-8. What is not wanted anyway is not reported.
+"""What a directory has and a listing cannot return: unreadable directories, dangling links, links
+in circles, pipes, names that are not UTF-8. What is not wanted anyway is not reported.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ SECONDS = re.compile(r"\bin (\d+ min )?[\d.]+ s\b|(?<=  time     about )[\d.]+ s
 SAME = [
     ["--help"],
     ["--version"],
+    ["--version", "0123456789abcdef"],
     [*IMAGENET, "--plan", *SMALL],
     [*IMAGENET, "--plan", "--json", "--quiet", *SMALL],
     [*IMAGENET, "--plan", "--json", "--set", "cluster.copy.max_cost_usd=0", *SMALL],

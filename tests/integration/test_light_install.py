@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,10 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pipeline_lab import directory_lab
+from pipeline_lab import directory_lab, png
 
 import larder
 from larder.packages import EXTRAS
+from larder.store import open_store
+from larder.testing.servers import S3Server
 
 ROOT = Path(__file__).parents[2]
 SITE = Path(np.__file__).parents[1]
@@ -98,7 +101,7 @@ def test_preparing_in_a_light_install_names_what_is_missing(light: Path, tmp_pat
     run(light, tmp_path, "larder", "init")
     done = run(light, tmp_path, "larder", "prepare", "--dataset", "files", "--json")
     missing = f"this needs packages that are not installed: {', '.join(PREPARE)}"
-    command = "pip install 'larder-data[prepare]'"
+    command = "in a checkout of Larder: pip install '.[prepare]'"
     assert done.returncode == 2
     assert done.stderr == f"error[config.missing_package]: {missing}; {command}\n"
     error = json.loads(done.stdout)["error"]
@@ -167,3 +170,38 @@ def test_a_directory_is_prepared_outside_a_checkout(full: Path, tmp_path: Path) 
     assert (document["status"], document["shards"]["samples"]) == ("built", 3)
     where = run(full, work, "python", "-c", "import larder; print(larder.__file__)").stdout
     assert Path(where.strip()).is_relative_to(full)
+
+
+COMMAND = re.compile(r"^#   ((?:[A-Z_]+=\S+ )*(?:larder|python|export|tail) .+)$", re.MULTILINE)
+PICTURE = "n01440764_10026.JPEG"
+VALIDATION = "ILSVRC2012_val_00000001"
+
+
+def test_every_command_of_the_examples_runs_as_written(
+    full: Path, tmp_path: Path, s3_env: S3Server
+) -> None:
+    """From the wheel alone, in the folder in which they were written, one block after another."""
+    (tmp_path / "my-directory").mkdir()
+    (tmp_path / "my-directory/1.txt").write_text("1")
+    (tmp_path / "LOC_val_solution.csv").write_text(
+        f"ImageId,PredictionString\n{VALIDATION},n01440764 1 2 3 4\n"
+    )
+    s3_env.create_bucket("bucket")
+    store = open_store("s3://bucket/prefix")
+    objects = {f"train/n01440764/{PICTURE}": png(1), f"val/{VALIDATION}.JPEG": png(2)}
+    for key, data in {**objects, "val.txt": f"{VALIDATION}.JPEG n01440764\n".encode()}.items():
+        store.put(key, data)
+    assert run(full, tmp_path, "larder", "init").returncode == 0
+    ran = set[str]()
+    for path in sorted((tmp_path / "configs").rglob("*.yaml")):
+        text = path.read_text()
+        assert not re.search(r"docs/|flows|`make|\.md\b", text), path
+        lines = COMMAND.findall(text)
+        script = "\n".join(["set -eu", f"export PATH={full}/bin:$PATH", *lines])
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (path, done.stderr)
+        ran |= {line.split()[0] for line in lines}
+    assert ran == {"export", "larder", "LARDER_SOURCE=s3://bucket/prefix", "python", "tail"}
+    assert (tmp_path / "val.txt").read_text() == f"{VALIDATION}.JPEG n01440764\n"

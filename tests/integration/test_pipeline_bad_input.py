@@ -795,22 +795,24 @@ def test_paths_that_cannot_be_listed_are_failures_unless_they_are_excluded(tmp_p
     source = Path(str(lab.source))
     (source / "b/link.png").symlink_to("nowhere")
     Path(os.fsdecode(os.fsencode(source) + b"/b/caf\xe9.png")).write_bytes(b"")
-    assert failures(lab) == {
+    (source / "b/loop").symlink_to(source)
+    os.mkfifo(source / "b/pipe.png")
+    unlisted = {
         "b/caf\\xe9.png": "object.bad_key",
         "b/link.png": "object.unreadable",
+        "b/loop/": "object.bad_key",
+        "b/pipe.png": "object.unreadable",
     }
-    named = {"url": str(source), "exclude": ["b/link.png", "**/caf*"]}
+    assert failures(lab) == unlisted
+    named = {"url": str(source), "exclude": ["b/link.png", "**/caf*", "b/loop/**", "b/pipe.png"]}
     built = replace(lab, source=named).prepare()
     assert (built["status"], built["skipped"]) == ("built", 0)
     assert failures(lab), "also where nothing else has changed"
 
     fresh = replace(lab, storage=str(tmp_path / "fresh"))
     skipped = fresh.prepare(on_bad_key="skip")
-    assert skipped["skipped"] == 2
-    assert {failure["key"] for failure in skipped["failures"]} == {
-        "b/caf\\xe9.png",
-        "b/link.png",
-    }
+    assert skipped["skipped"] == 4
+    assert {failure["key"] for failure in skipped["failures"]} == unlisted.keys()
     assert skipped["digest"] == built["digest"]
     assert fresh.prepare(on_bad_key="skip")["status"] == "reused"
 

@@ -41,7 +41,7 @@ def written(stores: list[RecordingStore], *ends: str) -> list[str]:
 
 def keys(lab: Lab, split: str) -> list[str]:
     with larder.open(f"{lab.storage}/larder/d").cache(split, verify=True) as cache:
-        return [bytes(record["key"]).decode() for record in cache]
+        return [record["key"] for record in cache]
 
 
 def cache_documents(lab: Lab) -> list[Path]:

@@ -81,7 +81,7 @@ def test_only_the_first_keys_are_named_and_none_can_alter_a_terminal(tmp_path: P
     assert document["excluded"]["not_included"]["count"] == 2_300
     assert len(document["excluded"]["not_included"]["keys"]) == 5
     assert "\x1b" not in text(document)
-    assert "x00004\\x1b[31m.log, ..." in text(document)
+    assert "x00003\\x1b[31m.log and 2,296 more" in text(document)
 
 
 def test_label_files_and_folder_markers_are_reported(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_label_files_and_folder_markers_are_reported(tmp_path: Path) -> None:
     settings = run_settings("memory://markers-told", tmp_path / "local", tmp_path, labels=labels)
     document = plan(settings, NullProgress())
     assert document["excluded"]["ignored"] == 2
-    assert "2 of them folder markers or label files" in text(document)
+    assert "in no sample: folder markers, files of labels or annotations" in text(document)
 
 
 def test_parts_and_classes(tmp_path: Path) -> None:

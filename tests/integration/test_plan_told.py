@@ -51,6 +51,7 @@ def test_a_version_found_by_planning_is_not_warned_of_again(tmp_path: Path) -> N
     again = lab.prepare()
     assert (again["status"], again["segments"]["new"]) == ("reused", 0)
     assert "warnings" not in again
+    assert "skipped 1 README: " in as_text(run_lines(again))
 
 
 def test_a_plan_says_that_the_storage_ignores_conditions_once_a_run_has_found_out(
@@ -204,3 +205,48 @@ def test_masks_that_are_not_there_are_warned_of(tmp_path: Path) -> None:
     assert message.startswith("no sample has a mask called seg.png, mask: ")
     right = lab.plan(shards={"images": {"resize": 4, "masks": ["seg"]}})
     assert messages(right, "empty_masks") == []
+
+
+def test_a_class_in_one_split_only_is_warned_of(tmp_path: Path) -> None:
+    names = ["train/cat", "train/catt", "train/dog", "val/cat", "val/dog", "test"]
+    objects = {f"{name}/{at}.png": png(at) for at, name in enumerate(names)}
+    splits = {"train": "train/**", "validation": "val/**", "test": "test/**"}
+    lab = directory_lab(tmp_path, objects, splits=splits)
+    (message,) = messages(lab.plan(), "lone_classes")
+    assert message.startswith("1 of 4 classes occurs in one split only: catt (train): check")
+    assert messages(lab.plan(splits={"train": "**"}), "lone_classes") == []
+    assert messages(lab.plan(labels=None, cache=None), "lone_classes") == []
+    (Path(lab.source) / "train/catt/1.png").unlink()
+    assert messages(lab.plan(), "lone_classes") == [], "test/ has no labels but its own name"
+
+
+def test_a_run_says_that_it_moved_the_tag_back(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path)
+    first = lab.prepare()
+    write(lab.source, {"a/99.png": png(9)})
+    second = lab.prepare()
+    assert (first["moved_from"], second["moved_from"]) == (None, first["version"])
+    (Path(lab.source) / "a/99.png").unlink()
+    back = lab.prepare()
+    assert (back["status"], back["version"]) == ("reused", first["version"])
+    assert back["moved_from"] == second["version"]
+    said = f"tag latest names it again; it named {second['version']}"
+    assert said in as_text(run_lines(back))
+    again = lab.prepare()
+    assert again["moved_from"] is None
+    assert "tag" not in as_text(run_lines(again))
+
+
+def test_a_plan_says_only_what_another_policy_would_do(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, {f"a/{at:02}.png": png(at) for at in range(60)})
+    lab.prepare()
+    (Path(lab.source) / "a/07.png").unlink()
+    said = as_text(plan_lines(lab.plan()))
+    assert "with growth.removals: omit, 1 row of listed shards would be omitted" in said
+    said = as_text(plan_lines(lab.plan(growth={"removals": "omit"})))
+    assert "with growth.removals: repack, " in said
+    assert "0 samples" not in said
+    assert "0 rows" not in said
+    assert "shards.shuffle_seed was not set" in as_text(
+        plan_lines(lab.plan(shards={"bytes": 6_000, "shuffle_seed": 7}))
+    )

@@ -83,8 +83,9 @@ def test_left_out_by_every_reader(tmp_path: Path) -> None:
         for key, _, parts in read:
             assert all(parts[ext] == objects[f"{key}.{ext}"] for ext in parts if ext != "cls")
         with data.cache(split, verify=True) as cache:
-            assert [bytes(record["key"]).decode() for record in cache] == keys_of(published, split)
+            assert [record["key"] for record in cache] == keys_of(published, split)
             assert cache.batch([-1])["label"] == [samples[-1].label]
+            assert cache.batch([-1, 0])["key"] == [samples[-1].key, samples[0].key]
             cache.verify()
     assert found == set(objects)
 
@@ -140,7 +141,7 @@ def test_in_a_bucket_and_in_any_format(tmp_path: Path) -> None:
                 (sample.key, sample.parts) for sample in samples
             ]
             with data.cache(split) as cache:
-                keys = [bytes(record["key"]).decode() for record in cache]
+                keys = [record["key"] for record in cache]
                 assert keys == keys_of(published, split)
     forget("grown-source")
     forget("grown")
@@ -261,7 +262,7 @@ def test_two_thousand_gaps_are_read_with_numpy_alone(tmp_path: Path) -> None:
 import larder
 data = larder.open(sys.argv[1])
 with data.cache("train") as cache:
-    print(len(cache), *(bytes(cache[n]["key"]).decode() for n in (0, 1, -1)))
+    print(len(cache), *(cache[n]["key"] for n in (0, 1, -1)))
 try:
     data.samples("train")
 except larder.errors.ConfigError as error:
@@ -273,7 +274,8 @@ except larder.errors.ConfigError as error:
     first, second = done.stdout.splitlines()
     assert first == "1050 0001 0003 2099"
     assert second == (
-        "this needs packages that are not installed: pyarrow; pip install 'larder-data[prepare]'"
+        "this needs packages that are not installed: pyarrow;"
+        " in a checkout of Larder: pip install '.[prepare]'"
     )
 
 

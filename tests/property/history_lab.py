@@ -428,8 +428,8 @@ class Run:
             rows = list(reader)
             batch = reader.batch(range(len(own)), fields=["key"])["key"]
             for number, (record, sample) in enumerate(zip(rows, own, strict=True)):
-                assert bytes(record["key"]).decode() == sample.key == bytes(batch[number]).decode()
-                assert bytes(reader[number]["key"]) == sample.key.encode()
+                assert record["key"] == sample.key == batch[number]
+                assert reader[number]["key"] == sample.key
                 if LABEL_EXT in sample.parts:
                     assert int(record["label"]) == sample.label
                 for ext, part in sample.parts.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -61,7 +62,12 @@ def test_each_that_is_missing_is_named_with_the_command(
         larder.prepare("digits")
     assert caught.value.code == "config.missing_package"
     assert caught.value.message.endswith(f": {EXTRAS['prepare'][module]}")
-    assert caught.value.hint == "pip install 'larder-data[prepare]'"
+    assert caught.value.hint == "in a checkout of Larder: pip install '.[prepare]'"
+
+
+def test_no_page_installs_from_an_index_that_has_no_release() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        assert not re.search(r"pip install '?larder-data", page.read_text()), page
 
 
 def test_a_package_that_another_needs_in_turn_is_named_too() -> None:

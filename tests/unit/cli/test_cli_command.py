@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.cli.command import Parser, command, options, run
+from larder.cli.command import Parser, command, run, shared_parameters
 from larder.errors import (
     ConfigError,
     DamageError,
@@ -23,9 +23,9 @@ from larder.errors import (
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import sys
-from larder.cli.command import command, options, run
+from larder.cli.command import command, run
 from larder.cli.output import print_text
-sys.exit(run(lambda: print_text(str(options(command("flows.x", "Do x.").parse_args()))) or 0))
+sys.exit(run(lambda: print_text(str(command("flows.x", "Do x.").parse_args())) or 0))
 """
 
 
@@ -48,19 +48,16 @@ def refused(*arguments: str) -> ConfigError:
 
 
 def test_defaults_and_values() -> None:
-    least = options(parser().parse_args(["--dataset", "d"]))
-    assert (least.dataset, least.cluster, least.config_dir) == ("d", "local", Path("configs"))
-    assert (least.settings, least.json, least.quiet) == ((), False, False)
+    least = parser().parse_args(["--dataset", "d"])
+    assert (least.dataset, least.json, least.quiet) == ("d", False, False)
+    expected = {"cluster": "local", "settings": [], "config_dir": "configs"}
+    assert shared_parameters(least) == expected
     arguments = "--dataset d --cluster c --config-dir x --set a=1 --set b=2 --json --quiet"
-    most = options(parser().parse_args(arguments.split()))
-    assert (most.cluster, most.config_dir, most.settings) == ("c", Path("x"), ("a=1", "b=2"))
+    most = parser().parse_args(arguments.split())
+    expected = {"cluster": "c", "settings": ["a=1", "b=2"], "config_dir": "x"}
+    assert shared_parameters(most) == expected
     assert most.json
     assert most.quiet
-
-
-def test_a_command_may_do_without_a_dataset() -> None:
-    optional = command("python -m flows.x", "Do x.", needs_dataset=False)
-    assert options(optional.parse_args([])).dataset == ""
 
 
 def test_an_unknown_flag_is_named_before_its_consequences() -> None:

@@ -16,6 +16,7 @@ import sys
 from larder.cli.signals import arm
 arm()
 from larder.cli.command import command, run
+from larder.cli.main import dispatch
 from larder.cli.output import print_json, print_text
 from larder.errors import DamageError
 def damage(): raise DamageError("damage.digest", "torn")
@@ -26,7 +27,7 @@ PRINTS = {
     "text": 'print_text("text")',
     "long": 'print_text("x" * 1_000_000)',
     "help": 'command("x", "x").parse_args(["--help"])',
-    "version": 'command("x", "x").parse_args(["--version"])',
+    "version": 'dispatch(["--version"])',
 }
 
 

@@ -230,6 +230,10 @@ def test_a_setting_makes_the_variable_it_replaces_unnecessary(
 ) -> None:
     assert load("source: {url: '${A}'}", "source.url=s3://bucket").source.url == "s3://bucket"
     assert load("source: {url: a, include: ['${A}']}", "source.include=*").source.include == ("*",)
+    assert load("source: {url: a, exclude: '*.tmp'}").source.exclude == ("*.tmp",)
+    assert load("source: {url: a, exclude: []}").source.exclude == ()
+    said = refused("source: {url: a, include: []}").message
+    assert said == "source.include: expected 1 or more entries, not an empty list"
     assert "A is not set" in refused("source: {url: '${A}'}", "source.region=r").message
 
 

@@ -192,6 +192,14 @@ def test_unknown_classes_are_named(
     assert str(caught.value).startswith(message)
 
 
+def test_all_classes_that_are_not_pinned_are_named_in_one_message() -> None:
+    table = ClassTable(("a", "b"))
+    for name in ("a", "c", "d", "e"):
+        table.code(name, sample_key=f"{name}/x")
+    with pytest.raises(ConfigError, match=r"'c', which is not one of .*; neither are 'd', 'e'"):
+        table.number()
+
+
 def test_a_class_pinned_twice_is_named() -> None:
     with pytest.raises(ConfigError, match=r"labels\.classes: duplicate class 'a'"):
         ClassTable(("a", "b", "a"))
@@ -274,6 +282,33 @@ def test_a_sample_without_a_label_is_named(key: str, file: bytes | None, message
         label(VAL if file is not None else Labels(), {key: [f"{key}.jpg"]}, file)
     assert caught.value.code == "config.label"
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("labels", "samples", "message"),
+    [
+        (
+            VAL,
+            ["val/1", "val/2", "val/3"],
+            "val/2: the label file val.txt does not name this sample",
+        ),
+        (Labels(), ["a/1", "2", "3"], "2: no folder to take the label from"),
+        (
+            Labels.model_validate({"pattern": r"([a-z])\d$"}),
+            ["a1", "2", "x/3"],
+            "2: the pattern of labels.pattern does not match this sample key",
+        ),
+    ],
+)
+def test_all_samples_without_a_label_are_counted_in_one_message(
+    labels: Labels, samples: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        label(labels, {key: [f"{key}.jpg"] for key in samples}, b"val/1 cat\n")
+    named = f"2 samples have no label: {', '.join(samples[1:])}; "
+    assert str(caught.value).startswith(f"{message}; {named}")
+    with pytest.raises(ConfigError, match=r"; 99 samples have no label: 1, 2, 3 and 96 more; "):
+        label(Labels(), {f"{at}": [f"{at}.jpg"] for at in range(1, 100)})
 
 
 def test_a_pattern_finds_the_class_in_the_sample_key() -> None:

@@ -389,6 +389,21 @@ def test_a_file_system_that_refuses_locks_can_be_written(
     assert [path.name for path in root.rglob("*draft*")] == []
 
 
+def test_what_is_neither_file_nor_directory_is_told_of_and_left_out(root: Path) -> None:
+    (root / "a/b").mkdir(parents=True)
+    (root / "a/b/1").write_bytes(b"1")
+    (root / "a/b/loop").symlink_to(root / "a")
+    os.mkfifo(root / "a/pipe")
+    assert keys(LocalStore(root)) == ["a/b/1"]
+    found: list[tuple[bytes, str]] = []
+    told = LocalStore(root, unlisted=lambda path, error: found.append((path, error.message)))
+    assert keys(told) == ["a/b/1"]
+    assert found == [
+        (b"a/b/loop/", "a link to a directory that contains it"),
+        (b"a/pipe", "neither a file nor a directory"),
+    ]
+
+
 def test_what_cannot_be_listed_can_be_left_out(root: Path) -> None:
     store = LocalStore(root)
     for key in ("a/1", "b/x/2", "b/y/3", "c"):
