@@ -401,5 +401,10 @@ class Store(Readable, Protocol):
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """Write a local file as an object, in upload parts if it is large."""
 
-    def delete(self, key: str) -> None:
-        """Remove an object, if it exists."""
+    def delete(self, key: str, *, if_match: str | None = None) -> None:
+        """Remove an object, if it exists.
+
+        Args:
+            key: Key of the object.
+            if_match: Only if it has this etag. Many servers that speak S3 ignore that.
+        """
