@@ -331,7 +331,8 @@ class Store(Readable, Protocol):
             key: Key of the object.
             data: Its content.
             if_absent: Only if there is no such object.
-            if_match: Only if the object has this etag.
+            if_match: Only if the object has this etag. Of both: `larder.store.retry` takes an
+                object with the same bytes for this one.
             like: Another object whose content type and metadata it gets, if the store has those.
             md5: MD5 of the content in hex, if it is known: some stores compare it.
             sync: False if it need not be durable before `sync` is called, which is faster for many
