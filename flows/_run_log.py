@@ -54,7 +54,7 @@ class RunLog:
 
     def outcome(self, document: Mapping[str, Any]) -> None:
         """Log the result of the run: version, location, configs, warnings and skipped keys."""
-        for line in self._lines(document):
+        for line in self._lines({**document, "warnings": []}):
             self._log(logging.INFO, line)
         for warning in document.get("warnings", ()):
             self._log(logging.WARNING, f"warning[{warning['code']}]: {warning['message']}")

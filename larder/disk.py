@@ -1,16 +1,19 @@
-"""Files on a local disk: their digest, and errors while they are written."""
+"""Files on a local disk: their digest, room for them, and errors while they are written."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from larder.errors import ConfigError, StoreError
+from larder.units import format_bytes
 
-__all__ = ["FULL", "disk_errors", "sha256_file"]
+__all__ = ["FULL", "check_room", "disk_errors", "folder_bytes", "sha256_file"]
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The error numbers that mean that there is no space for a file."""
@@ -20,6 +23,37 @@ def sha256_file(path: Path) -> str:
     """The sha256 of a file, as 64 hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def folder_bytes(folder: Path) -> int:
+    """The bytes of all files below a folder; 0 if there is none."""
+    size_bytes = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # a temporary file, of another run
+                size_bytes += os.lstat(os.path.join(path, name)).st_size
+    return size_bytes
+
+
+def check_room(folder: Path, need_bytes: int) -> None:
+    """Refuse to write more below a folder than fits there.
+
+    Args:
+        folder: The folder, which may not exist yet.
+        need_bytes: What is going to be written.
+
+    Raises:
+        StoreError: ``store.full``: its file system has less free space.
+    """
+    there = folder.absolute()
+    while not there.exists():
+        there = there.parent
+    disk = shutil.disk_usage(there)
+    if disk.total and disk.free < need_bytes:  # some file systems do not say
+        need, free = format_bytes(need_bytes), format_bytes(disk.free)
+        message = f"{need} would be written, but only {free} are free"
+        hint = "make room there, or choose another storage"
+        raise StoreError("store.full", message, where=str(folder), hint=hint)
 
 
 @contextmanager

@@ -88,7 +88,7 @@ CODES: dict[str, str] = {
     "store.missing": "the bucket or directory does not exist",
     "store.region": "the bucket is in another region than the configured one",
     "store.refused": "a store answers with an error that retrying does not fix",
-    "store.full": "no space is left",
+    "store.full": "no space is left, or the plan needs more than is free",
     "store.unconditional": "the store does not support a conditional write that is needed",
     "run.failed": "some objects could not be handled; nothing was published",
     "run.endless": "a dataset that does not end, or exceeds its byte budget",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from larder.config.secrets import holds_url_with_credentials
-from larder.config.urls import NO_CREDENTIALS, parse_url
+from larder.config.urls import NO_CREDENTIALS, parse_url, server_of
 from larder.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _segments(url: str, endpoint: str | None) -> tuple[str, ...]:
     if scheme == "file":
         return _directory(rest)
     segments = (segment for segment in rest.split("/") if segment)
-    return (scheme, (endpoint or "").rstrip("/").lower(), *segments)
+    return (scheme, server_of(endpoint) if endpoint else "", *segments)
 
 
 def _directory(path: str) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ __all__ = [
     "cloud_of",
     "endpoint_fault",
     "parse_url",
+    "server_of",
     "text_fault",
     "url_fault",
 ]
@@ -147,6 +148,21 @@ def cloud_of(endpoint: str) -> str:
     """
     host = f".{(urlsplit(endpoint).hostname or '').lower()}"
     return next((cloud for end, cloud in _CLOUDS.items() if host.endswith(end)), "")
+
+
+def server_of(endpoint: str) -> str:
+    """One name for all the ways to write a server: ``localhost:9000``; empty for AWS and Google."""
+    parts = urlsplit(endpoint)
+    host = (parts.hostname or "").rstrip(".")
+    if cloud_of(f"//{host}"):
+        return ""
+    try:
+        address = ipaddress.ip_address(host)
+        host = "localhost" if address.is_loopback else address.compressed
+    except ValueError:
+        host = "localhost" if host.endswith(".localhost") else host
+    port = parts.port or (443 if parts.scheme.lower() == "https" else 80)
+    return f"{host}:{port}{parts.path.rstrip('/')}"
 
 
 def _refuse(fault: Fault | None, where: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from larder.disk import check_room
 from larder.pipeline.copying_plan import CopyPlan
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.cost_limit import check_cost
 from larder.pipeline.estimate import BUCKETS, DIRECTORIES
 from larder.pipeline.priced import Work, price
 from larder.pipeline.results import BatchReport, RefusedError, Totals
+from larder.store import local_path
 from larder.transfer.cost import Cost
 from larder.transfer.inventory import LeftOut, Listed
 from larder.units import format_count
@@ -44,6 +46,7 @@ def check_copy(plan: CopyPlan) -> None:
     Raises:
         RefusedError: ``config.bad_key``: keys that the storage cannot hold. It lists them.
         ConfigError: ``config.cost_limit``, or the chosen engine cannot make the copy.
+        StoreError: ``store.full``: it would write more into a directory than fits.
     """
     if plan.unfit.count:
         failures, count = plan.unfit.failures, plan.unfit.count
@@ -54,3 +57,6 @@ def check_copy(plan: CopyPlan) -> None:
     limit = plan.settings.limits.max_cost_usd
     check_cost(copy_cost(plan), limit, plan.copies.bytes, "copy")
     plan.route.check()
+    root = plan.known.root
+    if root.features.local_path and not plan.replaced:  # what is replaced makes room
+        check_room(local_path(root, "x").parent, plan.copies.bytes)

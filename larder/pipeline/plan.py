@@ -119,6 +119,12 @@ class Plan:
         """By split, the shards of the version and their bytes."""
         return {split: self._shards_of(split) for split in self.sample_order.splits}
 
+    @property
+    def exact(self) -> bool:
+        """Whether the bytes of shards to build are known, not estimated."""
+        shards = self.source_state.dataset.shards
+        return shards.images is None and shard_format(shards.format, shards.options).sizes_known
+
     def _shards_of(self, split: str) -> Totals:
         total = self.new.splits[split] if self.new else Totals()
         for segment in self.kept:

@@ -23,8 +23,6 @@ from larder.pipeline.planned_price import (
     request_lines,
 )
 from larder.pipeline.results import Totals
-from larder.shards.formats import shard_format
-from larder.shards.formats.base import ShardFormat
 from larder.transfer.inventory import SHOWN_KEYS, LeftOut
 from larder.units import format_bytes, format_count, format_names, format_seconds
 
@@ -65,7 +63,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             **asdict(plan.shards),
             "samples": sample_order.samples,
             "format": settings.dataset.shards.format,
-            "exact": _format(plan).sizes_known and settings.dataset.shards.images is None,
+            "exact": plan.exact,
             "images": _transform(settings.dataset),
             "splits": {
                 name: {**asdict(plan.shards_of_split[name]), "samples": facts.samples}
@@ -103,11 +101,6 @@ def _image_lines(transform: Mapping[str, Any] | None) -> list[str]:
     if transform["masks"]:
         lines.append(f"masks, of which no pixels are mixed: {', '.join(transform['masks'])}")
     return lines
-
-
-def _format(plan: Plan) -> ShardFormat:
-    shards = plan.source_state.dataset.shards
-    return shard_format(shards.format, shards.options)
 
 
 def warnings(plan: Plan) -> list[dict[str, str]]:

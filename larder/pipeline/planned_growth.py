@@ -11,7 +11,7 @@ from larder.pipeline.plan import Plan
 from larder.pipeline.results import Totals
 from larder.units import format_bytes, format_count
 
-__all__ = ["growth_document", "growth_lines"]
+__all__ = ["changes", "growth_document", "growth_lines"]
 
 _CHANGES = ("added", "changed", "relabelled", "moved", "removed", "unchanged")
 
@@ -66,11 +66,16 @@ def growth_lines(document: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]
     growth = document["growth"]
     if growth["previous"] is None:
         return
-    counts = growth["samples"]
-    found = [f"{counts[name]:,} {name}" for name in _CHANGES if counts[name]]
-    yield "changes", [f"{', '.join(found)}, since version {growth['previous']}"]
+    yield "changes", [changes(growth)]
     yield "segments", [_segments(document), f"because: {growth['reason']}"]
     yield "packing", [_packing(growth), *_instead(growth)]
+
+
+def changes(growth: Mapping[str, Any]) -> str:
+    """``2 added, 10 unchanged, since version ID``, of the field ``growth`` of a document."""
+    counts = growth["samples"]
+    differing = [f"{counts[name]:,} {name}" for name in _CHANGES if counts[name]]
+    return f"{', '.join(differing)}, since version {growth['previous']}"
 
 
 def _segments(document: Mapping[str, Any]) -> str:

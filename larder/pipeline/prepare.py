@@ -11,6 +11,7 @@ If another run has moved the tag in the meantime, the run starts again from the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from larder.errors import SupersededError, printable
@@ -116,7 +117,8 @@ def _begun(
             return _reuse(found, found.published, runner)
         plan = runner.run(checked_plan, found, folder)
         check_archived(plan)
-        return plan, begin(plan)
+        job = begin(plan)  # which tries what a storage does about conditions, if nobody has
+        return replace(plan, source_state=replace(found, conditions=job.conditions)), job
 
 
 def _executed(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from larder.errors import Failure, NotFoundError, ObjectError
+from larder.errors import Failure, NotFoundError, ObjectError, PreconditionError
 from larder.failures import Failures
 from larder.limits import map_ahead
 from larder.manifest.files import read_manifest
@@ -127,12 +127,14 @@ def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
     def delete(row: tuple[str, int, str]) -> Failure | bool:
         key, size_bytes, etag = row
         try:
-            there = root.head(key)
+            there = root.head(key)  # many servers ignore the condition of the deletion
             if (there.size_bytes, there.etag) != (size_bytes, etag):
                 return False
-            root.delete(key)
+            root.delete(key, if_match=etag)
         except NotFoundError:
             return True
+        except PreconditionError:
+            return False
         except ObjectError as error:
             return Failure.of(key, error)
         return True
@@ -208,6 +210,7 @@ def _document(plan: PrunePlan, status: str) -> dict[str, Any]:
         "storage": plan.known.root.url,
         "status": status,
         "copies": asdict(plan.copies),
+        "others": plan.others,
         "gone": {**asdict(plan.total), "keys": keys},
     }
 
@@ -217,7 +220,11 @@ def prune_lines(document: Mapping[str, Any]) -> list[str]:
     storage, gone = document["storage"], document["gone"]
     amount = f"{format_count(gone['count'], 'object')}, {format_bytes(gone['bytes'])}"
     if document["status"] == "current":
-        return [f"{storage}: nothing to prune, everything is still in the source"]
+        copies = format_count(document["copies"]["count"], "object")
+        others = format_count(document["others"], "object")
+        line = f"{storage}: nothing to prune, all that was copied from {document['source']} is"
+        line += f" still in it ({copies})"
+        return [f"{line}; {others} from elsewhere left alone" if document["others"] else line]
     if document["status"] == "planned":
         lines = [f"plan for {storage}", f"  delete   {amount}"]
     else:

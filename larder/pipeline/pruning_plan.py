@@ -58,6 +58,7 @@ class PrunePlan:
         copies: The verified copies at the storage.
         gone: Those to delete: a local manifest of schema OBJECTS, ordered by key.
         total: Their number and size.
+        others: Number of objects at the storage that no copy from the source wrote.
         standing: All verified copies, in a local file.
         receipts: What runs of copies left that did not end.
     """
@@ -67,6 +68,7 @@ class PrunePlan:
     copies: Totals
     gone: ManifestFile
     total: Totals
+    others: int
     standing: SortedFile
     receipts: tuple[ManifestRef, ...]
 
@@ -92,23 +94,24 @@ def plan_prune(settings: PruneSettings, folder: Path, *, progress: Progress) -> 
         raise ConfigError("config.prune", message, where="source.inventory", hint=hint)
     known = known_copies(settings.places)
     _check_record(known)
-    copies, total = Totals(), Totals()
+    copies, total, others = Totals(), Totals(), 0
     with compared(settings.places, known, folder, progress) as found:
         if known.unlisted.failures.count:
             raise not_listed(known)
 
         def standing(gone: ManifestWriter) -> Iterator[pa.RecordBatch]:
-            nonlocal copies, total
+            nonlocal copies, total, others
             for piece in found.pieces:
                 copies += row_totals(piece.standing)
                 total += row_totals(piece.gone)
+                others += piece.others
                 gone.append_batch(piece.gone)
                 yield piece.standing
 
         with ManifestWriter(folder / "gone.parquet", OBJECTS) as gone:
             rows = Rows(OBJECTS, standing(gone))
             kept = sort_to_file(rows, ("key",), folder / "standing.arrow")
-    plan = PrunePlan(settings, known, copies, gone.file, total, kept, found.receipts)
+    plan = PrunePlan(settings, known, copies, gone.file, total, others, kept, found.receipts)
     _check_limit(plan)
     return plan
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from larder.config.models import Dataset
+from larder.disk import check_room, folder_bytes
 from larder.errors import ConfigError, Failure
 from larder.pipeline.cost_limit import check_cost
 from larder.pipeline.emit import check_configs
 from larder.pipeline.image_rules import strongest_check
-from larder.pipeline.job import source_of
+from larder.pipeline.job import source_of, storage_of
 from larder.pipeline.mirror import mirror_route
 from larder.pipeline.plan import Plan, make_plan
 from larder.pipeline.results import BatchReport, RefusedError
@@ -18,8 +19,10 @@ from larder.progress import Progress
 from larder.samples.decoders import IMAGE
 from larder.samples.images import is_image
 from larder.samples.statistics import Found
+from larder.store import local_path
 from larder.transfer.archived import is_restored
 from larder.units import format_count
+from larder.versions import layout
 
 __all__ = ["check_archived", "check_plan", "checked_plan"]
 
@@ -50,6 +53,7 @@ def check_plan(plan: Plan) -> None:
             hold; ``config.missing_part``: samples that lack a part; ``cache.schema``: samples that
             the cache cannot hold; ``sample.empty``: images of zero bytes. It lists all of them.
         ConfigError: ``config.empty_source`` or ``config.cost_limit``.
+        StoreError: ``store.full``: it would write more into a directory than fits.
     """
     sample_order, dataset = plan.sample_order, plan.source_state.dataset
     if sample_order.bad_key_count and dataset.on_bad_key == "fail":
@@ -73,6 +77,7 @@ def check_plan(plan: Plan) -> None:
         message = f"no samples: {objects}, all of them {kinds}"
         raise ConfigError("config.empty_source", message, where=dataset.source.url, hint=hint)
     _check_cost(plan)
+    _check_room(plan)
     state, copies = plan.source_state, plan.copies
     if copies:
         mirror_route(state.dataset, state.cluster, copies).check()
@@ -87,6 +92,27 @@ def _decodes_images(dataset: Dataset) -> bool:
 def _check_cost(plan: Plan) -> None:
     limit = plan.source_state.cluster.copy_.max_cost_usd
     check_cost(plan.priced.cost, limit, _read_bytes(plan), "cluster.copy")
+
+
+def _check_room(plan: Plan) -> None:
+    """Refuse what does not fit, by the sizes that are known.
+
+    Not known are caches, and shards whose bytes are estimates. What an interrupted run has written,
+    with and without a receipt, is not written again, or in its own place.
+    """
+    state, new = plan.source_state, plan.new
+    root = storage_of(state.dataset, state.cluster)
+    if not root.features.local_path or plan.published:
+        return
+    copies, objects = plan.copies, state.inventory.bytes
+    folder, need_bytes = local_path(root, "x").parent, 0
+    if copies:
+        mirrored = folder_bytes(folder / layout.mirror_prefix())
+        need_bytes += max(0, copies.bytes - max(0, mirrored - (objects - copies.bytes)))
+    if new and not new.complete and plan.exact:
+        written = folder_bytes(folder / layout.shards_prefix(new.id))
+        need_bytes += max(0, new.shards.bytes - written)
+    check_room(folder, need_bytes)
 
 
 def check_archived(plan: Plan) -> None:

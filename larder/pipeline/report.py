@@ -15,6 +15,7 @@ from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
 from larder.pipeline.planned import amount as _amount
 from larder.pipeline.planned import warning_lines, warnings
+from larder.pipeline.planned_growth import changes, growth_document
 from larder.pipeline.results import Totals
 from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState
@@ -109,6 +110,8 @@ def built_document(
     )
     settings = plan.source_state.settings
     document = run_document(settings, built.version, done, configs)
+    growth = growth_document(plan)
+    document["growth"] = {name: growth[name] for name in ("previous", "samples")}
     told = warnings(plan) + ([{"code": "skyplane", "message": built.ahead}] if built.ahead else [])
     return document | ({"warnings": told} if done.status == "built" else {})
 
@@ -127,6 +130,7 @@ def run_document(
         "objects": asdict(done.objects),
         "copied": asdict(done.copied),
         "inputs": done.inputs,
+        "growth": None,
         "segments": {
             "total": len(version.segments),
             "new": done.new_segments,
@@ -172,6 +176,7 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
         f"{document['dataset']} {document['status']}: version {document['version']}"
         f" in {format_seconds(document['seconds'])}",
         f"  source   {_amount(document['objects'], 'object')}; {_copied(document)}",
+        *_change_lines(document),
         f"  shards   {_amount(shards, 'shard')}, {format_count(shards['samples'], 'sample')}",
     ]
     if cache:
@@ -186,6 +191,11 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
     lines.append(f"  at       {document['location']}")
     lines += [f"  config   {path}" for path in document["configs"]]
     return lines
+
+
+def _change_lines(document: Mapping[str, Any]) -> list[str]:
+    growth = document["growth"]
+    return [f"  changes  {changes(growth)}"] if growth and growth["previous"] else []
 
 
 def _copied(document: Mapping[str, Any]) -> str:

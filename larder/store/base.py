@@ -331,7 +331,8 @@ class Store(Readable, Protocol):
             key: Key of the object.
             data: Its content.
             if_absent: Only if there is no such object.
-            if_match: Only if the object has this etag.
+            if_match: Only if the object has this etag. Of both: `larder.store.retry` takes an
+                object with the same bytes for this one.
             like: Another object whose content type and metadata it gets, if the store has those.
             md5: MD5 of the content in hex, if it is known: some stores compare it.
             sync: False if it need not be durable before `sync` is called, which is faster for many
@@ -401,5 +402,10 @@ class Store(Readable, Protocol):
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """Write a local file as an object, in upload parts if it is large."""
 
-    def delete(self, key: str) -> None:
-        """Remove an object, if it exists."""
+    def delete(self, key: str, *, if_match: str | None = None) -> None:
+        """Remove an object, if it exists.
+
+        Args:
+            key: Key of the object.
+            if_match: Only if it has this etag. Many servers that speak S3 ignore that.
+        """

@@ -186,9 +186,9 @@ class DelegatingStore(DelegatingReadable, Store):
         """See `larder.store.base.Store.upload`."""
         return self.around("upload", key, lambda: self.inner.upload(key, path))
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, *, if_match: str | None = None) -> None:
         """See `larder.store.base.Store.delete`."""
-        self.around("delete", key, lambda: self.inner.delete(key))
+        self.around("delete", key, lambda: self.inner.delete(key, if_match=if_match))
 
 
 class DelegatingReader(Reader):

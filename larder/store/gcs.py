@@ -152,8 +152,11 @@ class GcsStore(Store):
             info = self.head(key)
             if info.etag == etag:
                 return info.generation
+        raise self._changed(key)
+
+    def _changed(self, key: str) -> PreconditionError:
         where = self._find(key)[1].where
-        raise PreconditionError("object.changed", "it changed since it was listed", where=where)
+        return PreconditionError("object.changed", "it changed since it was listed", where=where)
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> GcsWriter:
         """See `larder.store.base.Store.writer`."""
@@ -172,11 +175,17 @@ class GcsStore(Store):
                 writer.write(data)
             return writer.commit()
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, *, if_match: str | None = None) -> None:
         """See `larder.store.base.Store.delete`."""
         full, call = self._find(key)
         with suppress(NotFoundError):
-            self._access.send(Request("DELETE", self._access.object_path(full)), call)
+            query: dict[str, str | None] = {}
+            if if_match is not None:
+                info = self.head(key)
+                if info.etag != if_match:
+                    raise self._changed(key)
+                query = {"ifGenerationMatch": info.generation}
+            self._access.send(Request("DELETE", self._access.object_path(full), query), call)
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
         """See `larder.store.base.Store.copy_from`: a rewrite, of one state of the object alone.

@@ -237,11 +237,16 @@ class LocalStore(Store):
             draft.copy_from(source)
             return draft.commit()
 
-    def delete(self, key: str) -> None:
-        """See `larder.store.base.Store.delete`; also removes empty directories, except the root."""
+    def delete(self, key: str, *, if_match: str | None = None) -> None:
+        """See `larder.store.base.Store.delete`; also removes empty directories, except the root.
+
+        The etag is compared right before: no file system has a condition for it.
+        """
         path = self._path(key)
         with local_errors(self._url, key, writing=True):
             try:
+                if if_match is not None and file_etag(os.stat(path)) != if_match:
+                    raise self._changed(key)
                 os.unlink(path)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return

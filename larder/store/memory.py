@@ -166,10 +166,15 @@ class MemoryStore(Store):
         with disk_errors(path, reading=True):
             return self.put(key, path.read_bytes())
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, *, if_match: str | None = None) -> None:
         """See `larder.store.base.Store.delete`."""
         full = self._full(key)
         with self._bucket.lock:
+            there = self._bucket.objects.get(full)
+            if there is not None and if_match not in (None, there.etag):
+                where = object_url(self._url, key)
+                message = "it changed since it was listed"
+                raise PreconditionError("object.changed", message, where=where)
             self._bucket.objects.pop(full, None)
 
     def _full(self, key: str) -> str:

@@ -192,8 +192,9 @@ class RetryStore(DelegatingStore):
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`.
 
-        The answer to a conditional put may be lost after the object was written; the repeated call
-        then finds its own object. If its bytes are the same, it counts as written.
+        The answer to a conditional put may be lost after the object was written; if it is sent
+        again, here or by what sends requests, it meets its own object. So an object with the same
+        bytes counts as written, whoever wrote it.
         """
         tries = _Tries(self.policy)
         while True:
@@ -204,7 +205,7 @@ class RetryStore(DelegatingStore):
             except RetryableError as error:
                 tries.pause(error)
             except PreconditionError:
-                ours = self._ours(key, data) if tries.failures else None
+                ours = self._ours(key, data)
                 if ours is None:
                     raise
                 return ours

@@ -255,11 +255,14 @@ class S3Store(Store):
                     first = source.read(_PART_BYTES)
                 return writer.commit()
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, *, if_match: str | None = None) -> None:
         """See `larder.store.base.Store.delete`."""
         objects, full, call = self._find(key, writing=True)
         with suppress(NotFoundError), self._told_region():
-            objects.delete(full, call)
+            if if_match is not None:
+                self._signed.delete(full, call, if_match)
+            else:
+                objects.delete(full, call)
 
     def _find(self, key: str, *, writing: bool = False) -> tuple[_Objects, str, Call]:
         """The client for a key, the key in the bucket, and the call for messages."""

@@ -131,9 +131,10 @@ class SignedObjects:
         with self._send("PUT", full_key, call, headers=headers) as answer:
             return element(document(answer, call), "ETag").strip('"')
 
-    def delete(self, full_key: str, call: Call) -> None:
-        """Remove an object."""
-        self._send("DELETE", full_key, call).close()
+    def delete(self, full_key: str, call: Call, if_match: str | None = None) -> None:
+        """Remove an object; ``if_match`` is its etag."""
+        headers = {} if if_match is None else {"if-match": f'"{if_match}"'}
+        self._send("DELETE", full_key, call, headers=headers).close()
 
     def begin_upload(self, full_key: str, call: Call, like: ObjectInfo | None) -> str:
         """Start a multipart upload; returns its ID."""

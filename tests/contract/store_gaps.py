@@ -20,6 +20,8 @@ GAPS: dict[tuple[str, str], str] = {
     ("rclone", "keys pf and pf/child"): "a name is a file or a directory: 500",
     ("rclone", "put if absent"): "ignores If-None-Match and overwrites",
     ("rclone", "put if absent, eight at once"): "ignores If-None-Match and overwrites",
+    ("radosgw", "delete if match"): "Ceph 16 ignores If-Match and deletes",
+    ("rclone", "delete if match"): "ignores If-Match and deletes",
     ("rclone", "put if match"): "ignores If-Match and overwrites",
     ("rclone", "replacing, eight at once"): "ignores If-Match and overwrites",
     ("file", "content type and metadata"): "a file has neither",

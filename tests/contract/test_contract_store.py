@@ -353,6 +353,17 @@ def test_deleting_twice_is_fine(store: Store) -> None:
     assert listed(store) == ["a"]
 
 
+def test_delete_if_match(place: Place, store: Store) -> None:
+    store.delete("none", if_match="0" * 32)
+    with place.promise("delete if match"):
+        before = store.put("k", b"one").etag
+        after = store.put("k", b"two").etag
+        assert code_of(partial(store.delete, "k", if_match=before)) == "object.changed"
+        assert store.get("k") == b"two"
+        store.delete("k", if_match=after)
+        assert listed(store) == []
+
+
 # The complete store
 
 

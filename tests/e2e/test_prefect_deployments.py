@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from prefect_server import PrefectServer
+from prefect_server import FINAL, POLL_SECONDS, PrefectServer
 
 from larder.store import open_store
 from larder.testing.checker import check_all
@@ -29,15 +31,17 @@ COMMAND = f"{ENDLESS}\nimport sys\nfrom flows.prepare import main\n"
 COMMAND += "from larder.cli.command import run\nsys.exit(run(main))\n"
 EXECUTE = ("-m", "prefect", "flow-run", "execute")
 WORKERS = 2
+SCHEDULE_POLLS = 3_000
 
 
 @pytest.fixture
 def deployed(
     reporting: Workplace, prefect_server: PrefectServer, request: pytest.FixtureRequest
 ) -> Callable[..., str]:
-    """Makes a deployment of a dataset of its own and a run of it; gives the run's ID."""
+    """Makes a deployment of a dataset of its own; gives its ID if it has further ``fields``,
+    otherwise that of a run of it."""
 
-    def make(entrypoint: str = "flows.prepare_flow.prepare") -> str:
+    def make(entrypoint: str = "flows.prepare_flow.prepare", **fields: Any) -> str:
         name = re.sub(r"[^a-z]+", "-", request.node.name.lower())[-40:].strip("-")
         configs = reporting.folder / "configs"
         text = (configs / "datasets/imagenet.yaml").read_text()
@@ -56,8 +60,11 @@ def deployed(
             "entrypoint": entrypoint,
             "pull_steps": [{"prefect.deployments.steps.set_working_directory": where}],
             "parameters": {"dataset": name},
+            **fields,
         }
         made = prefect_server.post("/deployments/", deployment)
+        if fields:
+            return str(made["id"])
         run = prefect_server.post(f"/deployments/{made['id']}/create_flow_run", {})
         identity: str = run["id"]
         return identity
@@ -112,6 +119,42 @@ def test_a_deployment_keeps_the_limits_of_the_cluster_file_and_logs_its_stages(
         assert [line for line in lines if line.startswith(beginning)], (beginning, lines)
     assert f"  config   {config}" in lines
     assert f"{dataset} built: version {version}" in "\n".join(lines)
+
+
+def test_a_schedule_fires_until_it_is_paused(
+    reporting: Workplace, prefect_server: PrefectServer, deployed: Callable[..., str]
+) -> None:
+    pool = {"name": "scheduled", "type": "process"}
+    prefect_server.post("/work_pools/", pool)
+    schedules = [{"active": True, "schedule": {"interval": 1.0}}]
+    deployment = deployed(work_pool_name=pool["name"], schedules=schedules)
+    of_it = {"deployments": {"id": {"any_": [deployment]}}, "sort": "START_TIME_ASC"}
+    done = {**of_it, "flow_runs": {"state": {"type": {"any_": list(FINAL)}}}}
+    worker = reporting.start(
+        *("worker", "start", "--pool", pool["name"], "--limit", "1"),
+        python=("-m", "prefect"),
+        PREFECT_WORKER_QUERY_SECONDS="1",
+    )
+    try:
+        runs: list[dict[str, Any]] = []
+        for _ in range(SCHEDULE_POLLS):
+            runs = prefect_server.post("/flow_runs/filter", done)
+            if len(runs) >= 2 or worker.process.poll() is not None:
+                break
+            time.sleep(POLL_SECONDS)
+    finally:
+        prefect_server.post(f"/deployments/{deployment}/pause_deployment", {})
+        worker.send(signal.SIGTERM)
+        ended = worker.wait()
+    log = (prefect_server.home / "log").read_text()[-2000:]
+    scheduled = prefect_server.post("/flow_runs/filter", of_it)
+    assert len(runs) >= 2, (len(scheduled), ended.err[-2000:], log)
+    first, second, *_ = runs
+    assert [run["state_type"] for run in (first, second)] == ["COMPLETED"] * 2, ended.err[-2000:]
+    assert all(run["auto_scheduled"] for run in (first, second))
+    assert first["expected_start_time"] < second["expected_start_time"]
+    root = reporting.storage / "larder" / first["parameters"]["dataset"]
+    assert len(check_all(open_store(str(root)))) == 1
 
 
 def cancel(server: PrefectServer, run: str) -> None:

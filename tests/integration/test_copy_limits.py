@@ -17,15 +17,17 @@ from typing import Any
 import pytest
 from copy_lab import buckets
 
-from larder.errors import FatalError
+from larder.errors import Failure, FatalError, ObjectError
 from larder.limits import ByteBudget
 from larder.pipeline import ahead
 from larder.progress import CancellableProgress, NullProgress, Progress
 from larder.store import Access, open_store
-from larder.store.base import ObjectInfo
+from larder.store.base import ObjectInfo, Reader, Store
+from larder.store.delegate import DelegatingStore
 from larder.testing.servers import S3Server, rclone_s3
 from larder.transfer.bandwidth import Bandwidth
 from larder.transfer.copy import Copy
+from larder.transfer.engines.buffers import Buffers
 from larder.transfer.engines.choice import Choice
 from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.engines.native import copy_batch
@@ -148,6 +150,87 @@ def test_the_bandwidth_is_limited(rclone_server: S3Server, tmp_path: Path, size_
     )
     assert len(copied) == 3
     assert clock.seconds >= 3 * 2 - 0.2, "three objects, each of which takes two seconds"
+
+
+class FirstPartStalls(DelegatingStore):
+    """Its first part comes, or fails, once no other can be read, or all have been."""
+
+    def __init__(
+        self, inner: Store, budget: ByteBudget, part_bytes: int, others: int, *, fails: bool
+    ) -> None:
+        super().__init__(inner)
+        self._fails = fails
+        self.read = 0
+        """How many parts were opened while the first stalled."""
+        self._budget, self._part_bytes, self._others = budget, part_bytes, others
+        self._over = threading.Event()
+
+    def open(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> Reader:
+        if offset == 0:
+            while self.read < self._others and not self._spent():
+                self._over.wait(0.01)
+            self._over.set()
+            if self._fails:
+                raise ObjectError("object.unreadable", "a test", where=key)
+        elif not self._over.is_set():
+            self.read += 1
+        return super().open(key, offset=offset, length=length, if_match=if_match)
+
+    def _spent(self) -> bool:
+        """Whether the parts that were read hold all of the budget, not only those in progress."""
+        taken = self._budget.try_acquire(self._part_bytes)
+        if taken is not None:
+            self._budget.release(taken)
+        return taken is None and not self._over.wait(0.5)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_parts_that_wait_for_an_earlier_one_count_as_memory(
+    moto_server: S3Server, fails: bool
+) -> None:
+    """To prove the copy, the parts go through MD5 in their order."""
+    part_bytes, parts, memory = 5 * MIB, 10, 3
+    moto_server.create_bucket("limits")
+    # Parts that are sent while their upload is aborted are not tried again for long.
+    access = Access(endpoint=moto_server.endpoint, give_up_seconds=5 if fails else 300)
+    target = open_store(f"s3://limits/{uuid.uuid4().hex}", access=access)
+    source = open_store(f"memory://{uuid.uuid4().hex}")
+    data = os.urandom(parts * part_bytes)
+    limits = replace(
+        LIMITS,
+        concurrency=parts,
+        budget=ByteBudget(memory * part_bytes),
+        part_bytes=part_bytes,
+        buffers=Buffers(part_bytes),
+    )
+    copied: list[Copy] = []
+
+    def copy(source: Store, info: ObjectInfo) -> tuple[Failure, ...]:
+        return copy_batch(
+            source,
+            target,
+            [info],
+            prefix="",
+            limits=limits,
+            progress=NullProgress(),
+            copied=copied.append,
+        )
+
+    # What the etag of an object in parts is becomes known with the first of them.
+    assert copy(source, source.put("before", data[: 2 * part_bytes])) == ()
+    info = source.put("k", data)
+    stalling = FirstPartStalls(source, limits.budget, part_bytes, parts - 1, fails=fails)
+    failures = copy(stalling, info)
+    assert stalling.read < memory
+    if fails:
+        assert "object.unreadable" in [failure.code for failure in failures]
+    else:
+        assert failures == ()
+        assert copied[-1].check == "md5"
+        assert target.get("k") == data
+    assert limits.budget.try_acquire(memory * part_bytes), "all of it was given back"
 
 
 COPY = r"""

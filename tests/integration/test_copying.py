@@ -13,6 +13,7 @@ import pytest
 from copy_lab import Calls, CopyLab, buckets, calls, contents, directories
 from costs_lab import blob
 from pipeline_lab import opened, write
+from required import disk_of
 
 from larder.errors import ConfigError, DamageError, LarderError, StoreError
 from larder.manifest.files import read_manifest
@@ -231,6 +232,18 @@ def failed_copy(lab: CopyLab, **options: Any) -> tuple[RunError, dict[str, str]]
     assert len(rows) == error.report.failed == len(error.report.failures)
     assert {row["key"] for row in rows} == {each.key for each in error.report.failures}
     return error, {row["key"]: row["code"] for row in rows}
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_copied(tmp_path: Path) -> None:
+    objects = {f"{number}.bin": os.urandom(80_000) for number in range(4)}
+    with disk_of("256k", tmp_path / "disk") as disk, directories(tmp_path, objects) as lab:
+        small = CopyLab(lab.source, str(disk / "copies"), lab.options)
+        for plan_only in (True, False):
+            with pytest.raises(StoreError, match="320 kB would be written, but only 2"):
+                small.copy(plan_only=plan_only)
+        assert list(disk.iterdir()) == []
+        lab.remove("0.bin", "1.bin")
+        assert small.copy()["copied"]["count"] == 2
 
 
 def test_paths_that_cannot_be_listed_are_failures_and_the_rest_is_copied(tmp_path: Path) -> None:

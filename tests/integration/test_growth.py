@@ -12,6 +12,7 @@ from pipeline_lab import DOCUMENT, Lab, opened, png, write
 
 from larder.pipeline import compare_contents
 from larder.pipeline.inline import prepare
+from larder.pipeline.report import run_lines
 from larder.store import open_store
 from larder.store.memory import forget
 from larder.testing.checker import Published, check_all
@@ -112,6 +113,26 @@ def test_a_sample_that_is_bad_in_another_way_is_planned_alike_everywhere(
         assert [document["skipped"] for document in found] == [1, 1]
         digests.append([document["digest"] for document in found])
     assert digests[0] == digests[1]
+
+
+def test_a_run_says_what_changed_as_its_plan_does(tmp_path: Path) -> None:
+    source = Source(tmp_path, labels={"from": "folder"})
+    objects = {f"{name}/{number}.txt": b"%d" % number for name in "ab" for number in range(3)}
+    first = source.prepare(objects)
+    assert first["growth"]["previous"] is None
+    assert first["growth"]["samples"]["added"] == 6
+    assert not [line for line in run_lines(first) if "changes" in line]
+    grown = {**objects, "a/7.txt": b"new", "b/0.txt": b"other"}
+    del grown["a/1.txt"]
+    second = source.prepare(grown)
+    assert second["growth"]["previous"] == first["version"]
+    counts = {name: count for name, count in second["growth"]["samples"].items() if count}
+    assert counts == {"unchanged": 4, "added": 1, "changed": 1, "removed": 1}
+    row = "  changes  1 added, 1 changed, 1 removed, 4 unchanged, since version "
+    assert f"{row}{first['version']}" in run_lines(second)
+    again = source.lab.prepare()
+    assert again["growth"] is None
+    assert run_lines(again)
 
 
 MORE = {f"t/a/0{number}.txt": b"%d" % number * 400 for number in range(9)} | {

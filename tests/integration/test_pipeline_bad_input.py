@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -20,6 +22,7 @@ from larder.pipeline.inline import plan, prepare
 from larder.pipeline.results import RefusedError, RunError
 from larder.pipeline.settings import load_settings
 from larder.progress import NullProgress
+from larder.store import local_path
 from larder.store.base import ObjectInfo, Store
 from larder.store.retry import RetryPolicy, RetryStore
 from larder.testing.faults import (
@@ -411,6 +414,50 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 256 KiB."""
     with disk_of("256k", tmp_path / "disk") as place:
         yield place
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_what_does_not_fit_is_refused_before_work_begins(
+    tmp_path: Path, small_disk: Path, mirror: bool
+) -> None:
+    size_bytes = 45_000 if mirror else 90_000
+    objects = {f"a/{number}.bin": os.urandom(size_bytes) for number in range(4)}
+    lab = directory_lab(tmp_path, objects, mirror=mirror, labels=None, cache=None, validate="none")
+    lab = Lab(lab.source, str(small_disk / "local"), lab.output, lab.fields)
+    for error in (refused(lab), run_error(lab)):
+        assert status(error) == ("store.full", 3)
+        assert re.search(r"3\d\d kB would be written, but only 2\d\d kB are free", str(error))
+        assert str(small_disk) in str(error)
+    assert not [*small_disk.rglob("*.tar"), *small_disk.rglob("*.bin")]
+
+
+def test_what_an_interrupted_run_has_written_is_not_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = directory_lab(tmp_path, mirror=True, cache=None)
+    other = Lab(lab.source, str(tmp_path / "other"), lab.output, lab.fields)
+    other.prepare()
+    with other.opened_root() as published:
+        *_, last = (i.key for page in published.list("segments/") for i in page if ".tar" in i.key)
+    planned = lab.plan()
+    total_bytes = planned["copied"]["bytes"] + planned["shards"]["bytes"]
+    with between(faulty(lambda store: store.add("commit", full(), key=last), lab.root)):
+        assert run_error(lab)
+    with lab.opened_root() as store:
+        root = local_path(store, "x").parent
+    written = sum(path.stat().st_size for path in root.rglob("*.tar"))
+    assert 0 < written < planned["shards"]["bytes"]
+    mirrored = sum(path.stat().st_size for path in (root / "mirror").rglob("*") if path.is_file())
+    assert mirrored == planned["copied"]["bytes"]
+    missing = total_bytes - mirrored - written
+    usage = shutil.disk_usage(root)._replace(free=missing)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    lab.plan()
+    usage = usage._replace(free=missing - 1)
+    with pytest.raises(LarderError, match="would be written"):
+        lab.plan()
+    monkeypatch.undo()
+    assert lab.prepare()["shards"]["samples"] == 12
 
 
 @pytest.mark.parametrize("filled", sorted({*range(0, 250, 25), *range(84, 124, 4)}))

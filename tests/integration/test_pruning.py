@@ -104,6 +104,21 @@ def test_without_anything_gone_nothing_is_written(lab: CopyLab) -> None:
     assert not {call.method for call in storage} & {"put", "upload", "delete", "writer"}
 
 
+def test_copies_from_another_source_are_not_called_those_of_this_one(tmp_path: Path) -> None:
+    with directories(tmp_path, SOURCE) as lab:
+        lab.copy()
+        (line,) = prune_lines(pruned(lab))
+        assert line.endswith(f"from file://{lab.source}/ is still in it (40 objects)")
+        write(tmp_path / "second", {"c/1.bin": b"x"})
+        second = CopyLab(str(tmp_path / "second"), lab.storage, lab.options)
+        second.copy()
+        document = pruned(second)
+        assert (document["copies"]["count"], document["others"]) == (1, 40)
+        (line,) = prune_lines(document)
+        assert line.endswith("is still in it (1 object); 40 objects from elsewhere left alone")
+        assert len(second.there()) == 41
+
+
 def test_only_what_a_copy_wrote_is_deleted(lab: CopyLab) -> None:
     """An object that was altered at the storage is somebody's else by now."""
     lab.copy()
@@ -113,11 +128,12 @@ def test_only_what_a_copy_wrote_is_deleted(lab: CopyLab) -> None:
     assert {GONE[0], "x/more"} <= lab.there().keys()
 
 
-def test_an_object_that_changes_after_the_listing_stays(lab: CopyLab) -> None:
+@pytest.mark.parametrize("method", ["head", "delete"])
+def test_an_object_that_changes_after_the_listing_stays(lab: CopyLab, method: str) -> None:
     lab.copy()
     lab.remove(*GONE)
     meanwhile = Meanwhile()
-    meanwhile.before("head", GONE[1], lambda: write(lab.storage, {GONE[1]: b"new"}))
+    meanwhile.before(method, GONE[1], lambda: write(lab.storage, {GONE[1]: b"new"}))
     with between(lambda store: MeanwhileStore(store, meanwhile)):
         done = pruned(lab)
     assert (done["deleted"]["count"], done["kept"]) == (2, 1)

@@ -203,9 +203,8 @@ class _Batch:
         with self._lock:
             self._large.add(large)
         yield partial(self._attempt, info, partial(self._large_step, large, large.begin))
-        for number in large.numbers:
-            part = partial(large.copy_part, number)
-            yield partial(self._attempt, info, partial(self._large_step, large, part))
+        for _ in large.numbers:
+            yield partial(self._attempt, info, partial(self._large_step, large, large.copy_part))
 
     def _large_step(self, large: LargeObject, step: Callable[[], Copy | None]) -> None:
         try:

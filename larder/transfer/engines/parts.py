@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import google_crc32c
@@ -86,6 +86,7 @@ class LargeObject:
         self._lock = threading.Lock()
         self._upload: Upload | None = None
         self._parts: dict[int, UploadedPart] = {}
+        self._left: Iterator[int] = iter(self.numbers)
         self._listed = info
         self._md5: str | None = None
         self._order: _OrderedMd5 | None = None
@@ -115,6 +116,7 @@ class LargeObject:
                 return copy_object(
                     self._source, self.info, self._target, self._key, self._limits, self._ready
                 )
+            self._left = iter([number for number in self.numbers if number not in self._parts])
             resumed = bool(self._parts)
             if self._md5 and self._upload.whole_md5 is False and not self.by_server:
                 self._order = None if resumed else _OrderedMd5(len(self.numbers))
@@ -138,8 +140,8 @@ class LargeObject:
         self._moved(sum(part.size_bytes for part in self._parts.values()))
         return upload
 
-    def copy_part(self, number: int) -> Copy | None:
-        """Copy one part.
+    def copy_part(self) -> Copy | None:
+        """Copy the next part, if there is one left.
 
         Returns:
             The copy, if this was the last part, and the copy was verified.
@@ -153,8 +155,7 @@ class LargeObject:
             return None
         try:
             self._ready()
-            if number not in self._parts:
-                self._send(upload, number)
+            self._send(upload)
             with self._lock:
                 if self._upload is None or len(self._parts) < len(self.numbers):
                     return None
@@ -165,46 +166,65 @@ class LargeObject:
                 self.end(keep=isinstance(error, RetryableError))
             raise
 
-    def _send(self, upload: Upload, number: int) -> None:
-        offset = (number - 1) * self._part_bytes
-        length = min(self._part_bytes, self.info.size_bytes - offset)
-        if self.by_server:
-            place = self._source.features.place
-            assert place is not None, "the server can copy"
-            origin = f"{place.bucket}/{place.prefix}{self.info.key}"
-            part = upload.send_copy(number, origin, self._listed, offset, length)
-        else:
-            part = self._send_bytes(upload, number, offset, length)
+    def _send(self, upload: Upload) -> None:
+        part = self._send_copy(upload) if self.by_server else self._send_bytes(upload)
+        if part is None:
+            return
         with self._lock:
             if self._upload is None:
                 return
-            self._parts[number] = part
+            self._parts[part.number] = part
             parts = tuple(self._parts.values())
-        self._moved(length)
-        if self._records and self._records.due(self._key, length):
+        self._moved(part.size_bytes)
+        if self._records and self._records.due(self._key, part.size_bytes):
             self._records.save(self.info, self._key, self._part_bytes, upload.id, parts)
+
+    def _next(self) -> tuple[int, int, int] | None:
+        """Number, offset and length of the next part."""
+        with self._lock:
+            number = next(self._left, None)
+        if number is None:
+            return None
+        offset = (number - 1) * self._part_bytes
+        return number, offset, min(self._part_bytes, self.info.size_bytes - offset)
 
     def _moved(self, size_bytes: int) -> None:
         self.moved_bytes += size_bytes
         self._tell_moved(size_bytes)
 
-    def _send_bytes(self, upload: Upload, number: int, offset: int, length: int) -> UploadedPart:
-        with self._limits.budget.holding(self._part_bytes):  # the size of the buffer
+    def _send_copy(self, upload: Upload) -> UploadedPart | None:
+        place = self._source.features.place
+        assert place is not None, "the server can copy"
+        if (part := self._next()) is None:
+            return None
+        number, offset, length = part
+        origin = f"{place.bucket}/{place.prefix}{self.info.key}"
+        return upload.send_copy(number, origin, self._listed, offset, length)
+
+    def _send_bytes(self, upload: Upload) -> UploadedPart | None:
+        # A part gets its number once it has memory, so those before it have theirs, and will end.
+        memory = _PartMemory(self._limits, self._part_bytes)
+        try:
+            if (part := self._next()) is None:
+                return None
+            number, offset, length = part
             self._limits.admit(length, self._ready)
             with self._source.open(
                 self.info.key, offset=offset, length=length, if_match=self._listed.etag
             ) as reader:
-                buffer = self._limits.buffers.take(length)
-                part, crc32c = _received(reader, buffer)
-            if len(part) != length:
+                data, crc32c = _received(reader, memory.buffer)
+            if len(data) != length:
                 where = object_url(self._source.url, self.info.key)
-                raise changed(where, self.info.size_bytes, offset + len(part))
+                raise changed(where, self.info.size_bytes, offset + len(data))
             if self._order:
-                self._order.add(number, part)
-            sent = upload.send(number, [part], crc32c)
-            if not self._order:  # it may still wait for the parts before it
-                self._limits.buffers.give(buffer)
-            return sent
+                self._order.add(number, data, memory)
+            return upload.send(number, [data], crc32c)
+        except BaseException:
+            if self._order:
+                self._order.give_up()
+            raise
+        finally:
+            memory.release()
 
     def _commit(self, upload: Upload) -> Copy:
         parts = [self._parts[number] for number in self.numbers]
@@ -305,23 +325,62 @@ def _received(reader: Reader, buffer: memoryview) -> tuple[memoryview, int]:
     return buffer[:filled], crc32c
 
 
+class _PartMemory:
+    """The buffer of a part and its share of the budget, until all that hold it have released it."""
+
+    def __init__(self, limits: CopyLimits, size_bytes: int) -> None:
+        self._limits = limits
+        self._budgeted = limits.budget.acquire(size_bytes)
+        self.buffer = limits.buffers.take(size_bytes)
+        self._holders = 1
+        self._lock = threading.Lock()
+
+    def hold(self) -> None:
+        """Hold it once more."""
+        with self._lock:
+            self._holders += 1
+
+    def release(self) -> None:
+        """Hold it once less."""
+        with self._lock:
+            self._holders -= 1
+            if self._holders:
+                return
+        self._limits.buffers.give(self.buffer)
+        self._limits.budget.release(self._budgeted)
+
+
 class _OrderedMd5:
-    """The MD5 of parts that arrive in any order."""
+    """The MD5 of parts that arrive in any order, each held until those before it have come."""
 
     def __init__(self, count: int) -> None:
         self._lock = threading.Lock()
         self._md5 = hashlib.md5(usedforsecurity=False)
-        self._waiting: dict[int, memoryview] = {}
+        self._waiting: dict[int, tuple[memoryview, _PartMemory]] = {}
         self._next = 1
         self._count = count
+        self._ended = False
 
-    def add(self, number: int, part: memoryview) -> None:
-        """Add a part; it is held until those before it have come."""
+    def add(self, number: int, part: memoryview, memory: _PartMemory) -> None:
+        """Add a part, which is in ``memory``."""
         with self._lock:
-            self._waiting[number] = part
+            if self._ended:
+                return
+            memory.hold()
+            self._waiting[number] = part, memory
             while self._next in self._waiting:
-                self._md5.update(self._waiting.pop(self._next))
+                data, done = self._waiting.pop(self._next)
+                self._md5.update(data)
+                done.release()
                 self._next += 1
+
+    def give_up(self) -> None:
+        """A part will not come: hold no others."""
+        with self._lock:
+            self._ended = True
+            for _, memory in self._waiting.values():
+                memory.release()
+            self._waiting.clear()
 
     def hexdigest(self) -> str | None:
         """The MD5, once all parts have come."""

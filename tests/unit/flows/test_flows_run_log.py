@@ -15,6 +15,7 @@ DOCUMENT: dict[str, Any] = {
     "copied": {"count": 3, "bytes": 15},
     "shards": {"count": 1, "bytes": 4096, "samples": 3},
     "cache": None,
+    "growth": None,
     "skipped": 2,
     "failures": [],
     "location": "file:///data/larder/files/versions/0",
@@ -38,4 +39,6 @@ def test_warnings_of_the_plan_are_warnings_of_the_run(
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     expected = [f"warning[few_shards]: {WARNING['message']}"] if warnings else []
     assert told == [*expected, "2 skipped, as the dataset file says"]
+    words = " ".join(" ".join(caplog.messages).split())
+    assert words.count(WARNING["message"]) == len(expected), "it is logged once"
     assert "  config   out/experiment.yaml" in caplog.messages
