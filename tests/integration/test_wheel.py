@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import re
 import shutil
 import subprocess
 import sys
@@ -50,3 +51,26 @@ def test_the_wheel_is_larder_alone_and_light(tmp_path: Path) -> None:
     for extra, package in (("prepare", "pyarrow"), ("flows", "prefect"), ("gcs", "gcsfs")):
         assert any(line.startswith(package) and extra in line for line in required)
     assert not any("prefect" in line and '"prepare"' in line for line in required)
+
+
+def test_an_editable_install_is_found_in_the_folder_that_holds_the_checkout(tmp_path: Path) -> None:
+    """There, ``larder`` is also a folder without code, which Python takes if it finds no other."""
+    checkout = tmp_path / "larder"
+    shutil.copytree(
+        ROOT / "larder", checkout / "larder", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, checkout / name)
+    (line,) = re.findall(r"--editable \. *(.*)", (ROOT / "Makefile").read_text())
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", *line.split()]
+    command += ["--ignore-installed", "--prefix", str(tmp_path / "there")]
+    done = subprocess.run([*command, "--editable", str(checkout)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (pth,) = (tmp_path / "there").rglob("*.pth")
+    code = (
+        f"import site; site.addsitedir({str(pth.parent)!r}); import larder; print(larder.__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == str(checkout / "larder/__init__.py"), done.stderr
