@@ -33,7 +33,7 @@ def hash_form(splits: Any) -> str:
     if not isinstance(splits, Mapping):
         return ""
     by_hash = splits.get("by") == "hash"
-    if by_hash and "fractions" in splits:
+    if "by" in splits and "fractions" in splits:
         return ""
     seed = next((splits[key] for key in _SEEDS if _is_number(splits.get(key))), None)
     nested = [splits[key] for key in _NESTED if isinstance(splits.get(key), Mapping)]

@@ -29,7 +29,7 @@ CODES = {
     "empty_split": "a split has no samples",
     "unseen_classes": "a class in `labels.classes` has no samples",
     "alike_classes": "names of classes look the same: they differ only in Unicode or white space",
-    "lone_classes": "classes occur in one split only, other than the only class of a split",
+    "lone_classes": "a class occurs in one split only, though others have five samples per class",
     "empty_features": "no sample has the part that a feature in `shards.features` is made of",
     "empty_masks": "no sample has an image that `shards.images.masks` names",
     "unused_decoders": "no sample has a part with an extension in `decoding`",
@@ -41,6 +41,7 @@ CODES = {
 """Every code that a warning may have, and what it means."""
 
 _NAMES = 3
+_SAMPLES_PER_CLASS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,12 +229,13 @@ def _alike_classes(plan: Plan) -> _Found:
 
 
 def _lone_classes(plan: Plan) -> _Found:
-    """Not of a split with one class alone: the folder of a test split that has no labels."""
+    """Not of a split too small for all classes, nor of one class: a test split without labels."""
     order = plan.sample_order
+    enough = _SAMPLES_PER_CLASS * np.count_nonzero(order.class_samples)
     counts = {
         split: samples
         for split, samples in order.split_classes.items()
-        if np.count_nonzero(samples) > 1
+        if sum(samples) >= enough and np.count_nonzero(samples) > 1
     }
     columns = zip(order.classes, zip(*counts.values(), strict=True), strict=False)
     lone = [

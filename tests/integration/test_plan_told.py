@@ -208,14 +208,17 @@ def test_masks_that_are_not_there_are_warned_of(tmp_path: Path) -> None:
 
 
 def test_a_class_in_one_split_only_is_warned_of(tmp_path: Path) -> None:
-    names = ["train/cat", "train/catt", "train/dog", "val/cat", "val/dog", "test"]
-    objects = {f"{name}/{at}.png": png(at) for at, name in enumerate(names)}
+    names = ["train/cat", "train/dog", "val/cat", "val/dog", "test"]
+    keys = [f"{name}/{at}.png" for name in names for at in range(10)]
+    objects = {key: png(at) for at, key in enumerate([*keys, "train/catt/1.png"])}
     splits = {"train": "train/**", "validation": "val/**", "test": "test/**"}
     lab = directory_lab(tmp_path, objects, splits=splits)
     (message,) = messages(lab.plan(), "lone_classes")
     assert message.startswith("1 of 4 classes occurs in one split only: catt (train): check")
     assert messages(lab.plan(splits={"train": "**"}), "lone_classes") == []
     assert messages(lab.plan(labels=None, cache=None), "lone_classes") == []
+    few = {"validation": "val/*/[01].png", "train": ["train/**", "val/**"], "test": "test/**"}
+    assert messages(lab.plan(splits=few), "lone_classes") == [], "it cannot have all classes"
     (Path(lab.source) / "train/catt/1.png").unlink()
     assert messages(lab.plan(), "lone_classes") == [], "test/ has no labels but its own name"
 

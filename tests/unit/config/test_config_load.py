@@ -563,3 +563,8 @@ def test_errors_with_problems_can_be_pickled(refused: Refuse) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), problems_of(again)) == (str(error), problems_of(error))
     assert len(problems_of(again)) == 3
+
+
+def test_another_rule_than_hash_is_refused_as_such(refused: Refuse) -> None:
+    splits = "splits: {by: random, seed: 1, fractions: {train: 1.0}}\n"
+    assert refused(SOURCE + splits).message == "splits.by: expected hash, not 'random'"
