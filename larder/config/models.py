@@ -21,12 +21,17 @@ from larder.config.fields import (
     Text,
     Whole,
 )
-from larder.config.fractions import hash_form
 from larder.config.images import MAX_PIXELS, ImageOptions
 from larder.config.labels import Labels
 from larder.config.samples import Annotations, Missing, Samples
 from larder.config.shards import ImageTransform, Shards
-from larder.config.splits import GLOBS_TAG, HASH_TAG, HashSplits, kind_of_splits
+from larder.config.splits import (
+    GLOBS_TAG,
+    HASH_EXAMPLE,
+    HASH_TAG,
+    HashSplits,
+    kind_of_splits,
+)
 from larder.config.stores import (
     AnyLocation,
     AnySource,
@@ -191,9 +196,10 @@ class Dataset(Model):
     @field_validator("splits", mode="before")
     @classmethod
     def _not_fractions(cls, value: Any) -> Any:
-        hint = hash_form(value)
-        if hint:
-            raise RefusedError("numbers are fractions, which need a seed", hint=hint)
+        globs = isinstance(value, dict) and kind_of_splits(value) == GLOBS_TAG
+        if globs and value and all(isinstance(rule, int | float) for rule in value.values()):
+            message = "numbers are fractions, which need a seed"
+            raise RefusedError(message, hint=f"write splits: {HASH_EXAMPLE}")
         return value
 
     @model_validator(mode="after")

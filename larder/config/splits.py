@@ -17,10 +17,12 @@ from larder.config.fields import (
     grouping_pattern,
 )
 
-__all__ = ["GLOBS_TAG", "HASH_TAG", "HashSplits", "kind_of_splits"]
+__all__ = ["GLOBS_TAG", "HASH_EXAMPLE", "HASH_TAG", "HashSplits", "kind_of_splits"]
 
 GLOBS_TAG, HASH_TAG = "(globs)", "(hash)"
 """The kinds of splits in the locations of pydantic's errors: cannot be keys of a file."""
+
+HASH_EXAMPLE = "{by: hash, seed: 7, fractions: {train: 0.9, validation: 0.1}}"
 
 
 class HashSplits(Model):
