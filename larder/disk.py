@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -35,12 +35,13 @@ def folder_bytes(folder: Path) -> int:
     return size_bytes
 
 
-def check_room(folder: Path, need_bytes: int) -> None:
+def check_room(folder: Path, need_bytes: int, written_bytes: Callable[[], int] = lambda: 0) -> None:
     """Refuse to write more below a folder than fits there.
 
     Args:
         folder: The folder, which may not exist yet.
         need_bytes: What is going to be written.
+        written_bytes: How much of it is there already; asked if that decides.
 
     Raises:
         StoreError: ``store.full``: its file system has less free space.
@@ -49,7 +50,10 @@ def check_room(folder: Path, need_bytes: int) -> None:
     while not there.exists():
         there = there.parent
     disk = shutil.disk_usage(there)
-    if disk.total and disk.free < need_bytes:  # some file systems do not say
+    if not disk.total or need_bytes <= disk.free:  # some file systems do not say
+        return
+    need_bytes -= written_bytes()
+    if need_bytes > disk.free:
         need, free = format_bytes(need_bytes), format_bytes(disk.free)
         message = f"{need} would be written, but only {free} are free"
         hint = "make room there, or choose another storage"

@@ -104,15 +104,17 @@ def _check_room(plan: Plan) -> None:
     root = storage_of(state.dataset, state.cluster)
     if not root.features.local_path or plan.published:
         return
-    copies, objects = plan.copies, state.inventory.bytes
-    folder, need_bytes = local_path(root, "x").parent, 0
-    if copies:
-        mirrored = folder_bytes(folder / layout.mirror_prefix())
-        need_bytes += max(0, copies.bytes - max(0, mirrored - (objects - copies.bytes)))
-    if new and not new.complete and plan.exact:
-        written = folder_bytes(folder / layout.shards_prefix(new.id))
-        need_bytes += max(0, new.shards.bytes - written)
-    check_room(folder, need_bytes)
+    folder = local_path(root, "x").parent
+    copies = plan.copies.bytes if plan.copies else 0
+    shards = new.shards.bytes if new and not new.complete and plan.exact else 0
+
+    def written_bytes() -> int:
+        unrecorded = folder_bytes(folder / layout.mirror_prefix())
+        unrecorded -= state.inventory.bytes - copies
+        packed = folder_bytes(folder / layout.shards_prefix(new.id)) if new and shards else 0
+        return min(copies, max(0, unrecorded)) + min(shards, packed)
+
+    check_room(folder, copies + shards, written_bytes)
 
 
 def check_archived(plan: Plan) -> None:

@@ -31,7 +31,7 @@ COMMAND = f"{ENDLESS}\nimport sys\nfrom flows.prepare import main\n"
 COMMAND += "from larder.cli.command import run\nsys.exit(run(main))\n"
 EXECUTE = ("-m", "prefect", "flow-run", "execute")
 WORKERS = 2
-SCHEDULE_POLLS = 3_000
+SCHEDULE_POLLS = 1_500
 
 
 @pytest.fixture

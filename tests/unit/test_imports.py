@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "seekable": set(),
     "programs": {"machine"},
     "packages": {"errors"},
-    "disk": {"errors"},
+    "disk": {"errors", "units"},
     "temporary": {"disk"},
     "atomic": {"disk", "temporary"},
     "config": BASE,
