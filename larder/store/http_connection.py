@@ -177,12 +177,15 @@ class Connection:
 
 
 def _parsed(head: bytes) -> tuple[int, dict[str, str]]:
-    """Status and headers; of a header that occurs twice, the last."""
+    """Status and headers; those of the same name are joined with commas."""
     text = head.decode("latin-1")
     version, _, rest = text[:64].partition(" ")
     if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
         raise BrokenError("the answer is not HTTP")
-    fields = {name.lower(): field for name, field in _FIELDS.findall(text)}
+    fields: dict[str, str] = {}
+    for name, field in _FIELDS.findall(text):
+        name = name.lower()
+        fields[name] = f"{fields[name]}, {field}" if name in fields else field
     if version == "HTTP/1.0":
         fields.setdefault("connection", "close")
     return int(rest[:3]), fields

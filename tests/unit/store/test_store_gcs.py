@@ -143,6 +143,20 @@ def test_a_range_is_one_request_and_a_whole_object_two_at_once(gcs: FakeGcs) -> 
     assert len(gcs.asked) == 7
 
 
+@pytest.mark.parametrize("separator", [",", ", ", "\n"])
+def test_hashes_come_in_one_header_or_several(gcs: FakeGcs, separator: str) -> None:
+    gcs.hash_separator = separator
+    resource = gcs.add("p/k", b"0123456789")
+    store = opened(gcs)
+    assert store.get("k", offset=3, if_match=store.head("k").etag) == b"3456789"
+    with store.open("k", length=2) as reader:
+        assert (reader.info.etag, reader.info.generation) == (
+            hashlib.md5(b"0123456789").hexdigest(),
+            resource["generation"],
+        )
+    assert len(gcs.asked) == 3
+
+
 def test_gzip_objects_are_read_as_they_are_stored(gcs: FakeGcs) -> None:
     packed = gzip.compress(b"text" * 1000)
     gcs.add("p/k", packed, contentEncoding="gzip")

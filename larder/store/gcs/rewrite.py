@@ -6,13 +6,13 @@ https://cloud.google.com/storage/docs/json_api/v1/objects/rewrite
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from larder.errors import PreconditionError, RetryableError, StoreError
 from larder.store.base import ObjectInfo, Place, Readable
-from larder.store.gcs_access import GcsAccess, Request
-from larder.store.gcs_errors import GcsAnswer, gcs_error
-from larder.store.gcs_objects import FIELDS, info_of_resource
+from larder.store.gcs.bucket import GcsBucket
+from larder.store.gcs.objects import FIELDS, info_of_resource
 from larder.store.keys import object_url
 from larder.store.s3_errors import Call
 
@@ -22,7 +22,7 @@ _REFUSED = (400, 403)
 
 
 def rewrite(
-    access: GcsAccess,
+    bucket: GcsBucket,
     source: Readable,
     place: Place,
     info: ObjectInfo,
@@ -33,7 +33,7 @@ def rewrite(
     """Copy one state of an object, with its content type and metadata.
 
     Args:
-        access: Of the bucket of the copy; its account has to be allowed to read the source.
+        bucket: The bucket of the copy, whose account has to be allowed to read the source.
         source: The store with the object.
         place: Where that is.
         info: The object as it was listed; described again if its generation is not known.
@@ -45,21 +45,21 @@ def rewrite(
         The copy; None if the store refuses to copy, so that the bytes have to be streamed.
 
     Raises:
-        LarderError: See `larder.store.gcs_errors`; ``object.changed``: the object has another etag.
+        LarderError: See `larder.store.gcs.errors`; ``object.changed``: the object has another etag.
     """
     generation = info.generation or _generation(source, info)
-    path = f"{access.object_path(place.prefix + info.key, bucket=place.bucket)}/rewriteTo"
-    path += access.object_path(full_key).removeprefix("/storage/v1")
+    path = f"{bucket.path(place.prefix + info.key, bucket=place.bucket)}/rewriteTo"
+    path += bucket.path(full_key).removeprefix("/storage/v1")
     read = Call(source.url, info.key)
     token: str | None = None
     while True:
         query = {
             "ifSourceGenerationMatch": generation,
-            "destinationKmsKeyName": access.access.kms_key,
+            "destinationKmsKeyName": bucket.access.kms_key,
             "rewriteToken": token,
             "fields": f"done,rewriteToken,resource({FIELDS})",
         }
-        answer = _step(access, Request("POST", path, query, accept=_REFUSED), read, again)
+        answer = again(partial(_step, bucket, read, path, query))
         if answer is None:
             return None
         if answer.get("done") is True:
@@ -71,22 +71,16 @@ def rewrite(
 
 
 def _step(
-    access: GcsAccess, request: Request, call: Call, again: Callable[[Callable[[], Any]], Any]
+    bucket: GcsBucket, call: Call, path: str, query: dict[str, str | None]
 ) -> dict[str, Any] | None:
     """One request of the copy; None if it is refused."""
-
-    def send() -> dict[str, Any] | None:
-        response = access.send(request, call)
-        if response.status not in _REFUSED:
-            return response.json()
-        wait = response.headers.get("Retry-After", "")
-        error = gcs_error(GcsAnswer.of(response.status, response.body, wait), call)
-        if isinstance(error, RetryableError):
-            raise error
-        return None
-
-    answer: dict[str, Any] | None = again(send)
-    return answer
+    response = bucket.send(call, "POST", path, query, accept=_REFUSED)
+    if response.status not in _REFUSED:
+        return response.json()
+    error = response.error()
+    if isinstance(error, RetryableError):
+        raise error
+    return None
 
 
 def _generation(source: Readable, info: ObjectInfo) -> str | None:

@@ -64,21 +64,22 @@ def info_of_headers(headers: Mapping[str, str], key: str) -> ObjectInfo | None:
     """Describe an object from the headers of its content, or of a part of it.
 
     Args:
-        headers: Of the answer; names in any case, as in aiohttp.
+        headers: Of the answer, by lower-case name.
         key: Relative to the store.
 
     Returns:
         Without metadata, unless there are headers with it: a download through the JSON API may
         not have them. None if the headers do not say enough.
     """
-    hashes = dict(_hashes(headers))
+    parts = (part.strip() for part in headers.get("x-goog-hash", "").split(","))
+    hashes = {
+        algorithm: encoded for algorithm, _, encoded in (part.partition("=") for part in parts)
+    }
     size, modified = _size(headers), headers.get("last-modified")
     if "crc32c" not in hashes or size is None or not modified:
         return None
     metadata = {
-        name.lower()[len(_META) :]: value
-        for name, value in headers.items()
-        if name.lower().startswith(_META)
+        name.removeprefix(_META): text for name, text in headers.items() if name.startswith(_META)
     }
     try:
         checksum = f"crc32c:{_hex(hashes['crc32c'])}"
@@ -119,13 +120,6 @@ def resource_of(
     if md5 is not None:
         resource["md5Hash"] = base64.b64encode(bytes.fromhex(md5)).decode()
     return resource
-
-
-def _hashes(headers: Any) -> list[tuple[str, str]]:
-    """The algorithms and values of all x-goog-hash headers, of which there may be several."""
-    lines = headers.getall("x-goog-hash", []) if hasattr(headers, "getall") else []
-    parts = [part.strip().partition("=") for line in lines for part in line.split(",")]
-    return [(name, value) for name, _, value in parts]
 
 
 def _size(headers: Mapping[str, str]) -> int | None:

@@ -18,12 +18,11 @@ from typing import Any
 
 from larder.config.urls import GCS_ENDPOINT_VARIABLES, check_endpoint
 from larder.errors import ConfigError, StoreError
-from larder.packages import DISTRIBUTION
 from larder.store.access import Access
 from larder.store.blocks import load
-from larder.store.gcs_errors import GCS_CREDENTIALS_HINT
+from larder.store.gcs.errors import CREDENTIALS_HINT
 
-__all__ = ["SCOPE", "GcsSettings", "find_gcs_settings", "gcs_endpoint", "import_gcsfs"]
+__all__ = ["SCOPE", "GcsSettings", "find_endpoint", "find_settings", "import_gcsfs"]
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 """What the tokens are for."""
@@ -65,7 +64,7 @@ def import_gcsfs() -> ModuleType:
             raise ConfigError(
                 "config.missing_package",
                 f"Google Cloud Storage needs {error.name or 'gcsfs'}, which is not installed",
-                hint=f"pip install '{DISTRIBUTION}[gcs]'",
+                hint="install Larder with its extra gcs: pip install '.[gcs]' in its checkout",
             ) from error
         finally:
             if before is None:
@@ -74,7 +73,7 @@ def import_gcsfs() -> ModuleType:
                 os.environ[_EXPERIMENTS] = before
 
 
-def find_gcs_settings(store_url: str, access: Access) -> GcsSettings:
+def find_settings(store_url: str, access: Access) -> GcsSettings:
     """Look up server, credentials and project.
 
     Args:
@@ -87,7 +86,7 @@ def find_gcs_settings(store_url: str, access: Access) -> GcsSettings:
             ``config.invalid_value``: the environment has an invalid endpoint, or a requester pays
             but there is no project.
     """
-    endpoint = gcs_endpoint(access)
+    endpoint = find_endpoint(access)
     credentials, project = _credentials(store_url, access, endpoint)
     project = access.project or project or os.environ.get("GOOGLE_CLOUD_PROJECT", "")
     if access.requester_pays and not project:
@@ -102,7 +101,7 @@ def find_gcs_settings(store_url: str, access: Access) -> GcsSettings:
     return GcsSettings(endpoint, credentials, project)
 
 
-def gcs_endpoint(access: Access) -> str:
+def find_endpoint(access: Access) -> str:
     """URL of the server, without a slash at the end; empty for Google's own.
 
     Raises:
@@ -133,7 +132,7 @@ def _credentials(store_url: str, access: Access, endpoint: str) -> tuple[Any, st
         credentials, project = google.auth.default(scopes=[SCOPE])
     except (GoogleAuthError, OSError, ValueError) as error:
         message = "no Google Cloud credentials were found, or they are invalid"
-        hint = f"{GCS_CREDENTIALS_HINT}; or set anonymous: true for a public bucket"
+        hint = f"{CREDENTIALS_HINT}; or set anonymous: true for a public bucket"
         raise StoreError("store.denied", message, where=store_url, hint=hint) from error
     return credentials, str(project or "")
 

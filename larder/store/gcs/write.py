@@ -1,9 +1,9 @@
 """Writes GCS objects: small ones in one request, others as a resumable upload.
 
 In one request, the CRC32C of the content is sent with it, and the server refuses anything else. A
-resumable upload (`larder.store.gcs_upload`) is sent in chunks of 16 MiB. The object is visible when
-the last of them has been received; its CRC32C is then compared with that of the bytes sent, and an
-object that differs is deleted.
+resumable upload is sent in chunks of 16 MiB. The object is visible when the last of them has been
+received; its CRC32C is then compared with that of the bytes sent, and an object that differs is
+deleted.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import json
 import secrets
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import google_crc32c
 
-from larder.errors import LarderError, NotFoundError, ObjectError
+from larder.errors import LarderError, ObjectError
 from larder.manifest.crc import format_crc32c
 from larder.store.base import Buffer, ObjectInfo, Writer
-from larder.store.gcs_access import GcsAccess, Request, Response
-from larder.store.gcs_objects import info_of_resource, resource_of
-from larder.store.gcs_upload import ResumableUpload, upload_path, upload_query
-from larder.store.interrupt import Interrupt, interrupted_by
+from larder.store.gcs.bucket import GcsBucket, Response
+from larder.store.gcs.client import in_thread
+from larder.store.gcs.objects import info_of_resource, resource_of
+from larder.store.gcs.resumable import ResumableUpload, upload_path, upload_query
 from larder.store.s3_errors import Call
 
 __all__ = ["CHUNK_BYTES", "GcsWriter", "put_object"]
@@ -32,11 +32,9 @@ __all__ = ["CHUNK_BYTES", "GcsWriter", "put_object"]
 CHUNK_BYTES = 16 << 20
 """Size of the chunks of a resumable upload, a multiple of 256 KiB."""
 
-T = TypeVar("T")
-
 
 def put_object(
-    access: GcsAccess,
+    bucket: GcsBucket,
     full_key: str,
     call: Call,
     data: Buffer,
@@ -48,7 +46,7 @@ def put_object(
     """Write an object in one request; the server verifies its CRC32C.
 
     Args:
-        access: Sends the request.
+        bucket: Sends the request.
         full_key: The object's key in the bucket.
         call: For messages.
         data: Its content.
@@ -63,17 +61,11 @@ def put_object(
         f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n"
         f"{json.dumps(resource)}\r\n--{boundary}\r\nContent-Type: {resource['contentType']}\r\n\r\n"
     )
-    response = access.send(
-        Request(
-            "POST",
-            upload_path(access),
-            {**upload_query(access, "multipart"), "ifGenerationMatch": generation},
-            {"Content-Type": f"multipart/related; boundary={boundary}"},
-            (head.encode(), data, f"\r\n--{boundary}--\r\n".encode()),
-        ),
-        call,
-    )
-    return _verified(access, full_key, call, response, crc)
+    query = {**upload_query(bucket, "multipart"), "ifGenerationMatch": generation}
+    headers = {"Content-Type": f"multipart/related; boundary={boundary}"}
+    body = (head.encode(), data, f"\r\n--{boundary}--\r\n".encode())
+    response = bucket.send(call, "POST", upload_path(bucket), query, headers, body)
+    return _verified(bucket, full_key, call, response, crc)
 
 
 class GcsWriter(Writer):
@@ -82,7 +74,7 @@ class GcsWriter(Writer):
     It holds at most three chunks in memory: one that fills, one that waits, one that is sent.
 
     Args:
-        access: Sends the requests.
+        bucket: Sends the requests.
         full_key: The object's key in the bucket.
         call: For messages.
         like: Another object whose content type and metadata the object gets.
@@ -92,14 +84,14 @@ class GcsWriter(Writer):
 
     def __init__(
         self,
-        access: GcsAccess,
+        bucket: GcsBucket,
         full_key: str,
         call: Call,
         like: ObjectInfo | None,
         again: Callable[[Callable[[], Any]], Any],
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
-        self._access, self._full_key, self._call, self._like = access, full_key, call, like
+        self._bucket, self._full_key, self._call, self._like = bucket, full_key, call, like
         self._again = again
         self._chunk_bytes = chunk_bytes
         self._buffer = bytearray()
@@ -132,7 +124,7 @@ class GcsWriter(Writer):
             self._send(last=True)
             response = self._sent()
             assert response is not None, "the last chunk ends the upload"
-            info = _verified(self._access, self._full_key, self._call, response, self._crc)
+            info = _verified(self._bucket, self._full_key, self._call, response, self._crc)
         self._close()
         return info
 
@@ -148,11 +140,7 @@ class GcsWriter(Writer):
     def _put(self) -> ObjectInfo:
         info: ObjectInfo = self._again(
             lambda: put_object(
-                self._access,
-                self._full_key,
-                self._call,
-                self._buffer,
-                like=self._like,
+                self._bucket, self._full_key, self._call, self._buffer, like=self._like
             )
         )
         return info
@@ -161,7 +149,7 @@ class GcsWriter(Writer):
         """Start to send the buffer, after what is being sent."""
         if self._upload is None or self._pool is None:
             self._upload = self._again(
-                lambda: ResumableUpload(self._access, self._full_key, self._call, self._like)
+                lambda: ResumableUpload(self._bucket, self._full_key, self._call, self._like)
             )
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="larder-chunk")
         self._sent()
@@ -170,7 +158,7 @@ class GcsWriter(Writer):
         start = self._begun_bytes
         self._begun_bytes += len(chunk)
         deliver = partial(self._upload.deliver, chunk, start, last=last, again=self._again)
-        self._sending = self._pool.submit(_under, interrupted_by(), deliver)
+        self._sending = in_thread(self._pool, deliver)
 
     def _sent(self) -> Response | None:
         """Wait for what is being sent."""
@@ -184,23 +172,16 @@ class GcsWriter(Writer):
             self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _under(interrupt: Interrupt | None, call: Callable[[], T]) -> T:
-    """Make a call in another thread that is stopped with this one."""
-    with interrupt.active() if interrupt else nullcontext():
-        return call()
-
-
 def _verified(
-    access: GcsAccess, full_key: str, call: Call, response: Response, crc: int
+    bucket: GcsBucket, full_key: str, call: Call, response: Response, crc: int
 ) -> ObjectInfo:
     """The object that was written, if its CRC32C is that of the bytes sent; else it is deleted."""
     info = info_of_resource(response.json(), call.key, call.where)
     if info.checksum in (None, format_crc32c(crc)):
         return info
-    query = {"ifGenerationMatch": info.generation}
-    request = Request("DELETE", access.object_path(full_key), query)
-    with suppress(LarderError, NotFoundError):
-        access.send(request, call)
+    with suppress(LarderError):
+        query = {"ifGenerationMatch": info.generation}
+        bucket.send(call, "DELETE", bucket.path(full_key), query)
     message = f"the store has received {info.checksum}, but {format_crc32c(crc)} was sent"
     hint = "the object was removed; run again"
     raise ObjectError("object.mismatch", message, where=call.where, hint=hint)

@@ -1,9 +1,8 @@
-"""Google Cloud Storage: ``gs://bucket/prefix``.
+"""The objects of a bucket as a store.
 
-Through the JSON API, with the credentials and addresses of gcsfs (`larder.store.gcs_clients`). No
-call is repeated here, except within streamed writing and within a copy of several requests.
+No call is repeated here, except within streamed writing and within a copy of several requests.
 
-An etag here is that of `larder.store.gcs_objects`, made from the content; conditions are met by
+An etag here is that of `larder.store.gcs.objects`, made from the content; conditions are met by
 GCS's generations: the object is described, its etag compared, and its generation is then the
 condition of the write. So two states with the same bytes are the same, as they are for Larder.
 """
@@ -19,14 +18,14 @@ from typing import Any
 from larder.disk import disk_errors
 from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
 from larder.store.access import DEFAULT_ACCESS, Access
-from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Store
+from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Reader, Store
 from larder.store.etag_trust import etag_trust
-from larder.store.gcs_access import GcsAccess, Request
-from larder.store.gcs_list import list_pages
-from larder.store.gcs_read import GcsReader, describe, open_object, read_object
-from larder.store.gcs_rewrite import rewrite
-from larder.store.gcs_settings import gcs_endpoint, import_gcsfs
-from larder.store.gcs_write import CHUNK_BYTES, GcsWriter, put_object
+from larder.store.gcs.bucket import GcsBucket
+from larder.store.gcs.listing import list_pages
+from larder.store.gcs.read import describe, open_object
+from larder.store.gcs.rewrite import rewrite
+from larder.store.gcs.settings import find_endpoint, import_gcsfs
+from larder.store.gcs.write import CHUNK_BYTES, GcsWriter, put_object
 from larder.store.keys import check_key, folder_prefix
 from larder.store.retry import RetryPolicy, repeated
 from larder.store.s3_errors import Call
@@ -60,8 +59,8 @@ class GcsStore(Store):
         import_gcsfs()
         self._prefix = folder_prefix(prefix)
         self._url = f"gs://{bucket}/{self._prefix}"
-        self._access = GcsAccess(bucket, self._url, access)
-        endpoint = gcs_endpoint(access)
+        self._bucket = GcsBucket(bucket, self._url, access)
+        endpoint = find_endpoint(access)
         self._features = Features(
             replace_if_match=True,
             etag_is_md5=True,
@@ -87,10 +86,10 @@ class GcsStore(Store):
         It takes the permission ``storage.buckets.get``, which nothing else here needs: without it,
         the region is not known.
         """
-        path = self._access.object_path("").removesuffix("/o")
-        request = Request("GET", path, {"fields": "location"})
+        path = self._bucket.path().removesuffix("/o")
         try:
-            return str(self._access.send(request, Call(self._url)).json().get("location", ""))
+            response = self._bucket.send(Call(self._url), "GET", path, {"fields": "location"})
+            return str(response.json().get("location", ""))
         except (ObjectError, StoreError):
             return ""
 
@@ -101,26 +100,29 @@ class GcsStore(Store):
         this store's prefix.
         """
         after = self._prefix + start_after
-        return list_pages(self._access, self._prefix, self._prefix + prefix, after)
+        return list_pages(self._bucket, self._prefix, self._prefix + prefix, after)
 
     def head(self, key: str) -> ObjectInfo:
         """See `larder.store.base.Readable.head`."""
         full, call = self._find(key)
-        return self._access.run(lambda files: describe(self._access, files, full, call))
+        return describe(self._bucket, full, call)
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> GcsReader:
+    ) -> Reader:
         """See `larder.store.base.Readable.open`."""
         full, call = self._find(key)
-        return open_object(self._access, full, call, Span(offset, length), if_match)
+        whole = offset == 0 and length is None
+        span = Span(offset, length)
+        return open_object(self._bucket, full, call, span, if_match, described=whole)
 
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
         """See `larder.store.base.Readable.get`."""
         full, call = self._find(key)
-        return read_object(self._access, full, call, Span(offset, length), if_match)
+        with open_object(self._bucket, full, call, Span(offset, length), if_match) as reader:
+            return b"".join(reader)
 
     def put(
         self,
@@ -140,7 +142,7 @@ class GcsStore(Store):
         if if_match is not None:
             generation = self._generation(key, if_match)
         call = replace(call, if_absent=if_absent)
-        return put_object(self._access, full, call, data, like=like, md5=md5, generation=generation)
+        return put_object(self._bucket, full, call, data, like=like, md5=md5, generation=generation)
 
     def _generation(self, key: str, etag: str) -> str | None:
         """The generation of the object, if it has this etag.
@@ -159,7 +161,7 @@ class GcsStore(Store):
         """See `larder.store.base.Store.writer`."""
         del sync
         full, call = self._find(key, writing=True)
-        return GcsWriter(self._access, full, call, like, self._again)
+        return GcsWriter(self._bucket, full, call, like, self._again)
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """See `larder.store.base.Store.upload`."""
@@ -176,7 +178,7 @@ class GcsStore(Store):
         """See `larder.store.base.Store.delete`."""
         full, call = self._find(key)
         with suppress(NotFoundError):
-            self._access.send(Request("DELETE", self._access.object_path(full)), call)
+            self._bucket.send(call, "DELETE", self._bucket.path(full))
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
         """See `larder.store.base.Store.copy_from`: a rewrite, of one state of the object alone.
@@ -187,7 +189,7 @@ class GcsStore(Store):
         if place is None or ours is None or place.provider != "gs" or place.server != ours.server:
             return None
         full, call = self._find(key, writing=True)
-        return rewrite(self._access, source, place, info, full, call, self._again)
+        return rewrite(self._bucket, source, place, info, full, call, self._again)
 
     def _again(self, call: Callable[[], Any]) -> Any:
         """Make a call that `RetryStore` cannot repeat, and repeat it here."""

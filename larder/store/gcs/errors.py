@@ -31,6 +31,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from larder.errors import (
@@ -41,11 +43,12 @@ from larder.errors import (
     RetryableError,
     StoreError,
 )
+from larder.store.http import BrokenError
 from larder.store.s3_errors import Call
 
-__all__ = ["GCS_CREDENTIALS_HINT", "GcsAnswer", "gcs_error", "no_answer"]
+__all__ = ["CREDENTIALS_HINT", "broken", "gcs_error"]
 
-GCS_CREDENTIALS_HINT = (
+CREDENTIALS_HINT = (
     "run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS"
 )
 _NO_BUCKET = "bucket does not exist"
@@ -58,47 +61,29 @@ _XML_MESSAGE = re.compile(r"<(?:Message|Details)>(.*?)</", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class GcsAnswer:
-    """An answer that is an error.
-
-    Attributes:
-        status: HTTP status.
-        reason: Google's word for it; may be empty.
-        message: Google's sentence; may be empty.
-        wait_seconds: How long the server asks to wait, at most a minute; 0 if it does not say.
-    """
+class _Answer:
+    """An answer that is an error: its status, Google's word and sentence, and how long to wait."""
 
     status: int
-    reason: str = ""
-    message: str = ""
-    wait_seconds: float = 0.0
+    reason: str
+    message: str
+    wait_seconds: float
 
-    @staticmethod
-    def of(status: int, body: bytes, retry_after: str = "") -> GcsAnswer:
-        """Parse the body leniently: JSON usually, sometimes text or XML, often nothing."""
-        reason, message = _said_in(body)
-        wait = min(float(retry_after), _MOST_WAIT_SECONDS) if retry_after.isdecimal() else 0.0
-        return GcsAnswer(status, reason, message, wait)
+    def __str__(self) -> str:
+        said = f"the store answers {self.status} {self.reason}".strip()
+        detail = _TOKEN.sub("(token)", " ".join(self.message.split()))[:300]
+        return f"{said}: {detail}" if detail else said
 
 
-def _said_in(body: bytes) -> tuple[str, str]:
-    """Reason and message of the body of an error."""
-    text = body.decode("utf-8", "replace")
-    try:
-        error = json.loads(text)["error"]
-    except (ValueError, LookupError, TypeError):
-        found = _XML_MESSAGE.search(text)
-        return "", found[1] if found else "" if text.lstrip().startswith("<") else text
-    if not isinstance(error, dict):
-        return "", str(error)
-    details = error.get("errors")
-    first = details[0] if isinstance(details, list) and details else {}
-    reason = first.get("reason") if isinstance(first, dict) else ""
-    return str(reason or ""), str(error.get("message") or "")
+def gcs_error(status: int, body: bytes, retry_after: str, call: Call) -> LarderError:
+    """The error that an answer means; the table is at the top of this module.
 
-
-def gcs_error(answer: GcsAnswer, call: Call) -> LarderError:
-    """The error that an answer means; the table is at the top of this module."""
+    Args:
+        status: HTTP status.
+        body: The body: JSON usually, sometimes text or XML, often nothing.
+        retry_after: The header of this name, or nothing.
+        call: The request.
+    """
     by_status = {
         400: _bad_request,
         401: _denied,
@@ -107,11 +92,29 @@ def gcs_error(answer: GcsAnswer, call: Call) -> LarderError:
         412: _conflict,
         416: _beyond,
     }
-    found = by_status.get(answer.status)
-    return (found(answer, call) if found else None) or _other(answer, call)
+    wait = min(float(retry_after), _MOST_WAIT_SECONDS) if retry_after.isdecimal() else 0.0
+    answer = _Answer(status, *_parsed(body), wait)
+    error = by_status[status](answer, call) if status in by_status else None
+    return error or _other(answer, call)
 
 
-def _bad_request(answer: GcsAnswer, call: Call) -> LarderError | None:
+def _parsed(body: bytes) -> tuple[str, str]:
+    """Reason and message of the body of an error; may be empty."""
+    text = body.decode("utf-8", "replace")
+    try:
+        error = json.loads(text)["error"]
+    except (ValueError, LookupError, TypeError):
+        message = _XML_MESSAGE.search(text)
+        return "", message[1] if message else "" if text.lstrip().startswith("<") else text
+    if not isinstance(error, dict):
+        return "", str(error)
+    details = error.get("errors")
+    first = details[0] if isinstance(details, list) and details else {}
+    reason = first.get("reason") if isinstance(first, dict) else ""
+    return str(reason or ""), str(error.get("message") or "")
+
+
+def _bad_request(answer: _Answer, call: Call) -> LarderError | None:
     message = answer.message.lower()
     if "requester pays" in message or "user project" in message:
         hint = "set requester_pays: true, and project: to the project that pays"
@@ -121,90 +124,76 @@ def _bad_request(answer: GcsAnswer, call: Call) -> LarderError | None:
         damaged = "the store has received other bytes than were sent"
         return RetryableError("store.unavailable", damaged, where=call.where)
     if call.key and "object name" in message:
-        return ObjectError("object.bad_key", _said(answer), where=call.where)
+        return ObjectError("object.bad_key", str(answer), where=call.where)
     return None
 
 
-def _denied(answer: GcsAnswer, call: Call) -> LarderError:
-    return StoreError(
-        "store.denied", _said(answer), where=call.store_url, hint=GCS_CREDENTIALS_HINT
-    )
+def _denied(answer: _Answer, call: Call) -> LarderError:
+    return StoreError("store.denied", str(answer), where=call.store_url, hint=CREDENTIALS_HINT)
 
 
-def _forbidden(answer: GcsAnswer, call: Call) -> LarderError:
+def _forbidden(answer: _Answer, call: Call) -> LarderError:
     if answer.reason in _RATE:
         return _busy(answer, call)
     if answer.reason in _UNPAID or "billing" in answer.message.lower():
         hint = "enable billing in the project of the bucket, and in the one that pays"
-        return StoreError("store.denied", _said(answer), where=call.store_url, hint=hint)
+        return StoreError("store.denied", str(answer), where=call.store_url, hint=hint)
     if call.key:
-        return ObjectError("object.unreadable", _said(answer), where=call.where)
+        return ObjectError("object.unreadable", str(answer), where=call.where)
     hint = "request permission to list and read the bucket"
-    return StoreError("store.denied", _said(answer), where=call.store_url, hint=hint)
+    return StoreError("store.denied", str(answer), where=call.store_url, hint=hint)
 
 
-def _missing(answer: GcsAnswer, call: Call) -> LarderError:
+def _missing(answer: _Answer, call: Call) -> LarderError:
     if call.key and not call.writing and _NO_BUCKET not in answer.message:
         return NotFoundError("object.missing", "no such object", where=call.where)
     hint = "create it, or fix the URL"
     return StoreError("store.missing", "the bucket does not exist", where=call.store_url, hint=hint)
 
 
-def _conflict(answer: GcsAnswer, call: Call) -> LarderError:
+def _conflict(answer: _Answer, call: Call) -> LarderError:
     del answer
     if call.if_absent:
         return PreconditionError("object.exists", "it already exists", where=call.where)
     return PreconditionError("object.changed", "it changed since it was listed", where=call.where)
 
 
-def _beyond(answer: GcsAnswer, call: Call) -> LarderError:
+def _beyond(answer: _Answer, call: Call) -> LarderError:
     del answer
     message = "the object ends before the range begins"
     return ObjectError("object.truncated", message, where=call.where)
 
 
-def _other(answer: GcsAnswer, call: Call) -> LarderError:
+def _other(answer: _Answer, call: Call) -> LarderError:
     status = answer.status
     if status == 507:
-        return StoreError("store.full", _said(answer), where=call.store_url)
+        return StoreError("store.full", str(answer), where=call.store_url)
     if status in _BUSY or (status >= 500 and status != 501):
         return _busy(answer, call)
     if call.key and not call.writing:
-        return ObjectError("object.unreadable", _said(answer), where=call.where)
-    return StoreError("store.refused", _said(answer), where=call.where)
+        return ObjectError("object.unreadable", str(answer), where=call.where)
+    return StoreError("store.refused", str(answer), where=call.where)
 
 
-def _busy(answer: GcsAnswer, call: Call) -> RetryableError:
-    error = RetryableError("store.unavailable", _said(answer), where=call.where)
+def _busy(answer: _Answer, call: Call) -> RetryableError:
+    error = RetryableError("store.unavailable", str(answer), where=call.where)
     error.after_seconds = answer.wait_seconds
     return error
 
 
-def _said(answer: GcsAnswer) -> str:
-    said = f"the store answers {answer.status} {answer.reason}".strip()
-    detail = _TOKEN.sub("(token)", " ".join(answer.message.split()))[:300]
-    return f"{said}: {detail}" if detail else said
+@contextmanager
+def broken(call: Call) -> Iterator[None]:
+    """Raise what it means for a call that there was no answer, or no complete one.
 
-
-def no_answer(error: BaseException, call: Call) -> LarderError:
-    """The error if there was no answer: the connection failed, or was closed.
-
-    Args:
-        error: The client's error, of which only a known cause is shown.
-        call: The request.
+    Raises:
+        StoreError: The server's certificate is refused.
+        RetryableError: Anything else.
     """
-    name, text = type(error).__name__, str(error)
-    if "Certificate" in name or "SSL" in name or "certificate" in text:
-        hint = "check the endpoint's certificate, or set SSL_CERT_FILE"
-        return StoreError("store.refused", "TLS fails", where=call.store_url, hint=hint)
-    return RetryableError("store.unavailable", _cause(error, name), where=call.where)
-
-
-def _cause(error: BaseException, name: str) -> str:
-    if "DNS" in name:
-        return "the host name cannot be resolved"
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    if "Refused" in str(error) or getattr(error, "errno", None) == 111:
-        return "connection refused"
-    return "cannot connect" if "Connector" in name else "the connection broke"
+    try:
+        yield
+    except BrokenError as error:
+        if "certificate" in str(error):
+            hint = "check the endpoint's certificate, or set SSL_CERT_FILE"
+            where = call.store_url
+            raise StoreError("store.refused", "TLS fails", where=where, hint=hint) from error
+        raise RetryableError("store.unavailable", str(error), where=call.where) from error

@@ -10,8 +10,8 @@ from typing import Any
 
 from larder.errors import StoreError
 from larder.store.base import ObjectInfo
-from larder.store.gcs_access import GcsAccess, Request
-from larder.store.gcs_objects import FIELDS, info_of_resource
+from larder.store.gcs.bucket import GcsBucket
+from larder.store.gcs.objects import FIELDS, info_of_resource
 from larder.store.s3_errors import Call
 
 __all__ = ["list_pages"]
@@ -19,17 +19,17 @@ __all__ = ["list_pages"]
 _PAGE_KEYS = 1000  # the most that GCS returns
 
 
-def list_pages(access: GcsAccess, base: str, prefix: str, after: str) -> Iterator[list[ObjectInfo]]:
+def list_pages(bucket: GcsBucket, base: str, prefix: str, after: str) -> Iterator[list[ObjectInfo]]:
     """Yield pages of objects in order; no page is empty.
 
     Args:
-        access: Sends the requests.
+        bucket: Sends the requests.
         base: What precedes every key in the bucket; the keys of the result begin after it.
         prefix: Only keys in the bucket with this prefix, which begins with ``base``.
         after: Only keys in the bucket after this one.
 
     Raises:
-        LarderError: See `larder.store.gcs_errors`; ``store.refused``: the server does not list in
+        LarderError: See `larder.store.gcs.errors`; ``store.refused``: the server does not list in
             order, or its answer cannot be parsed.
     """
     query: dict[str, str | None] = {
@@ -40,13 +40,13 @@ def list_pages(access: GcsAccess, base: str, prefix: str, after: str) -> Iterato
     }
     last = ""
     while True:
-        answer = _page(access, query)
+        answer = bucket.send(Call(bucket.store_url), "GET", bucket.path(), query).json()
         items = answer.get("items") or []
-        _check(access, last, items)
+        _check(bucket, last, items)
         if items:
             last = items[-1]["name"]
         page = [
-            info_of_resource(item, item["name"][len(base) :], access.store_url)
+            info_of_resource(item, item["name"][len(base) :], bucket.store_url)
             for item in items
             if item["name"] > after  # startOffset includes the key itself
         ]
@@ -57,18 +57,13 @@ def list_pages(access: GcsAccess, base: str, prefix: str, after: str) -> Iterato
             return
 
 
-def _page(access: GcsAccess, query: dict[str, str | None]) -> dict[str, Any]:
-    request = Request("GET", access.object_path(""), query)
-    return access.send(request, Call(access.store_url)).json()
-
-
-def _check(access: GcsAccess, last: str, items: Any) -> None:
+def _check(bucket: GcsBucket, last: str, items: Any) -> None:
     try:
         for item in items:
             if item["name"] <= last:
                 message = "the store does not list its keys in order"
-                raise StoreError("store.refused", message, where=access.store_url)
+                raise StoreError("store.refused", message, where=bucket.store_url)
             last = item["name"]
     except (LookupError, TypeError) as error:
         message = "the answer to a listing cannot be parsed"
-        raise StoreError("store.refused", message, where=access.store_url) from error
+        raise StoreError("store.refused", message, where=bucket.store_url) from error

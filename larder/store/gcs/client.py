@@ -1,0 +1,157 @@
+"""The process's GCS clients, shared by all stores with the same server and account.
+
+Of gcsfs, Larder uses the credentials, the address of the server and the parameters of requests. Its
+calls are not used: they repeat requests on their own, drop the status and the headers of answers,
+and keep listings. They would run in an event loop, of which there is none here.
+
+A forked child makes its own clients: two processes cannot share connections.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import TypeVar
+
+from larder.errors import ConfigError, LarderError, RetryableError, StoreError
+from larder.store.access import Access
+from larder.store.gcs.errors import CREDENTIALS_HINT
+from larder.store.gcs.settings import find_settings, import_gcsfs
+from larder.store.http import Http
+from larder.store.interrupt import interrupted_by
+
+__all__ = ["GcsClient", "in_thread", "shared_client"]
+
+_MOST_CLIENTS = 32
+_CA_VARIABLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_")
+_VARIABLES = ("GOOGLE_", "STORAGE_EMULATOR_HOST", "CLOUDSDK_", "NO_GCE_", "HOME", *_CA_VARIABLES)
+_CONNECT_SECONDS = 10.0
+_DESCRIBING_THREADS = 32
+
+T = TypeVar("T")
+
+
+class GcsClient:
+    """Connections and credentials of one account at one server.
+
+    Args:
+        access: Server and account.
+        store_url: For messages.
+
+    Raises:
+        LarderError: See `larder.store.gcs.settings.find_settings`.
+    """
+
+    def __init__(self, access: Access, store_url: str) -> None:
+        core = import_gcsfs()
+        settings = find_settings(store_url, access)
+        self.pid = os.getpid()
+        self.files = core.GCSFileSystem(
+            project=settings.project,
+            token=settings.credentials or "anon",
+            requester_pays=settings.project if access.requester_pays else False,
+            endpoint_url=settings.endpoint or None,
+            asynchronous=True,  # otherwise it starts an event loop in a thread
+            skip_instance_cache=True,
+            use_listings_cache=False,
+        )
+        if settings.credentials and self.files._use_client_cert:
+            raise ConfigError(
+                "config.invalid_value",
+                "Google's libraries are told to use a client certificate, which Larder does not",
+                where=store_url,
+                hint="set GOOGLE_API_USE_CLIENT_CERTIFICATE=false, or use other credentials",
+            )
+        silence_seconds = access.silence_seconds
+        self.http = Http(
+            self.files._location,
+            connect_seconds=min(_CONNECT_SECONDS, silence_seconds),
+            silence_seconds=silence_seconds,
+        )
+        self.parameters: Mapping[str, str] = self.files._get_params({})
+        """Those of every request: who pays."""
+        self.describing = ThreadPoolExecutor(_DESCRIBING_THREADS, "larder-describe")
+        """Where objects are described while their content is requested."""
+
+    def headers(self, store_url: str) -> dict[str, str]:
+        """The headers of every request, with a token that is valid for some minutes.
+
+        Raises:
+            LarderError: ``store.denied``, ``store.unavailable``: the credentials cannot be renewed.
+        """
+        from gcsfs.retry import HttpError, NonRetryableError
+        from google.auth.exceptions import GoogleAuthError
+
+        try:
+            headers: dict[str, str] = self.files._get_headers({"Host": self.http.host})
+        except (GoogleAuthError, HttpError, NonRetryableError) as error:
+            raise _unrenewed(error, store_url) from error
+        return headers
+
+
+def _unrenewed(error: Exception, store_url: str) -> LarderError:
+    from google.auth.exceptions import TransportError
+
+    if isinstance(error, TransportError) or getattr(error.__cause__, "retryable", False):
+        message = "the credentials cannot be renewed now"
+        return RetryableError("store.unavailable", message, where=store_url)
+    message = "the credentials are refused"
+    return StoreError("store.denied", message, where=store_url, hint=CREDENTIALS_HINT)
+
+
+def in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> Future[T]:
+    """Make a call in another thread; what stops this thread's work stops it too."""
+    interrupt = interrupted_by()
+
+    def work() -> T:
+        with interrupt.active() if interrupt else nullcontext():
+            return call()
+
+    return pool.submit(work)
+
+
+class _Process:
+    """The clients of this process, least recently used first."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.clients: OrderedDict[object, GcsClient] = OrderedDict()
+
+
+_process = _Process()
+_inherited: list[_Process] = []
+"""The clients of the parent process, kept so that they are not closed here."""
+
+
+def shared_client(access: Access, store_url: str) -> GcsClient:
+    """The client for a server and account, in the current environment; see `GcsClient`."""
+    place = (access, _environment())
+    with _process.lock:
+        client = _process.clients.get(place) or GcsClient(access, store_url)
+        _process.clients[place] = client
+        _process.clients.move_to_end(place)
+        if len(_process.clients) > _MOST_CLIENTS:
+            _process.clients.popitem(last=False)  # stores that use it keep it
+        return client
+
+
+def _environment() -> frozenset[tuple[str, str]]:
+    """The environment variables that connections and credentials depend on."""
+    return frozenset(
+        (name, value)
+        for name, value in os.environ.items()
+        if name.startswith(_VARIABLES) or name.lower().endswith("_proxy")
+    )
+
+
+def _after_fork() -> None:
+    global _process
+    _inherited.append(_process)
+    _process = _Process()
+
+
+os.register_at_fork(after_in_child=_after_fork)
