@@ -15,7 +15,6 @@ EXTRAS: dict[str, dict[str, str]] = {
     "prepare": {
         "PIL": "pillow",
         "_duckdb": "duckdb",
-        "aiohttp": "gcsfs",
         "boto3": "boto3",
         "botocore": "boto3",
         "duckdb": "duckdb",
@@ -26,7 +25,6 @@ EXTRAS: dict[str, dict[str, str]] = {
         "pydantic_core": "pydantic",
         "rich": "rich",
         "yaml": "pyyaml",
-        "yarl": "gcsfs",
     },
     "flows": {"prefect": "prefect"},
 }

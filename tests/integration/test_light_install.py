@@ -149,7 +149,7 @@ except ConfigError as error:
 """
     done = run(light, tmp_path, "python", "-c", script)
     missing = "Google Cloud Storage needs gcsfs, which is not installed"
-    hint = "pip install 'larder-data[gcs]'"
+    hint = "install Larder with its extra gcs: pip install '.[gcs]' in its checkout"
     assert (done.stdout, done.stderr) == (f"config.missing_package {missing}; {hint}\n", "")
 
 

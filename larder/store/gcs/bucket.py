@@ -1,4 +1,4 @@
-"""Requests to the JSON API of GCS for one bucket. None is repeated here.
+"""Requests to the JSON API of GCS for one bucket and its objects.
 
 https://cloud.google.com/storage/docs/json_api
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from larder.errors import LarderError, StoreError
@@ -18,9 +20,31 @@ from larder.store.base import Buffer
 from larder.store.gcs.client import GcsClient, shared_client
 from larder.store.gcs.errors import broken, gcs_error
 from larder.store.http import Answer
+from larder.store.interrupt import interrupted_by
+from larder.store.retry import RetryPolicy, repeated
 from larder.store.s3_errors import Call
 
-__all__ = ["GcsBucket", "Response"]
+__all__ = ["GcsBucket", "GcsObject", "Request", "Response", "in_thread"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request; ``path`` may have parameters already.
+
+    Attributes:
+        query: Further parameters; those that are None are left out.
+        body: The body, in pieces.
+        accept: The statuses that are no errors, in addition to 2xx.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str | None] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Sequence[Buffer] = ()
+    accept: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +55,12 @@ class Response:
     headers: Mapping[str, str]
     body: bytes
     call: Call
+
+    @classmethod
+    def of(cls, answer: Answer, call: Call) -> Response:
+        """Receive the rest of an answer."""
+        with answer, broken(call):
+            return cls(answer.status, answer.headers, answer.read(), call)
 
     def error(self) -> LarderError:
         """What it means, if it is an error."""
@@ -55,18 +85,13 @@ class Response:
 
 
 class GcsBucket:
-    """Sends requests for one bucket. May be used by many threads.
+    """Sends requests for one bucket. May be used by many threads."""
 
-    Args:
-        name: Name of the bucket.
-        store_url: For messages.
-        access: Server and account.
-    """
-
-    def __init__(self, name: str, store_url: str, access: Access) -> None:
+    def __init__(self, name: str, store_url: str, access: Access, policy: RetryPolicy) -> None:
         self.name = name
         self.store_url = store_url
         self.access = access
+        self._policy = policy
         self._client: GcsClient | None = None
 
     @property
@@ -82,58 +107,59 @@ class GcsBucket:
         path = f"/storage/v1/b/{quote(bucket or self.name, safe='')}/o"
         return f"{path}/{quote(full_key, safe='')}" if full_key else path
 
-    def send(
-        self,
-        call: Call,
-        method: str,
-        path: str,
-        query: Mapping[str, str | None] | None = None,
-        headers: Mapping[str, str] | None = None,
-        body: Sequence[Buffer] = (),
-        *,
-        accept: Sequence[int] = (),
-    ) -> Response:
-        """Send a request, and receive the complete answer; see `begin`."""
-        answer = self.begin(call, method, path, query, headers, body, accept=accept)
-        return _received(answer, call)
-
-    def begin(
-        self,
-        call: Call,
-        method: str,
-        path: str,
-        query: Mapping[str, str | None] | None = None,
-        headers: Mapping[str, str] | None = None,
-        body: Sequence[Buffer] = (),
-        *,
-        accept: Sequence[int] = (),
-    ) -> Answer:
+    def begin(self, request: Request, call: Call) -> Answer:
         """Send a request, and receive the headers of the answer; the caller closes it.
-
-        Args:
-            call: For messages.
-            method: Such as ``GET``.
-            path: The path on the server, possibly with parameters.
-            query: Further parameters; those that are None are left out.
-            headers: Headers.
-            body: The body, in pieces.
-            accept: The statuses that are no errors, in addition to 2xx.
 
         Raises:
             LarderError: See `larder.store.gcs.errors`.
         """
-        client = self.client
-        sent = {**client.headers(self.store_url), **(headers or {})}
-        parameters = {name: text for name, text in (query or {}).items() if text is not None}
-        if parameters := {**parameters, **client.parameters}:
-            path += ("&" if "?" in path else "?") + urlencode(parameters, quote_via=quote)
+        client, path = self.client, request.path
+        headers = {**client.headers(self.store_url), **request.headers}
+        query = {**request.query, **client.parameters}
+        if given := {name: text for name, text in query.items() if text is not None}:
+            path += ("&" if "?" in path else "?") + urlencode(given, quote_via=quote)
         with broken(call):
-            answer = client.http.request(method, client.http.path + path, sent, body)
-        if answer.status // 100 == 2 or answer.status in accept:
+            answer = client.http.request(
+                request.method, client.http.path + path, headers, request.body
+            )
+        if answer.status // 100 == 2 or answer.status in request.accept:
             return answer
-        raise _received(answer, call).error()
+        raise Response.of(answer, call).error()
+
+    def send(self, request: Request, call: Call) -> Response:
+        """Send a request, and receive the complete answer; see `begin`."""
+        return Response.of(self.begin(request, call), call)
+
+    def again(self, call: Callable[[], T]) -> T:
+        """Make a call that `RetryStore` cannot repeat, and repeat it here."""
+        result: T = repeated(call, self._policy)
+        return result
 
 
-def _received(answer: Answer, call: Call) -> Response:
-    with answer, broken(call):
-        return Response(answer.status, answer.headers, answer.read(), call)
+@dataclass(frozen=True, slots=True)
+class GcsObject:
+    """An object: its bucket, its key there, and the call that it is for."""
+
+    bucket: GcsBucket
+    full_key: str
+    call: Call
+
+    @property
+    def path(self) -> str:
+        """Its path on the server."""
+        return self.bucket.path(self.full_key)
+
+    def send(self, method: str, query: Mapping[str, str | None] | None = None) -> Response:
+        """Send a request for it, and receive the complete answer."""
+        return self.bucket.send(Request(method, self.path, query or {}), self.call)
+
+
+def in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> Future[T]:
+    """Make a call in another thread; what stops this thread's work stops it too."""
+    interrupt = interrupted_by()
+
+    def work() -> T:
+        with interrupt.active() if interrupt else nullcontext():
+            return call()
+
+    return pool.submit(work)

@@ -12,19 +12,16 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
-from typing import TypeVar
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
 from larder.store.access import Access
 from larder.store.gcs.errors import CREDENTIALS_HINT
 from larder.store.gcs.settings import find_settings, import_gcsfs
 from larder.store.http import Http
-from larder.store.interrupt import interrupted_by
 
-__all__ = ["GcsClient", "in_thread", "shared_client"]
+__all__ = ["GcsClient", "shared_client"]
 
 _MOST_CLIENTS = 32
 _CA_VARIABLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_")
@@ -32,15 +29,9 @@ _VARIABLES = ("GOOGLE_", "STORAGE_EMULATOR_HOST", "CLOUDSDK_", "NO_GCE_", "HOME"
 _CONNECT_SECONDS = 10.0
 _DESCRIBING_THREADS = 32
 
-T = TypeVar("T")
-
 
 class GcsClient:
     """Connections and credentials of one account at one server.
-
-    Args:
-        access: Server and account.
-        store_url: For messages.
 
     Raises:
         LarderError: See `larder.store.gcs.settings.find_settings`.
@@ -62,7 +53,7 @@ class GcsClient:
         if settings.credentials and self.files._use_client_cert:
             raise ConfigError(
                 "config.invalid_value",
-                "Google's libraries are told to use a client certificate, which Larder does not",
+                "Google's libraries are told to use a client certificate, and Larder has none",
                 where=store_url,
                 hint="set GOOGLE_API_USE_CLIENT_CERTIFICATE=false, or use other credentials",
             )
@@ -103,39 +94,20 @@ def _unrenewed(error: Exception, store_url: str) -> LarderError:
     return StoreError("store.denied", message, where=store_url, hint=CREDENTIALS_HINT)
 
 
-def in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> Future[T]:
-    """Make a call in another thread; what stops this thread's work stops it too."""
-    interrupt = interrupted_by()
-
-    def work() -> T:
-        with interrupt.active() if interrupt else nullcontext():
-            return call()
-
-    return pool.submit(work)
-
-
-class _Process:
-    """The clients of this process, least recently used first."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.clients: OrderedDict[object, GcsClient] = OrderedDict()
-
-
-_process = _Process()
-_inherited: list[_Process] = []
-"""The clients of the parent process, kept so that they are not closed here."""
+_clients: OrderedDict[object, GcsClient] = OrderedDict()
+"""Least recently used first; in a forked child, also those of its parent, which are not used."""
+_lock = threading.Lock()
 
 
 def shared_client(access: Access, store_url: str) -> GcsClient:
     """The client for a server and account, in the current environment; see `GcsClient`."""
-    place = (access, _environment())
-    with _process.lock:
-        client = _process.clients.get(place) or GcsClient(access, store_url)
-        _process.clients[place] = client
-        _process.clients.move_to_end(place)
-        if len(_process.clients) > _MOST_CLIENTS:
-            _process.clients.popitem(last=False)  # stores that use it keep it
+    place = (os.getpid(), access, _environment())
+    with _lock:
+        client = _clients.get(place) or GcsClient(access, store_url)
+        _clients[place] = client
+        _clients.move_to_end(place)
+        if len(_clients) > _MOST_CLIENTS:
+            _clients.popitem(last=False)  # stores that use it keep it
         return client
 
 
@@ -149,9 +121,8 @@ def _environment() -> frozenset[tuple[str, str]]:
 
 
 def _after_fork() -> None:
-    global _process
-    _inherited.append(_process)
-    _process = _Process()
+    global _lock
+    _lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_after_fork)

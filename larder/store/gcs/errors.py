@@ -62,44 +62,36 @@ _XML_MESSAGE = re.compile(r"<(?:Message|Details)>(.*?)</", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """An answer that is an error: its status, Google's word and sentence, and how long to wait."""
+    """An answer that is an error: its status, and Google's word and sentence for it."""
 
     status: int
     reason: str
     message: str
-    wait_seconds: float
 
     def __str__(self) -> str:
         said = f"the store answers {self.status} {self.reason}".strip()
         detail = _TOKEN.sub("(token)", " ".join(self.message.split()))[:300]
         return f"{said}: {detail}" if detail else said
 
+    def says(self, *texts: str) -> bool:
+        """Whether Google's sentence contains one of these."""
+        return any(text in self.message.lower() for text in texts)
+
 
 def gcs_error(status: int, body: bytes, retry_after: str, call: Call) -> LarderError:
-    """The error that an answer means; the table is at the top of this module.
-
-    Args:
-        status: HTTP status.
-        body: The body: JSON usually, sometimes text or XML, often nothing.
-        retry_after: The header of this name, or nothing.
-        call: The request.
-    """
-    by_status = {
-        400: _bad_request,
-        401: _denied,
-        403: _forbidden,
-        404: _missing,
-        412: _conflict,
-        416: _beyond,
-    }
-    wait = min(float(retry_after), _MOST_WAIT_SECONDS) if retry_after.isdecimal() else 0.0
-    answer = _Answer(status, *_parsed(body), wait)
-    error = by_status[status](answer, call) if status in by_status else None
-    return error or _other(answer, call)
+    """The error that an answer means; the table is at the top of this module."""
+    answer = _Answer(status, *_parsed(body))
+    failing = status >= 500 and status not in (501, 507)
+    if failing or status in _BUSY or (status == 403 and answer.reason in _RATE):
+        error = RetryableError("store.unavailable", str(answer), where=call.where)
+        if retry_after.isdecimal():
+            error.after_seconds = min(float(retry_after), _MOST_WAIT_SECONDS)
+        return error
+    return _of_account(answer, call) or _of_object(answer, call) or _of_store(answer, call)
 
 
 def _parsed(body: bytes) -> tuple[str, str]:
-    """Reason and message of the body of an error; may be empty."""
+    """Reason and message in the body of an error: JSON usually, sometimes text or XML, or none."""
     text = body.decode("utf-8", "replace")
     try:
         error = json.loads(text)["error"]
@@ -114,71 +106,53 @@ def _parsed(body: bytes) -> tuple[str, str]:
     return str(reason or ""), str(error.get("message") or "")
 
 
-def _bad_request(answer: _Answer, call: Call) -> LarderError | None:
-    message = answer.message.lower()
-    if "requester pays" in message or "user project" in message:
+def _of_account(answer: _Answer, call: Call) -> LarderError | None:
+    message = str(answer)
+    if answer.status == 401:
+        hint = CREDENTIALS_HINT
+    elif answer.status == 400 and answer.says("requester pays", "user project"):
+        message = "the bucket's requester pays, and no project was named"
         hint = "set requester_pays: true, and project: to the project that pays"
-        text = "the bucket's requester pays, and no project was named"
-        return StoreError("store.denied", text, where=call.store_url, hint=hint)
-    if call.writing and ("crc32c" in message or "md5" in message):
-        damaged = "the store has received other bytes than were sent"
-        return RetryableError("store.unavailable", damaged, where=call.where)
-    if call.key and "object name" in message:
-        return ObjectError("object.bad_key", str(answer), where=call.where)
-    return None
-
-
-def _denied(answer: _Answer, call: Call) -> LarderError:
-    return StoreError("store.denied", str(answer), where=call.store_url, hint=CREDENTIALS_HINT)
-
-
-def _forbidden(answer: _Answer, call: Call) -> LarderError:
-    if answer.reason in _RATE:
-        return _busy(answer, call)
-    if answer.reason in _UNPAID or "billing" in answer.message.lower():
+    elif answer.status == 403 and (answer.reason in _UNPAID or answer.says("billing")):
         hint = "enable billing in the project of the bucket, and in the one that pays"
-        return StoreError("store.denied", str(answer), where=call.store_url, hint=hint)
-    if call.key:
-        return ObjectError("object.unreadable", str(answer), where=call.where)
-    hint = "request permission to list and read the bucket"
-    return StoreError("store.denied", str(answer), where=call.store_url, hint=hint)
+    elif answer.status == 403 and not call.key:
+        hint = "request permission to list and read the bucket"
+    else:
+        return None
+    return StoreError("store.denied", message, where=call.store_url, hint=hint)
 
 
-def _missing(answer: _Answer, call: Call) -> LarderError:
-    if call.key and not call.writing and _NO_BUCKET not in answer.message:
-        return NotFoundError("object.missing", "no such object", where=call.where)
-    hint = "create it, or fix the URL"
-    return StoreError("store.missing", "the bucket does not exist", where=call.store_url, hint=hint)
+def _of_object(answer: _Answer, call: Call) -> LarderError | None:
+    status, message = answer.status, str(answer)
+    reading = bool(call.key) and not call.writing
+    kind: type[LarderError] = ObjectError
+    if status == 404 and reading and not answer.says(_NO_BUCKET):
+        kind, code, message = NotFoundError, "object.missing", "no such object"
+    elif status == 412 and call.if_absent:
+        kind, code, message = PreconditionError, "object.exists", "it already exists"
+    elif status == 412:
+        kind, code, message = PreconditionError, "object.changed", "it changed since it was listed"
+    elif status == 416:
+        code, message = "object.truncated", "the object ends before the range begins"
+    elif status == 400 and call.writing and answer.says("crc32c", "md5"):
+        kind, code = RetryableError, "store.unavailable"
+        message = "the store has received other bytes than were sent"
+    elif status == 400 and call.key and answer.says("object name"):
+        code = "object.bad_key"
+    elif (status == 403 and call.key) or (reading and status not in (404, 507)):
+        code = "object.unreadable"
+    else:
+        return None
+    return kind(code, message, where=call.where)
 
 
-def _conflict(answer: _Answer, call: Call) -> LarderError:
-    del answer
-    if call.if_absent:
-        return PreconditionError("object.exists", "it already exists", where=call.where)
-    return PreconditionError("object.changed", "it changed since it was listed", where=call.where)
-
-
-def _beyond(answer: _Answer, call: Call) -> LarderError:
-    del answer
-    message = "the object ends before the range begins"
-    return ObjectError("object.truncated", message, where=call.where)
-
-
-def _other(answer: _Answer, call: Call) -> LarderError:
-    status = answer.status
-    if status == 507:
+def _of_store(answer: _Answer, call: Call) -> LarderError:
+    if answer.status == 404:
+        message, hint = "the bucket does not exist", "create it, or fix the URL"
+        return StoreError("store.missing", message, where=call.store_url, hint=hint)
+    if answer.status == 507:
         return StoreError("store.full", str(answer), where=call.store_url)
-    if status in _BUSY or (status >= 500 and status != 501):
-        return _busy(answer, call)
-    if call.key and not call.writing:
-        return ObjectError("object.unreadable", str(answer), where=call.where)
     return StoreError("store.refused", str(answer), where=call.where)
-
-
-def _busy(answer: _Answer, call: Call) -> RetryableError:
-    error = RetryableError("store.unavailable", str(answer), where=call.where)
-    error.after_seconds = answer.wait_seconds
-    return error
 
 
 @contextmanager

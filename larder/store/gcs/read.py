@@ -1,4 +1,4 @@
-"""Reads one GCS object, or a part of it, in one request where possible.
+"""Lists a GCS bucket, and reads one object or a part of it: in one request, where possible.
 
 The headers of the content say which state of the object it is of, so a condition is checked there.
 They may lack the user metadata, and in the answers of an emulator more than that: the description
@@ -7,73 +7,120 @@ is then asked for as well, of the same generation; for a whole object, at the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from larder.errors import NotFoundError, ObjectError, PreconditionError
+from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
 from larder.store.base import ObjectInfo
-from larder.store.gcs.bucket import GcsBucket
-from larder.store.gcs.client import in_thread
+from larder.store.gcs.bucket import GcsBucket, GcsObject, Request, in_thread
 from larder.store.gcs.errors import broken
 from larder.store.gcs.objects import FIELDS, info_of_headers, info_of_resource
 from larder.store.http import Answer
 from larder.store.s3_errors import Call
 from larder.store.s3_read import S3Body, S3Reader, Span
 
-__all__ = ["describe", "open_object"]
+__all__ = ["describe", "list_pages", "open_object"]
+
+_PAGE_KEYS = 1000  # the most that GCS returns
 
 
-def describe(
-    bucket: GcsBucket, full_key: str, call: Call, generation: str | None = None
-) -> ObjectInfo:
+def list_pages(bucket: GcsBucket, base: str, prefix: str, after: str) -> Iterator[list[ObjectInfo]]:
+    """Yield pages of objects in order; no page is empty.
+
+    Args:
+        bucket: Sends the requests.
+        base: What precedes every key in the bucket; the keys of the result begin after it.
+        prefix: Only keys in the bucket with this prefix, which begins with ``base``.
+        after: Only keys in the bucket after this one.
+
+    Raises:
+        LarderError: See `larder.store.gcs.errors`; ``store.refused``: the server does not list in
+            order, or its answer cannot be parsed.
+    """
+    query: dict[str, str | None] = {
+        "prefix": prefix,
+        "startOffset": after or None,
+        "maxResults": str(_PAGE_KEYS),
+        "fields": f"nextPageToken,items({FIELDS})",
+    }
+    last = ""
+    while True:
+        call = Call(bucket.store_url)
+        answer = bucket.send(Request("GET", bucket.path(), query), call).json()
+        items = answer.get("items") or []
+        last = _checked(bucket, last, items)
+        page = [
+            info_of_resource(item, item["name"][len(base) :], bucket.store_url)
+            for item in items
+            if item["name"] > after  # startOffset includes the key itself
+        ]
+        if page:
+            yield page
+        query["pageToken"] = answer.get("nextPageToken")
+        if not query["pageToken"]:
+            return
+
+
+def _checked(bucket: GcsBucket, last: str, items: Any) -> str:
+    """The last key of a page whose keys are in order, after that of the page before."""
+    try:
+        for item in items:
+            if item["name"] <= last:
+                message = "the store does not list its keys in order"
+                raise StoreError("store.refused", message, where=bucket.store_url)
+            last = item["name"]
+    except (LookupError, TypeError) as error:
+        message = "the answer to a listing cannot be parsed"
+        raise StoreError("store.refused", message, where=bucket.store_url) from error
+    return last
+
+
+def describe(source: GcsObject, generation: str | None = None) -> ObjectInfo:
     """Describe an object, or one generation of it."""
-    query = {"fields": FIELDS, "generation": generation}
-    response = bucket.send(call, "GET", bucket.path(full_key), query)
-    return info_of_resource(response.json(), call.key, call.where)
+    response = source.send("GET", {"fields": FIELDS, "generation": generation})
+    return info_of_resource(response.json(), source.call.key, source.call.where)
 
 
 def open_object(
-    bucket: GcsBucket,
-    full_key: str,
-    call: Call,
-    span: Span,
-    if_match: str | None,
-    *,
-    described: bool = False,
+    source: GcsObject, span: Span, if_match: str | None, *, described: bool = False
 ) -> S3Reader:
     """Start reading a span of an object; ``described`` includes the user metadata.
 
     Raises:
         LarderError: See `larder.store.gcs.errors`; ``object.changed``, ``object.truncated``.
     """
-    ask = partial(describe, bucket, full_key, call)
-    description = (
-        in_thread(bucket.client.describing, ask) if described and span.length != 0 else None
-    )
-    answer = _content(bucket, full_key, call, span) if span.length != 0 else None
-    if answer is None:
-        info = _checked(ask(), call, span, if_match)
-        return S3Reader(S3Body(info, iter(()), lambda: None), span, call.where)
+    threads = source.bucket.client.describing
+    description = in_thread(threads, partial(describe, source)) if described else None
+    answer = _content(source, span) if span.length != 0 else None
+    where = source.call.where
     try:
-        info = _info(answer.headers, call, ask, description)
-        _checked(info, call, span, if_match)
+        info = _info(source, answer.headers, description) if answer else describe(source)
+        if if_match is not None and info.etag != if_match:
+            raise PreconditionError("object.changed", "it changed since it was listed", where=where)
+        if span.offset > info.size_bytes:
+            message = f"it has only {info.size_bytes} bytes, none at {span.offset}"
+            raise ObjectError("object.truncated", message, where=where)
     except BaseException:
-        answer.close()
+        if answer:
+            answer.close()
         raise
-    return S3Reader(S3Body(info, _pieces(answer, call), answer.close), span, call.where)
+    if answer is None:
+        return S3Reader(S3Body(info, iter(()), lambda: None), span, where)
+    return S3Reader(S3Body(info, _pieces(answer, source.call), answer.close), span, where)
 
 
-def _content(bucket: GcsBucket, full_key: str, call: Call, span: Span) -> Answer | None:
+def _content(source: GcsObject, span: Span) -> Answer | None:
     """The answer with the content; None if the object ends before the span begins."""
     headers = {"Accept-Encoding": "gzip"}  # or GCS unpacks objects whose content encoding is gzip
     if span.length is not None:
         headers["Range"] = f"bytes={span.offset}-{span.offset + span.length - 1}"
     elif span.offset:
         headers["Range"] = f"bytes={span.offset}-"
-    path = bucket.path(full_key)
-    answer = bucket.begin(call, "GET", path, {"alt": "media"}, headers, accept=(416,))
+    request = Request("GET", source.path, {"alt": "media"}, headers, accept=(416,))
+    answer = source.bucket.begin(request, source.call)
     if answer.status == 416:
         answer.close()
         return None
@@ -86,33 +133,20 @@ def _pieces(answer: Answer, call: Call) -> Iterator[bytes]:
 
 
 def _info(
-    headers: Mapping[str, str],
-    call: Call,
-    ask: Callable[..., ObjectInfo],
-    description: Future[ObjectInfo] | None,
+    source: GcsObject, headers: Mapping[str, str], description: Future[ObjectInfo] | None
 ) -> ObjectInfo:
     """The object that the content with these headers is of."""
-    info = info_of_headers(headers, call.key)
+    info = info_of_headers(headers, source.call.key)
     if info is not None and description is None:
         return info
-    now = description.result() if description else ask()
+    now = description.result() if description else describe(source)
     generation = headers.get("x-goog-generation")
     if generation in (None, now.generation):
         return now
     if info is not None and info.etag == now.etag:
         return replace(info, metadata=now.metadata)
     try:  # it was written meanwhile
-        return ask(generation)
+        return describe(source, generation)
     except NotFoundError:
         message = "it changed while it was opened"
-        raise PreconditionError("object.changed", message, where=call.where) from None
-
-
-def _checked(info: ObjectInfo, call: Call, span: Span, if_match: str | None) -> ObjectInfo:
-    if if_match is not None and info.etag != if_match:
-        message = "it changed since it was listed"
-        raise PreconditionError("object.changed", message, where=call.where)
-    if span.offset > info.size_bytes:
-        message = f"it has only {info.size_bytes} bytes, none at {span.offset}"
-        raise ObjectError("object.truncated", message, where=call.where)
-    return info
+        raise PreconditionError("object.changed", message, where=source.call.where) from None

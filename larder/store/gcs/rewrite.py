@@ -5,15 +5,13 @@ https://cloud.google.com/storage/docs/json_api/v1/objects/rewrite
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from larder.errors import PreconditionError, RetryableError, StoreError
 from larder.store.base import ObjectInfo, Place, Readable
-from larder.store.gcs.bucket import GcsBucket
+from larder.store.gcs.bucket import GcsBucket, GcsObject, Request
 from larder.store.gcs.objects import FIELDS, info_of_resource
-from larder.store.keys import object_url
 from larder.store.s3_errors import Call
 
 __all__ = ["rewrite"]
@@ -22,24 +20,15 @@ _REFUSED = (400, 403)
 
 
 def rewrite(
-    bucket: GcsBucket,
-    source: Readable,
-    place: Place,
-    info: ObjectInfo,
-    full_key: str,
-    call: Call,
-    again: Callable[[Callable[[], Any]], Any],
+    source: Readable, place: Place, info: ObjectInfo, target: GcsObject
 ) -> ObjectInfo | None:
     """Copy one state of an object, with its content type and metadata.
 
     Args:
-        bucket: The bucket of the copy, whose account has to be allowed to read the source.
-        source: The store with the object.
+        source: The store with the object, which the target's account has to be allowed to read.
         place: Where that is.
         info: The object as it was listed; described again if its generation is not known.
-        full_key: The key of the copy in its bucket.
-        call: For messages.
-        again: Repeats a call while it fails for a time.
+        target: The copy.
 
     Returns:
         The copy; None if the store refuses to copy, so that the bytes have to be streamed.
@@ -47,34 +36,32 @@ def rewrite(
     Raises:
         LarderError: See `larder.store.gcs.errors`; ``object.changed``: the object has another etag.
     """
-    generation = info.generation or _generation(source, info)
+    bucket, read = target.bucket, Call(source.url, info.key)
     path = f"{bucket.path(place.prefix + info.key, bucket=place.bucket)}/rewriteTo"
-    path += bucket.path(full_key).removeprefix("/storage/v1")
-    read = Call(source.url, info.key)
-    token: str | None = None
+    path += target.path.removeprefix("/storage/v1")
+    query = {
+        "ifSourceGenerationMatch": info.generation or _generation(source, info, read.where),
+        "destinationKmsKeyName": bucket.access.kms_key,
+        "fields": f"done,rewriteToken,resource({FIELDS})",
+    }
     while True:
-        query = {
-            "ifSourceGenerationMatch": generation,
-            "destinationKmsKeyName": bucket.access.kms_key,
-            "rewriteToken": token,
-            "fields": f"done,rewriteToken,resource({FIELDS})",
-        }
-        answer = again(partial(_step, bucket, read, path, query))
+        request = Request("POST", path, query, accept=_REFUSED)
+        answer = bucket.again(partial(_step, bucket, request, read))
         if answer is None:
             return None
         if answer.get("done") is True:
-            return info_of_resource(answer.get("resource") or {}, call.key, call.where)
-        token = answer.get("rewriteToken")
-        if not token:
+            return info_of_resource(
+                answer.get("resource") or {}, target.call.key, target.call.where
+            )
+        query["rewriteToken"] = answer.get("rewriteToken")
+        if not query["rewriteToken"]:
             message = "the answer to a copy cannot be parsed"
-            raise StoreError("store.refused", message, where=call.where)
+            raise StoreError("store.refused", message, where=target.call.where)
 
 
-def _step(
-    bucket: GcsBucket, call: Call, path: str, query: dict[str, str | None]
-) -> dict[str, Any] | None:
+def _step(bucket: GcsBucket, request: Request, call: Call) -> dict[str, Any] | None:
     """One request of the copy; None if it is refused."""
-    response = bucket.send(call, "POST", path, query, accept=_REFUSED)
+    response = bucket.send(request, call)
     if response.status not in _REFUSED:
         return response.json()
     error = response.error()
@@ -83,7 +70,7 @@ def _step(
     return None
 
 
-def _generation(source: Readable, info: ObjectInfo) -> str | None:
+def _generation(source: Readable, info: ObjectInfo, where: str) -> str | None:
     """The generation of the object as it was listed.
 
     Raises:
@@ -91,6 +78,5 @@ def _generation(source: Readable, info: ObjectInfo) -> str | None:
     """
     now = source.head(info.key)
     if now.etag != info.etag:
-        where = object_url(source.url, info.key)
         raise PreconditionError("object.changed", "it changed since it was listed", where=where)
     return now.generation

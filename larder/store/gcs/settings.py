@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from larder.config.urls import GCS_ENDPOINT_VARIABLES, check_endpoint
 from larder.errors import ConfigError, StoreError
@@ -27,19 +25,9 @@ __all__ = ["SCOPE", "GcsSettings", "find_endpoint", "find_settings", "import_gcs
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 """What the tokens are for."""
 
-_EXPERIMENTS = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
-_importing = threading.Lock()
 
-
-@dataclass(frozen=True, slots=True)
-class GcsSettings:
-    """Where a bucket is, and the credentials.
-
-    Attributes:
-        endpoint: URL of the server; empty for Google's own.
-        credentials: Of google-auth; None to send none.
-        project: The project that is billed; empty if unknown.
-    """
+class GcsSettings(NamedTuple):
+    """URL of the server, credentials of google-auth, and the project that is billed, if any."""
 
     endpoint: str
     credentials: Any
@@ -49,36 +37,21 @@ class GcsSettings:
 def import_gcsfs() -> ModuleType:
     """The module ``gcsfs.core``, or an error that says how to install it.
 
-    gcsfs reads a variable of the environment when it is imported, and would otherwise send every
-    request of a bucket through gRPC as well, which an emulator does not answer.
-
     Raises:
         ConfigError: ``config.missing_package``.
     """
-    with _importing:
-        before = os.environ.get(_EXPERIMENTS)
-        os.environ[_EXPERIMENTS] = "false"
-        try:
-            return import_module("gcsfs.core")
-        except ImportError as error:
-            raise ConfigError(
-                "config.missing_package",
-                f"Google Cloud Storage needs {error.name or 'gcsfs'}, which is not installed",
-                hint="install Larder with its extra gcs: pip install '.[gcs]' in its checkout",
-            ) from error
-        finally:
-            if before is None:
-                del os.environ[_EXPERIMENTS]
-            else:
-                os.environ[_EXPERIMENTS] = before
+    try:
+        return import_module("gcsfs.core")
+    except ImportError as error:
+        raise ConfigError(
+            "config.missing_package",
+            f"Google Cloud Storage needs {error.name or 'gcsfs'}, which is not installed",
+            hint="install Larder with its extra gcs: pip install '.[gcs]' in its checkout",
+        ) from error
 
 
 def find_settings(store_url: str, access: Access) -> GcsSettings:
     """Look up server, credentials and project.
-
-    Args:
-        store_url: For messages.
-        access: Server and account.
 
     Raises:
         StoreError: ``store.denied``: no credentials were found.
@@ -154,11 +127,11 @@ def _of_block(block: str) -> tuple[Any, str]:
         if isinstance(key, str):
             key = json.loads(key)
         if path and key is content:
-            found = kind.from_service_account_file(os.path.expanduser(path), scopes=[SCOPE])
+            credentials = kind.from_service_account_file(os.path.expanduser(path), scopes=[SCOPE])
         else:
-            found = kind.from_service_account_info(key, scopes=[SCOPE])
+            credentials = kind.from_service_account_info(key, scopes=[SCOPE])
     except (GoogleAuthError, OSError, ValueError, TypeError, AttributeError):
         # The message of the error may contain parts of the key.
         message = "the block has no valid key of a service account"
         raise ConfigError("config.block", message, where=f"block {block}") from None
-    return found, str(content.get("project") or found.project_id or "")
+    return credentials, str(content.get("project") or credentials.project_id or "")

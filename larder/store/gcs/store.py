@@ -9,25 +9,23 @@ condition of the write. So two states with the same bytes are the same, as they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from larder.disk import disk_errors
 from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
 from larder.store.access import DEFAULT_ACCESS, Access
 from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Reader, Store
 from larder.store.etag_trust import etag_trust
-from larder.store.gcs.bucket import GcsBucket
-from larder.store.gcs.listing import list_pages
-from larder.store.gcs.read import describe, open_object
+from larder.store.gcs.bucket import GcsBucket, GcsObject, Request
+from larder.store.gcs.read import describe, list_pages, open_object
 from larder.store.gcs.rewrite import rewrite
 from larder.store.gcs.settings import find_endpoint, import_gcsfs
 from larder.store.gcs.write import CHUNK_BYTES, GcsWriter, put_object
-from larder.store.keys import check_key, folder_prefix
-from larder.store.retry import RetryPolicy, repeated
+from larder.store.keys import check_key, folder_prefix, object_url
+from larder.store.retry import RetryPolicy
 from larder.store.s3_errors import Call
 from larder.store.s3_read import Span
 
@@ -59,7 +57,9 @@ class GcsStore(Store):
         import_gcsfs()
         self._prefix = folder_prefix(prefix)
         self._url = f"gs://{bucket}/{self._prefix}"
-        self._bucket = GcsBucket(bucket, self._url, access)
+        seconds = min(policy.deadline_seconds, access.give_up_seconds)
+        policy = replace(policy, deadline_seconds=seconds)
+        self._bucket = GcsBucket(bucket, self._url, access, policy)
         endpoint = find_endpoint(access)
         self._features = Features(
             replace_if_match=True,
@@ -67,8 +67,6 @@ class GcsStore(Store):
             etag_trust=etag_trust("gs", bucket, endpoint),
             place=Place("gs", endpoint, bucket, self._prefix),
         )
-        seconds = min(policy.deadline_seconds, access.give_up_seconds)
-        self._policy = replace(policy, deadline_seconds=seconds)
 
     @property
     def url(self) -> str:
@@ -88,8 +86,9 @@ class GcsStore(Store):
         """
         path = self._bucket.path().removesuffix("/o")
         try:
-            response = self._bucket.send(Call(self._url), "GET", path, {"fields": "location"})
-            return str(response.json().get("location", ""))
+            request = Request("GET", path, {"fields": "location"})
+            location = self._bucket.send(request, Call(self._url)).json().get("location")
+            return str(location or "")
         except (ObjectError, StoreError):
             return ""
 
@@ -104,24 +103,20 @@ class GcsStore(Store):
 
     def head(self, key: str) -> ObjectInfo:
         """See `larder.store.base.Readable.head`."""
-        full, call = self._find(key)
-        return describe(self._bucket, full, call)
+        return describe(self._object(key))
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
         """See `larder.store.base.Readable.open`."""
-        full, call = self._find(key)
-        whole = offset == 0 and length is None
-        span = Span(offset, length)
-        return open_object(self._bucket, full, call, span, if_match, described=whole)
+        span, whole = Span(offset, length), offset == 0 and length is None
+        return open_object(self._object(key), span, if_match, described=whole)
 
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
         """See `larder.store.base.Readable.get`."""
-        full, call = self._find(key)
-        with open_object(self._bucket, full, call, Span(offset, length), if_match) as reader:
+        with open_object(self._object(key), Span(offset, length), if_match) as reader:
             return b"".join(reader)
 
     def put(
@@ -137,12 +132,11 @@ class GcsStore(Store):
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`; the server verifies a CRC32C."""
         del sync  # every write is durable
-        full, call = self._find(key, writing=True)
+        target = self._object(key, writing=True, if_absent=if_absent)
         generation = "0" if if_absent else None
         if if_match is not None:
             generation = self._generation(key, if_match)
-        call = replace(call, if_absent=if_absent)
-        return put_object(self._bucket, full, call, data, like=like, md5=md5, generation=generation)
+        return put_object(target, data, like=like, md5=md5, generation=generation)
 
     def _generation(self, key: str, etag: str) -> str | None:
         """The generation of the object, if it has this etag.
@@ -154,14 +148,13 @@ class GcsStore(Store):
             info = self.head(key)
             if info.etag == etag:
                 return info.generation
-        where = self._find(key)[1].where
+        where = object_url(self._url, key)
         raise PreconditionError("object.changed", "it changed since it was listed", where=where)
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> GcsWriter:
         """See `larder.store.base.Store.writer`."""
         del sync
-        full, call = self._find(key, writing=True)
-        return GcsWriter(self._bucket, full, call, like, self._again)
+        return GcsWriter(self._object(key, writing=True), like)
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """See `larder.store.base.Store.upload`."""
@@ -176,9 +169,8 @@ class GcsStore(Store):
 
     def delete(self, key: str) -> None:
         """See `larder.store.base.Store.delete`."""
-        full, call = self._find(key)
         with suppress(NotFoundError):
-            self._bucket.send(call, "DELETE", self._bucket.path(full))
+            self._object(key).send("DELETE")
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
         """See `larder.store.base.Store.copy_from`: a rewrite, of one state of the object alone.
@@ -188,14 +180,8 @@ class GcsStore(Store):
         place, ours = source.features.place, self._features.place
         if place is None or ours is None or place.provider != "gs" or place.server != ours.server:
             return None
-        full, call = self._find(key, writing=True)
-        return rewrite(self._bucket, source, place, info, full, call, self._again)
+        return rewrite(source, place, info, self._object(key, writing=True))
 
-    def _again(self, call: Callable[[], Any]) -> Any:
-        """Make a call that `RetryStore` cannot repeat, and repeat it here."""
-        return repeated(call, self._policy)
-
-    def _find(self, key: str, *, writing: bool = False) -> tuple[str, Call]:
-        """The key in the bucket, and the call for messages."""
+    def _object(self, key: str, *, writing: bool = False, if_absent: bool = False) -> GcsObject:
         check_key(key, self._url, prefix=self._prefix)
-        return self._prefix + key, Call(self._url, key, writing)
+        return GcsObject(self._bucket, self._prefix + key, Call(self._url, key, writing, if_absent))
