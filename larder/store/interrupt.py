@@ -1,11 +1,11 @@
-"""Ends requests in progress when a run is stopped, so that it does not wait for a slow network."""
+"""Ends what a run waits for when it is stopped, so that it does not wait for a slow network."""
 
 from __future__ import annotations
 
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Protocol
 
 from larder.errors import FatalError
@@ -19,23 +19,23 @@ _current = threading.local()
 
 
 class Endable(Protocol):
-    """What a request in progress uses: a socket, or something with this method of one."""
+    """A request of `larder.store.gcs_loop` in progress."""
 
     def shutdown(self, how: int, /) -> None:
         """End the request."""
 
 
 class Interrupt:
-    """Ends the requests of the threads that work under it."""
+    """Whether the work of some threads was stopped: what waits under it asks again and again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sockets: set[Endable] = set()
+        self._requests: set[Endable] = set()
         self._stopped = threading.Event()
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """The requests that this thread sends within a ``with`` block can be ended."""
+        """What this thread does within a ``with`` block ends when this is stopped."""
         before = getattr(_current, "interrupt", None)
         _current.interrupt = self
         try:
@@ -44,28 +44,27 @@ class Interrupt:
             _current.interrupt = before
 
     def stop(self) -> None:
-        """End the requests in progress, and refuse others."""
+        """End the work in progress, and refuse more."""
         self._stopped.set()
         with self._lock:
-            sockets, self._sockets = self._sockets, set()
-            for one in sockets:
-                with suppress(OSError):  # closed by its server in the meantime
-                    one.shutdown(socket.SHUT_RDWR)
+            requests, self._requests = self._requests, set()
+            for one in requests:
+                one.shutdown(socket.SHUT_RDWR)
 
     def enter(self, one: Endable) -> None:
-        """A request is about to use a connection.
+        """A request begins.
 
         Raises:
             FatalError: ``run.interrupted``.
         """
         with self._lock:
-            self._sockets.add(one)
+            self._requests.add(one)
         self.check()
 
     def leave(self, one: Endable) -> None:
-        """The connection is not used any more."""
+        """A request has ended."""
         with self._lock:
-            self._sockets.discard(one)
+            self._requests.discard(one)
 
     def check(self) -> None:
         """Raise an error if this was stopped.
@@ -88,5 +87,5 @@ class Interrupt:
 
 def interrupted_by() -> Interrupt | None:
     """What this thread works under."""
-    found: Interrupt | None = getattr(_current, "interrupt", None)
-    return found
+    current: Interrupt | None = getattr(_current, "interrupt", None)
+    return current
