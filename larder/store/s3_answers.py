@@ -4,35 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from html import unescape
 
-from larder.errors import LarderError, RetryableError, StoreError
-from larder.store.http import Answer, BrokenError
-from larder.store.s3_errors import Call, answer_of_body, s3_error
+from larder.errors import LarderError, RetryableError
+from larder.store.calls import Call, connection_errors
+from larder.store.http import Answer
+from larder.store.s3_errors import answer_of_body, s3_error
 
-__all__ = ["broken", "content", "document", "element", "error_of", "streamed"]
+__all__ = ["content", "document", "element", "error_of", "streamed"]
 
 _MOST_WAIT_SECONDS = 60.0
-
-
-@contextmanager
-def broken(call: Call) -> Iterator[None]:
-    """Raise what a broken connection means for a call.
-
-    Raises:
-        StoreError: The server's certificate is refused.
-        RetryableError: Anything else.
-    """
-    try:
-        yield
-    except BrokenError as error:
-        if "certificate" in str(error):
-            hint = "check the endpoint's certificate, or set AWS_CA_BUNDLE"
-            raise StoreError(
-                "store.refused", "TLS fails", where=call.store_url, hint=hint
-            ) from error
-        raise RetryableError("store.unavailable", str(error), where=call.where) from error
 
 
 def error_of(answer: Answer, call: Call) -> LarderError:
@@ -61,14 +42,14 @@ def document(answer: Answer, call: Call) -> str:
 
 
 def content(answer: Answer, call: Call) -> bytes:
-    """The whole body of an answer; raises the errors of `broken`."""
-    with broken(call):
+    """The whole body of an answer; raises the errors of `connection_errors`."""
+    with connection_errors(call):
         return answer.read()
 
 
 def streamed(answer: Answer, call: Call) -> Iterator[bytes]:
-    """The body of an answer, in buffers; raises the errors of `broken`."""
-    with broken(call):
+    """The body of an answer, in buffers; raises the errors of `connection_errors`."""
+    with connection_errors(call):
         yield from answer
 
 

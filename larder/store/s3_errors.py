@@ -36,7 +36,7 @@ from larder.errors import (
     RetryableError,
     StoreError,
 )
-from larder.store.keys import object_url
+from larder.store.calls import Call
 
 __all__ = [
     "CREDENTIALS_HINT",
@@ -98,21 +98,6 @@ class Answer:
     code: str = ""
     message: str = ""
     region: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request: the store, the key (if any), and whether it writes."""
-
-    store_url: str
-    key: str = ""
-    writing: bool = False
-    if_absent: bool = False
-
-    @property
-    def where(self) -> str:
-        """The address of the object, or of the store."""
-        return object_url(self.store_url, self.key) if self.key else self.store_url
 
 
 def answer_of_text(text: str) -> Answer | None:

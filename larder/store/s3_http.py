@@ -22,10 +22,10 @@ import google_crc32c
 
 from larder.errors import StoreError
 from larder.store.base import Buffer, ObjectInfo
+from larder.store.calls import Call, Span, connection_errors
 from larder.store.http import Answer
 from larder.store.s3_access import S3Access
-from larder.store.s3_answers import broken, content, document, element, error_of, streamed
-from larder.store.s3_errors import Call
+from larder.store.s3_answers import content, document, element, error_of, streamed
 from larder.store.s3_headers import (
     compared_checksum,
     copy_source,
@@ -35,7 +35,7 @@ from larder.store.s3_headers import (
     object_info,
     time_us,
 )
-from larder.store.s3_read import S3Body, Span
+from larder.store.s3_read import S3Body
 from larder.store.s3_sign import EMPTY_SHA256, UNSIGNED, encoded_path, encoded_query, signed
 
 __all__ = ["SignedObjects", "crc32c_of"]
@@ -318,7 +318,7 @@ class SignedObjects:
             sent["x-amz-request-payer"] = "requester"
         keys, region = access.keys, access.settings.region
         sent = signed(method, path, text, sent, sha256, keys, region)
-        with broken(call):
+        with connection_errors(call):
             return http.request(method, f"{path}?{text}" if text else path, sent, body)
 
 

@@ -17,12 +17,12 @@ from urllib.parse import quote, urlencode
 from larder.errors import LarderError, StoreError
 from larder.store.access import Access
 from larder.store.base import Buffer
+from larder.store.calls import Call, connection_errors
 from larder.store.gcs.client import GcsClient, shared_client
-from larder.store.gcs.errors import broken, gcs_error
+from larder.store.gcs.errors import gcs_error
 from larder.store.http import Answer
 from larder.store.interrupt import interrupted_by
 from larder.store.retry import RetryPolicy, repeated
-from larder.store.s3_errors import Call
 
 __all__ = ["GcsBucket", "GcsObject", "Request", "Response", "in_thread"]
 
@@ -59,7 +59,7 @@ class Response:
     @classmethod
     def of(cls, answer: Answer, call: Call) -> Response:
         """Receive the rest of an answer."""
-        with answer, broken(call):
+        with answer, connection_errors(call):
             return cls(answer.status, answer.headers, answer.read(), call)
 
     def error(self) -> LarderError:
@@ -118,7 +118,7 @@ class GcsBucket:
         query = {**request.query, **client.parameters}
         if given := {name: text for name, text in query.items() if text is not None}:
             path += ("&" if "?" in path else "?") + urlencode(given, quote_via=quote)
-        with broken(call):
+        with connection_errors(call):
             answer = client.http.request(
                 request.method, client.http.path + path, headers, request.body
             )

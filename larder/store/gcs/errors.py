@@ -31,8 +31,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from larder.errors import (
@@ -43,10 +41,9 @@ from larder.errors import (
     RetryableError,
     StoreError,
 )
-from larder.store.http import BrokenError
-from larder.store.s3_errors import Call
+from larder.store.calls import Call
 
-__all__ = ["CREDENTIALS_HINT", "broken", "gcs_error"]
+__all__ = ["CREDENTIALS_HINT", "gcs_error"]
 
 CREDENTIALS_HINT = (
     "run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS"
@@ -69,6 +66,7 @@ class _Answer:
     message: str
 
     def __str__(self) -> str:
+        """Both, without tokens."""
         said = f"the store answers {self.status} {self.reason}".strip()
         detail = _TOKEN.sub("(token)", " ".join(self.message.split()))[:300]
         return f"{said}: {detail}" if detail else said
@@ -153,21 +151,3 @@ def _of_store(answer: _Answer, call: Call) -> LarderError:
     if answer.status == 507:
         return StoreError("store.full", str(answer), where=call.store_url)
     return StoreError("store.refused", str(answer), where=call.where)
-
-
-@contextmanager
-def broken(call: Call) -> Iterator[None]:
-    """Raise what it means for a call that there was no answer, or no complete one.
-
-    Raises:
-        StoreError: The server's certificate is refused.
-        RetryableError: Anything else.
-    """
-    try:
-        yield
-    except BrokenError as error:
-        if "certificate" in str(error):
-            hint = "check the endpoint's certificate, or set SSL_CERT_FILE"
-            where = call.store_url
-            raise StoreError("store.refused", "TLS fails", where=where, hint=hint) from error
-        raise RetryableError("store.unavailable", str(error), where=call.where) from error

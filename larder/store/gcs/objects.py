@@ -8,6 +8,7 @@ generation, which is another after each write of the same bytes, and not with th
 from __future__ import annotations
 
 import base64
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,6 @@ from typing import Any
 
 from larder.errors import StoreError
 from larder.store.base import ObjectInfo
-from larder.store.s3_read import storage_class
 
 __all__ = ["FIELDS", "info_of_headers", "info_of_resource", "resource_of"]
 
@@ -40,13 +40,14 @@ def info_of_resource(resource: Mapping[str, Any], key: str, where: str) -> Objec
     try:
         crc32c, md5 = resource.get("crc32c"), resource.get("md5Hash")
         generation = resource.get("generation")
+        storage_class = resource.get("storageClass") or "STANDARD"
         checksum = f"crc32c:{_hex(crc32c)}" if crc32c else None
         return ObjectInfo(
             key,
             int(resource["size"]),
             _hex(md5) if md5 else checksum or f"generation:{generation}",
             (datetime.fromisoformat(resource["updated"]) - _EPOCH) // _MICROSECOND,
-            storage_class(resource.get("storageClass")),
+            "" if storage_class == "STANDARD" else sys.intern(storage_class),
             checksum,
             str(generation) if generation else None,
             resource.get("contentType"),

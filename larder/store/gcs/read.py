@@ -15,12 +15,10 @@ from typing import Any
 
 from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
 from larder.store.base import ObjectInfo
+from larder.store.calls import AnswerReader, Call, Span
 from larder.store.gcs.bucket import GcsBucket, GcsObject, Request, in_thread
-from larder.store.gcs.errors import broken
 from larder.store.gcs.objects import FIELDS, info_of_headers, info_of_resource
 from larder.store.http import Answer
-from larder.store.s3_errors import Call
-from larder.store.s3_read import S3Body, S3Reader, Span
 
 __all__ = ["describe", "list_pages", "open_object"]
 
@@ -86,7 +84,7 @@ def describe(source: GcsObject, generation: str | None = None) -> ObjectInfo:
 
 def open_object(
     source: GcsObject, span: Span, if_match: str | None, *, described: bool = False
-) -> S3Reader:
+) -> AnswerReader:
     """Start reading a span of an object; ``described`` includes the user metadata.
 
     Raises:
@@ -107,29 +105,20 @@ def open_object(
         if answer:
             answer.close()
         raise
-    if answer is None:
-        return S3Reader(S3Body(info, iter(()), lambda: None), span, where)
-    return S3Reader(S3Body(info, _pieces(answer, source.call), answer.close), span, where)
+    return AnswerReader(info, answer, span, source.call)
 
 
 def _content(source: GcsObject, span: Span) -> Answer | None:
     """The answer with the content; None if the object ends before the span begins."""
     headers = {"Accept-Encoding": "gzip"}  # or GCS unpacks objects whose content encoding is gzip
-    if span.length is not None:
-        headers["Range"] = f"bytes={span.offset}-{span.offset + span.length - 1}"
-    elif span.offset:
-        headers["Range"] = f"bytes={span.offset}-"
+    if span.range:
+        headers["Range"] = span.range
     request = Request("GET", source.path, {"alt": "media"}, headers, accept=(416,))
     answer = source.bucket.begin(request, source.call)
     if answer.status == 416:
         answer.close()
         return None
     return answer
-
-
-def _pieces(answer: Answer, call: Call) -> Iterator[bytes]:
-    with broken(call):
-        yield from answer
 
 
 def _info(

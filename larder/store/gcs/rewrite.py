@@ -10,9 +10,9 @@ from typing import Any
 
 from larder.errors import PreconditionError, RetryableError, StoreError
 from larder.store.base import ObjectInfo, Place, Readable
+from larder.store.calls import Call
 from larder.store.gcs.bucket import GcsBucket, GcsObject, Request
 from larder.store.gcs.objects import FIELDS, info_of_resource
-from larder.store.s3_errors import Call
 
 __all__ = ["rewrite"]
 

@@ -18,6 +18,7 @@ from larder.disk import disk_errors
 from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
 from larder.store.access import DEFAULT_ACCESS, Access
 from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Reader, Store
+from larder.store.calls import Call, Span
 from larder.store.etag_trust import etag_trust
 from larder.store.gcs.bucket import GcsBucket, GcsObject, Request
 from larder.store.gcs.read import describe, list_pages, open_object
@@ -26,8 +27,6 @@ from larder.store.gcs.settings import find_endpoint, import_gcsfs
 from larder.store.gcs.write import CHUNK_BYTES, GcsWriter, put_object
 from larder.store.keys import check_key, folder_prefix, object_url
 from larder.store.retry import RetryPolicy
-from larder.store.s3_errors import Call
-from larder.store.s3_read import Span
 
 __all__ = ["GcsStore"]
 

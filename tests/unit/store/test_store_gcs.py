@@ -220,7 +220,7 @@ def test_headers_that_say_too_little_are_asked_about(gcs: FakeGcs, odd: dict[str
 
 def test_a_connection_that_breaks_is_no_end_of_the_object(gcs: FakeGcs) -> None:
     gcs.add("p/k", DATA)
-    media = Say(200, DATA, {"x-goog-stored-content-length": str(len(DATA))}, cut=1_000_000)
+    media = Say(200, DATA, {"x-goog-stored-content-length": str(len(DATA))}, cut=5_000_000)
     gcs.fault = lambda ask: media if ask.query.get("alt") == "media" else None
     store = opened(gcs)
     assert isinstance(error_of(lambda: store.get("k")), RetryableError)

@@ -14,9 +14,8 @@ from larder.errors import (
     RetryableError,
     StoreError,
 )
-from larder.store.gcs.errors import broken, gcs_error
-from larder.store.http import BrokenError
-from larder.store.s3_errors import Call
+from larder.store.calls import Call
+from larder.store.gcs.errors import gcs_error
 
 STORE = "gs://bucket/p/"
 READ, WRITE, ALL = Call(STORE, "k"), Call(STORE, "k", writing=True), Call(STORE)
@@ -95,18 +94,3 @@ def test_it_waits_as_long_as_it_is_told(wait: str, seconds: float) -> None:
         error = gcs_error(status, body("slow", reason), wait, READ)
         assert isinstance(error, RetryableError)
         assert error.after_seconds == seconds
-
-
-@pytest.mark.parametrize(
-    ("cause", "kind", "code"),
-    [
-        ("no answer in time", RetryableError, "store.unavailable"),
-        ("the certificate is not trusted", StoreError, "store.refused"),
-    ],
-)
-def test_no_answer_is_worth_another_try_unless_the_certificate_is_refused(
-    cause: str, kind: type[LarderError], code: str
-) -> None:
-    with pytest.raises(kind) as caught, broken(READ):
-        raise BrokenError(cause)
-    assert caught.value.code == code
