@@ -34,8 +34,8 @@ from larder.progress import NullProgress
 from larder.store import open_store
 from larder.store.access import Access
 from larder.store.base import ObjectInfo
-from larder.store.s3_access import S3Access
-from larder.store.s3_uploads import abort_uploads, list_uploads
+from larder.store.s3.account import S3Bucket
+from larder.store.s3.uploads import abort_uploads, list_uploads
 from larder.transfer.adopt import adopt
 from larder.transfer.copy import Copy
 from larder.transfer.engines.limits import CopyLimits
@@ -329,7 +329,7 @@ class _Run:
                         store.delete(info.key)
                 if url.startswith("s3://"):
                     place = parse_url(url)
-                    bucket = S3Access(place.bucket, url, access)
+                    bucket = S3Bucket(place.bucket, url, access)
                     abort_uploads(bucket, list_uploads(bucket, prefix=f"{place.prefix}/"))
             except LarderError as error:
                 self._say(f"not cleaned up, which costs storage: {url}: {error}")
