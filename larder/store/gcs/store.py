@@ -147,8 +147,11 @@ class GcsStore(Store):
             info = self.head(key)
             if info.etag == etag:
                 return info.generation
+        raise self._changed(key)
+
+    def _changed(self, key: str) -> PreconditionError:
         where = object_url(self._url, key)
-        raise PreconditionError("object.changed", "it changed since it was listed", where=where)
+        return PreconditionError("object.changed", "it changed since it was listed", where=where)
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> GcsWriter:
         """See `larder.store.base.Store.writer`."""
@@ -166,10 +169,16 @@ class GcsStore(Store):
                 writer.write(data)
             return writer.commit()
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, *, if_match: str | None = None) -> None:
         """See `larder.store.base.Store.delete`."""
         with suppress(NotFoundError):
-            self._object(key).send("DELETE")
+            generation = None
+            if if_match is not None:
+                info = self.head(key)
+                if info.etag != if_match:
+                    raise self._changed(key)
+                generation = info.generation
+            self._object(key).send("DELETE", {"ifGenerationMatch": generation})
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
         """See `larder.store.base.Store.copy_from`: a rewrite, of one state of the object alone.

@@ -102,6 +102,16 @@ def test_a_replacement_is_one_of_the_generation_whose_etag_was_compared(gcs: Fak
     assert gcs.contents["bucket", "p/k"] == b"other"
 
 
+def test_only_the_generation_whose_etag_was_compared_is_deleted(gcs: FakeGcs) -> None:
+    store = GcsStore("bucket", "p", Access(endpoint=gcs.endpoint))
+    info = store.put("k", b"1")
+    assert error_of(lambda: store.delete("k", if_match="0" * 32)).code == "object.changed"
+    store.delete("k", if_match=info.etag)
+    assert gcs.asked[-1].query["ifGenerationMatch"] == info.generation
+    store.delete("k", if_match=info.etag)  # it is not there any more
+    assert gcs.objects == {}
+
+
 def test_the_same_bytes_in_another_generation_are_the_same(gcs: FakeGcs) -> None:
     store = opened(gcs)
     first = store.put("k", b"1")
