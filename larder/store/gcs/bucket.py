@@ -18,7 +18,7 @@ from larder.errors import LarderError, StoreError
 from larder.store.access import Access
 from larder.store.base import Buffer
 from larder.store.calls import Call, connection_errors
-from larder.store.gcs.client import GcsClient, shared_client
+from larder.store.gcs.account import GcsAccount, shared_account
 from larder.store.gcs.errors import gcs_error
 from larder.store.http import Answer
 from larder.store.interrupt import interrupted_by
@@ -92,15 +92,15 @@ class GcsBucket:
         self.store_url = store_url
         self.access = access
         self._policy = policy
-        self._client: GcsClient | None = None
+        self._account: GcsAccount | None = None
 
     @property
-    def client(self) -> GcsClient:
-        """The process's client; after a fork, that of the child."""
-        client = self._client
-        if client is None or client.pid != os.getpid():
-            self._client = client = shared_client(self.access, self.store_url)
-        return client
+    def account(self) -> GcsAccount:
+        """The process's account; after a fork, that of the child."""
+        account = self._account
+        if account is None or account.pid != os.getpid():
+            self._account = account = shared_account(self.access, self.store_url)
+        return account
 
     def path(self, full_key: str = "", *, bucket: str = "") -> str:
         """The path of an object, or of the bucket's objects if there is no key."""
@@ -113,14 +113,14 @@ class GcsBucket:
         Raises:
             LarderError: See `larder.store.gcs.errors`.
         """
-        client, path = self.client, request.path
-        headers = {**client.headers(self.store_url), **request.headers}
-        query = {**request.query, **client.parameters}
+        account, path = self.account, request.path
+        headers = {**account.headers(self.store_url), **request.headers}
+        query = {**request.query, **account.parameters}
         if given := {name: text for name, text in query.items() if text is not None}:
             path += ("&" if "?" in path else "?") + urlencode(given, quote_via=quote)
         with connection_errors(call):
-            answer = client.http.request(
-                request.method, client.http.path + path, headers, request.body
+            answer = account.http.request(
+                request.method, account.http.path + path, headers, request.body
             )
         if answer.status // 100 == 2 or answer.status in request.accept:
             return answer

@@ -28,11 +28,8 @@ _PAGE_KEYS = 1000  # the most that GCS returns
 def list_pages(bucket: GcsBucket, base: str, prefix: str, after: str) -> Iterator[list[ObjectInfo]]:
     """Yield pages of objects in order; no page is empty.
 
-    Args:
-        bucket: Sends the requests.
-        base: What precedes every key in the bucket; the keys of the result begin after it.
-        prefix: Only keys in the bucket with this prefix, which begins with ``base``.
-        after: Only keys in the bucket after this one.
+    Only those whose keys in the bucket begin with ``prefix`` and are after ``after``; the keys of
+    the result are what follows ``base``.
 
     Raises:
         LarderError: See `larder.store.gcs.errors`; ``store.refused``: the server does not list in
@@ -90,7 +87,7 @@ def open_object(
     Raises:
         LarderError: See `larder.store.gcs.errors`; ``object.changed``, ``object.truncated``.
     """
-    threads = source.bucket.client.describing
+    threads = source.bucket.account.describing
     description = in_thread(threads, partial(describe, source)) if described else None
     answer = _content(source, span) if span.length != 0 else None
     where = source.call.where

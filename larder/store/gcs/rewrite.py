@@ -22,16 +22,10 @@ _REFUSED = (400, 403)
 def rewrite(
     source: Readable, place: Place, info: ObjectInfo, target: GcsObject
 ) -> ObjectInfo | None:
-    """Copy one state of an object, with its content type and metadata.
+    """Copy one state of an object, as it was listed, with its content type and metadata.
 
-    Args:
-        source: The store with the object, which the target's account has to be allowed to read.
-        place: Where that is.
-        info: The object as it was listed; described again if its generation is not known.
-        target: The copy.
-
-    Returns:
-        The copy; None if the store refuses to copy, so that the bytes have to be streamed.
+    The target's account has to be allowed to read the source, which is at a place. None if the
+    server refuses to copy, so that the bytes have to be streamed.
 
     Raises:
         LarderError: See `larder.store.gcs.errors`; ``object.changed``: the object has another etag.
@@ -71,11 +65,7 @@ def _step(bucket: GcsBucket, request: Request, call: Call) -> dict[str, Any] | N
 
 
 def _generation(source: Readable, info: ObjectInfo, where: str) -> str | None:
-    """The generation of the object as it was listed.
-
-    Raises:
-        PreconditionError: ``object.changed``: the object has another etag now.
-    """
+    """The generation of the object, if it has the etag with which it was listed."""
     now = source.head(info.key)
     if now.etag != info.etag:
         raise PreconditionError("object.changed", "it changed since it was listed", where=where)

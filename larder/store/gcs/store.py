@@ -21,9 +21,9 @@ from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Rea
 from larder.store.calls import Call, Span
 from larder.store.etag_trust import etag_trust
 from larder.store.gcs.bucket import GcsBucket, GcsObject, Request
+from larder.store.gcs.credentials import find_endpoint, import_gcsfs
 from larder.store.gcs.read import describe, list_pages, open_object
 from larder.store.gcs.rewrite import rewrite
-from larder.store.gcs.settings import find_endpoint, import_gcsfs
 from larder.store.gcs.write import CHUNK_BYTES, GcsWriter, put_object
 from larder.store.keys import check_key, folder_prefix, object_url
 from larder.store.retry import RetryPolicy
@@ -36,11 +36,7 @@ _STREAM_POLICY = RetryPolicy()
 class GcsStore(Store):
     """The objects of a bucket whose keys begin with a prefix.
 
-    Args:
-        bucket: Name of the bucket.
-        prefix: Folder in it, with or without a slash at the end.
-        access: Server and account.
-        policy: How long requests are repeated where only this store can repeat them.
+    The policy says how long requests are repeated where only this store can repeat them.
 
     Raises:
         ConfigError: ``config.missing_package``.
@@ -134,20 +130,18 @@ class GcsStore(Store):
         target = self._object(key, writing=True, if_absent=if_absent)
         generation = "0" if if_absent else None
         if if_match is not None:
-            generation = self._generation(key, if_match)
+            try:
+                generation = self._generation(key, if_match)
+            except NotFoundError:
+                raise self._changed(key) from None
         return put_object(target, data, like=like, md5=md5, generation=generation)
 
     def _generation(self, key: str, etag: str) -> str | None:
-        """The generation of the object, if it has this etag.
-
-        Raises:
-            PreconditionError: ``object.changed``: it has another, or does not exist.
-        """
-        with suppress(NotFoundError):
-            info = self.head(key)
-            if info.etag == etag:
-                return info.generation
-        raise self._changed(key)
+        """The generation of the object, which must have this etag."""
+        info = self.head(key)
+        if info.etag != etag:
+            raise self._changed(key)
+        return info.generation
 
     def _changed(self, key: str) -> PreconditionError:
         where = object_url(self._url, key)
@@ -172,12 +166,7 @@ class GcsStore(Store):
     def delete(self, key: str, *, if_match: str | None = None) -> None:
         """See `larder.store.base.Store.delete`."""
         with suppress(NotFoundError):
-            generation = None
-            if if_match is not None:
-                info = self.head(key)
-                if info.etag != if_match:
-                    raise self._changed(key)
-                generation = info.generation
+            generation = None if if_match is None else self._generation(key, if_match)
             self._object(key).send("DELETE", {"ifGenerationMatch": generation})
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:

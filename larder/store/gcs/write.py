@@ -181,7 +181,7 @@ class _Upload:
         if not session.path.startswith("/"):
             message = "the store begins an upload without an address"
             raise StoreError("store.refused", message, where=target.call.where)
-        path = session.path.removeprefix(target.bucket.client.http.path)
+        path = session.path.removeprefix(target.bucket.account.http.path)
         self._path = f"{path}?{session.query}"
 
     def deliver(self, chunk: Buffer, *, last: bool) -> Response | None:

@@ -100,6 +100,7 @@ def test_a_replacement_is_one_of_the_generation_whose_etag_was_compared(gcs: Fak
     gcs.fault = meanwhile  # after the comparison
     assert error_of(lambda: store.put("k", b"3", if_match=second.etag)).code == "object.changed"
     assert gcs.contents["bucket", "p/k"] == b"other"
+    assert error_of(lambda: store.put("none", b"1", if_match=first.etag)).code == "object.changed"
 
 
 def test_only_the_generation_whose_etag_was_compared_is_deleted(gcs: FakeGcs) -> None:

@@ -19,8 +19,8 @@ from google.auth.credentials import AnonymousCredentials
 from larder.errors import ConfigError, FatalError, LarderError, RetryableError, StoreError
 from larder.store import Access, Store, open_store
 from larder.store.blocks import register
-from larder.store.gcs.client import shared_client
-from larder.store.gcs.settings import SCOPE, GcsSettings, find_settings, import_gcsfs
+from larder.store.gcs.account import shared_account
+from larder.store.gcs.credentials import SCOPE, GcsSettings, find_settings, import_gcsfs
 from larder.store.interrupt import Interrupt
 
 ROOT = Path(__file__).parents[3]
@@ -51,7 +51,7 @@ def test_stores_of_one_account_share_a_client(
     gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def client(**access: Any) -> object:
-        return shared_client(Access(endpoint=gcs.endpoint, **access), "gs://bucket/")
+        return shared_account(Access(endpoint=gcs.endpoint, **access), "gs://bucket/")
 
     before = client()
     assert client() is before
@@ -144,7 +144,7 @@ def test_a_client_certificate_is_refused(gcs: FakeGcs, monkeypatch: pytest.Monke
     # Google's libraries would need a certificate of the machine's vendor.
     monkeypatch.setattr(import_gcsfs(), "_use_client_cert", lambda: True)
     monkeypatch.setattr(
-        "larder.store.gcs.client.find_settings",
+        "larder.store.gcs.account.find_settings",
         lambda *_: GcsSettings("https://127.0.0.1:9", AnonymousCredentials(), ""),
     )
     store = open_store("gs://bucket", access=Access(project="certificate"), retry=None)
@@ -246,7 +246,7 @@ def test_credentials_that_cannot_be_renewed(
     gcs: FakeGcs, retryable: bool, kind: type[LarderError]
 ) -> None:
     store = opened(gcs, project=f"renewed-{retryable}")
-    client = shared_client(
+    client = shared_account(
         Access(endpoint=gcs.endpoint, project=f"renewed-{retryable}"), "gs://bucket/"
     )
     client.files.credentials.credentials = Refused(retryable=retryable)
@@ -266,7 +266,7 @@ class Token:
 
 def test_a_token_is_sent_with_every_request(gcs: FakeGcs) -> None:
     access = Access(endpoint=gcs.endpoint, project="with-token")
-    shared_client(access, "gs://bucket/").files.credentials.credentials = Token()
+    shared_account(access, "gs://bucket/").files.credentials.credentials = Token()
     store = open_store("gs://bucket/p", access=access, retry=None)
     store.put("k", b"1")
     with store.writer("large") as writer:

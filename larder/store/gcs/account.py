@@ -1,10 +1,10 @@
-"""The process's GCS clients, shared by all stores with the same server and account.
+"""Connections and credentials of an account at a server, shared by all stores of the process.
 
 Of gcsfs, Larder uses the credentials, the address of the server and the parameters of requests. Its
 calls are not used: they repeat requests on their own, drop the status and the headers of answers,
 and keep listings. They would run in an event loop, of which there is none here.
 
-A forked child makes its own clients: two processes cannot share connections.
+A forked child makes its own: another thread may just have held their locks.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from concurrent.futures import ThreadPoolExecutor
 
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
 from larder.store.access import Access
+from larder.store.gcs.credentials import find_settings, import_gcsfs
 from larder.store.gcs.errors import CREDENTIALS_HINT
-from larder.store.gcs.settings import find_settings, import_gcsfs
 from larder.store.http import Http
 
-__all__ = ["GcsClient", "shared_client"]
+__all__ = ["GcsAccount", "shared_account"]
 
-_MOST_CLIENTS = 32
+_MOST_ACCOUNTS = 32
 _CA_VARIABLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_")
 _VARIABLES = ("GOOGLE_", "STORAGE_EMULATOR_HOST", "CLOUDSDK_", "NO_GCE_", "HOME", *_CA_VARIABLES)
 _CONNECT_SECONDS = 10.0
 _DESCRIBING_THREADS = 32
 
 
-class GcsClient:
+class GcsAccount:
     """Connections and credentials of one account at one server.
 
     Raises:
-        LarderError: See `larder.store.gcs.settings.find_settings`.
+        LarderError: See `larder.store.gcs.credentials.find_settings`.
     """
 
     def __init__(self, access: Access, store_url: str) -> None:
@@ -94,21 +94,21 @@ def _unrenewed(error: Exception, store_url: str) -> LarderError:
     return StoreError("store.denied", message, where=store_url, hint=CREDENTIALS_HINT)
 
 
-_clients: OrderedDict[object, GcsClient] = OrderedDict()
+_accounts: OrderedDict[object, GcsAccount] = OrderedDict()
 """Least recently used first; in a forked child, also those of its parent, which are not used."""
 _lock = threading.Lock()
 
 
-def shared_client(access: Access, store_url: str) -> GcsClient:
-    """The client for a server and account, in the current environment; see `GcsClient`."""
+def shared_account(access: Access, store_url: str) -> GcsAccount:
+    """The account for a server and account, in the current environment; see `GcsAccount`."""
     place = (os.getpid(), access, _environment())
     with _lock:
-        client = _clients.get(place) or GcsClient(access, store_url)
-        _clients[place] = client
-        _clients.move_to_end(place)
-        if len(_clients) > _MOST_CLIENTS:
-            _clients.popitem(last=False)  # stores that use it keep it
-        return client
+        account = _accounts.get(place) or GcsAccount(access, store_url)
+        _accounts[place] = account
+        _accounts.move_to_end(place)
+        if len(_accounts) > _MOST_ACCOUNTS:
+            _accounts.popitem(last=False)  # stores that use it keep it
+        return account
 
 
 def _environment() -> frozenset[tuple[str, str]]:
