@@ -16,8 +16,6 @@ EXTRAS: dict[str, dict[str, str]] = {
         "PIL": "pillow",
         "_duckdb": "duckdb",
         "aiohttp": "gcsfs",
-        "boto3": "boto3",
-        "botocore": "boto3",
         "duckdb": "duckdb",
         "gcsfs": "gcsfs",
         "google": "gcsfs",
