@@ -15,8 +15,6 @@ EXTRAS: dict[str, dict[str, str]] = {
     "prepare": {
         "PIL": "pillow",
         "_duckdb": "duckdb",
-        "boto3": "boto3",
-        "botocore": "boto3",
         "duckdb": "duckdb",
         "gcsfs": "gcsfs",
         "google": "gcsfs",

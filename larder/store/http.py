@@ -34,7 +34,7 @@ import pycurl
 from larder.store.base import Buffer
 from larder.store.interrupt import interrupted_by
 
-__all__ = ["PIECE_BYTES", "Answer", "BrokenError", "Http"]
+__all__ = ["PIECE_BYTES", "Answer", "BrokenError", "Http", "trusted_certificates"]
 
 PIECE_BYTES = 1 << 20
 """A body is handed over in pieces of about this size."""
@@ -44,7 +44,7 @@ _MOST_IDLE = 256
 _TURN_SECONDS = 0.2
 _RECHECK_SECONDS = 0.005
 _CA_BUNDLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
-_SYSTEM_AUTHORITIES = (
+_SYSTEM_CERTIFICATES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Alpine
     "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat
     "/etc/ssl/ca-bundle.pem",  # SUSE
@@ -416,10 +416,10 @@ def _options(server: SplitResult, connect_seconds: float) -> dict[int, Any]:
         pycurl.PROXY: _proxy(server),
         pycurl.NOPROXY: "",  # decided by `_proxy`
     }
-    authorities = _authorities(*map(os.environ.get, _CA_BUNDLES))
+    trusted = trusted_certificates()
     of_file = (pycurl.CAINFO, pycurl.PROXY_CAINFO)
     of_folder = (pycurl.CAPATH, pycurl.PROXY_CAPATH)
-    options |= dict.fromkeys(of_folder if os.path.isdir(authorities) else of_file, authorities)
+    options |= dict.fromkeys(of_folder if os.path.isdir(trusted) else of_file, trusted)
     return options
 
 
@@ -431,13 +431,15 @@ def _proxy(server: SplitResult) -> str:
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
+def trusted_certificates() -> str:
+    """The file or folder with them: the one that a variable names, the system's, or botocore's."""
+    named = filter(None, map(os.environ.get, _CA_BUNDLES))
+    return next(named, None) or _system_certificates()
+
+
 @cache
-def _authorities(*bundles: str | None) -> str:
-    """The certificates to trust: those that a variable names, the system's, or botocore's."""
-    named = next(filter(None, bundles), None)
-    if named:
-        return named
-    for system in (ssl.get_default_verify_paths().cafile, *_SYSTEM_AUTHORITIES):
+def _system_certificates() -> str:
+    for system in (ssl.get_default_verify_paths().cafile, *_SYSTEM_CERTIFICATES):
         if system and os.path.isfile(system) and os.path.getsize(system):
             return system
     from botocore.httpsession import get_cert_path

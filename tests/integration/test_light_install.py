@@ -21,7 +21,8 @@ from larder.packages import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 SITE = Path(np.__file__).parents[1]
-LIGHT = ("google_crc32c", "lmdb", "numpy", "obstore")
+LIGHT = ("google_crc32c", "lmdb", "numpy", "pycurl", "botocore")
+OF_BOTOCORE = ("dateutil", "jmespath", "six", "urllib3")
 PREPARE = sorted(set(EXTRAS["prepare"].values()))
 
 
@@ -59,8 +60,8 @@ def installed(folder: Path, wheel: Path, packages: tuple[str, ...] | None) -> Pa
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
-    """With the four packages that reading needs, and no others."""
-    return installed(tmp_path_factory.mktemp("light") / "venv", wheel, LIGHT)
+    """With the packages that reading needs, and no others."""
+    return installed(tmp_path_factory.mktemp("light") / "venv", wheel, LIGHT + OF_BOTOCORE)
 
 
 @pytest.fixture(scope="module")

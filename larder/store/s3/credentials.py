@@ -19,6 +19,7 @@ from larder.config.urls import ENDPOINT_VARIABLES, check_endpoint, check_region
 from larder.errors import ConfigError, RetryableError, StoreError
 from larder.store.access import Access
 from larder.store.blocks import aws_keys
+from larder.store.http import trusted_certificates
 from larder.store.s3.errors import CREDENTIALS_HINT
 from larder.store.s3.sign import Keys
 
@@ -91,6 +92,8 @@ def _by_botocore(
     from botocore.session import Session
 
     session = Session(profile=access.profile)
+    if not session.get_config_variable("ca_bundle"):
+        session.set_config_variable("ca_bundle", trusted_certificates())
     if keys:
         session.set_credentials(keys.access_key, keys.secret_key, keys.token or None)
     if not _asks_metadata(_is_loopback(endpoint)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import gc
 import os
 import socket
@@ -13,15 +12,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from larder.errors import FatalError, RetryableError, StoreError
 from larder.store import open_store
 from larder.store.http import PIECE_BYTES, Answer, BrokenError, Http
 from larder.store.interrupt import Interrupt
+from larder.testing.certificates import local_certificate
 
 Serve = Callable[[socket.socket], None]
 
@@ -190,30 +186,9 @@ def waiting(scheme: str, trusted: ssl.SSLContext | None) -> Iterator[int]:
 @pytest.fixture
 def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
     """A server's certificate for 127.0.0.1, which clients trust."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    address = x509.SubjectAlternativeName([x509.DNSName("localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(address, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    (tmp_path / "certificate").write_bytes(certificate.public_bytes(pem))
-    plain = serialization.NoEncryption()
-    (tmp_path / "key").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "certificate", tmp_path / "key")
-    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "certificate"))
-    return context
+    certificate = local_certificate(tmp_path)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate.path))
+    return certificate.context()
 
 
 def at_localhost(port: int, seconds: float = 30.0) -> Http:
