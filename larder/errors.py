@@ -20,6 +20,7 @@ which only ever grows. Interruption by the user is exit status 130.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -203,10 +204,12 @@ class RetryableError(LarderError):
 
     Attributes:
         after_seconds: How long the store asks to wait (its Retry-After); 0 if it does not say.
+        within_seconds: For how long the call is worth repeating, if less than for other failures.
     """
 
     exit_status = 3
     after_seconds: float = 0.0
+    within_seconds: float = math.inf
 
 
 class ObjectError(LarderError):

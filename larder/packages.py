@@ -6,18 +6,12 @@ from importlib.util import find_spec
 
 from larder.errors import ConfigError
 
-__all__ = ["DISTRIBUTION", "EXTRAS", "install_hint", "missing_package", "require"]
-
-DISTRIBUTION = "larder-data"
-"""Larder's name as a distribution; on the package index, ``larder`` is an unrelated project."""
+__all__ = ["EXTRAS", "install_hint", "missing_package", "require"]
 
 EXTRAS: dict[str, dict[str, str]] = {
     "prepare": {
         "PIL": "pillow",
         "_duckdb": "duckdb",
-        "aiohttp": "gcsfs",
-        "boto3": "boto3",
-        "botocore": "boto3",
         "duckdb": "duckdb",
         "gcsfs": "gcsfs",
         "google": "gcsfs",
@@ -26,7 +20,6 @@ EXTRAS: dict[str, dict[str, str]] = {
         "pydantic_core": "pydantic",
         "rich": "rich",
         "yaml": "pyyaml",
-        "yarl": "gcsfs",
     },
     "flows": {"prefect": "prefect"},
 }

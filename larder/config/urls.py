@@ -126,7 +126,7 @@ def check_endpoint(endpoint: str, *, where: str = "") -> None:
 
 
 def check_region(region: str, *, where: str = "") -> None:
-    """Refuse an invalid region name; obstore would panic on it.
+    """Refuse an invalid region name: it becomes part of a host name.
 
     Args:
         region: Such as ``us-west-2``.

@@ -1,44 +1,80 @@
-"""A lean HTTP/1.1 client for object stores: keep-alive connections, and no copies of bodies.
+"""HTTP/1.1 for object stores, by libcurl: kept connections, TLS, proxies, and no copies of bodies.
 
-It exists because it is what copying many small objects spends its time on. For 4,000 objects of
-110 KB between two servers, it takes 1.4 s of CPU, where obstore takes 4.9 s (benchmarks/copy.py).
-It does what object stores need: requests with a body of known length; answers with a length, in
-chunks, or up to the end of the connection; TLS; proxies. It neither follows redirects nor repeats a
-request, with one exception: a request on a kept connection that the server has closed in the
-meantime is sent again on a new connection.
+A request is a libcurl transfer that its own thread drives, and waits for in short turns: so it ends
+soon after the work it belongs to was stopped (`larder.store.interrupt`), always with an error, and
+nothing ever touches a socket or TLS but libcurl. The first mebibyte of an answer is received before
+`Http.request` returns, which is all of a small object; the rest as it is asked for.
 
-Protocol: RFC 9112.
+Nothing is repeated here, but for GET and HEAD requests on a kept connection that turns out to be
+closed. A request that may change something is never sent twice: whoever repeats it knows.
+
+libcurl: https://curl.se/libcurl/c/easy_setopt_options.html
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import os
+import select
+import ssl
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from io import BytesIO
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import pycurl
+
 from larder.store.base import Buffer
-from larder.store.http_connection import (
-    CHUNK_BYTES,
-    HEAD_BYTES,
-    BrokenError,
-    ClosedError,
-    Connection,
-    Server,
-    authorization,
-)
 from larder.store.interrupt import interrupted_by
 
-__all__ = ["Answer", "BrokenError", "Http"]
+__all__ = ["PIECE_BYTES", "Answer", "BrokenError", "Http", "trusted_certificates"]
 
+PIECE_BYTES = 1 << 20
+"""A body is handed over in pieces of about this size."""
+
+_BUFFER_BYTES = 256 << 10
 _MOST_IDLE = 256
-_NO_BODY = {204, 304}
+_TURN_SECONDS = 0.2
+_RECHECK_SECONDS = 0.005
+_CA_BUNDLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+_SYSTEM_CERTIFICATES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Alpine
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+    "/etc/ssl/cert.pem",  # macOS
+)
+_NEVER_CHANGING = {"GET", "HEAD"}
+
+
+class BrokenError(Exception):
+    """There is no complete answer: the connection failed, or the answer is not HTTP.
+
+    ``str(error)`` is the cause, as a clause for messages.
+
+    Attributes:
+        hint: What to do about it; may be empty.
+        final: Whether it will be the same next time.
+        refused: Whether nothing accepts connections there, and never has in this process.
+    """
+
+    def __init__(
+        self, cause: str, *, hint: str = "", final: bool = False, refused: bool = False
+    ) -> None:
+        super().__init__(cause)
+        self.hint = hint
+        self.final = final
+        self.refused = refused
 
 
 class Http:
-    """Connections to one server, shared by all threads of the process.
+    """Connections to one server, shared by all threads of the process; a forked child makes others.
 
     Args:
         endpoint: ``http://HOST:PORT`` or ``https://HOST``, optionally with a path.
@@ -48,29 +84,23 @@ class Http:
 
     def __init__(self, endpoint: str, *, connect_seconds: float, silence_seconds: float) -> None:
         parts = urlsplit(endpoint)
-        tls = parts.scheme == "https"
-        host = parts.hostname or ""
-        self._server = Server(host, parts.port or (443 if tls else 80), tls, _proxy(parts))
-        self._connect_seconds = connect_seconds
+        self._server = f"{parts.scheme}://{parts.netloc}"
+        self._options = _options(parts, connect_seconds)
         self._silence_seconds = silence_seconds
         self._lock = threading.Lock()
-        self._idle: list[Connection] = []
+        self._idle: list[_Transfer] = []
+        self.answered = False
+        """Whether this server has ever answered."""
         self.host = parts.netloc
         """The value of the Host header."""
         self.path = parts.path.rstrip("/")
         """What precedes every path on the server."""
-        self._absolute = f"{parts.scheme}://{parts.netloc}" if self._via_proxy else ""
-        self._for_proxy = authorization(self._server.proxy) if self._via_proxy else []
-
-    @property
-    def _via_proxy(self) -> bool:
-        """Whether requests themselves, and not only connections, go to a proxy."""
-        return self._server.proxy is not None and not self._server.tls
+        _pools.add(self)
 
     def request(
         self, method: str, target: str, headers: Mapping[str, str], body: Sequence[Buffer] = ()
     ) -> Answer:
-        """Send a request, and receive the head of the answer.
+        """Send a request, and receive the head and the first mebibyte of the answer.
 
         Args:
             method: Such as ``GET``.
@@ -80,83 +110,80 @@ class Http:
 
         Raises:
             BrokenError: There is no answer.
+            FatalError: ``run.interrupted``: the work that this belongs to was stopped.
         """
-        size_bytes = sum(map(len, body))
-        lines = [f"{method} {self._absolute}{target} HTTP/1.1", *self._for_proxy]
-        lines += [f"{name}: {text}" for name, text in headers.items()]
-        if body or method in ("PUT", "POST"):
-            lines.append(f"Content-Length: {size_bytes}")
-        head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-        interrupt = interrupted_by()
-        while True:
-            connection, kept = self._connection()
-            try:
-                connection.begin(interrupt)
-                status, fields, rest = connection.exchange([head, *body], method)
-            except BrokenError as error:
-                connection.close()
-                if interrupt:
-                    interrupt.check()
-                if not (kept and isinstance(error, ClosedError)):
-                    raise
-            except BaseException:
-                connection.close()
-                raise
-            else:
-                return Answer(self, connection, method, status, fields, rest)
-
-    def _connection(self) -> tuple[Connection, bool]:
-        """A connection, and whether it was used before."""
         with self._lock:
-            if self._idle:
-                return self._idle.pop(), True
-        return Connection(self._server, self._connect_seconds, self._silence_seconds), False
+            transfer = self._idle.pop() if self._idle else None
+        if transfer is None:
+            transfer = _Transfer(self._options, self._silence_seconds)
+        try:
+            transfer.begin(method, self._server + target, headers, body)
+            first = transfer.receive()
+            answer = Answer(self, transfer, first)
+        except BaseException as error:
+            self._return(transfer)
+            if isinstance(error, BrokenError) and error.refused and self.answered:
+                raise BrokenError(str(error)) from error
+            raise
+        self.answered = True
+        return answer
 
-    def keep(self, connection: Connection) -> None:
-        """Use a connection again, or close it if there are enough."""
-        connection.end()
+    def _return(self, transfer: _Transfer) -> None:
+        """Use a handle again; its connection too, unless an answer was left unread."""
+        transfer.end()
         with self._lock:
             if len(self._idle) < _MOST_IDLE:
-                self._idle.append(connection)
+                self._idle.append(transfer)
                 return
-        connection.close()
+        transfer.close()
 
     def close(self) -> None:
         """Close the idle connections."""
         with self._lock:
             idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        for transfer in idle:
+            transfer.close()
+
+    def _forked(self) -> None:
+        """Leave the connections to the parent process.
+
+        Closing them here would say goodbye on them, so they get a reference that nobody returns.
+        """
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._idle))
+        self._lock = threading.Lock()
+        self._idle = []
+
+
+_pools: weakref.WeakSet[Http] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for pool in list(_pools):
+        pool._forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Answer:
-    """An answer whose body has not been read yet. Closed at the end of a ``with`` block.
+    """An answer. Closed at the end of a ``with`` block, or once it was read.
 
     Attributes:
         status: The status code.
-        headers: By lower-case name.
+        headers: By lower-case name; those of the same name are joined by commas.
     """
 
-    def __init__(
-        self,
-        pool: Http,
-        connection: Connection,
-        method: str,
-        status: int,
-        headers: dict[str, str],
-        rest: bytes,
-    ) -> None:
-        self.status = status
-        self.headers = headers
+    def __init__(self, pool: Http, transfer: _Transfer, first: bytes) -> None:
+        self.status, self.headers = _parsed(transfer.head)
         self._pool = pool
-        self._connection: Connection | None = connection
-        self._rest = rest
-        self._chunked = headers.get("transfer-encoding", "").lower() == "chunked"
-        length = headers.get("content-length", "")
-        self._left: int | None = int(length) if length.isdigit() and not self._chunked else None
-        if method == "HEAD" or status in _NO_BODY:
-            self._left, self._chunked = 0, False
-        if self._left == 0:
+        self._transfer: _Transfer | None = transfer
+        self._first = first
+        length = self.headers.get("content-length", "")
+        counted = length.isdigit() and "transfer-encoding" not in self.headers
+        self._left = int(length) if counted and transfer.has_body(self.status) else None
+        if self._left is not None:
+            self._count(len(first))
+        if transfer.done:
             self._finish()
 
     def __enter__(self) -> Self:
@@ -173,96 +200,292 @@ class Answer:
         self.close()
 
     def __iter__(self) -> Iterator[bytes]:
-        """The body, in pieces of at most a mebibyte.
+        """The body, in pieces of about a mebibyte.
 
         Raises:
-            BrokenError: It ends early.
+            BrokenError: It is not what was announced.
+            FatalError: ``run.interrupted``: the work that this belongs to was stopped.
         """
-        if self._connection is None:
-            return
-        yield from self._chunks() if self._chunked else self._pieces()
-        self._finish()
+        first, self._first = self._first, b""
+        if first:
+            yield first
+        while self._transfer is not None:
+            try:
+                piece = self._transfer.receive()
+            except BaseException:
+                self.close()
+                raise
+            self._count(len(piece))
+            if self._transfer.done:
+                self._finish()
+            if piece:
+                yield piece
 
     def read(self) -> bytes:
         """The whole body."""
         pieces = list(self)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _pieces(self) -> Iterator[bytes]:
-        assert self._connection is not None
-        left = self._left
-        if self._rest:
-            piece, self._rest = self._rest if left is None else self._rest[:left], b""
-            left = None if left is None else left - len(piece)
-            yield piece
-        while left is None or left:
-            piece = self._connection.receive(CHUNK_BYTES if left is None else left)
-            if not piece:
-                if left is None:
-                    return
-                raise BrokenError("connection closed")
-            left = None if left is None else left - len(piece)
-            yield piece
-
-    def _chunks(self) -> Iterator[bytes]:
-        """The body of an answer whose length was not known when it began: RFC 9112, section 7.1."""
-        while size_bytes := self._size_line():
-            data = self._exactly(size_bytes + 2)
-            yield data[:-2]
-        while self._line():  # trailers
-            pass
-
-    def _size_line(self) -> int:
-        try:
-            return int(self._line().partition(b";")[0], 16)
-        except ValueError:
-            raise BrokenError("the answer is not HTTP") from None
-
-    def _line(self) -> bytes:
-        while (end := self._rest.find(b"\r\n")) < 0:
-            if len(self._rest) > HEAD_BYTES:
-                raise BrokenError("the answer is not HTTP")
-            self._rest += self._more()
-        line, self._rest = self._rest[:end], self._rest[end + 2 :]
-        return line
-
-    def _exactly(self, size_bytes: int) -> bytes:
-        pieces, have = [self._rest], len(self._rest)
-        while have < size_bytes:
-            pieces.append(self._more())
-            have += len(pieces[-1])
-        data = b"".join(pieces)
-        self._rest = data[size_bytes:]
-        return data[:size_bytes]
-
-    def _more(self) -> bytes:
-        assert self._connection is not None
-        data = self._connection.some()
-        if not data:
-            raise BrokenError("connection closed")
-        return data
+    def _count(self, size_bytes: int) -> None:
+        if self._left is not None:
+            self._left -= size_bytes
 
     def _finish(self) -> None:
-        """The body was read: the connection can be used again, unless the server closes it."""
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        keep = self.headers.get("connection", "").lower() != "close"
-        if keep and (self._left is not None or self._chunked):
-            self._pool.keep(connection)
-        else:
-            connection.close()
+        self.close()
+        if self._left:
+            raise BrokenError("the answer does not have the announced length")
 
     def close(self) -> None:
-        """Close the connection if the body was not read; may be called twice."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        """Stop receiving; may be called twice."""
+        transfer, self._transfer = self._transfer, None
+        if transfer is not None:
+            self._pool._return(transfer)
 
 
-def _proxy(server: SplitResult) -> str | None:
-    """The proxy of the environment for a server; None if there is none."""
-    found = getproxies().get(server.scheme)
-    if not found or proxy_bypass(server.netloc):
-        return None
-    return found if "://" in found else f"http://{found}"
+class _Transfer:
+    """A handle of libcurl with its connection: one request at a time, one thread at a time.
+
+    No callback runs Python code where that can be avoided: libcurl would swallow a
+    KeyboardInterrupt in it.
+    """
+
+    def __init__(self, options: Mapping[int, Any], silence_seconds: float) -> None:
+        self._curl = pycurl.Curl()
+        self._multi = pycurl.CurlMulti()
+        for option, setting in options.items():
+            self._curl.setopt(option, setting)
+        self._silence_seconds = silence_seconds
+        self._added = False
+        self._method = ""
+        self._data: list[bytes] = []
+        self.head: list[bytes] = []
+        """The lines of the head, and those of interim answers before it."""
+        self.done = True
+
+    def begin(
+        self, method: str, url: str, headers: Mapping[str, str], body: Sequence[Buffer]
+    ) -> None:
+        """Set everything up for a request."""
+        curl = self._curl
+        self._method, self.done = method, False
+        self._data, self.head = [], []
+        if body or method in ("PUT", "POST"):
+            curl.setopt(pycurl.UPLOAD, 1)
+            curl.setopt(pycurl.INFILESIZE_LARGE, sum(map(len, body)))
+            curl.setopt(pycurl.READFUNCTION, _reading(body))
+        elif method == "HEAD":
+            curl.setopt(pycurl.NOBODY, 1)
+        else:
+            curl.setopt(pycurl.HTTPGET, 1)
+        lines = [f"{name}: {text}" if text else f"{name};" for name, text in headers.items()]
+        curl.setopt(pycurl.CUSTOMREQUEST, method)
+        curl.setopt(pycurl.PREREQFUNCTION, None if method in _NEVER_CHANGING else _once())
+        curl.setopt(pycurl.URL, url)
+        curl.setopt(pycurl.HTTPHEADER, [line.encode("latin-1") for line in (*lines, "Expect:")])
+        curl.setopt(pycurl.WRITEFUNCTION, self._data.append)
+        curl.setopt(pycurl.HEADERFUNCTION, self.head.append)
+        self._multi.add_handle(curl)
+        self._added = True
+
+    def has_body(self, status: int) -> bool:
+        """Whether an answer with this status has the body that its head announces."""
+        return self._method != "HEAD" and status not in (204, 304)
+
+    def receive(self) -> bytes:
+        """The next mebibyte of the body, or less at its end; the first comes with the head.
+
+        Raises:
+            BrokenError: There is no complete answer.
+            FatalError: ``run.interrupted``.
+        """
+        interrupt = interrupted_by()
+        last_event = time.monotonic()
+        while True:
+            if interrupt:
+                interrupt.check()
+            _, running = self._multi.perform()
+            if not running:
+                self.done = True
+                self._check()
+                break
+            if sum(map(len, self._data)) >= PIECE_BYTES:
+                break
+            if self._wait():
+                last_event = time.monotonic()
+            elif time.monotonic() - last_event >= self._silence_seconds:
+                raise BrokenError("no answer in time")
+        piece = self._data[0] if len(self._data) == 1 else b"".join(self._data)
+        self._data.clear()
+        return piece
+
+    def _wait(self) -> bool:
+        """Wait for the connection, for a moment; whether something has happened there."""
+        seconds = min(_TURN_SECONDS, self._silence_seconds)
+        began = time.monotonic()
+        if self._multi.select(seconds) > 0:
+            return True
+        if time.monotonic() - began < seconds / 2:
+            # select() knows no descriptors from 1024 on, nor the one of a name being resolved.
+            socket = self._curl.getinfo(pycurl.ACTIVESOCKET)
+            if socket < 0:
+                time.sleep(_RECHECK_SECONDS)
+                return False
+            poll = select.poll()
+            poll.register(socket, select.POLLIN)
+            return bool(poll.poll(_RECHECK_SECONDS * 1000))
+        return False
+
+    def _check(self) -> None:
+        """Raise the error that the transfer ended with."""
+        _, _, failed = self._multi.info_read()
+        for _, code, text in failed:
+            raise _broken(code, text, self._curl.getinfo(pycurl.OS_ERRNO))
+
+    def end(self) -> None:
+        """The request is over; if its answer was not complete, libcurl closes the connection."""
+        if self._added:
+            self._added = False
+            self._multi.remove_handle(self._curl)
+        self._data, self.head = [], []
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._curl.close()
+        self._multi.close()
+
+
+def _once() -> Callable[..., int]:
+    """A function that lets libcurl send a request, but not again on another connection."""
+    answers: Iterator[int] = iter([pycurl.PREREQFUNC_OK])
+    no: int = pycurl.PREREQFUNC_ABORT
+
+    def may_send(*_: object) -> int:
+        return next(answers, no)
+
+    return may_send
+
+
+def _reading(body: Sequence[Buffer]) -> Callable[[int], bytes]:
+    """A function that returns the next bytes of a body in pieces, and none at its end."""
+    if len(body) == 1 and isinstance(body[0], bytes):
+        return BytesIO(body[0]).read
+    views = [memoryview(piece).cast("B") for piece in reversed(body)]
+
+    def read(size_bytes: int) -> bytes:
+        while views:
+            view = views.pop()
+            if len(view) > size_bytes:
+                views.append(view[size_bytes:])
+            if view:
+                return bytes(view[:size_bytes])
+        return b""
+
+    return read
+
+
+def _parsed(lines: Sequence[bytes]) -> tuple[int, dict[str, str]]:
+    """Status and headers of the last head: a proxy's may precede it, and trailers follow it."""
+    status, within = 0, False
+    headers: dict[str, str] = {}
+    for line in lines:
+        text = line.decode("latin-1").rstrip("\r\n")
+        if text.startswith("HTTP/"):
+            status, headers, within = int(text.split(" ")[1]), {}, True
+        elif not text:
+            within = False
+        elif within:
+            name, _, field = text.partition(":")
+            name, field = name.lower(), field.strip(" \t")
+            headers[name] = f"{headers[name]}, {field}" if name in headers else field
+    return status, headers
+
+
+def _options(server: SplitResult, connect_seconds: float) -> dict[int, Any]:
+    """What is the same for all requests to a server."""
+    options: dict[int, Any] = {
+        pycurl.NOSIGNAL: 1,  # there are threads
+        pycurl.PATH_AS_IS: 1,  # keys may have segments like ".."
+        pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
+        pycurl.HTTP_CONTENT_DECODING: 0,  # objects arrive as they are stored
+        pycurl.FOLLOWLOCATION: 0,
+        pycurl.CONNECTTIMEOUT_MS: max(1, round(1000 * connect_seconds)),
+        pycurl.USERAGENT: "larder",
+        pycurl.TCP_KEEPALIVE: 1,
+        pycurl.BUFFERSIZE: _BUFFER_BYTES,
+        pycurl.UPLOAD_BUFFERSIZE: _BUFFER_BYTES,
+        pycurl.PROXY: _proxy(server),
+        pycurl.NOPROXY: "",  # decided by `_proxy`
+    }
+    trusted = trusted_certificates()
+    of_file = (pycurl.CAINFO, pycurl.PROXY_CAINFO)
+    of_folder = (pycurl.CAPATH, pycurl.PROXY_CAPATH)
+    options |= dict.fromkeys(of_folder if os.path.isdir(trusted) else of_file, trusted)
+    return options
+
+
+def _proxy(server: SplitResult) -> str:
+    """The proxy of the environment for a server; empty if there is none."""
+    proxy = getproxies().get(server.scheme, "")
+    if not proxy or proxy_bypass(server.netloc):
+        return ""
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def trusted_certificates() -> str:
+    """The file or folder with them: the one that a variable names, the system's, or botocore's."""
+    named = filter(None, map(os.environ.get, _CA_BUNDLES))
+    return next(named, None) or _system_certificates()
+
+
+@cache
+def _system_certificates() -> str:
+    for system in (ssl.get_default_verify_paths().cafile, *_SYSTEM_CERTIFICATES):
+        if system and os.path.isfile(system) and os.path.getsize(system):
+            return system
+    from botocore.httpsession import get_cert_path
+
+    path: str = get_cert_path(True)
+    return path
+
+
+_CAUSES = {
+    pycurl.E_UNSUPPORTED_PROTOCOL: "the answer is not HTTP",
+    pycurl.E_FTP_WEIRD_SERVER_REPLY: "the answer is not HTTP",
+    pycurl.E_COULDNT_RESOLVE_PROXY: "the host name of the proxy cannot be resolved",
+    pycurl.E_COULDNT_RESOLVE_HOST: "the host name cannot be resolved",
+    pycurl.E_COULDNT_CONNECT: "cannot connect",
+    pycurl.E_OPERATION_TIMEDOUT: "no answer in time",
+    pycurl.E_PEER_FAILED_VERIFICATION: "the certificate is not trusted",
+    pycurl.E_SSL_CACERT_BADFILE: "the file with the trusted certificates cannot be read",
+}
+_CLOSED = {
+    pycurl.E_PARTIAL_FILE,
+    pycurl.E_ABORTED_BY_CALLBACK,  # see `_once`
+    pycurl.E_SSL_CONNECT_ERROR,
+    pycurl.E_GOT_NOTHING,
+    pycurl.E_SEND_ERROR,
+    pycurl.E_RECV_ERROR,
+    pycurl.E_SEND_FAIL_REWIND,
+}
+_CERTIFICATES = {pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT_BADFILE}
+
+
+def _broken(code: int, text: str, system: int) -> BrokenError:
+    """What an error of libcurl means: its code, its message, and errno."""
+    if code in _CERTIFICATES:
+        hint = "check the server's certificate, or set AWS_CA_BUNDLE"
+        return BrokenError(_CAUSES[code], hint=hint, final=True)
+    if code == pycurl.E_SSL_CONNECT_ERROR and "wrong version number" in text:
+        hint = "write http:// in the address of the server"
+        return BrokenError("the server does not speak TLS", hint=hint, final=True)
+    if code == pycurl.E_COULDNT_CONNECT and system == errno.ECONNREFUSED:
+        hint = "check that the server runs, and its address and port"
+        return BrokenError("connection refused", hint=hint, refused=True)
+    cause = _CAUSES.get(code, "the connection broke")
+    if "CONNECT tunnel" in text:
+        cause = "the proxy refuses the connection"
+    elif "chunk" in text:
+        cause = "the answer is not HTTP"
+    elif code in _CLOSED:
+        cause = "connection reset" if system == errno.ECONNRESET else "connection closed"
+    return BrokenError(cause)

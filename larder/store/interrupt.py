@@ -1,16 +1,14 @@
-"""Ends requests in progress when a run is stopped, so that it does not wait for a slow network."""
+"""Ends what a run waits for when it is stopped, so that it does not wait for a slow network."""
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Protocol
+from contextlib import contextmanager
 
 from larder.errors import FatalError
 
-__all__ = ["INTERRUPTED", "Endable", "Interrupt", "interrupted_by"]
+__all__ = ["INTERRUPTED", "Interrupt", "interrupted_by"]
 
 INTERRUPTED = "run.interrupted"
 """The code of the error that ends what was stopped."""
@@ -18,24 +16,15 @@ INTERRUPTED = "run.interrupted"
 _current = threading.local()
 
 
-class Endable(Protocol):
-    """What a request in progress uses: a socket, or something with this method of one."""
-
-    def shutdown(self, how: int, /) -> None:
-        """End the request."""
-
-
 class Interrupt:
-    """Ends the requests of the threads that work under it."""
+    """Whether the work of some threads was stopped: what waits under it asks again and again."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._sockets: set[Endable] = set()
         self._stopped = threading.Event()
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """The requests that this thread sends within a ``with`` block can be ended."""
+        """What this thread does within a ``with`` block ends when this is stopped."""
         before = getattr(_current, "interrupt", None)
         _current.interrupt = self
         try:
@@ -44,28 +33,8 @@ class Interrupt:
             _current.interrupt = before
 
     def stop(self) -> None:
-        """End the requests in progress, and refuse others."""
+        """End the work in progress, and refuse more."""
         self._stopped.set()
-        with self._lock:
-            sockets, self._sockets = self._sockets, set()
-            for one in sockets:
-                with suppress(OSError):  # closed by its server in the meantime
-                    one.shutdown(socket.SHUT_RDWR)
-
-    def enter(self, one: Endable) -> None:
-        """A request is about to use a connection.
-
-        Raises:
-            FatalError: ``run.interrupted``.
-        """
-        with self._lock:
-            self._sockets.add(one)
-        self.check()
-
-    def leave(self, one: Endable) -> None:
-        """The connection is not used any more."""
-        with self._lock:
-            self._sockets.discard(one)
 
     def check(self) -> None:
         """Raise an error if this was stopped.
@@ -88,5 +57,5 @@ class Interrupt:
 
 def interrupted_by() -> Interrupt | None:
     """What this thread works under."""
-    found: Interrupt | None = getattr(_current, "interrupt", None)
-    return found
+    current: Interrupt | None = getattr(_current, "interrupt", None)
+    return current

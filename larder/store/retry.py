@@ -74,11 +74,12 @@ class _Tries:
         self.failures += 1
         longest = policy.first_delay_seconds * 2.0 ** (self.failures - 1)
         delay = policy.uniform(0.0, min(longest, policy.most_delay_seconds))
-        delay = max(delay, min(error.after_seconds, policy.deadline_seconds))
+        deadline = min(policy.deadline_seconds, error.within_seconds)
+        delay = max(delay, min(error.after_seconds, deadline))
         now = policy.clock()
         elapsed, took = now - self._start, now - self._began
         ends = elapsed + delay + took
-        if self.failures >= policy.attempts or ends > policy.deadline_seconds:
+        if self.failures >= policy.attempts or ends > deadline:
             noun = "try" if self.failures == 1 else "tries"
             final = RetryableError(
                 error.code,

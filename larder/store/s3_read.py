@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from larder.errors import ObjectError
 from larder.store.base import Buffer, ObjectInfo, Reader
+from larder.store.calls import Span
 
 __all__ = ["S3Body", "S3Reader", "Span", "storage_class"]
 
@@ -15,19 +16,6 @@ __all__ = ["S3Body", "S3Reader", "Span", "storage_class"]
 def storage_class(named: str | None) -> str:
     """The storage class in S3's words; empty for ``STANDARD``, which HEAD leaves out."""
     return "" if named is None or named == "STANDARD" else sys.intern(named)
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A range of bytes of an object: an offset, and a length or everything that follows."""
-
-    offset: int
-    length: int | None
-
-    def within(self, size_bytes: int) -> int:
-        """The length of the range in an object of this size."""
-        rest = max(0, size_bytes - self.offset)
-        return rest if self.length is None else min(self.length, rest)
 
 
 @dataclass(frozen=True, slots=True)

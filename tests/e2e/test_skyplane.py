@@ -20,8 +20,8 @@ from larder.store import open_store
 from larder.store.access import Access
 from larder.store.base import Features, ObjectInfo, Place, Store
 from larder.store.delegate import DelegatingStore
-from larder.store.s3_access import S3Access
-from larder.store.s3_uploads import abort_uploads, list_uploads
+from larder.store.s3.account import S3Bucket
+from larder.store.s3.uploads import abort_uploads, list_uploads
 from larder.testing.servers import S3Server, moto_s3
 from larder.transfer.adopt import adopt
 from larder.transfer.copy import copy_object
@@ -91,7 +91,7 @@ class Lab:
         self.source = self.open(self.source_url, "us-east-1")
         self.target = self.open(self.target_url, "eu-west-1")
         access = Access(endpoint=server.endpoint, region="eu-west-1")
-        self.target_access = S3Access("target", self.target_url, access)
+        self.target_access = S3Bucket("target", self.target_url, access)
         keys = (server.access_key, server.secret_key)
         self.ec2 = [
             boto3.Session(*keys, region_name=region).client("ec2", endpoint_url=server.endpoint)

@@ -25,7 +25,7 @@ import sys
 
 class Blocker:
     def find_spec(self, name, path=None, target=None):
-        heavy = ("prefect", "pyarrow", "pydantic", "yaml", "boto3", "botocore", "PIL", "tensorflow")
+        heavy = ("prefect", "pyarrow", "pydantic", "yaml", "boto3", "gcsfs", "PIL", "tensorflow")
         if name.partition(".")[0] in heavy:
             raise ModuleNotFoundError(name, name=name)
 

@@ -19,8 +19,8 @@ from larder.pipeline.copying_record import UPLOADS_PREFIX
 from larder.pipeline.inline import prepare
 from larder.store import Access
 from larder.store.base import UploadedPart
-from larder.store.s3_access import S3Access
-from larder.store.s3_uploads import list_uploads
+from larder.store.s3.account import S3Bucket
+from larder.store.s3.uploads import list_uploads
 from larder.testing.runs import between, run_settings
 from larder.testing.servers import S3Server
 from larder.transfer.engines.choice import Choice
@@ -91,7 +91,7 @@ def test_uploads_that_it_began_and_left_are_aborted(
     instead(run)
     document = lab.copy()
     assert document["copied"]["count"] == 3
-    access = S3Access(bucket, url, Access(**where))
+    access = S3Bucket(bucket, url, Access(**where))
     left = sorted(each.key.removeprefix("out/") for each in list_uploads(access, prefix="out/"))
     begun_later = seconds > 0  # otherwise they were begun before it was started
     assert left == (

@@ -20,8 +20,8 @@ from larder.pipeline.pruning_plan import PruneSettings
 from larder.progress import StageTimes
 from larder.store.access import Access
 from larder.store.base import ObjectInfo, UploadedPart
-from larder.store.s3_access import S3Access
-from larder.store.s3_uploads import list_uploads
+from larder.store.s3.account import S3Bucket
+from larder.store.s3.uploads import list_uploads
 from larder.testing.servers import S3Server
 from larder.transfer.engines import uploads
 from larder.transfer.engines.uploads import UploadRecords
@@ -168,7 +168,7 @@ def test_only_uploads_of_our_own_records_are_aborted_after_a_day(
                 UploadRecords(store, UPLOADS_PREFIX).save(info, key, 5, upload.id, parts)
         store.put(f"{UPLOADS_PREFIX}damaged.json", b"{")
     assert lab.copy()["copied"]["count"] == len(OBJECTS)
-    access = S3Access("copying", storage.url, Access(**storage.how))
+    access = S3Bucket("copying", storage.url, Access(**storage.how))
     prefix = storage.url.removeprefix("s3://copying/") + "/"
     left = sorted(each.key.removeprefix(prefix) for each in list_uploads(access, prefix=prefix))
     assert left == (["theirs"] if days else ["ours", "theirs"])

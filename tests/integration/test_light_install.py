@@ -24,7 +24,8 @@ from larder.testing.servers import S3Server
 
 ROOT = Path(__file__).parents[2]
 SITE = Path(np.__file__).parents[1]
-LIGHT = ("google_crc32c", "lmdb", "numpy", "obstore")
+LIGHT = ("google_crc32c", "lmdb", "numpy", "pycurl", "botocore")
+OF_BOTOCORE = ("dateutil", "jmespath", "six", "urllib3")
 PREPARE = sorted(set(EXTRAS["prepare"].values()))
 
 
@@ -62,8 +63,8 @@ def installed(folder: Path, wheel: Path, packages: tuple[str, ...] | None) -> Pa
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
-    """With the four packages that reading needs, and no others."""
-    return installed(tmp_path_factory.mktemp("light") / "venv", wheel, LIGHT)
+    """With the packages that reading needs, and no others."""
+    return installed(tmp_path_factory.mktemp("light") / "venv", wheel, LIGHT + OF_BOTOCORE)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +153,7 @@ except ConfigError as error:
 """
     done = run(light, tmp_path, "python", "-c", script)
     missing = "Google Cloud Storage needs gcsfs, which is not installed"
-    hint = "pip install 'larder-data[gcs]'"
+    hint = "in a checkout of Larder: pip install '.[gcs]'"
     assert (done.stdout, done.stderr) == (f"config.missing_package {missing}; {hint}\n", "")
 
 

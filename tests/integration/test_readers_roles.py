@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import json
 import os
 import ssl
@@ -17,12 +15,10 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from reading_lab import LIGHT, publish_toy
 
-from larder.testing.servers import S3Server
+from larder.testing.certificates import local_certificate
+from larder.testing.servers import S3Server, rclone_s3
 
 TOKEN = "token-of-this-pod"
 ROLE = "arn:aws:iam::123456789012:role/reader"
@@ -49,7 +45,7 @@ def serving(answers: Answers, tls: ssl.SSLContext | None = None) -> Iterator[str
 
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-            path = f"{self.path}&{body}" if body else self.path
+            path = f"{self.path}?{body}" if body else self.path
             headers = {name.lower(): value for name, value in self.headers.items()}
             status, text = answers(self.command, path, headers)
             self.send_response(status)
@@ -176,9 +172,9 @@ def test_the_role_of_an_instance(
     with serving(imds(rclone_server)) as url:
         environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = f"{url}/"
         assert read(published, environment) == "[2, 0]"
-        # A light install cannot list what exists instead.
         said = read(f"{published}@absent", environment)
-        assert said == "version.missing: there is no tag 'absent'; check the name and the address"
+        assert said.startswith("version.missing: there is no tag 'absent'")
+        assert "latest" in said, "it lists what there is"
 
 
 def test_the_role_of_a_container(
@@ -191,57 +187,28 @@ def test_the_role_of_a_container(
         assert read(published, environment) == "[2, 0]"
         (tmp_path / "token").write_text("of another pod")
         said = read(published, environment)
-        assert said.startswith(
-            "store.denied: no AWS credentials: the container's agent answers 403"
-        )
+        assert said.startswith("store.denied: no credentials of the profile or machine: ")
         (tmp_path / "token").unlink()
-        assert read(published, environment).startswith("store.denied: the token file")
+        assert read(published, environment).startswith("store.denied: ")
 
 
 def test_a_web_identity(
     rclone_server: S3Server, published: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "token").write_text(TOKEN)
-    with serving(sts(rclone_server), certified(tmp_path)) as url:
+    with serving(sts(rclone_server), local_certificate(tmp_path).context()) as url:
         environment["AWS_ENDPOINT_URL_STS"] = url
         environment["AWS_WEB_IDENTITY_TOKEN_FILE"] = str(tmp_path / "token")
         environment["AWS_ROLE_ARN"] = ROLE
         environment["SSL_CERT_FILE"] = str(tmp_path / "certificate.pem")
+        environment.pop("REQUESTS_CA_BUNDLE", None)
         assert read(published, environment) == "[2, 0]"
         environment["AWS_ROLE_ARN"] = f"{ROLE}-of-others"
         said = read(published, environment)
-        assert said.startswith("store.denied: no AWS credentials: STS answers 403; ")
-        assert TOKEN not in said
-
-
-def certified(folder: Path) -> ssl.SSLContext:
-    """TLS for 127.0.0.1, with a certificate of its own in ``certificate.pem``."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a test")])
-    now = datetime.datetime.now(datetime.UTC)
-    here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(here, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "certificate.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
+        assert said.startswith(
+            "store.denied: no credentials of the profile or machine: AccessDenied"
         )
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
-    return context
+        assert TOKEN not in said
 
 
 def test_metadata_without_a_role_is_not_a_missing_version(
@@ -250,10 +217,9 @@ def test_metadata_without_a_role_is_not_a_missing_version(
     with serving(lambda *_: (404, "<Code>NoSuchKey</Code>")) as url:
         environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = url
         said = read(published, environment)
-    assert said.startswith("store.denied: no AWS credentials: the instance's metadata service")
-    assert "answers 404" in said
+    assert said.startswith("store.denied: no AWS credentials")
     said = read(published, environment)  # nothing listens there any more
-    assert "metadata service does not answer" in said
+    assert said.startswith("store.denied: no AWS credentials")
 
 
 def test_there_are_no_credentials(published: str, environment: dict[str, str]) -> None:
@@ -262,14 +228,67 @@ def test_there_are_no_credentials(published: str, environment: dict[str, str]) -
 
 
 @pytest.mark.parametrize("named", ["by the environment", "as the default"])
-def test_a_profile_needs_botocore_and_says_so(
-    published: str, environment: dict[str, str], tmp_path: Path, named: str
+def test_a_profile(
+    rclone_server: S3Server, published: str, environment: dict[str, str], tmp_path: Path, named: str
 ) -> None:
     (tmp_path / ".aws").mkdir()
     section = "[profile team]" if named == "by the environment" else "[default]"
-    (tmp_path / ".aws/config").write_text(f"{section}\nregion = eu-central-1\nrole_arn = {ROLE}\n")
+    (tmp_path / ".aws/config").write_text(
+        f"{section}\naws_access_key_id = {rclone_server.access_key}\n"
+        f"aws_secret_access_key = {rclone_server.secret_key}\n"
+    )
     if named == "by the environment":
         environment["AWS_PROFILE"] = "team"
-    said = read(published, environment)
-    assert said.startswith("config.missing_package: the ")
-    assert said.endswith("boto3, which is not installed; pip install 'larder-data[prepare]'")
+    assert read(published, environment) == "[2, 0]"
+
+
+WORKERS = """
+import multiprocessing, warnings
+from larder.store import open_store
+
+store = open_store(sys.argv[1])
+
+def work(key):
+    keys = [info.key for page in store.list() for info in page]
+    with store.open(key, offset=2, length=5) as reader:
+        part = b"".join(bytes(piece) for piece in reader)
+    assert part == store.get(key)[2:7] and key in keys
+    return key
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", DeprecationWarning)  # Python's, of forks beside threads
+    keys = [info.key for page in store.list() for info in page]
+    for key in keys:  # so that there are connections and credentials to inherit
+        work(key)
+    for method in ("fork", "spawn"):
+        with multiprocessing.get_context(method).Pool(3) as pool:
+            assert pool.map(work, 4 * keys, chunksize=1) == 4 * keys
+        work(keys[0])
+        print(method)
+"""
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_workers_of_both_kinds_list_and_stream(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secure: bool
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(LIGHT + WORKERS)
+    with rclone_s3(tls=local_certificate(tmp_path) if secure else None) as server:
+        server.create_bucket("roles")
+        for name, text in server.environment.items():
+            monkeypatch.setenv(name, text)
+        publish_toy("s3://roles/toy", tmp_path)
+        environment["AWS_ENDPOINT_URL_S3"] = server.endpoint
+        environment["AWS_CA_BUNDLE"] = server.certificate
+        with serving(imds(server)) as url:
+            environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = url
+            done = subprocess.run(
+                [sys.executable, str(program), "s3://roles/toy"],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+    assert (done.returncode, done.stderr, done.stdout.split()) == (0, "", ["fork", "spawn"])

@@ -13,7 +13,7 @@ from pathlib import Path
 from larder.cli.init import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
-LIGHT = {"google-crc32c", "lmdb", "numpy", "obstore"}
+LIGHT = {"botocore", "google-crc32c", "lmdb", "numpy", "pycurl"}
 
 
 def test_the_wheel_is_larder_alone_and_light(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.store.s3_sign import Keys, encoded_path, encoded_query, signed
+from larder.store.s3.sign import Keys, encoded_path, encoded_query, signed
 
 MOMENT = 1_780_000_000.0
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), min_size=1, max_size=20)

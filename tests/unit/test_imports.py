@@ -55,7 +55,7 @@ ALLOWED: dict[str, set[str]] = {
 """For each part of larder: the other parts that it may import. Nobody imports the tests' part."""
 
 ORCHESTRATORS = {"prefect", "prefect_dask", "prefect_ray", "dask", "ray", "tensorflow", "torch"}
-NETWORK = {"boto3", "botocore", "obstore", "http", "httpx", "requests", "socket"}
+NETWORK = {"boto3", "botocore", "pycurl", "http", "httpx", "requests", "socket"}
 NETWORK |= {"aiohttp", "gcsfs", "google"}
 OUTSIDE = {"store", "testing"}
 """The parts that may import what talks to a network."""

@@ -19,7 +19,7 @@ from larder.limits import (
     map_done,
     read_ahead_bytes,
 )
-from larder.store import s3
+from larder.store.s3 import store as s3
 
 MIB = 1024**2
 

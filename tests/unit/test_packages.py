@@ -17,7 +17,7 @@ from larder.packages import EXTRAS, missing_package, require
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LIGHT = {"google_crc32c", "lmdb", "numpy", "obstore"}
+LIGHT = {"botocore", "google_crc32c", "lmdb", "numpy", "pycurl"}
 
 
 def imported() -> set[str]:

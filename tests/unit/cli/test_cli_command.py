@@ -148,7 +148,9 @@ def test_help_lists_the_exit_statuses_and_imports_nothing_slow() -> None:
         assert f"\n  {status}" in done.stdout
     modules = set(done.stdout.splitlines()[-1].split())
     assert "larder.cli.command" in modules
-    assert modules.isdisjoint({"prefect", "pyarrow", "boto3", "pydantic", "yaml", "numpy", "rich"})
+    assert modules.isdisjoint(
+        {"prefect", "pyarrow", "botocore", "pydantic", "yaml", "numpy", "rich"}
+    )
 
 
 def test_a_wrong_flag_with_json_as_a_process() -> None:

@@ -101,5 +101,5 @@ sys.exit(main())
         )
         modules = set(done.stderr.split())
         assert "larder.cli.command" in modules
-        heavy = {"prefect", "pyarrow", "boto3", "pydantic", "yaml", "numpy", "rich", "obstore"}
+        heavy = {"prefect", "pyarrow", "botocore", "pycurl", "pydantic", "yaml", "numpy", "rich"}
         assert modules.isdisjoint(heavy)

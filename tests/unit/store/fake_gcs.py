@@ -45,7 +45,10 @@ class Ask:
 
 @dataclass
 class Say:
-    """An answer; ``cut`` closes the connection after so many bytes of the body."""
+    """An answer; ``cut`` closes the connection after so many bytes of the body.
+
+    A header with line breaks is sent as several.
+    """
 
     status: int = 200
     body: bytes = b""
@@ -86,6 +89,7 @@ class FakeGcs:
     rewrite_calls: int = 1
     payer_needed: bool = False
     hash_headers: bool = True
+    hash_separator: str = ","
     lock: threading.Lock = field(default_factory=threading.Lock)
     generation: int = 1000
 
@@ -173,8 +177,9 @@ class FakeGcs:
             "x-goog-storage-class": resource["storageClass"],
         }
         if self.hash_headers:
-            md5 = f",md5={resource['md5Hash']}" if "md5Hash" in resource else ""
-            headers["x-goog-hash"] = f"crc32c={resource['crc32c']}{md5}"
+            hashes = [f"crc32c={resource['crc32c']}"]
+            hashes += [f"md5={resource['md5Hash']}"] if "md5Hash" in resource else []
+            headers["x-goog-hash"] = self.hash_separator.join(hashes)
         if "contentEncoding" in resource:
             headers["Content-Encoding"] = resource["contentEncoding"]
         span = ask.headers.get("range", "").removeprefix("bytes=")
@@ -274,7 +279,8 @@ def fake_gcs() -> Iterator[FakeGcs]:
             say = state.answer(ask)
             self.send_response(say.status)
             for name, text in say.headers.items():
-                self.send_header(name, text)
+                for line in text.split("\n"):
+                    self.send_header(name, line)
             if say.status != 204:
                 self.send_header("Content-Length", str(len(say.body)))
             self.end_headers()

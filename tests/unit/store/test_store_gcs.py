@@ -100,6 +100,17 @@ def test_a_replacement_is_one_of_the_generation_whose_etag_was_compared(gcs: Fak
     gcs.fault = meanwhile  # after the comparison
     assert error_of(lambda: store.put("k", b"3", if_match=second.etag)).code == "object.changed"
     assert gcs.contents["bucket", "p/k"] == b"other"
+    assert error_of(lambda: store.put("none", b"1", if_match=first.etag)).code == "object.changed"
+
+
+def test_only_the_generation_whose_etag_was_compared_is_deleted(gcs: FakeGcs) -> None:
+    store = GcsStore("bucket", "p", Access(endpoint=gcs.endpoint))
+    info = store.put("k", b"1")
+    assert error_of(lambda: store.delete("k", if_match="0" * 32)).code == "object.changed"
+    store.delete("k", if_match=info.etag)
+    assert gcs.asked[-1].query["ifGenerationMatch"] == info.generation
+    store.delete("k", if_match=info.etag)  # it is not there any more
+    assert gcs.objects == {}
 
 
 def test_the_same_bytes_in_another_generation_are_the_same(gcs: FakeGcs) -> None:
@@ -141,6 +152,20 @@ def test_a_range_is_one_request_and_a_whole_object_two_at_once(gcs: FakeGcs) -> 
     assert reader.info == store.head("k")
     assert reader.info.metadata == {"camera": "left"}
     assert len(gcs.asked) == 7
+
+
+@pytest.mark.parametrize("separator", [",", ", ", "\n"])
+def test_hashes_come_in_one_header_or_several(gcs: FakeGcs, separator: str) -> None:
+    gcs.hash_separator = separator
+    resource = gcs.add("p/k", b"0123456789")
+    store = opened(gcs)
+    assert store.get("k", offset=3, if_match=store.head("k").etag) == b"3456789"
+    with store.open("k", length=2) as reader:
+        assert (reader.info.etag, reader.info.generation) == (
+            hashlib.md5(b"0123456789").hexdigest(),
+            resource["generation"],
+        )
+    assert len(gcs.asked) == 3
 
 
 def test_gzip_objects_are_read_as_they_are_stored(gcs: FakeGcs) -> None:
@@ -206,7 +231,7 @@ def test_headers_that_say_too_little_are_asked_about(gcs: FakeGcs, odd: dict[str
 
 def test_a_connection_that_breaks_is_no_end_of_the_object(gcs: FakeGcs) -> None:
     gcs.add("p/k", DATA)
-    media = Say(200, DATA, {"x-goog-stored-content-length": str(len(DATA))}, cut=1_000_000)
+    media = Say(200, DATA, {"x-goog-stored-content-length": str(len(DATA))}, cut=5_000_000)
     gcs.fault = lambda ask: media if ask.query.get("alt") == "media" else None
     store = opened(gcs)
     assert isinstance(error_of(lambda: store.get("k")), RetryableError)

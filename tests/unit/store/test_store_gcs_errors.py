@@ -1,10 +1,9 @@
-"""What the answers of GCS mean: the table in `larder.store.gcs_errors`."""
+"""What the answers of GCS mean: the table in `larder.store.gcs.errors`."""
 
 from __future__ import annotations
 
 import json
 
-import aiohttp
 import pytest
 
 from larder.errors import (
@@ -15,8 +14,8 @@ from larder.errors import (
     RetryableError,
     StoreError,
 )
-from larder.store.gcs_errors import GcsAnswer, gcs_error, no_answer
-from larder.store.s3_errors import Call
+from larder.store.calls import Call
+from larder.store.gcs.errors import gcs_error
 
 STORE = "gs://bucket/p/"
 READ, WRITE, ALL = Call(STORE, "k"), Call(STORE, "k", writing=True), Call(STORE)
@@ -66,7 +65,7 @@ def body(message: str, reason: str = "") -> bytes:
 def test_every_line_of_the_table(
     status: int, said: bytes, call: Call, kind: type[LarderError], code: str
 ) -> None:
-    error = gcs_error(GcsAnswer.of(status, said), call)
+    error = gcs_error(status, said, "", call)
     assert (type(error), error.code) == (kind, code)
     assert "<" not in str(error)
     assert STORE in error.where
@@ -77,44 +76,21 @@ def test_every_line_of_the_table(
     [b"[]", b'{"error": "text"}', b'{"error": {"errors": [3]}}', b'{"error": null}', b"\xff\xfe"],
 )
 def test_any_body_is_understood_somehow(said: bytes) -> None:
-    assert isinstance(gcs_error(GcsAnswer.of(503, said), READ), RetryableError)
+    assert isinstance(gcs_error(503, said, "", READ), RetryableError)
 
 
 def test_the_missing_permission_is_named_and_no_token() -> None:
     said = body(f"{DENIED} Bearer ya29.a0Af-secret upload_id=ABC-secret", "forbidden")
-    text = str(gcs_error(GcsAnswer.of(403, said), ALL))
+    text = str(gcs_error(403, said, "", ALL))
     assert "storage.objects.get" in text
     assert "secret" not in text
     xml = b"<?xml?><Error><Code>AccessDenied</Code><Message>Access denied.</Message></Error>"
-    assert "Access denied." in str(gcs_error(GcsAnswer.of(403, xml), ALL))
+    assert "Access denied." in str(gcs_error(403, xml, "", ALL))
 
 
 @pytest.mark.parametrize(("wait", "seconds"), [("7", 7), ("9999", 60), ("", 0), ("soon", 0)])
 def test_it_waits_as_long_as_it_is_told(wait: str, seconds: float) -> None:
     for status, reason in ((429, ""), (503, ""), (403, "rateLimitExceeded")):
-        error = gcs_error(GcsAnswer.of(status, body("slow", reason), wait), READ)
+        error = gcs_error(status, body("slow", reason), wait, READ)
         assert isinstance(error, RetryableError)
         assert error.after_seconds == seconds
-
-
-@pytest.mark.parametrize(
-    ("cause", "said"),
-    [
-        (TimeoutError(), "no answer in time"),
-        (aiohttp.ServerTimeoutError("secret"), "no answer in time"),
-        (ConnectionRefusedError(111, "secret"), "connection refused"),
-        (aiohttp.ServerDisconnectedError(), "the connection broke"),
-        (aiohttp.ClientPayloadError("secret"), "the connection broke"),
-    ],
-)
-def test_no_answer_is_worth_another_try(cause: Exception, said: str) -> None:
-    error = no_answer(cause, READ)
-    assert isinstance(error, RetryableError)
-    assert error.message == said
-
-
-def test_a_certificate_is_not() -> None:
-    import ssl
-
-    error = no_answer(ssl.SSLCertVerificationError("certificate verify failed"), READ)
-    assert (type(error), error.code) == (StoreError, "store.refused")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
+import gc
+import os
 import socket
 import ssl
 import threading
@@ -11,12 +12,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
-from larder.store.http import Answer, BrokenError, Http
+from larder.errors import FatalError, RetryableError, StoreError
+from larder.store import open_store
+from larder.store.http import PIECE_BYTES, Answer, BrokenError, Http
+from larder.store.interrupt import Interrupt
+from larder.testing.certificates import local_certificate
 
 Serve = Callable[[socket.socket], None]
 
@@ -185,30 +186,9 @@ def waiting(scheme: str, trusted: ssl.SSLContext | None) -> Iterator[int]:
 @pytest.fixture
 def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
     """A server's certificate for 127.0.0.1, which clients trust."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    address = x509.SubjectAlternativeName([x509.DNSName("localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(address, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    (tmp_path / "certificate").write_bytes(certificate.public_bytes(pem))
-    plain = serialization.NoEncryption()
-    (tmp_path / "key").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "certificate", tmp_path / "key")
-    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "certificate"))
-    return context
+    certificate = local_certificate(tmp_path)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate.path))
+    return certificate.context()
 
 
 def at_localhost(port: int, seconds: float = 30.0) -> Http:
@@ -283,3 +263,178 @@ def pump(one: socket.socket, other: socket.socket) -> None:
         other.shutdown(socket.SHUT_WR)
     except OSError:
         pass  # either side has closed
+
+
+def test_the_variable_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(saying(BODIES["a length"])) as port:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        http = client(port)
+        with get(http) as answer:
+            assert answer.read() == b"hello"
+        http.close()
+
+
+LARGE = os.urandom(5 * PIECE_BYTES + 1)
+
+
+def large(one: socket.socket) -> None:
+    while request_of(one):
+        one.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(LARGE) + LARGE)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_large_body_arrives_in_pieces(trusted: ssl.SSLContext, scheme: str) -> None:
+    with served(large, trusted if scheme == "https" else None) as port:
+        http = at_localhost(port) if scheme == "https" else client(port)
+        for _ in range(2):
+            with get(http) as answer:
+                pieces = list(answer)
+            assert b"".join(pieces) == LARGE
+            assert max(map(len, pieces)) < 4 * PIECE_BYTES
+        with get(http) as answer:  # not read
+            pass
+        with get(http) as answer:
+            assert answer.read() == LARGE
+        http.close()
+
+
+def test_a_body_in_pieces_is_sent(trusted: ssl.SSLContext) -> None:
+    received = bytearray()
+
+    def serve(one: socket.socket) -> None:
+        while b"\r\n\r\n" not in received or len(received.partition(b"\r\n\r\n")[2]) < len(LARGE):
+            received.extend(one.recv(1 << 16))
+        one.sendall(BODIES["a length"])
+
+    with served(serve, trusted) as port:
+        http = at_localhost(port)
+        pieces = [bytearray(LARGE[:7]), b"", memoryview(LARGE)[7:]]
+        with http.request("PUT", "/k", {"host": http.host}, pieces) as answer:
+            assert answer.read() == b"hello"
+        http.close()
+    assert received.partition(b"\r\n\r\n")[2] == LARGE
+
+
+def test_a_path_is_sent_as_it_is() -> None:
+    heads: list[bytes] = []
+
+    def serve(one: socket.socket) -> None:
+        heads.append(request_of(one))
+        one.sendall(BODIES["a length"])
+
+    with served(serve) as port:
+        http = client(port)
+        http.request("GET", "/b/../%2F/./k//?a=%2F", {"host": http.host, "x-empty": ""}).close()
+        http.close()
+    assert heads[0].startswith(b"GET /b/../%2F/./k//?a=%2F HTTP/1.1\r\n")
+    assert b"x-empty:\r\n" in heads[0]
+
+
+@pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_transfer_that_is_stopped_is_an_error(
+    trusted: ssl.SSLContext, scheme: str, begun: bytes
+) -> None:
+    interrupt, over = Interrupt(), threading.Event()
+
+    def serve(one: socket.socket) -> None:
+        request_of(one)
+        if begun:
+            one.sendall(begun + bytes(PIECE_BYTES))
+        threading.Timer(0.1, interrupt.stop).start()
+        over.wait(60)
+
+    with served(serve, trusted if scheme == "https" else None) as port:
+        http = at_localhost(port) if scheme == "https" else client(port)
+        try:
+            with (
+                interrupt.active(),
+                pytest.raises(FatalError, match="stopped"),
+                get(http) as answer,
+            ):
+                answer.read()
+        finally:
+            over.set()
+            http.close()
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST", "DELETE", "GET"])
+@pytest.mark.parametrize("body", [b"", b"data"])
+def test_only_reading_is_sent_again(method: str, body: bytes) -> None:
+    """A server that carries out a request and closes the connection instead of answering."""
+    requests: list[str] = []
+
+    def serve(one: socket.socket) -> None:
+        request_of(one)
+        one.sendall(BODIES["a length"])
+        while request := request_of(one):
+            requests.append(request.decode().partition(" ")[0])
+            if len(requests) == 1:
+                return
+            one.sendall(BODIES["a length"])
+
+    with served(serve) as port:
+        http = client(port)
+        get(http).close()
+        sent = [body] if body and method != "GET" else []
+        if method == "GET":
+            get(http).close()
+        else:
+            with pytest.raises(BrokenError, match="connection"):
+                http.request(method, "/k", {"host": http.host}, sent)
+        http.close()
+    assert requests == [method]
+
+
+def test_a_server_that_does_not_speak_tls() -> None:
+    def serve(one: socket.socket) -> None:
+        one.recv(1)
+        one.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with served(serve) as port:
+        store = open_store("s3://bucket/", endpoint=f"https://127.0.0.1:{port}", region="us-east-1")
+        with pytest.raises(StoreError, match="does not speak TLS") as caught:
+            store.head("k")
+    assert "http://" in caught.value.hint
+
+
+def test_a_server_that_refuses_connections() -> None:
+    with served(saying(BODIES["a length"])) as port:
+        http = client(port)
+        get(http).close()
+        http.close()
+    with pytest.raises(BrokenError, match="connection refused") as caught:
+        get(http)
+    assert not caught.value.refused, "it has answered before: it may come back"
+    with pytest.raises(BrokenError, match="connection refused") as caught:
+        get(client(port))
+    assert caught.value.refused
+    store = open_store("s3://bucket/", endpoint=f"http://127.0.0.1:{port}", region="us-east-1")
+    with pytest.raises(RetryableError, match=r"refused .* in [012] s") as refused:
+        store.head("k")
+    assert "port" in refused.value.hint
+
+
+def test_a_forked_child_leaves_the_connections_alone(trusted: ssl.SSLContext) -> None:
+    connections: list[int] = []
+
+    def serve(one: socket.socket) -> None:
+        connections.append(one.fileno())
+        saying(*[BODIES["a length"]] * 3)(one)
+
+    with served(serve, trusted) as port:
+        http = at_localhost(port)
+        get(http).close()
+        child = os.fork()
+        if not child:
+            status = 1
+            with suppress(BaseException):
+                status = 0 if get(http).read() == b"hello" else 1
+                del http
+                gc.collect()
+            os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        get(http).close()
+        http.close()
+    assert len(connections) == 2

@@ -11,7 +11,7 @@ from scripted_s3 import Say, Script, scripted_s3
 
 from larder.errors import LarderError, RetryableError, StoreError
 from larder.store import RetryPolicy, Store, open_store
-from larder.store.s3_list import read_page
+from larder.store.s3.listing import read_page
 
 OBJECT = {"ETag": '"abc"', "Last-Modified": "Sat, 21 Nov 2026 06:41:29 GMT"}
 PAGE = """<?xml version="1.0" encoding="UTF-8"?>
@@ -21,10 +21,10 @@ CONTENT = """<Contents><Key>{key}</Key><LastModified>2026-11-21T06:41:29.125Z</L
 <ETag>&quot;e-1&quot;</ETag><Size>7</Size><StorageClass>STANDARD</StorageClass></Contents>"""
 
 
-def page(*keys: str, token: str = "") -> Say:
-    rest = "<IsTruncated>false</IsTruncated>"
+def page(*keys: str, token: str = "", encoded: bool = True) -> Say:
+    rest = "<EncodingType>url</EncodingType>" if encoded else ""
+    rest += f"<IsTruncated>{'true' if token else 'false'}</IsTruncated>"
     if token:
-        rest = "<IsTruncated>true</IsTruncated>"
         rest += f"<NextContinuationToken>{token}</NextContinuationToken>"
     contents = "".join(CONTENT.format(key=key) for key in keys)
     return Say(body=PAGE.format(rest=rest, contents=contents))
@@ -198,6 +198,11 @@ def test_listing_reads_every_field() -> None:
     assert first.modified_us == 1795243289125000
 
 
+def test_keys_are_decoded_only_if_the_server_says_that_they_are_encoded() -> None:
+    with scripted_s3(page("p/a+b%2B%25", encoded=False)) as script:
+        assert keys(opened(script)) == ["a+b%2B%25"]
+
+
 def test_listing_asks_for_the_next_page_with_its_token() -> None:
     with scripted_s3(page("p/a", token="t+/="), page("p/b")) as script:
         assert keys(opened(script)) == ["a", "b"]
@@ -241,7 +246,7 @@ def test_a_listing_is_complete_or_raises(broken: Say) -> None:
 
 def test_a_page_of_an_older_server_has_no_namespace() -> None:
     body = page("a").body.replace(' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"', "")
-    assert [info.key for info in read_page(body.encode(), "s3://b/").objects] == ["a"]
+    assert [info.key for info in read_page(body.encode(), "s3://b/")[0]] == ["a"]
 
 
 # Streams: the client itself repeats

@@ -13,8 +13,8 @@ from larder.errors import StoreError
 from larder.store.access import Access
 from larder.store.base import BegunUpload
 from larder.store.s3 import S3Store
-from larder.store.s3_access import S3Access
-from larder.store.s3_uploads import PendingUpload, abort_uploads, list_uploads
+from larder.store.s3.account import S3Bucket
+from larder.store.s3.uploads import PendingUpload, abort_uploads, list_uploads
 from larder.testing.servers import S3Server
 
 ODD = ["p/a b+c%2B.bin", "p/grüße/ü", "p/&<x>", "p/plain"]
@@ -30,7 +30,7 @@ class Bucket:
         server.create_bucket(self.name)
         self.client: Any = server.client()
         access = Access(endpoint=server.endpoint, region=server.region)
-        self.access = S3Access(self.name, f"s3://{self.name}/", access)
+        self.access = S3Bucket(self.name, f"s3://{self.name}/", access)
 
     def begin(self, key: str) -> str:
         answer = self.client.create_multipart_upload(Bucket=self.name, Key=key)
@@ -81,7 +81,7 @@ def test_a_store_says_how_old_they_are_and_aborts_what_is_chosen(bucket: Bucket)
 def test_a_missing_bucket_is_an_error(moto_server: S3Server) -> None:
     access = Access(endpoint=moto_server.endpoint, region="us-east-1")
     with pytest.raises(StoreError) as caught:
-        list_uploads(S3Access("missing-bucket", "s3://missing-bucket/", access), prefix="")
+        list_uploads(S3Bucket("missing-bucket", "s3://missing-bucket/", access), prefix="")
     assert caught.value.code == "store.missing"
 
 
@@ -98,8 +98,8 @@ def page(keys: list[str], more: str = "") -> Say:
     )
 
 
-def scripted(endpoint: str) -> S3Access:
-    return S3Access("b", "s3://b/", Access(endpoint=endpoint, region="us-east-1"))
+def scripted(endpoint: str) -> S3Bucket:
+    return S3Bucket("b", "s3://b/", Access(endpoint=endpoint, region="us-east-1"))
 
 
 MORE = (
@@ -126,6 +126,12 @@ def test_keys_that_xml_cannot_hold_are_asked_for_in_a_code() -> None:
     assert "encoding-type" not in script.asked[0]
     assert "encoding-type=url" in script.asked[1]
     assert "key-marker=p%2Fa%2Bb&" in script.asked[2]
+
+
+def test_keys_are_decoded_if_the_server_says_that_they_are_encoded() -> None:
+    said = page(["p/a%2Bb"], "<EncodingType>url</EncodingType>")
+    with scripted_s3(said) as script:
+        assert [u.key for u in list_uploads(scripted(script.endpoint), prefix="p/")] == ["p/a+b"]
 
 
 @pytest.mark.parametrize("answer", [page(["p/x"], MORE), Say(body="<html>"), Say(body="nothing")])

@@ -10,37 +10,25 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from larder.config.urls import GCS_ENDPOINT_VARIABLES, check_endpoint
 from larder.errors import ConfigError, StoreError
-from larder.packages import DISTRIBUTION
+from larder.packages import install_hint
 from larder.store.access import Access
 from larder.store.blocks import load
-from larder.store.gcs_errors import GCS_CREDENTIALS_HINT
+from larder.store.gcs.errors import CREDENTIALS_HINT
 
-__all__ = ["SCOPE", "GcsSettings", "find_gcs_settings", "gcs_endpoint", "import_gcsfs"]
+__all__ = ["SCOPE", "GcsSettings", "find_endpoint", "find_settings", "import_gcsfs"]
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 """What the tokens are for."""
 
-_EXPERIMENTS = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
-_importing = threading.Lock()
 
-
-@dataclass(frozen=True, slots=True)
-class GcsSettings:
-    """Where a bucket is, and the credentials.
-
-    Attributes:
-        endpoint: URL of the server; empty for Google's own.
-        credentials: Of google-auth; None to send none.
-        project: The project that is billed; empty if unknown.
-    """
+class GcsSettings(NamedTuple):
+    """URL of the server, credentials of google-auth, and the project that is billed, if any."""
 
     endpoint: str
     credentials: Any
@@ -50,36 +38,21 @@ class GcsSettings:
 def import_gcsfs() -> ModuleType:
     """The module ``gcsfs.core``, or an error that says how to install it.
 
-    gcsfs reads a variable of the environment when it is imported, and would otherwise send every
-    request of a bucket through gRPC as well, which an emulator does not answer.
-
     Raises:
         ConfigError: ``config.missing_package``.
     """
-    with _importing:
-        before = os.environ.get(_EXPERIMENTS)
-        os.environ[_EXPERIMENTS] = "false"
-        try:
-            return import_module("gcsfs.core")
-        except ImportError as error:
-            raise ConfigError(
-                "config.missing_package",
-                f"Google Cloud Storage needs {error.name or 'gcsfs'}, which is not installed",
-                hint=f"pip install '{DISTRIBUTION}[gcs]'",
-            ) from error
-        finally:
-            if before is None:
-                del os.environ[_EXPERIMENTS]
-            else:
-                os.environ[_EXPERIMENTS] = before
+    try:
+        return import_module("gcsfs.core")
+    except ImportError as error:
+        raise ConfigError(
+            "config.missing_package",
+            f"Google Cloud Storage needs {error.name or 'gcsfs'}, which is not installed",
+            hint=install_hint("gcs"),
+        ) from error
 
 
-def find_gcs_settings(store_url: str, access: Access) -> GcsSettings:
+def find_settings(store_url: str, access: Access) -> GcsSettings:
     """Look up server, credentials and project.
-
-    Args:
-        store_url: For messages.
-        access: Server and account.
 
     Raises:
         StoreError: ``store.denied``: no credentials were found.
@@ -87,7 +60,7 @@ def find_gcs_settings(store_url: str, access: Access) -> GcsSettings:
             ``config.invalid_value``: the environment has an invalid endpoint, or a requester pays
             but there is no project.
     """
-    endpoint = gcs_endpoint(access)
+    endpoint = find_endpoint(access)
     credentials, project = _credentials(store_url, access, endpoint)
     project = access.project or project or os.environ.get("GOOGLE_CLOUD_PROJECT", "")
     if access.requester_pays and not project:
@@ -102,7 +75,7 @@ def find_gcs_settings(store_url: str, access: Access) -> GcsSettings:
     return GcsSettings(endpoint, credentials, project)
 
 
-def gcs_endpoint(access: Access) -> str:
+def find_endpoint(access: Access) -> str:
     """URL of the server, without a slash at the end; empty for Google's own.
 
     Raises:
@@ -133,7 +106,7 @@ def _credentials(store_url: str, access: Access, endpoint: str) -> tuple[Any, st
         credentials, project = google.auth.default(scopes=[SCOPE])
     except (GoogleAuthError, OSError, ValueError) as error:
         message = "no Google Cloud credentials were found, or they are invalid"
-        hint = f"{GCS_CREDENTIALS_HINT}; or set anonymous: true for a public bucket"
+        hint = f"{CREDENTIALS_HINT}; or set anonymous: true for a public bucket"
         raise StoreError("store.denied", message, where=store_url, hint=hint) from error
     return credentials, str(project or "")
 
@@ -155,11 +128,11 @@ def _of_block(block: str) -> tuple[Any, str]:
         if isinstance(key, str):
             key = json.loads(key)
         if path and key is content:
-            found = kind.from_service_account_file(os.path.expanduser(path), scopes=[SCOPE])
+            credentials = kind.from_service_account_file(os.path.expanduser(path), scopes=[SCOPE])
         else:
-            found = kind.from_service_account_info(key, scopes=[SCOPE])
+            credentials = kind.from_service_account_info(key, scopes=[SCOPE])
     except (GoogleAuthError, OSError, ValueError, TypeError, AttributeError):
         # The message of the error may contain parts of the key.
         message = "the block has no valid key of a service account"
         raise ConfigError("config.block", message, where=f"block {block}") from None
-    return found, str(content.get("project") or found.project_id or "")
+    return credentials, str(content.get("project") or credentials.project_id or "")

@@ -1,10 +1,4 @@
-"""S3 and compatible servers: ``s3://bucket/prefix``.
-
-Credentials, region and endpoint follow the standard AWS chain. Requests are signed and sent by
-`larder.store.s3_http`; only where boto3 is missing and the credentials are those of a role or an
-instance, obstore finds them and moves the bytes (`larder.store.s3_access`). No call is repeated
-here, except within streamed writing (`larder.store.s3_write`).
-"""
+"""The store of a bucket. No call is repeated here, except within streamed writing (`writer`)."""
 
 from __future__ import annotations
 
@@ -25,21 +19,18 @@ from larder.errors import (
 )
 from larder.store.access import DEFAULT_ACCESS, Access
 from larder.store.base import BegunUpload, Buffer, Features, ObjectInfo, Place, Readable, Store
+from larder.store.calls import AnswerReader, Call, Span
 from larder.store.etag_trust import etag_trust
 from larder.store.keys import check_key, folder_prefix
 from larder.store.retry import RetryPolicy
-from larder.store.s3_access import S3Access, is_plain
-from larder.store.s3_chain import without_boto3
-from larder.store.s3_clients import lost_obstore
-from larder.store.s3_errors import REGION_UNTOLD, Answer, Call, s3_error
-from larder.store.s3_http import SignedObjects
-from larder.store.s3_list import S3Listing
-from larder.store.s3_obstore import NoRangesError, ObstoreObjects
-from larder.store.s3_read import S3Body, S3Reader, Span
-from larder.store.s3_settings import environment_endpoint
-from larder.store.s3_upload import S3Upload, parts_of
-from larder.store.s3_uploads import PendingUpload, abort_uploads, list_uploads
-from larder.store.s3_write import S3Writer
+from larder.store.s3.account import S3Bucket
+from larder.store.s3.credentials import environment_endpoint
+from larder.store.s3.errors import REGION_UNTOLD, Refusal, s3_error
+from larder.store.s3.listing import S3Listing
+from larder.store.s3.multipart import S3Upload, parts_of
+from larder.store.s3.objects import S3Objects
+from larder.store.s3.uploads import PendingUpload, abort_uploads, list_uploads
+from larder.store.s3.writer import S3Writer
 
 __all__ = ["S3Store"]
 
@@ -48,9 +39,6 @@ __all__ = ["S3Store"]
 _PART_BYTES = 16 << 20
 _STREAM_PARTS = 2
 _UPLOAD_PARTS = 4
-
-
-_Objects = SignedObjects | ObstoreObjects
 
 
 class S3Store(Store):
@@ -70,10 +58,9 @@ class S3Store(Store):
     ) -> None:
         self._prefix = folder_prefix(prefix)
         self._url = f"s3://{bucket}/{self._prefix}"
-        self._access = S3Access(bucket, self._url, access)
-        self._signed = SignedObjects(self._access)
-        self._listing = S3Listing(self._signed, self._url)
-        self._obstore = ObstoreObjects(self._access)
+        self._bucket = S3Bucket(bucket, self._url, access)
+        self._objects = S3Objects(self._bucket)
+        self._listing = S3Listing(self._objects, self._url)
         place = Place(
             "s3", (access.endpoint or environment_endpoint()).rstrip("/"), bucket, self._prefix
         )
@@ -96,7 +83,7 @@ class S3Store(Store):
 
     def region(self) -> str:
         """See `larder.store.base.Readable.region`: that of the settings; sends no request."""
-        settings = self._access.settings
+        settings = self._bucket.account.settings
         return settings.region if cloud_of(settings.endpoint) == "aws" else ""
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
@@ -107,7 +94,7 @@ class S3Store(Store):
         """
         after = self._prefix + start_after if start_after else ""
         cut = len(self._prefix)
-        with self._told_region():
+        with self._named_region():
             for page in self._listing.pages(self._prefix + prefix, after):
                 if cut:
                     page = [replace(i, key=i.key[cut:]) for i in page if len(i.key) > cut]
@@ -116,10 +103,10 @@ class S3Store(Store):
 
     def head(self, key: str) -> ObjectInfo:
         """See `larder.store.base.Readable.head`. If the bucket is missing, so is the object."""
-        objects, full, call = self._find(key)
+        full, call = self._find(key)
         try:
-            with self._told_region():
-                return objects.head(full, call)
+            with self._named_region():
+                return self._objects.head(full, call)
         except NotFoundError:
             raise
         except ObjectError as error:
@@ -130,17 +117,16 @@ class S3Store(Store):
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> S3Reader:
+    ) -> AnswerReader:
         """See `larder.store.base.Readable.open`."""
-        objects, full, call = self._find(key)
-        span = Span(offset, length)
-        with self._told_region():
-            body = self._begin(objects, full, call, span, if_match)
-        if if_match is not None and body.info.etag != if_match:  # for servers that ignore it
-            body.close()
+        full, call = self._find(key)
+        with self._named_region():
+            reader = self._open(full, call, Span(offset, length), if_match)
+        if if_match is not None and reader.info.etag != if_match:  # for servers that ignore it
+            reader.close()
             message = "it changed since it was listed"
             raise PreconditionError("object.changed", message, where=call.where)
-        return S3Reader(body, span, call.where)
+        return reader
 
     def put(
         self,
@@ -153,28 +139,25 @@ class S3Store(Store):
         md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
-        """See `larder.store.base.Store.put`: a single PUT; see `larder.store.s3_http`.
+        """See `larder.store.base.Store.put`: a single PUT; see `objects`.
 
         ``modified_us`` of the result is from this machine's clock; `head` has the store's.
         """
         del sync
-        objects, full, call = self._find(key, writing=True)
+        full, call = self._find(key, writing=True)
         call = replace(call, if_absent=if_absent)
 
         def put(condition: str | None) -> tuple[str, str | None]:
-            return objects.put(full, call, data, condition, like=like, md5=md5)
+            return self._objects.put(full, call, data, condition, like=like, md5=md5)
 
-        with self._told_region():
-            etag, checksum = (
-                self._replace(put, objects, full, call, if_match) if if_match else put(None)
-            )
+        with self._named_region():
+            etag, checksum = self._replace(put, full, call, if_match) if if_match else put(None)
         size_bytes = len(memoryview(data).cast("B"))
         return ObjectInfo(key, size_bytes, etag, time.time_ns() // 1000, checksum=checksum)
 
     def _replace(
         self,
         put: Callable[[str], tuple[str, str | None]],
-        objects: _Objects,
         full: str,
         call: Call,
         if_match: str,
@@ -188,10 +171,10 @@ class S3Store(Store):
         try:
             return put(f'"{if_match}"')
         except NotFoundError:  # the answer of S3 if the object does not exist
-            raise s3_error(Answer(412), call) from None
+            raise s3_error(Refusal(412), call) from None
         except PreconditionError:
             with suppress(NotFoundError):
-                if objects.head(full, call).etag == if_match:
+                if self._objects.head(full, call).etag == if_match:
                     return put(if_match)
             raise
 
@@ -209,15 +192,15 @@ class S3Store(Store):
         resume: str | None = None,
     ) -> S3Upload:
         """See `larder.store.base.Store.begin_upload`."""
-        _, full, call = self._find(key, writing=True)
-        parts = parts_of(self._access.settings.endpoint)
-        with self._told_region():
-            return S3Upload(self._signed, full, call, parts, like=like, md5=md5, resume=resume)
+        full, call = self._find(key, writing=True)
+        parts = parts_of(self._bucket.account.settings.endpoint)
+        with self._named_region():
+            return S3Upload(self._objects, full, call, parts, like=like, md5=md5, resume=resume)
 
     def abort_uploads(self, prefix: str, orphaned: Callable[[BegunUpload], bool]) -> int:
         """See `larder.store.base.Store.abort_uploads`."""
-        found = list_uploads(self._access, prefix=self._prefix + prefix)
-        now_us = self._signed.clock_us(Call(self._url)) if found else 0
+        pending = list_uploads(self._bucket, prefix=self._prefix + prefix)
+        now_us = self._objects.clock_us(Call(self._url)) if pending else 0
         if not now_us:  # the server does not say how old they are
             return 0
 
@@ -226,7 +209,7 @@ class S3Store(Store):
             key = upload.key[len(self._prefix) :]
             return orphaned(BegunUpload(key, upload.upload_id, age_seconds))
 
-        return abort_uploads(self._access, list(filter(is_orphan, found)))
+        return abort_uploads(self._bucket, list(filter(is_orphan, pending)))
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
         """See `larder.store.base.Store.copy_from`: from any bucket of the same server.
@@ -234,13 +217,13 @@ class S3Store(Store):
         Within AWS, that is any bucket whose objects the credentials of this store may read. S3
         copies at most 5 GB in one request.
         """
-        there, place = source.features.place, self.features.place
-        if there is None or place is None or (there.provider, there.server) != ("s3", place.server):
+        origin, place = source.features.place, self.features.place
+        if not (origin and place) or (origin.provider, origin.server) != ("s3", place.server):
             return None
-        _, full, call = self._find(key, writing=True)
-        origin = f"{there.bucket}/{there.prefix}{info.key}"
-        with self._told_region():
-            etag = self._signed.copy(full, call, origin, info.etag)
+        full, call = self._find(key, writing=True)
+        path = f"{origin.bucket}/{origin.prefix}{info.key}"
+        with self._named_region():
+            etag = self._objects.copy(full, call, path, info.etag)
         return ObjectInfo(key, info.size_bytes, etag, time.time_ns() // 1000)
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
@@ -257,50 +240,36 @@ class S3Store(Store):
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
         """See `larder.store.base.Store.delete`."""
-        objects, full, call = self._find(key, writing=True)
-        with suppress(NotFoundError), self._told_region():
-            if if_match is not None:
-                self._signed.delete(full, call, if_match)
-            else:
-                objects.delete(full, call)
+        full, call = self._find(key, writing=True)
+        with suppress(NotFoundError), self._named_region():
+            self._objects.delete(full, call, if_match)
 
-    def _find(self, key: str, *, writing: bool = False) -> tuple[_Objects, str, Call]:
-        """The client for a key, the key in the bucket, and the call for messages."""
-        full = self._prefix + key
+    def _find(self, key: str, *, writing: bool = False) -> tuple[str, Call]:
+        """The key in the bucket, and the call for messages."""
         check_key(key, self._url, prefix=self._prefix)
-        call = Call(self._url, key, writing)
-        if not self._access.signs and is_plain(full) and not lost_obstore():
-            return self._obstore, full, call
-        return self._signed, full, call
+        return self._prefix + key, Call(self._url, key, writing)
 
     def _writer(self, key: str, parts_in_flight: int, like: ObjectInfo | None = None) -> S3Writer:
-        _, full, call = self._find(key, writing=True)
-        policy = RetryPolicy(deadline_seconds=self._access.access.give_up_seconds)
-        return S3Writer(self._signed, full, call, _PART_BYTES, parts_in_flight, like, policy)
+        full, call = self._find(key, writing=True)
+        policy = RetryPolicy(deadline_seconds=self._bucket.access.give_up_seconds)
+        return S3Writer(self._objects, full, call, _PART_BYTES, parts_in_flight, like, policy)
 
-    def _begin(
-        self,
-        objects: _Objects,
-        full: str,
-        call: Call,
-        span: Span,
-        if_match: str | None,
-    ) -> S3Body:
+    def _open(self, full: str, call: Call, span: Span, if_match: str | None) -> AnswerReader:
         """Start reading; S3 itself cannot read an empty span."""
-        if span.length == 0:
-            return _nothing(objects.head(full, call), call, span)
-        try:
-            return objects.open(full, call, span, if_match)
-        except NoRangesError:
-            # Only obstore refuses such answers, and it is only used without boto3.
-            raise without_boto3("ranges of objects of this server need") from None
-        except ObjectError as error:
-            if error.code != "object.truncated":
-                raise
-            return _nothing(objects.head(full, call), call, span)
+        if span.length != 0:
+            try:
+                return self._objects.open(full, call, span, if_match)
+            except ObjectError as error:
+                if error.code != "object.truncated":
+                    raise
+        info = self._objects.head(full, call)
+        if span.offset > info.size_bytes:
+            message = f"it has only {info.size_bytes} bytes, none at {span.offset}"
+            raise ObjectError("object.truncated", message, where=call.where)
+        return AnswerReader(info, None, span, call)
 
     @contextmanager
-    def _told_region(self) -> Iterator[None]:
+    def _named_region(self) -> Iterator[None]:
         """Look up the region of the bucket if an error only says that the region is wrong."""
         try:
             yield
@@ -312,13 +281,5 @@ class S3Store(Store):
     def _elsewhere(self) -> LarderError:
         region = ""
         with suppress(LarderError):
-            region = self._signed.bucket_region(Call(self._url))
-        return s3_error(Answer(301, "PermanentRedirect", region=region), Call(self._url))
-
-
-def _nothing(info: ObjectInfo, call: Call, span: Span) -> S3Body:
-    """An empty span of an object, if the object is long enough."""
-    if span.offset > info.size_bytes:
-        message = f"it has only {info.size_bytes} bytes, none at {span.offset}"
-        raise ObjectError("object.truncated", message, where=call.where)
-    return S3Body(info, iter(()), lambda: None)
+            region = self._objects.bucket_region(Call(self._url))
+        return s3_error(Refusal(301, "PermanentRedirect", region=region), Call(self._url))

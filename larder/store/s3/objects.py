@@ -22,11 +22,11 @@ import google_crc32c
 
 from larder.errors import StoreError
 from larder.store.base import Buffer, ObjectInfo
+from larder.store.calls import AnswerReader, Call, Span, connection_errors
 from larder.store.http import Answer
-from larder.store.s3_access import S3Access
-from larder.store.s3_answers import broken, content, document, element, error_of, streamed
-from larder.store.s3_errors import Call
-from larder.store.s3_headers import (
+from larder.store.s3.account import S3Bucket
+from larder.store.s3.errors import content, document, element, error_of
+from larder.store.s3.headers import (
     compared_checksum,
     copy_source,
     crc32c_text,
@@ -35,10 +35,9 @@ from larder.store.s3_headers import (
     object_info,
     time_us,
 )
-from larder.store.s3_read import S3Body, Span
-from larder.store.s3_sign import EMPTY_SHA256, UNSIGNED, encoded_path, encoded_query, signed
+from larder.store.s3.sign import EMPTY_SHA256, UNSIGNED, encoded_path, encoded_query, signed
 
-__all__ = ["SignedObjects", "crc32c_of"]
+__all__ = ["S3Objects", "crc32c_of"]
 
 
 def crc32c_of(pieces: Sequence[Buffer]) -> int:
@@ -49,15 +48,15 @@ def crc32c_of(pieces: Sequence[Buffer]) -> int:
     return crc
 
 
-class SignedObjects:
+class S3Objects:
     """The requests on the objects of one bucket. May be used by many threads.
 
     Args:
-        access: Provides connections and credentials.
+        bucket: Provides connections and credentials.
     """
 
-    def __init__(self, access: S3Access) -> None:
-        self._access = access
+    def __init__(self, bucket: S3Bucket) -> None:
+        self.bucket = bucket
 
     def head(self, full_key: str, call: Call) -> ObjectInfo:
         """Describe an object; with its checksum, if the server keeps one of the whole content."""
@@ -65,25 +64,18 @@ class SignedObjects:
         with self._send("HEAD", full_key, call, headers=headers) as answer:
             return object_info(call.key, answer.headers)
 
-    def open(self, full_key: str, call: Call, span: Span, if_match: str | None) -> S3Body:
-        """Start reading a span of an object."""
+    def open(self, full_key: str, call: Call, span: Span, if_match: str | None) -> AnswerReader:
+        """Start reading a span of an object, which is not empty."""
         headers = {}
         if if_match is not None:
             headers["if-match"] = f'"{if_match}"'
-        if span.length is not None:
-            headers["range"] = f"bytes={span.offset}-{span.offset + span.length - 1}"
-        elif span.offset:
-            headers["range"] = f"bytes={span.offset}-"
+        if span.range:
+            headers["range"] = span.range
         answer = self._send("GET", full_key, call, headers=headers)
-        try:
-            if headers.get("range") and "content-range" not in answer.headers:
-                message = "the server ignores ranges"
-                raise StoreError("store.refused", message, where=call.where)
-            info = object_info(call.key, answer.headers)
-        except BaseException:
+        if span.range and "content-range" not in answer.headers:
             answer.close()
-            raise
-        return S3Body(info, streamed(answer, call), answer.close)
+            raise StoreError("store.refused", "the server ignores ranges", where=call.where)
+        return AnswerReader(object_info(call.key, answer.headers), answer, span, call)
 
     def put(
         self,
@@ -108,7 +100,7 @@ class SignedObjects:
         Returns:
             Its etag; and its CRC32C as `ObjectInfo.checksum`, if the server has compared it.
         """
-        headers = self.kept(like)
+        headers = self._kept(like)
         if call.if_absent:
             headers["if-none-match"] = "*"
         if if_match is not None:
@@ -138,7 +130,7 @@ class SignedObjects:
 
     def begin_upload(self, full_key: str, call: Call, like: ObjectInfo | None) -> str:
         """Start a multipart upload; returns its ID."""
-        headers = self.kept(like)
+        headers = self._kept(like)
         headers |= {"x-amz-checksum-algorithm": "CRC32C", "x-amz-checksum-type": "FULL_OBJECT"}
         with self._send("POST", full_key, call, query={"uploads": ""}, headers=headers) as answer:
             return element(document(answer, call), "UploadId")
@@ -222,17 +214,17 @@ class SignedObjects:
 
     def list_parts(self, full_key: str, call: Call, upload: str) -> dict[int, str]:
         """The etags of the parts that were sent, by number."""
-        found: dict[int, str] = {}
+        etags: dict[int, str] = {}
         after = "0"
         while True:
             query = {"uploadId": upload, "part-number-marker": after}
             with self._send("GET", full_key, call, query=query) as answer:
                 text = document(answer, call)
             for part in re.findall("<Part>(.*?)</Part>", text, re.DOTALL):
-                found[int(element(part, "PartNumber"))] = element(part, "ETag").strip('"')
+                etags[int(element(part, "PartNumber"))] = element(part, "ETag").strip('"')
             following = element(text, "NextPartNumberMarker")
             if element(text, "IsTruncated") != "true" or following in ("", after):
-                return found
+                return etags
             after = following
 
     def abort_upload(self, full_key: str, call: Call, upload: str) -> None:
@@ -246,21 +238,19 @@ class SignedObjects:
 
     def clock_us(self, call: Call) -> int:
         """The server's time, microseconds since 1970 UTC; 0 if it does not say."""
-        with self._answered("HEAD", "", {}, {}, [], EMPTY_SHA256, call) as answer:
-            said = answer.headers.get("date", "")
-        return time_us(said) if said else 0
+        date = self._about_bucket(call).get("date", "")
+        return time_us(date) if date else 0
 
     def bucket_region(self, call: Call) -> str:
         """The region of the bucket, according to the server; empty if it does not say."""
-        with self._answered("HEAD", "", {}, {}, [], EMPTY_SHA256, call) as answer:
-            return answer.headers.get("x-amz-bucket-region", "")
+        return self._about_bucket(call).get("x-amz-bucket-region", "")
 
-    def kept(self, like: ObjectInfo | None) -> dict[str, str]:
+    def _kept(self, like: ObjectInfo | None) -> dict[str, str]:
         """The headers of a new object: content type and metadata of another one; encryption."""
         return {**self._encryption(), **(described(like) if like else {})}
 
     def _encryption(self) -> dict[str, str]:
-        key = self._access.access.kms_key
+        key = self.bucket.access.kms_key
         if key is None:
             return {}
         return {
@@ -283,14 +273,14 @@ class SignedObjects:
         """Send a request, and return the answer if it is not an error.
 
         Raises:
-            LarderError: See `larder.store.s3_errors`.
+            LarderError: See `larder.store.s3.errors`.
         """
         sent = dict(headers or {})
         if md5 is not None:
             sent["content-md5"] = base64.b64encode(bytes.fromhex(md5)).decode()
             sha256 = UNSIGNED
         digest = sha256 or (_sha256(body) if body else EMPTY_SHA256)
-        answer = self._answered(method, full_key, query or {}, sent, body, digest, call)
+        answer = self._answered(method, full_key, call, query or {}, sent, body, digest)
         if answer.status < 300:
             return answer
         with answer:
@@ -300,27 +290,29 @@ class SignedObjects:
         self,
         method: str,
         full_key: str,
+        call: Call,
         query: Mapping[str, str],
         headers: Mapping[str, str],
         body: Sequence[Buffer],
         sha256: str,
-        call: Call,
     ) -> Answer:
-        access = self._access
-        http = access.http
-        path = encoded_path(
-            f"{http.path}/{access.bucket}/{full_key}"
-            if full_key
-            else f"{http.path}/{access.bucket}"
-        )
+        """Sign a request and send it; the answer may be an error."""
+        bucket, account = self.bucket, self.bucket.account
+        path = f"{account.http.path}/{bucket.name}"
+        path = encoded_path(f"{path}/{full_key}" if full_key else path)
         text = encoded_query(query)
-        sent = {"host": http.host, **headers}
-        if access.access.requester_pays:
+        sent = {"host": account.http.host, **headers}
+        if bucket.access.requester_pays:
             sent["x-amz-request-payer"] = "requester"
-        keys, region = access.keys, access.settings.region
-        sent = signed(method, path, text, sent, sha256, keys, region)
-        with broken(call):
-            return http.request(method, f"{path}?{text}" if text else path, sent, body)
+        region = account.settings.region
+        sent = signed(method, path, text, sent, sha256, bucket.keys, region)
+        with connection_errors(call):
+            return account.http.request(method, f"{path}?{text}" if text else path, sent, body)
+
+    def _about_bucket(self, call: Call) -> Mapping[str, str]:
+        """The headers of an answer about the bucket, which may be an error."""
+        with self._answered("HEAD", "", call, {}, {}, [], EMPTY_SHA256) as answer:
+            return answer.headers
 
 
 def _sha256(pieces: Sequence[Buffer]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import sys
 from collections.abc import Mapping
 from email.header import decode_header, make_header
 from email.utils import parsedate_to_datetime
@@ -11,8 +12,7 @@ from functools import lru_cache
 
 from larder.manifest.crc import format_crc32c
 from larder.store.base import ObjectInfo
-from larder.store.s3_read import storage_class
-from larder.store.s3_sign import encoded_path
+from larder.store.s3.sign import encoded_path
 
 __all__ = [
     "compared_checksum",
@@ -21,6 +21,7 @@ __all__ = [
     "described",
     "etag_of",
     "object_info",
+    "storage_class",
     "time_us",
 ]
 
@@ -84,6 +85,11 @@ def object_info(key: str, headers: Mapping[str, str]) -> ObjectInfo:
             if name.startswith(_META)
         },
     )
+
+
+def storage_class(name: str | None) -> str:
+    """The storage class in S3's words; empty for ``STANDARD``, which HEAD leaves out."""
+    return "" if name is None or name == "STANDARD" else sys.intern(name)
 
 
 @lru_cache(4096)

@@ -1,36 +1,32 @@
-"""Google Cloud Storage: ``gs://bucket/prefix``.
+"""The objects of a bucket as a store.
 
-Through the JSON API, with the credentials and addresses of gcsfs (`larder.store.gcs_clients`). No
-call is repeated here, except within streamed writing and within a copy of several requests.
+No call is repeated here, except within streamed writing and within a copy of several requests.
 
-An etag here is that of `larder.store.gcs_objects`, made from the content; conditions are met by
+An etag here is that of `larder.store.gcs.objects`, made from the content; conditions are met by
 GCS's generations: the object is described, its etag compared, and its generation is then the
 condition of the write. So two states with the same bytes are the same, as they are for Larder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from larder.disk import disk_errors
 from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
 from larder.store.access import DEFAULT_ACCESS, Access
-from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Store
+from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Reader, Store
+from larder.store.calls import Call, Span
 from larder.store.etag_trust import etag_trust
-from larder.store.gcs_access import GcsAccess, Request
-from larder.store.gcs_list import list_pages
-from larder.store.gcs_read import GcsReader, describe, open_object, read_object
-from larder.store.gcs_rewrite import rewrite
-from larder.store.gcs_settings import gcs_endpoint, import_gcsfs
-from larder.store.gcs_write import CHUNK_BYTES, GcsWriter, put_object
-from larder.store.keys import check_key, folder_prefix
-from larder.store.retry import RetryPolicy, repeated
-from larder.store.s3_errors import Call
-from larder.store.s3_read import Span
+from larder.store.gcs.bucket import GcsBucket, GcsObject, Request
+from larder.store.gcs.credentials import find_endpoint, import_gcsfs
+from larder.store.gcs.read import describe, list_pages, open_object
+from larder.store.gcs.rewrite import rewrite
+from larder.store.gcs.write import CHUNK_BYTES, GcsWriter, put_object
+from larder.store.keys import check_key, folder_prefix, object_url
+from larder.store.retry import RetryPolicy
 
 __all__ = ["GcsStore"]
 
@@ -40,11 +36,7 @@ _STREAM_POLICY = RetryPolicy()
 class GcsStore(Store):
     """The objects of a bucket whose keys begin with a prefix.
 
-    Args:
-        bucket: Name of the bucket.
-        prefix: Folder in it, with or without a slash at the end.
-        access: Server and account.
-        policy: How long requests are repeated where only this store can repeat them.
+    The policy says how long requests are repeated where only this store can repeat them.
 
     Raises:
         ConfigError: ``config.missing_package``.
@@ -60,16 +52,16 @@ class GcsStore(Store):
         import_gcsfs()
         self._prefix = folder_prefix(prefix)
         self._url = f"gs://{bucket}/{self._prefix}"
-        self._access = GcsAccess(bucket, self._url, access)
-        endpoint = gcs_endpoint(access)
+        seconds = min(policy.deadline_seconds, access.give_up_seconds)
+        policy = replace(policy, deadline_seconds=seconds)
+        self._bucket = GcsBucket(bucket, self._url, access, policy)
+        endpoint = find_endpoint(access)
         self._features = Features(
             replace_if_match=True,
             etag_is_md5=True,
             etag_trust=etag_trust("gs", bucket, endpoint),
             place=Place("gs", endpoint, bucket, self._prefix),
         )
-        seconds = min(policy.deadline_seconds, access.give_up_seconds)
-        self._policy = replace(policy, deadline_seconds=seconds)
 
     @property
     def url(self) -> str:
@@ -87,10 +79,11 @@ class GcsStore(Store):
         It takes the permission ``storage.buckets.get``, which nothing else here needs: without it,
         the region is not known.
         """
-        path = self._access.object_path("").removesuffix("/o")
-        request = Request("GET", path, {"fields": "location"})
+        path = self._bucket.path().removesuffix("/o")
         try:
-            return str(self._access.send(request, Call(self._url)).json().get("location", ""))
+            request = Request("GET", path, {"fields": "location"})
+            location = self._bucket.send(request, Call(self._url)).json().get("location")
+            return str(location or "")
         except (ObjectError, StoreError):
             return ""
 
@@ -101,26 +94,25 @@ class GcsStore(Store):
         this store's prefix.
         """
         after = self._prefix + start_after
-        return list_pages(self._access, self._prefix, self._prefix + prefix, after)
+        return list_pages(self._bucket, self._prefix, self._prefix + prefix, after)
 
     def head(self, key: str) -> ObjectInfo:
         """See `larder.store.base.Readable.head`."""
-        full, call = self._find(key)
-        return self._access.run(lambda files: describe(self._access, files, full, call))
+        return describe(self._object(key))
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> GcsReader:
+    ) -> Reader:
         """See `larder.store.base.Readable.open`."""
-        full, call = self._find(key)
-        return open_object(self._access, full, call, Span(offset, length), if_match)
+        span, whole = Span(offset, length), offset == 0 and length is None
+        return open_object(self._object(key), span, if_match, described=whole)
 
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
         """See `larder.store.base.Readable.get`."""
-        full, call = self._find(key)
-        return read_object(self._access, full, call, Span(offset, length), if_match)
+        with open_object(self._object(key), Span(offset, length), if_match) as reader:
+            return b"".join(reader)
 
     def put(
         self,
@@ -135,34 +127,30 @@ class GcsStore(Store):
     ) -> ObjectInfo:
         """See `larder.store.base.Store.put`; the server verifies a CRC32C."""
         del sync  # every write is durable
-        full, call = self._find(key, writing=True)
+        target = self._object(key, writing=True, if_absent=if_absent)
         generation = "0" if if_absent else None
         if if_match is not None:
-            generation = self._generation(key, if_match)
-        call = replace(call, if_absent=if_absent)
-        return put_object(self._access, full, call, data, like=like, md5=md5, generation=generation)
+            try:
+                generation = self._generation(key, if_match)
+            except NotFoundError:
+                raise self._changed(key) from None
+        return put_object(target, data, like=like, md5=md5, generation=generation)
 
     def _generation(self, key: str, etag: str) -> str | None:
-        """The generation of the object, if it has this etag.
-
-        Raises:
-            PreconditionError: ``object.changed``: it has another, or does not exist.
-        """
-        with suppress(NotFoundError):
-            info = self.head(key)
-            if info.etag == etag:
-                return info.generation
-        raise self._changed(key)
+        """The generation of the object, which must have this etag."""
+        info = self.head(key)
+        if info.etag != etag:
+            raise self._changed(key)
+        return info.generation
 
     def _changed(self, key: str) -> PreconditionError:
-        where = self._find(key)[1].where
+        where = object_url(self._url, key)
         return PreconditionError("object.changed", "it changed since it was listed", where=where)
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> GcsWriter:
         """See `larder.store.base.Store.writer`."""
         del sync
-        full, call = self._find(key, writing=True)
-        return GcsWriter(self._access, full, call, like, self._again)
+        return GcsWriter(self._object(key, writing=True), like)
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
         """See `larder.store.base.Store.upload`."""
@@ -177,15 +165,9 @@ class GcsStore(Store):
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
         """See `larder.store.base.Store.delete`."""
-        full, call = self._find(key)
         with suppress(NotFoundError):
-            query: dict[str, str | None] = {}
-            if if_match is not None:
-                info = self.head(key)
-                if info.etag != if_match:
-                    raise self._changed(key)
-                query = {"ifGenerationMatch": info.generation}
-            self._access.send(Request("DELETE", self._access.object_path(full), query), call)
+            generation = None if if_match is None else self._generation(key, if_match)
+            self._object(key).send("DELETE", {"ifGenerationMatch": generation})
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
         """See `larder.store.base.Store.copy_from`: a rewrite, of one state of the object alone.
@@ -195,14 +177,8 @@ class GcsStore(Store):
         place, ours = source.features.place, self._features.place
         if place is None or ours is None or place.provider != "gs" or place.server != ours.server:
             return None
-        full, call = self._find(key, writing=True)
-        return rewrite(self._access, source, place, info, full, call, self._again)
+        return rewrite(source, place, info, self._object(key, writing=True))
 
-    def _again(self, call: Callable[[], Any]) -> Any:
-        """Make a call that `RetryStore` cannot repeat, and repeat it here."""
-        return repeated(call, self._policy)
-
-    def _find(self, key: str, *, writing: bool = False) -> tuple[str, Call]:
-        """The key in the bucket, and the call for messages."""
+    def _object(self, key: str, *, writing: bool = False, if_absent: bool = False) -> GcsObject:
         check_key(key, self._url, prefix=self._prefix)
-        return self._prefix + key, Call(self._url, key, writing)
+        return GcsObject(self._bucket, self._prefix + key, Call(self._url, key, writing, if_absent))

@@ -25,10 +25,9 @@ from dataclasses import dataclass
 
 from larder.errors import LarderError, NotFoundError
 from larder.store.base import Buffer, ObjectInfo, Upload, UploadedPart
+from larder.store.calls import Call, Span
 from larder.store.etags import is_md5
-from larder.store.s3_errors import Call
-from larder.store.s3_http import SignedObjects
-from larder.store.s3_read import Span
+from larder.store.s3.objects import S3Objects
 
 __all__ = ["Parts", "S3Upload", "completed", "etag_of_parts", "parts_of"]
 
@@ -61,7 +60,7 @@ class S3Upload(Upload):
 
     def __init__(
         self,
-        objects: SignedObjects,
+        objects: S3Objects,
         full_key: str,
         call: Call,
         parts: Parts,
@@ -168,7 +167,7 @@ def etag_of_parts(etags: Sequence[str]) -> str:
 
 
 def completed(
-    objects: SignedObjects, full_key: str, call: Call, upload: str, etags: Sequence[str]
+    objects: S3Objects, full_key: str, call: Call, upload: str, etags: Sequence[str]
 ) -> ObjectInfo:
     """Complete a multipart upload; only the etag of the result is always known.
 

@@ -19,10 +19,10 @@ from contextlib import suppress
 
 from larder.errors import LarderError
 from larder.store.base import Buffer, ObjectInfo, Writer
+from larder.store.calls import Call
 from larder.store.retry import RetryPolicy, repeated
-from larder.store.s3_errors import Call
-from larder.store.s3_http import SignedObjects, crc32c_of
-from larder.store.s3_upload import completed
+from larder.store.s3.multipart import completed
+from larder.store.s3.objects import S3Objects, crc32c_of
 
 __all__ = ["S3Writer", "part_size_bytes"]
 
@@ -62,7 +62,7 @@ class S3Writer(Writer):
 
     def __init__(
         self,
-        objects: SignedObjects,
+        objects: S3Objects,
         full_key: str,
         call: Call,
         part_bytes: int,

@@ -8,9 +8,9 @@ generation, which is another after each write of the same bytes, and not with th
 from __future__ import annotations
 
 import base64
-import binascii
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -32,24 +32,22 @@ _META = "x-goog-meta-"
 def info_of_resource(resource: Mapping[str, Any], key: str, where: str) -> ObjectInfo:
     """Describe an object from its resource.
 
-    Args:
-        resource: Of https://cloud.google.com/storage/docs/json_api/v1/objects#resource.
-        key: Relative to the store.
-        where: For messages.
+    https://cloud.google.com/storage/docs/json_api/v1/objects#resource
 
     Raises:
         StoreError: ``store.refused``: it is no such resource.
     """
     try:
-        crc32c, generation = resource.get("crc32c"), resource.get("generation")
+        crc32c, md5 = resource.get("crc32c"), resource.get("md5Hash")
+        generation = resource.get("generation")
+        storage_class = resource.get("storageClass") or "STANDARD"
         checksum = f"crc32c:{_hex(crc32c)}" if crc32c else None
-        md5 = resource.get("md5Hash")
         return ObjectInfo(
             key,
             int(resource["size"]),
             _hex(md5) if md5 else checksum or f"generation:{generation}",
             (datetime.fromisoformat(resource["updated"]) - _EPOCH) // _MICROSECOND,
-            _storage_class(resource.get("storageClass")),
+            "" if storage_class == "STANDARD" else sys.intern(storage_class),
             checksum,
             str(generation) if generation else None,
             resource.get("contentType"),
@@ -63,50 +61,38 @@ def info_of_resource(resource: Mapping[str, Any], key: str, where: str) -> Objec
 def info_of_headers(headers: Mapping[str, str], key: str) -> ObjectInfo | None:
     """Describe an object from the headers of its content, or of a part of it.
 
-    Args:
-        headers: Of the answer; names in any case, as in aiohttp.
-        key: Relative to the store.
-
-    Returns:
-        Without metadata, unless there are headers with it: a download through the JSON API may
-        not have them. None if the headers do not say enough.
+    The metadata is unknown unless there are headers with it, which a download through the JSON API
+    may not have. None if the headers do not say enough.
     """
-    hashes = dict(_hashes(headers))
-    size, modified = _size(headers), headers.get("last-modified")
-    if "crc32c" not in hashes or size is None or not modified:
-        return None
+    parts = [part.strip().partition("=") for part in headers.get("x-goog-hash", "").split(",")]
+    hashes = {algorithm: encoded for algorithm, _, encoded in parts}
+    whole = headers.get("content-range", "").rpartition("/")[2]
+    stored = headers.get("x-goog-stored-content-length")
     metadata = {
-        name.lower()[len(_META) :]: value
-        for name, value in headers.items()
-        if name.lower().startswith(_META)
+        name.removeprefix(_META): text for name, text in headers.items() if name.startswith(_META)
     }
     try:
-        checksum = f"crc32c:{_hex(hashes['crc32c'])}"
-        return ObjectInfo(
-            key,
-            size,
-            _hex(hashes["md5"]) if "md5" in hashes else checksum,
-            (parsedate_to_datetime(modified) - _EPOCH) // _MICROSECOND,
-            _storage_class(headers.get("x-goog-storage-class")),
-            checksum,
-            headers.get("x-goog-generation"),
-            headers.get("content-type"),
-            metadata or None,
-        )
-    except (TypeError, ValueError):  # a date without a time zone; a date or a hash that is none
+        resource = {
+            "size": whole or stored or headers["content-length"],
+            "md5Hash": hashes.get("md5"),
+            "crc32c": hashes["crc32c"],
+            "generation": headers.get("x-goog-generation"),
+            "updated": parsedate_to_datetime(headers["last-modified"]).isoformat(),
+            "storageClass": headers.get("x-goog-storage-class"),
+            "contentType": headers.get("content-type"),
+        }
+        info = info_of_resource(resource, key, "")
+    except (LookupError, ValueError, StoreError):
         return None
+    return replace(info, metadata=metadata or None)
 
 
 def resource_of(
     full_key: str, like: ObjectInfo | None, crc32c: int | None = None, md5: str | None = None
 ) -> dict[str, Any]:
-    """The resource of an object that is about to be written.
+    """The resource of an object that is about to be written, with the digests of its content.
 
-    Args:
-        full_key: Its key in the bucket.
-        like: The object whose content type and metadata it gets.
-        crc32c: Of its content, for the server to verify.
-        md5: The same, in hex.
+    It gets the content type and metadata of another object.
     """
     resource: dict[str, Any] = {"name": full_key, "contentType": _DEFAULT_TYPE}
     kind = (like.content_type or "").strip() if like is not None else ""
@@ -121,26 +107,5 @@ def resource_of(
     return resource
 
 
-def _hashes(headers: Any) -> list[tuple[str, str]]:
-    """The algorithms and values of all x-goog-hash headers, of which there may be several."""
-    lines = headers.getall("x-goog-hash", []) if hasattr(headers, "getall") else []
-    parts = [part.strip().partition("=") for line in lines for part in line.split(",")]
-    return [(name, value) for name, _, value in parts]
-
-
-def _size(headers: Mapping[str, str]) -> int | None:
-    """The size of the whole object."""
-    whole = headers.get("content-range", "").rpartition("/")[2]
-    size = whole or headers.get("x-goog-stored-content-length") or headers.get("content-length", "")
-    return int(size) if size.isdecimal() else None
-
-
-def _storage_class(named: str | None) -> str:
-    return "" if named is None or named == "STANDARD" else sys.intern(named)
-
-
 def _hex(encoded: str) -> str:
-    try:
-        return base64.b64decode(encoded, validate=True).hex()
-    except binascii.Error as error:
-        raise ValueError(encoded) from error
+    return base64.b64decode(encoded, validate=True).hex()

@@ -1,4 +1,4 @@
-"""What the error responses of an S3 server mean, for all clients.
+"""Answers of S3: what is in them, or the errors that they are.
 
 ::
 
@@ -15,7 +15,6 @@
     BadDigest, ...: the server compared the bytes       ObjectError        object.mismatch
     408, 409 of a condition, 429, 5xx, SlowDown         RetryableError     store.unavailable
     507                                                 StoreError         store.full
-    no answer                                           RetryableError     store.unavailable
     any other, when reading an object                   ObjectError        object.unreadable
     any other                                           StoreError         store.refused
 
@@ -27,6 +26,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from html import unescape
 
 from larder.errors import (
     LarderError,
@@ -36,17 +36,18 @@ from larder.errors import (
     RetryableError,
     StoreError,
 )
-from larder.store.keys import object_url
+from larder.store.calls import Call, connection_errors
+from larder.store.http import Answer
 
 __all__ = [
     "CREDENTIALS_HINT",
     "REGION_UNTOLD",
-    "Answer",
-    "Call",
-    "answer_of_body",
-    "answer_of_text",
+    "Refusal",
+    "content",
+    "document",
+    "element",
+    "error_of",
     "s3_error",
-    "unanswered",
 ]
 
 CREDENTIALS_HINT = (
@@ -73,25 +74,12 @@ _BUSY_STATUS = {408, 429}
 _ELSEWHERE = {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"}
 _REDIRECTS = {301, 302, 307, 308}
 
-_STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _ACCESS_KEY = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}")
-_CAUSES = (
-    ("Connection refused", "connection refused"),
-    ("EndpointConnectionError", "cannot connect"),
-    ("ConnectionReset", "connection reset"),
-    ("BrokenPipe", "connection closed"),
-    ("ConnectionClosedError", "connection closed"),
-    ("IncompleteMessage", "connection closed"),
-    ("UnexpectedEof", "connection closed"),
-    ("TimedOut", "no answer in time"),
-    ("TimeoutError", "no answer in time"),
-    ("timed out", "no answer in time"),
-    ("dns error", "the host name cannot be resolved"),
-)
+_MOST_WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Refusal:
     """An error response: HTTP status, S3's code and message, and the right region, if given."""
 
     status: int
@@ -100,58 +88,53 @@ class Answer:
     region: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request: the store, the key (if any), and whether it writes."""
-
-    store_url: str
-    key: str = ""
-    writing: bool = False
-    if_absent: bool = False
-
-    @property
-    def where(self) -> str:
-        """The address of the object, or of the store."""
-        return object_url(self.store_url, self.key) if self.key else self.store_url
+def error_of(answer: Answer, call: Call) -> LarderError:
+    """The error that an answer is."""
+    body = content(answer, call).decode("utf-8", "replace")
+    region = answer.headers.get("x-amz-bucket-region", "")
+    error = s3_error(_refusal(answer.status, body, region), call)
+    wait = answer.headers.get("retry-after", "")
+    if isinstance(error, RetryableError) and wait.isdigit():
+        error.after_seconds = min(float(wait), _MOST_WAIT_SECONDS)
+    return error
 
 
-def answer_of_text(text: str) -> Answer | None:
-    """Parse the answer in obstore's message: "... non-2xx status code: 404 Not Found: <body>".
+def document(answer: Answer, call: Call) -> str:
+    """The XML of an answer. S3 answers 200 before it knows whether a long operation succeeds.
 
-    Returns:
-        None if there was no answer.
+    Raises:
+        LarderError: The document is an error.
     """
-    text = text.partition("\n\nDebug source:")[0]
-    found = _STATUS.search(text)
-    if found:
-        return answer_of_body(int(found[1]), text[found.end() :])
-    redirected = "redirect without LOCATION" in text
-    return Answer(301, "PermanentRedirect") if redirected else None
+    body = content(answer, call).decode("utf-8", "replace")
+    if "<Error>" in body:
+        raise s3_error(_refusal(500, body), call)
+    return body
 
 
-def answer_of_body(status: int, body: str, region: str = "") -> Answer:
-    """Parse S3's error document, leniently: some servers send parts of one, or none.
-
-    Args:
-        status: The status of the answer.
-        body: The document.
-        region: The bucket's region, if a header says it and the document does not.
-    """
-    region = _element(body, "Region") or region
-    return Answer(status, _element(body, "Code"), _element(body, "Message"), region)
+def content(answer: Answer, call: Call) -> bytes:
+    """The whole body of an answer."""
+    with connection_errors(call):
+        return answer.read()
 
 
-def _element(body: str, name: str) -> str:
-    found = re.search(f"<{name}>(.*?)</{name}>", body, re.DOTALL)
-    return found[1].strip() if found else ""
+def element(body: str, name: str) -> str:
+    """The text of the first element of this name; empty if there is none."""
+    match = re.search(f"<{name}>(.*?)</{name}>", body, re.DOTALL)
+    return unescape(match[1].strip()) if match else ""
 
 
-def s3_error(answer: Answer, call: Call) -> LarderError:
+def _refusal(status: int, body: str, region: str = "") -> Refusal:
+    """Parse S3's error document, leniently: some servers send parts of one, or none."""
+    region = element(body, "Region") or region
+    return Refusal(status, element(body, "Code"), element(body, "Message"), region)
+
+
+def s3_error(answer: Refusal, call: Call) -> LarderError:
     """The error that an answer means; the table is at the top of this module."""
     return _by_code(answer, call) or _by_status(answer, call) or _other(answer, call)
 
 
-def _by_code(answer: Answer, call: Call) -> LarderError | None:
+def _by_code(answer: Refusal, call: Call) -> LarderError | None:
     code = answer.code
     if code == "NoSuchBucket":
         return _no_bucket(call)
@@ -165,7 +148,7 @@ def _by_code(answer: Answer, call: Call) -> LarderError | None:
     return _by_code_of_key(answer, call) if call.key else None
 
 
-def _by_code_of_key(answer: Answer, call: Call) -> LarderError | None:
+def _by_code_of_key(answer: Refusal, call: Call) -> LarderError | None:
     code = answer.code
     if code in _BAD_NAME or (code == "InvalidArgument" and "name" in answer.message):
         return ObjectError(
@@ -178,7 +161,7 @@ def _by_code_of_key(answer: Answer, call: Call) -> LarderError | None:
     return None
 
 
-def _by_status(answer: Answer, call: Call) -> LarderError | None:
+def _by_status(answer: Refusal, call: Call) -> LarderError | None:
     status = answer.status
     if status == 404:
         missing = NotFoundError("object.missing", "no such object", where=call.where)
@@ -192,7 +175,7 @@ def _by_status(answer: Answer, call: Call) -> LarderError | None:
     return _denied(answer, call) if status == 403 else None
 
 
-def _other(answer: Answer, call: Call) -> LarderError:
+def _other(answer: Refusal, call: Call) -> LarderError:
     status = answer.status
     if status == 507:
         return StoreError("store.full", _said(answer), where=call.store_url)
@@ -214,14 +197,14 @@ def _conflict(call: Call) -> PreconditionError:
     return PreconditionError("object.changed", "it changed since it was listed", where=call.where)
 
 
-def _elsewhere(answer: Answer, call: Call) -> StoreError:
+def _elsewhere(answer: Refusal, call: Call) -> StoreError:
     region = answer.region
     message = f"the bucket is in {region}" if region else REGION_UNTOLD
     hint = f"set region: {region}" if region else "set the bucket's region"
     return StoreError("store.region", message, where=call.store_url, hint=hint)
 
 
-def _denied(answer: Answer, call: Call) -> LarderError:
+def _denied(answer: Refusal, call: Call) -> LarderError:
     if answer.code == "InvalidObjectState":
         hint = "restore it from the archive first"
         return ObjectError(
@@ -233,24 +216,7 @@ def _denied(answer: Answer, call: Call) -> LarderError:
     return StoreError("store.denied", _said(answer), where=call.store_url, hint=hint)
 
 
-def _said(answer: Answer) -> str:
+def _said(answer: Refusal) -> str:
     said = f"the store answers {answer.status} {answer.code}".strip()
     detail = _ACCESS_KEY.sub("(key)", " ".join(answer.message.split()))[:200]
     return f"{said}: {detail}" if detail else said
-
-
-def unanswered(text: str, call: Call) -> LarderError:
-    """The error if there was no answer: the connection failed, or was closed.
-
-    Args:
-        text: The client's message, of which only a known cause is shown.
-        call: The request.
-    """
-    if "valid authentication" in text:
-        message = "the credentials cannot be obtained or renewed"
-        return StoreError("store.denied", message, where=call.store_url, hint=CREDENTIALS_HINT)
-    if "certificate" in text:
-        hint = "check the endpoint's certificate, or set AWS_CA_BUNDLE"
-        return StoreError("store.refused", "TLS fails", where=call.store_url, hint=hint)
-    cause = next((words for sign, words in _CAUSES if sign in text), "the connection broke")
-    return RetryableError("store.unavailable", cause, where=call.where)

@@ -1,0 +1,10 @@
+"""Google Cloud Storage: ``gs://bucket/prefix``, through the JSON API.
+
+`credentials` finds them, the server and the project; an `account` has them and the connections, and
+a `bucket` sends requests, whose answers are `objects` or `errors`. `read`, `write` and `rewrite`
+are the operations, and `store` offers them as a store.
+"""
+
+from larder.store.gcs.store import GcsStore
+
+__all__ = ["GcsStore"]

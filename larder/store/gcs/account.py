@@ -1,0 +1,128 @@
+"""Connections and credentials of an account at a server, shared by all stores of the process.
+
+Of gcsfs, Larder uses the credentials, the address of the server and the parameters of requests. Its
+calls are not used: they repeat requests on their own, drop the status and the headers of answers,
+and keep listings. They would run in an event loop, of which there is none here.
+
+A forked child makes its own: another thread may just have held their locks.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from larder.errors import ConfigError, LarderError, RetryableError, StoreError
+from larder.store.access import Access
+from larder.store.gcs.credentials import find_settings, import_gcsfs
+from larder.store.gcs.errors import CREDENTIALS_HINT
+from larder.store.http import Http
+
+__all__ = ["GcsAccount", "shared_account"]
+
+_MOST_ACCOUNTS = 32
+_CA_VARIABLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_")
+_VARIABLES = ("GOOGLE_", "STORAGE_EMULATOR_HOST", "CLOUDSDK_", "NO_GCE_", "HOME", *_CA_VARIABLES)
+_CONNECT_SECONDS = 10.0
+_DESCRIBING_THREADS = 32
+
+
+class GcsAccount:
+    """Connections and credentials of one account at one server.
+
+    Raises:
+        LarderError: See `larder.store.gcs.credentials.find_settings`.
+    """
+
+    def __init__(self, access: Access, store_url: str) -> None:
+        core = import_gcsfs()
+        settings = find_settings(store_url, access)
+        self.pid = os.getpid()
+        self.files = core.GCSFileSystem(
+            project=settings.project,
+            token=settings.credentials or "anon",
+            requester_pays=settings.project if access.requester_pays else False,
+            endpoint_url=settings.endpoint or None,
+            asynchronous=True,  # otherwise it starts an event loop in a thread
+            skip_instance_cache=True,
+            use_listings_cache=False,
+        )
+        if settings.credentials and self.files._use_client_cert:
+            raise ConfigError(
+                "config.invalid_value",
+                "Google's libraries are told to use a client certificate, and Larder has none",
+                where=store_url,
+                hint="set GOOGLE_API_USE_CLIENT_CERTIFICATE=false, or use other credentials",
+            )
+        silence_seconds = access.silence_seconds
+        self.http = Http(
+            self.files._location,
+            connect_seconds=min(_CONNECT_SECONDS, silence_seconds),
+            silence_seconds=silence_seconds,
+        )
+        self.parameters: Mapping[str, str] = self.files._get_params({})
+        """Those of every request: who pays."""
+        self.describing = ThreadPoolExecutor(_DESCRIBING_THREADS, "larder-describe")
+        """Where objects are described while their content is requested."""
+
+    def headers(self, store_url: str) -> dict[str, str]:
+        """The headers of every request, with a token that is valid for some minutes.
+
+        Raises:
+            LarderError: ``store.denied``, ``store.unavailable``: the credentials cannot be renewed.
+        """
+        from gcsfs.retry import HttpError, NonRetryableError
+        from google.auth.exceptions import GoogleAuthError
+
+        try:
+            headers: dict[str, str] = self.files._get_headers({"Host": self.http.host})
+        except (GoogleAuthError, HttpError, NonRetryableError) as error:
+            raise _unrenewed(error, store_url) from error
+        return headers
+
+
+def _unrenewed(error: Exception, store_url: str) -> LarderError:
+    from google.auth.exceptions import TransportError
+
+    if isinstance(error, TransportError) or getattr(error.__cause__, "retryable", False):
+        message = "the credentials cannot be renewed now"
+        return RetryableError("store.unavailable", message, where=store_url)
+    message = "the credentials are refused"
+    return StoreError("store.denied", message, where=store_url, hint=CREDENTIALS_HINT)
+
+
+_accounts: OrderedDict[object, GcsAccount] = OrderedDict()
+"""Least recently used first; in a forked child, also those of its parent, which are not used."""
+_lock = threading.Lock()
+
+
+def shared_account(access: Access, store_url: str) -> GcsAccount:
+    """The account for a server and account, in the current environment; see `GcsAccount`."""
+    place = (os.getpid(), access, _environment())
+    with _lock:
+        account = _accounts.get(place) or GcsAccount(access, store_url)
+        _accounts[place] = account
+        _accounts.move_to_end(place)
+        if len(_accounts) > _MOST_ACCOUNTS:
+            _accounts.popitem(last=False)  # stores that use it keep it
+        return account
+
+
+def _environment() -> frozenset[tuple[str, str]]:
+    """The environment variables that connections and credentials depend on."""
+    return frozenset(
+        (name, value)
+        for name, value in os.environ.items()
+        if name.startswith(_VARIABLES) or name.lower().endswith("_proxy")
+    )
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

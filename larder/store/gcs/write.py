@@ -1,0 +1,241 @@
+"""Writes GCS objects: small ones in one request, others as a resumable upload.
+
+In one request, the CRC32C of the content is sent with it, and the server refuses anything else. A
+resumable upload is sent in chunks of 16 MiB. If one fails, the server is asked how much it has, and
+gets the rest: so a chunk is kept in memory until it is acknowledged. The object is visible when the
+last has been received; its CRC32C is then compared with that of the bytes sent, and an object that
+differs is deleted. An upload that was neither finished nor cancelled (because the process was
+killed) disappears after a week, and costs nothing.
+
+https://cloud.google.com/storage/docs/resumable-uploads
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from urllib.parse import urlsplit
+
+import google_crc32c
+
+from larder.errors import LarderError, ObjectError, RetryableError, StoreError
+from larder.manifest.crc import format_crc32c
+from larder.store.base import Buffer, ObjectInfo, Writer
+from larder.store.gcs.bucket import GcsObject, Request, Response, in_thread
+from larder.store.gcs.objects import FIELDS, info_of_resource, resource_of
+
+__all__ = ["CHUNK_BYTES", "GcsWriter", "put_object"]
+
+CHUNK_BYTES = 16 << 20
+"""Size of the chunks of a resumable upload, a multiple of 256 KiB."""
+
+_INCOMPLETE = 308
+_CANCELLED = 499
+_FORGOTTEN = (404, 410)
+
+
+def put_object(
+    target: GcsObject,
+    data: Buffer,
+    *,
+    like: ObjectInfo | None = None,
+    md5: str | None = None,
+    generation: str | None = None,
+) -> ObjectInfo:
+    """Write an object in one request; the server verifies its CRC32C, and the MD5 if it is known.
+
+    It replaces this generation: ``0`` if there must be no object, None if there may be any.
+    """
+    crc = google_crc32c.extend(0, bytes(data))
+    resource = resource_of(target.full_key, like, crc, md5)
+    boundary = f"larder-{secrets.token_hex(16)}"
+    head = (
+        f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n"
+        f"{json.dumps(resource)}\r\n--{boundary}\r\nContent-Type: {resource['contentType']}\r\n\r\n"
+    )
+    headers = {"Content-Type": f"multipart/related; boundary={boundary}"}
+    body = (head.encode(), data, f"\r\n--{boundary}--\r\n".encode())
+    query = {"uploadType": "multipart", "ifGenerationMatch": generation}
+    return _verified(target, _insert(target, query, headers, body), crc)
+
+
+def _insert(
+    target: GcsObject,
+    query: dict[str, str | None],
+    headers: dict[str, str],
+    body: tuple[Buffer, ...],
+) -> Response:
+    bucket = target.bucket
+    query |= {"fields": FIELDS, "kmsKeyName": bucket.access.kms_key}
+    request = Request("POST", f"/upload{bucket.path()}", query, headers, body)
+    return bucket.send(request, target.call)
+
+
+def _verified(target: GcsObject, response: Response, crc: int) -> ObjectInfo:
+    """The object that was written, if its CRC32C is that of the bytes sent; else it is deleted."""
+    call = target.call
+    info = info_of_resource(response.json(), call.key, call.where)
+    if info.checksum in (None, format_crc32c(crc)):
+        return info
+    with suppress(LarderError):
+        target.send("DELETE", {"ifGenerationMatch": info.generation})
+    message = f"the store has received {info.checksum}, but {format_crc32c(crc)} was sent"
+    hint = "the object was removed; run again"
+    raise ObjectError("object.mismatch", message, where=call.where, hint=hint)
+
+
+class GcsWriter(Writer):
+    """See `larder.store.base.Writer`.
+
+    It holds at most three chunks in memory: one that fills, one that waits, one that is sent.
+    """
+
+    def __init__(self, target: GcsObject, like: ObjectInfo | None) -> None:
+        self._target, self._like = target, like
+        self._buffer = bytearray()
+        self._crc = 0
+        self._upload: _Upload | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._sending: Future[Response | None] | None = None
+        self._done = False
+
+    def write(self, data: Buffer) -> None:
+        """Append bytes; waits while a chunk is being sent and another is full."""
+        assert not self._done, "the writer is committed or aborted"
+        with memoryview(data).cast("B") as view:
+            start = 0
+            while start < len(view):
+                room = CHUNK_BYTES - len(self._buffer)
+                if not room:
+                    self._send(last=False)
+                    continue
+                self._buffer += view[start : start + room]
+                start += room
+
+    def commit(self) -> ObjectInfo:
+        """Make the object visible."""
+        assert not self._done, "the writer is committed or aborted"
+        if self._upload is None:
+            put = partial(put_object, self._target, self._buffer, like=self._like)
+            info = self._target.bucket.again(put)
+        else:
+            self._send(last=True)
+            response = self._sent()
+            assert response is not None, "the last chunk ends the upload"
+            info = _verified(self._target, response, self._crc)
+        self._close()
+        return info
+
+    def abort(self) -> None:
+        """Discard what was sent."""
+        if self._done:
+            return
+        self._close()
+        if self._upload is not None:
+            with suppress(LarderError):
+                self._upload.cancel()
+
+    def _send(self, *, last: bool) -> None:
+        """Start to send the buffer, after what is being sent."""
+        if self._upload is None or self._pool is None:
+            self._upload = self._target.bucket.again(partial(_Upload, self._target, self._like))
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="larder-chunk")
+        self._sent()
+        chunk, self._buffer = self._buffer, bytearray()
+        self._crc = google_crc32c.extend(self._crc, bytes(chunk))
+        self._sending = in_thread(self._pool, partial(self._upload.deliver, chunk, last=last))
+
+    def _sent(self) -> Response | None:
+        """Wait for what is being sent."""
+        sending, self._sending = self._sending, None
+        return sending.result() if sending else None
+
+    def _close(self) -> None:
+        self._done = True
+        self._buffer = bytearray()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Upload:
+    """A resumable upload that the server has begun. Its path is a secret: whoever has it may write.
+
+    It is at the server that began it, whichever name the server has for itself.
+    """
+
+    def __init__(self, target: GcsObject, like: ObjectInfo | None) -> None:
+        self._target = target
+        self._received_bytes = 0  # by the server
+        self._certain = True  # how many they are
+        resource = resource_of(target.full_key, like)
+        headers = {
+            "Content-Type": "application/json; charset=UTF-8",
+            "X-Upload-Content-Type": resource["contentType"],
+        }
+        body = (json.dumps(resource).encode(),)
+        response = _insert(target, {"uploadType": "resumable"}, headers, body)
+        session = urlsplit(response.headers.get("location", ""))
+        if not session.path.startswith("/"):
+            message = "the store begins an upload without an address"
+            raise StoreError("store.refused", message, where=target.call.where)
+        path = session.path.removeprefix(target.bucket.account.http.path)
+        self._path = f"{path}?{session.query}"
+
+    def deliver(self, chunk: Buffer, *, last: bool) -> Response | None:
+        """Send the next chunk until the server has all of it; the object if it was the last."""
+        start = self._received_bytes
+        end = start + len(chunk)
+        while True:
+            attempt = partial(self._attempt, memoryview(chunk), start, end, last=last)
+            response = self._target.bucket.again(attempt)
+            if response.status != _INCOMPLETE:
+                return response
+            if self._received_bytes == end and not last:
+                return None
+
+    def _attempt(self, chunk: memoryview, start: int, end: int, *, last: bool) -> Response:
+        """Send what is missing of a chunk; after a failure, ask first what that is."""
+        total = end if last else "*"
+        if not self._certain:
+            response = self._put(f"*/{total}", None, start, end)
+            self._certain = True
+            if response.status != _INCOMPLETE or self._received_bytes == end:
+                return response
+        self._certain = False
+        before = self._received_bytes
+        rest = chunk[before - start :]
+        content_range = f"{before}-{end - 1}/{total}" if rest else f"*/{total}"
+        response = self._put(content_range, rest, start, end)
+        if response.status == _INCOMPLETE and self._received_bytes == before:
+            message = "the store took none of the bytes"
+            raise RetryableError("store.unavailable", message, where=self._target.call.where)
+        self._certain = True
+        return response
+
+    def _put(self, content_range: str, body: memoryview | None, start: int, end: int) -> Response:
+        """Send bytes, if any; note how many the server says that it has, which is in a range."""
+        request = Request(
+            "PUT",
+            self._path,
+            {"fields": FIELDS},
+            {"Content-Range": f"bytes {content_range}"},
+            (body,) if body else (),
+            (_INCOMPLETE, *_FORGOTTEN),
+        )
+        response = self._target.bucket.send(request, self._target.call)
+        if response.status == _INCOMPLETE:
+            last = response.headers.get("range", "").rpartition("-")[2]
+            self._received_bytes = int(last) + 1 if last.isdecimal() else 0
+        if response.status in _FORGOTTEN or not start <= self._received_bytes <= end:
+            # Nothing that is still in memory can mend it: whoever has the object sends it again.
+            message, where = "the store has lost the upload", self._target.call.where
+            raise ObjectError("object.unreadable", message, where=where, hint="run again")
+        return response
+
+    def cancel(self) -> None:
+        """Tell the server to forget it."""
+        request = Request("DELETE", self._path, accept=(_CANCELLED, *_FORGOTTEN))
+        self._target.bucket.send(request, self._target.call)

@@ -1,0 +1,11 @@
+"""S3 and compatible servers: ``s3://bucket/prefix``.
+
+`credentials` finds server and credentials, with botocore where the environment has none; an
+`account` has them and the connections. `objects` signs and sends requests, whose `errors` mean
+those of Larder. `listing`, `multipart`, `writer` and `uploads` are made of them, and `store` offers
+them as a store.
+"""
+
+from larder.store.s3.store import S3Store
+
+__all__ = ["S3Store"]

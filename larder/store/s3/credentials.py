@@ -1,0 +1,257 @@
+"""Endpoint, region and credentials of a bucket, from the standard AWS chain.
+
+Keys in the environment are taken as they are; botocore finds all others: of a profile, a web
+identity, a container or an instance, and renews those that expire.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from larder.config.urls import ENDPOINT_VARIABLES, check_endpoint, check_region
+from larder.errors import ConfigError, RetryableError, StoreError
+from larder.store.access import Access
+from larder.store.blocks import aws_keys
+from larder.store.http import trusted_certificates
+from larder.store.s3.errors import CREDENTIALS_HINT
+from larder.store.s3.sign import Keys
+
+__all__ = ["S3Settings", "credential_errors", "environment_endpoint", "find_settings"]
+
+_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_SESSION_NAME = "larder"
+_CONNECT_SECONDS = 10
+_BUSY = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "SlowDown"})
+
+
+@dataclass(frozen=True, slots=True)
+class S3Settings:
+    """Where a bucket is, and the credentials.
+
+    Attributes:
+        endpoint: URL of the server.
+        region: The region that requests are signed for.
+        keys: Those of the environment or a block.
+        credentials: Those that botocore renews.
+
+    Without either of the last two, requests are not signed.
+    """
+
+    endpoint: str
+    region: str
+    keys: Keys | None = None
+    credentials: Any = field(default=None, repr=False)
+
+
+def find_settings(store_url: str, access: Access) -> S3Settings:
+    """Look up endpoint, region and credentials.
+
+    Args:
+        store_url: For messages.
+        access: Server and account.
+
+    Raises:
+        StoreError: ``store.denied``: no credentials were found.
+        RetryableError: ``store.unavailable``: whoever gives them does not answer.
+        ConfigError: ``config.block``: the block cannot be loaded; or the environment or the profile
+            has an invalid endpoint or region.
+    """
+    endpoint = access.endpoint or environment_endpoint()
+    region = access.region or _environment_region()
+    keys = _known_keys(access)
+    if access.anonymous or (keys and not access.role):
+        region = region or "us-east-1"
+        return S3Settings(endpoint or _aws_endpoint(region), region, keys)
+    with credential_errors(store_url, "the profile or machine"):
+        return _by_botocore(store_url, access, keys, endpoint, region)
+
+
+def _known_keys(access: Access) -> Keys | None:
+    """The keys that are known without botocore, if they are those to use."""
+    if access.anonymous:
+        return None
+    if access.block:
+        return Keys(*aws_keys(access.block))
+    config = Path(os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config").expanduser()
+    if access.profile or os.environ.get("AWS_PROFILE") or config.exists():
+        return None
+    key, secret, token = (_credential(name) for name in _CREDENTIALS)
+    return Keys(key, secret, token) if key and secret else None
+
+
+def _by_botocore(
+    store_url: str, access: Access, keys: Keys | None, endpoint: str, region: str
+) -> S3Settings:
+    from botocore.session import Session
+
+    session = Session(profile=access.profile)
+    if not session.get_config_variable("ca_bundle"):
+        session.set_config_variable("ca_bundle", trusted_certificates())
+    if keys:
+        session.set_credentials(keys.access_key, keys.secret_key, keys.token or None)
+    if not _asks_metadata(_is_loopback(endpoint)):
+        session.get_component("credential_provider").remove("iam-role")
+    credentials = session.get_credentials()
+    if credentials is None:
+        raise StoreError(
+            "store.denied",
+            "no AWS credentials in the environment, the profile or the role of this machine",
+            where=store_url,
+            hint=CREDENTIALS_HINT,
+        )
+    region = region or session.get_config_variable("region") or "us-east-1"
+    profile = session.profile or "default"
+    check_region(region, where=f"region of AWS profile {profile}")
+    endpoint = endpoint or _configured_endpoint(session, region, profile)
+    if access.role:
+        credentials = _of_role(session, access, access.role, region)
+    return S3Settings(endpoint, region, credentials=credentials)
+
+
+def _of_role(session: Any, access: Access, role: str, region: str) -> Any:
+    """The credentials of a role; it is asked for when they are needed.
+
+    The server that is asked is that of the access, unless ``AWS_ENDPOINT_URL_STS`` names another.
+    """
+    from botocore.config import Config
+    from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+
+    config = Config(
+        connect_timeout=min(_CONNECT_SECONDS, access.give_up_seconds / 2),
+        read_timeout=access.give_up_seconds / 2,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+    )
+    endpoint = None if os.environ.get("AWS_ENDPOINT_URL_STS") else access.endpoint
+
+    def client(service: str, **keys: Any) -> Any:
+        return session.create_client(
+            service, region_name=region, endpoint_url=endpoint, config=config, **keys
+        )
+
+    fetcher = AssumeRoleCredentialFetcher(
+        client_creator=client,
+        source_credentials=session.get_credentials(),
+        role_arn=role,
+        extra_args={"RoleSessionName": _SESSION_NAME},
+    )
+    return DeferredRefreshableCredentials(
+        method="assume-role", refresh_using=fetcher.fetch_credentials
+    )
+
+
+@contextmanager
+def credential_errors(store_url: str, what: str) -> Iterator[None]:
+    """Raise botocore's errors, while it looks for credentials, as those of a store.
+
+    Args:
+        store_url: For messages.
+        what: Whose credentials: ``the role ARN``.
+
+    Raises:
+        StoreError: ``store.denied``: there are none.
+        RetryableError: ``store.unavailable``: whoever gives them does not answer, or is busy.
+    """
+    from botocore import exceptions as of_botocore
+    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+
+    try:
+        yield
+    except ClientError as error:
+        said = error.response.get("Error", {})
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        message = f"no credentials of {what}: {said.get('Code', status)}"
+        if status >= 500 or said.get("Code") in _BUSY:
+            raise RetryableError("store.unavailable", message, where=store_url) from error
+        detail = " ".join(str(said.get("Message") or "").split())
+        message = f"{message}: {detail}" if detail else message
+        hint = "check that these credentials may assume it, and that it trusts them"
+        raise StoreError("store.denied", message, where=store_url, hint=hint) from error
+    except (of_botocore.ConnectionError, HTTPClientError) as error:  # no connection, or no answer
+        message = f"no credentials of {what}: the server that gives them does not answer"
+        raise RetryableError("store.unavailable", message, where=store_url) from error
+    except (BotoCoreError, RuntimeError, OSError) as error:  # OSError: a token file is missing
+        message = f"no credentials of {what}: {' '.join(str(error).split())}"
+        hint = CREDENTIALS_HINT
+        raise StoreError("store.denied", message, where=store_url, hint=hint) from error
+
+
+def _asks_metadata(local_server: bool) -> bool:
+    """Whether the metadata service of an instance may have the credentials for a store.
+
+    A server on this machine has nothing to do with the instance's role, and outside a cloud the
+    request would wait for an address that does not answer.
+    """
+    if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+        return False
+    return not local_server or bool(os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT"))
+
+
+def _is_loopback(endpoint: str) -> bool:
+    """Whether the host of a URL is this machine."""
+    host = urlsplit(endpoint).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def environment_endpoint() -> str:
+    """The endpoint in the environment.
+
+    Raises:
+        ConfigError: It is not the URL of a server, or contains credentials.
+    """
+    for name in ENDPOINT_VARIABLES:
+        if endpoint := os.environ.get(name, ""):
+            check_endpoint(endpoint, where=f"environment variable {name}")
+            return endpoint
+    return ""
+
+
+def _environment_region() -> str:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        if region := os.environ.get(name, ""):
+            check_region(region, where=f"environment variable {name}")
+            return region
+    return ""
+
+
+def _configured_endpoint(session: Any, region: str, profile: str) -> str:
+    """The endpoint of the profile, by default AWS's own.
+
+    Raises:
+        ConfigError: It is not the URL of a server, or contains credentials.
+    """
+    where = f"endpoint_url of AWS profile {profile}"
+    try:
+        client = session.create_client("s3", region_name=region)
+    except ValueError:  # its message contains the URL
+        raise ConfigError("config.invalid_value", "not the URL of a server", where=where) from None
+    endpoint: str = client.meta.endpoint_url
+    client.close()
+    check_endpoint(endpoint, where=where)
+    return endpoint
+
+
+def _credential(name: str) -> str:
+    """The value of an environment variable, if the header of a request can contain it."""
+    text = os.environ.get(name, "")
+    if not (text.isascii() and text.isprintable()):
+        raise ConfigError(
+            "config.invalid_value",
+            "contains a line break or another character that is invalid in a credential",
+            where=f"environment variable {name}",
+        )
+    return text
+
+
+def _aws_endpoint(region: str) -> str:
+    suffix = ".cn" if region.startswith("cn-") else ""
+    return f"https://s3.{region}.amazonaws.com{suffix}"

@@ -1,0 +1,166 @@
+"""ListObjectsV2, parsed without botocore's parser; and what it shares with other listings.
+
+boto3's paginator needs seven times as much CPU time (1.4 s for 20,000 keys).
+
+Protocol: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+from urllib.parse import unquote_plus
+from xml.etree import ElementTree
+
+from larder.errors import StoreError
+from larder.store.base import ObjectInfo
+from larder.store.calls import Call
+from larder.store.s3.headers import storage_class
+from larder.store.s3.objects import S3Objects
+
+__all__ = ["Page", "S3Listing", "decoded", "parsed_page", "read_page", "text_of", "time_of"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_ENTRY = ("Key", "Size", "ETag", "LastModified", "StorageClass")
+
+
+class Page(NamedTuple):
+    """One page of a listing.
+
+    Attributes:
+        root: Its document.
+        space: The namespace of its tags.
+        unquote: Turns a key as it is written there into the key.
+    """
+
+    root: ElementTree.Element
+    space: str
+    unquote: Callable[[str], str]
+
+
+class S3Listing:
+    """Lists one bucket.
+
+    Args:
+        objects: Sends the requests.
+        store_url: For messages.
+    """
+
+    def __init__(self, objects: S3Objects, store_url: str) -> None:
+        self._objects = objects
+        self._store_url = store_url
+
+    def pages(self, prefix: str, start_after: str) -> Iterator[list[ObjectInfo]]:
+        """Yield pages with full keys in order; no page is empty.
+
+        Args:
+            prefix: Only keys with this prefix.
+            start_after: Only keys after this one.
+
+        Raises:
+            StoreError: See `larder.store.s3.errors`; also ``store.refused``: the store does not
+                list in order, such as directory buckets of S3 Express.
+            RetryableError: ``store.unavailable``.
+        """
+        query = {"encoding-type": "url", "list-type": "2", "prefix": prefix}
+        if start_after:
+            query["start-after"] = start_after
+        last = start_after
+        while True:
+            body = self._objects.list_page(query, Call(self._store_url))
+            objects, token = read_page(body, self._store_url)
+            if objects:
+                self._check_order(last, objects)
+                yield objects
+                last = objects[-1].key
+            if not token:
+                return
+            query = {**query, "continuation-token": token}
+
+    def _check_order(self, last: str, objects: list[ObjectInfo]) -> None:
+        for info in objects:
+            if info.key <= last and (last or not info.key):
+                raise StoreError(
+                    "store.refused",
+                    "the store does not list its keys in order",
+                    where=self._store_url,
+                    hint="directory buckets cannot be used",
+                )
+            last = info.key
+
+
+def parsed_page(body: bytes, kind: str) -> Page:
+    """A page whose document is of a kind.
+
+    A server that was asked to encode keys says whether it has done so.
+
+    Raises:
+        ParseError: It is not XML.
+    """
+    # The document comes from the server that has the data itself, and expat limits the expansion
+    # of entities.
+    root = ElementTree.fromstring(body)  # noqa: S314
+    space = root.tag.rpartition(kind)[0]
+    encoded = root.findtext(f"{space}EncodingType") == "url"
+    return Page(root, space, decoded if encoded else str)
+
+
+def decoded(key: str) -> str:
+    """A key that is encoded in a listing."""
+    # A plus sign is a space: S3 itself uses form encoding.
+    return unquote_plus(key) if "%" in key or "+" in key else key
+
+
+def read_page(body: bytes, store_url: str) -> tuple[list[ObjectInfo], str]:
+    """The objects in an answer to ListObjectsV2, and the token of the next one, if there is one.
+
+    Raises:
+        StoreError: ``store.refused``: it is not such a document.
+    """
+    try:
+        page = parsed_page(body, "ListBucketResult")
+        tags = [page.space + name for name in _ENTRY]  # joined once per page
+        token = ""
+        if text_of(page.root, f"{page.space}IsTruncated") == "true":
+            token = text_of(page.root, f"{page.space}NextContinuationToken")
+        items = page.root.iter(f"{page.space}Contents")
+        return [_object(item, tags, page.unquote) for item in items], token
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise StoreError(
+            "store.refused", "the answer to a listing cannot be parsed", where=store_url
+        ) from error
+
+
+def _object(
+    item: ElementTree.Element, tags: list[str], unquote: Callable[[str], str]
+) -> ObjectInfo:
+    # A listing has millions of these.
+    key, size, etag, modified, class_name = map(item.findtext, tags)
+    if key is None or size is None or modified is None:
+        raise LookupError
+    return ObjectInfo(
+        unquote(key),
+        int(size),
+        (etag or "").strip('"'),
+        time_of(modified),
+        "" if class_name == "STANDARD" else storage_class(class_name),
+    )
+
+
+def time_of(text: str) -> int:
+    """A time in a listing, microseconds since 1970 UTC."""
+    return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND
+
+
+def text_of(item: ElementTree.Element, tag: str) -> str:
+    """The text of an element that must be there.
+
+    Raises:
+        LookupError: It is not.
+    """
+    text = item.findtext(tag)
+    if text is None:
+        raise LookupError(tag)
+    return text
