@@ -18,6 +18,7 @@ EXTRAS: dict[str, dict[str, str]] = {
         "pyarrow": "pyarrow",
         "pydantic": "pydantic",
         "pydantic_core": "pydantic",
+        "regex": "regex",
         "rich": "rich",
         "yaml": "pyyaml",
     },
