@@ -385,18 +385,14 @@ def _reading(body: Sequence[Buffer]) -> Callable[[int], bytes]:
 
 def _parsed(lines: Sequence[bytes]) -> tuple[int, dict[str, str]]:
     """Status and headers of the last head: a proxy's may precede it, and trailers follow it."""
-    status, within = 0, False
-    headers: dict[str, str] = {}
-    for line in lines:
-        text = line.decode("latin-1").rstrip("\r\n")
-        if text.startswith("HTTP/"):
-            status, headers, within = int(text.split(" ")[1]), {}, True
-        elif not text:
-            within = False
-        elif within:
-            name, _, field = text.partition(":")
-            headers[name.lower()] = field.strip(" \t")
-    return status, headers
+    first = max(n for n, line in enumerate(lines) if line.startswith(b"HTTP/"))
+    headers = {}
+    for line in lines[first + 1 :]:
+        if not line.strip():
+            break
+        name, _, field = line.decode("latin-1").partition(":")
+        headers[name.lower()] = field.strip()
+    return int(lines[first].split(b" ")[1]), headers
 
 
 def _options(server: SplitResult, connect_seconds: float) -> dict[int, Any]:

@@ -33,7 +33,7 @@ from larder.testing.runs import forget_manifests
 from larder.testing.servers import S3Server
 
 TRIALS = int(os.environ.get("LARDER_TLS_TRIALS", "30"))
-SIZES = (*[300_000] * 10, *[1_500_000] * 40, 9_000_000)
+SIZES = (*[300_000] * 8, *[1_000_000] * 24, 9_000_000)
 """Of the objects; the last one is too large to be held in memory as a whole."""
 DENIED = b"<Error><Code>InvalidAccessKeyId</Code></Error>"
 OWN = "_larder/"
