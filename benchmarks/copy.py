@@ -12,7 +12,8 @@ servers, ``rclone serve s3``, share the machine's cores with the client, and are
 objects: the CPU seconds of the client are the fairer figure.
 
 Cases: small (4,000 x 110 kB) and large (8 x 128 MB) objects, between two servers, on one server,
-from a bucket to a directory, from a directory to a bucket; small ones with a delay of every answer;
+from a bucket to a directory, from a directory to a bucket; small ones over TLS, which is how clouds
+are reached, between two servers and to a directory; small ones with a delay of every answer;
 a listing of 100,000 keys; another run where nothing has changed, compared with the listings alone.
 s5cmd and aws have one server per command: between two servers, they go through memory.
 
@@ -37,11 +38,14 @@ from typing import Any
 
 from benchmarks.copying.programs import PEERS, Place, Took, copy_with, list_with
 from benchmarks.harness import arguments_parser, document, say, settle, table
+from larder.testing.certificates import local_certificate
 from larder.testing.servers import S3Server, rclone_s3
 
 SMALL, LARGE, LISTED = 4_000, 8, 100_000
 SMALL_BYTES, LARGE_BYTES = 110_000, 128_000_000
 MEMORY_BYTES = 300e6
+
+CASES = ["small", "tls", "large", "latency", "list", "rerun"]
 
 WALL, CPU, MEMORY = "wall seconds", "client CPU seconds", "peak bytes"
 
@@ -154,6 +158,20 @@ class Lab:
             _empty_files(folder)
 
     @contextmanager
+    def over_tls(self) -> Iterator[None]:
+        """Both servers behind TLS."""
+        plain, certificate = (self.one, self.two), local_certificate(self.folder)
+        with ExitStack() as stack:
+            self.one, self.two = (
+                stack.enter_context(rclone_s3(self.folder / name, tls=certificate))
+                for name in ("one", "two")
+            )
+            try:
+                yield
+            finally:
+                self.one, self.two = plain
+
+    @contextmanager
     def far_away(self, seconds: float) -> Iterator[None]:
         """Both servers behind a delay."""
         here = self.one, self.two
@@ -226,11 +244,11 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only",
         action="append",
-        choices=["small", "large", "latency", "list", "rerun"],
+        choices=CASES,
         help="only these cases (default: all)",
     )
     options = parser.parse_args(argv)
-    options.only = options.only or ["small", "large", "latency", "list", "rerun"]
+    options.only = options.only or CASES
     return options
 
 
@@ -245,6 +263,13 @@ def _cases(lab: Lab, options: argparse.Namespace) -> Iterator[Case]:
         yield Case(f"{name}, one server", lab.copying(small, "one"), 1.0, None, ("s5cmd",))
         yield Case(f"{name}, to a directory", lab.copying(small, "directory"), 0.75, 0.65, two)
         yield Case(f"{name}, from a directory", lab.copying(files, "two"), 0.75, 0.65, two)
+    if "tls" in options.only:
+        small = lab.objects("small", SMALL, SMALL_BYTES)
+        name = f"{lab.count(SMALL):,} x {SMALL_BYTES // 1000} kB over TLS"
+        with lab.over_tls():
+            secure = replace(small, server=lab.one)
+            yield Case(f"{name}, two servers", lab.copying(secure, "two"), 1.3, 1.0, two)
+            yield Case(f"{name}, to a directory", lab.copying(secure, "directory"), 1.3, 1.0, two)
     if "large" in options.only:
         large = lab.objects("large", LARGE, LARGE_BYTES)
         files = lab.directory(large)

@@ -222,6 +222,7 @@ def shard_batch_here(
             )
             _pass_over(own)
             failures.add_counted(result.failures, result.failed)
+            progress.advance("shard")  # no receipt is written for what ends after a stop
             if not result.failed:
                 place = (job.segment, plan.split, plan.name)
                 receipts.add(result, put_indexes(root, *place, format_, result.samples))

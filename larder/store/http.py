@@ -385,19 +385,15 @@ def _reading(body: Sequence[Buffer]) -> Callable[[int], bytes]:
 
 def _parsed(lines: Sequence[bytes]) -> tuple[int, dict[str, str]]:
     """Status and headers of the last head: a proxy's may precede it, and trailers follow it."""
-    status, within = 0, False
+    first = max(n for n, line in enumerate(lines) if line.startswith(b"HTTP/"))
     headers: dict[str, str] = {}
-    for line in lines:
-        text = line.decode("latin-1").rstrip("\r\n")
-        if text.startswith("HTTP/"):
-            status, headers, within = int(text.split(" ")[1]), {}, True
-        elif not text:
-            within = False
-        elif within:
-            name, _, field = text.partition(":")
-            name, field = name.lower(), field.strip(" \t")
-            headers[name] = f"{headers[name]}, {field}" if name in headers else field
-    return status, headers
+    for line in lines[first + 1 :]:
+        if not line.strip():
+            break
+        name, _, text = line.decode("latin-1").partition(":")
+        name, text = name.lower(), text.strip()
+        headers[name] = f"{headers[name]}, {text}" if name in headers else text
+    return int(lines[first].split(b" ")[1]), headers
 
 
 def _options(server: SplitResult, connect_seconds: float) -> dict[int, Any]:

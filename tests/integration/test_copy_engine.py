@@ -5,18 +5,22 @@ from __future__ import annotations
 import random
 import threading
 import uuid
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import pytest
 
-from larder.errors import FatalError
+from larder.errors import FatalError, StoreError
 from larder.limits import ByteBudget
 from larder.manifest.crc import format_crc32c
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import Store, open_store
-from larder.store.base import ObjectInfo
+from larder.store.base import ObjectInfo, Reader
+from larder.store.delegate import DelegatingStore
+from larder.store.interrupt import interrupted_by
 from larder.testing.gcs_emulator import GcsEmulator
 from larder.testing.recording import RecordingStore
 from larder.testing.servers import S3Server
@@ -175,3 +179,42 @@ def test_an_upload_is_continued(
     assert target.get("to/k") == content(5, 23 * MIB)
     assert row.checksum == format_crc32c(google_crc32c.value(content(5, 23 * MIB)))
     assert not list(target.list("work/uploads/"))
+
+
+class Late(DelegatingStore):
+    """A store whose writes end when the batch was stopped."""
+
+    def put(self, key: str, *arguments: Any, **more: Any) -> ObjectInfo:
+        interrupt = interrupted_by()
+        assert interrupt is not None
+        with suppress(FatalError):
+            while True:
+                interrupt.sleep(0.01)
+        return self.inner.put(key, *arguments, **more)
+
+
+class Refusing(DelegatingStore):
+    """A store that refuses one object, which stops the batch."""
+
+    def open(self, key: str, **more: Any) -> Reader:
+        if key == "k2":
+            raise StoreError("store.denied", "no", where=key)
+        return self.inner.open(key, **more)
+
+
+def test_what_ends_after_a_stop_is_not_recorded() -> None:
+    name = uuid.uuid4().hex
+    source, target = open_store(f"memory://{name}-source"), open_store(f"memory://{name}")
+    infos = [source.put(f"k{number}", b"data") for number in range(3)]
+    copied: list[Copy] = []
+    with pytest.raises(StoreError, match="no"):
+        copy_batch(
+            Refusing(source),
+            Late(target),
+            infos,
+            prefix="",
+            limits=LIMITS,
+            progress=NullProgress(),
+            copied=copied.append,
+        )
+    assert copied == []

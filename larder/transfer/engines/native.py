@@ -17,7 +17,7 @@ from functools import partial
 from larder.errors import Failure, FatalError, LarderError, ObjectError, RetryableError
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
-from larder.store.interrupt import INTERRUPTED, Interrupt
+from larder.store.interrupt import INTERRUPTED, Interrupt, interrupted_by
 from larder.transfer.adopt import adopt
 from larder.transfer.copy import Copy, copy_object
 from larder.transfer.engines.limits import CopyLimits
@@ -59,8 +59,8 @@ def copy_batch(
         prefix: Prefix of each key in the target.
         limits: What the batch may use.
         progress: Reports progress of stage ``mirror``.
-        copied: Called for every object that was copied and verified, in the thread that did so and
-            before anything else; also for objects in progress when the batch is stopped.
+        copied: Called for every object that was copied and verified before the batch was stopped,
+            in the thread that did so and before anything else.
         awake: Called after every object and every ``wake_seconds``, by one thread at a time.
         uploads: Where large objects in progress are recorded, so that a later run continues them.
         wake_seconds: See there.
@@ -275,6 +275,8 @@ class _Batch:
         self._done(info, copy)
 
     def _done(self, info: ObjectInfo, copy: Copy, moved_bytes: int | None = None) -> None:
+        if interrupt := interrupted_by():  # what ends after a stop is copied again
+            interrupt.check()
         self._copied_count += 1
         self._copied(copy)
         self._limits.failures.succeeded()
