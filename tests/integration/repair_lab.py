@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import random
 import shutil
+import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -61,6 +63,7 @@ class Base:
     version: str
     files: dict[str, bytes]
     named: set[str] = field(default_factory=set)
+    fragile: set[str] = field(default_factory=set)
 
     @classmethod
     def made(cls, name: str, folder: Path) -> Base:
@@ -71,7 +74,23 @@ class Base:
         assert document["status"] == "intact", document
         base = cls(lab, root, document["version"], _read(root))
         base.named = set(base._named())
+        base.fragile = {path for path in base.published if base._has_lost_samples(path)}
         return base
+
+    def _has_lost_samples(self, path: str) -> bool:
+        """Whether a tar has the bytes of an object that was removed or changed since."""
+        if not path.endswith(".tar"):
+            return False
+        places = Path(str(self.lab.source)), self.root / "mirror"
+        with tarfile.open(fileobj=io.BytesIO(self.files[path])) as tar:
+            for member in tar.getmembers():
+                file = tar.extractfile(member)
+                data = file.read() if file else b""
+                objects = [place / member.name for place in places]
+                known = [each.read_bytes() for each in objects if each.is_file()]
+                if not member.name.endswith(".cls") and data not in known:
+                    return True
+        return False
 
     def _named(self) -> Iterator[str]:
         """What the version names: without it, a verification finds something."""
@@ -88,6 +107,12 @@ class Base:
                 yield path
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             moved.rename(self.root / path)
+
+    @property
+    def versions(self) -> list[str]:
+        """The other versions, which may need what is in the place of a file of this one."""
+        ids = {path.split("/")[1] for path in self.published if path.startswith("versions/")}
+        return sorted(ids - {self.version})
 
     @property
     def published(self) -> list[str]:
@@ -129,8 +154,18 @@ def _damage(base: Base, chance: random.Random) -> dict[str, str]:
         path, other = chance.sample(paths, 2)
         file = base.root / path
         kind = chance.choice(
-            ("deleted", "truncated", "flipped", "emptied", "longer", "exchanged", "exchanged",
-             "exchanged", "replaced", "folder")
+            (
+                "deleted",
+                "truncated",
+                "flipped",
+                "emptied",
+                "longer",
+                "exchanged",
+                "exchanged",
+                "exchanged",
+                "replaced",
+                "folder",
+            )
         )
         data = file.read_bytes()
         if kind == "deleted":
@@ -211,7 +246,8 @@ def trial(base: Base, seed: int) -> list[str]:
 
 def _repaired(base: Base, damage: dict[str, str], state: str, kill: int | None) -> Iterator[str]:
     before = {_digest(data) for data in _read(base.root).values()}
-    worthy = {_digest(base.files[path]): path for path in base.published}
+    named = [path for path in base.published if not path.startswith("tags/")]
+    worthy = {_digest(base.files[path]): path for path in named}
     if kill is not None:
         stop = Stop(after=kill)
         with between(lambda store: StoppingStore(store, stop)):
@@ -223,7 +259,7 @@ def _repaired(base: Base, damage: dict[str, str], state: str, kill: int | None) 
                 yield f"killed: {type(error).__name__}: {error}"
         yield from _lost(base, before, worthy)
     documents = []
-    for version in ("latest", base.version):
+    for version in ("latest", *base.versions, base.version):
         with between():
             try:
                 documents.append(_verified(base, version))
@@ -232,7 +268,11 @@ def _repaired(base: Base, damage: dict[str, str], state: str, kill: int | None) 
                 return
         yield from _lost(base, before, worthy)
     after = _read(base.root)
-    wrong = {path for path in base.named if after.get(path) != base.files[path]}
+    wrong = {
+        path
+        for path in base.named
+        if after.get(path) != base.files[path] and not path.startswith("tags/")
+    }
     with between():
         last = verified(base.lab, version=base.version)
     if last["status"] != "damaged" and wrong:
@@ -265,6 +305,8 @@ def _lost(base: Base, before: set[str], worthy: dict[str, str]) -> Iterator[str]
 def _may_refuse(base: Base, damage: dict[str, str]) -> bool:
     """Whether nothing can make again what is damaged: the user has to do something."""
     if any(kind == "folder" for kind in damage.values()):
+        return True
+    if damage.keys() & base.fragile:
         return True
     documents = [_stem(path) for path in damage]
     return any(documents.count(path) > 1 for path in documents if path.endswith(DOCUMENTS))
