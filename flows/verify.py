@@ -2,7 +2,7 @@
 
 ``python -m flows.verify --dataset digits``
 
-The command is that of `larder.cli.verify`; here it is run as a Prefect flow, except ``--plan``.
+The command is that of `larder.cli.verify`; here it is run as a Prefect flow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from larder.cli.command import run
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
-    from larder.pipeline.verifying import VerifySettings
+    from larder.verify.run import VerifySettings
 
 __all__ = ["main", "run_flow"]
 

@@ -21,6 +21,7 @@ from larder.manifest.digest import canonical_json
 from larder.versions.fields import SPARSE, from_plain, to_plain
 
 __all__ = [
+    "FORMATS",
     "MAKE_AGAIN",
     "ROLES",
     "CacheDocument",
@@ -48,6 +49,8 @@ ROLES = (
     "shards",
     "indexes",
     "skipped",
+    "order",
+    "plan",
     "objects",
     "omitted",
     "list",
@@ -55,7 +58,8 @@ ROLES = (
     "readers",
 )
 """What the files of a version are: indexes of its segments, the index files that other readers
-have, samples that were left out as bad, the objects in the source, rows that the version omits, the
+have, samples that were left out as bad, the samples in their order and the shards that were planned
+for them, the objects in the source, rows that the version omits, the
 shards of a split as a list, the number of each class, and indexes of a split for other readers."""
 
 MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
@@ -162,7 +166,8 @@ class SegmentDocument:
         validate: How its images were checked.
         splits: By name.
         files: Its manifests: ``samples``, ``shards``; if shards have indexes for other readers,
-            ``indexes``; if samples were left out, ``skipped``.
+            ``indexes``; if samples were left out, ``skipped``; ``order`` and ``plan``, from which
+            a repair makes shards again.
         skipped: Number of samples that were left out because they are bad.
     """
 
@@ -362,11 +367,12 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
 
 Document = TypeVar("Document", SegmentDocument, CacheDocument, VersionDocument)
 
-_FORMATS: dict[type[Any], str] = {
+FORMATS: dict[type[Any], str] = {
     SegmentDocument: SEGMENT_FORMAT,
     CacheDocument: CACHE_FORMAT,
     VersionDocument: VERSION_FORMAT,
 }
+"""What each kind of document has as its ``format``."""
 
 
 def parse_document(kind: type[Document], data: bytes, where: str) -> Document:
@@ -382,7 +388,7 @@ def parse_document(kind: type[Document], data: bytes, where: str) -> Document:
             field.
     """
     plain = unseal(data, where)
-    expected = _FORMATS[kind]
+    expected = FORMATS[kind]
     if plain.get("format") != expected:
         message = f"format {plain.get('format')!r}; this Larder reads {expected}"
         raise DamageError("damage.manifest", message, where=where, hint="use a newer Larder")

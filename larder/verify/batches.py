@@ -11,10 +11,10 @@ from dataclasses import replace
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.listed import ListedShard
 from larder.pipeline.shard import BATCH_ROWS
-from larder.pipeline.verifying_facts import SegmentFacts, ShardRow
-from larder.pipeline.verifying_job import ShardToVerify, VerifyBatch, VerifyJob
 from larder.shards.model import ShardFile
 from larder.store.base import ObjectInfo
+from larder.verify.facts import SegmentFacts, ShardRow
+from larder.verify.job import ShardToVerify, VerifyBatch, VerifyJob
 from larder.versions import layout
 from larder.versions.documents import CacheFile, VersionDocument
 
@@ -29,13 +29,6 @@ def batches_of(
     there: Mapping[str, ObjectInfo],
 ) -> tuple[list[VerifyBatch], int, int]:
     """What to read: all files, or a seeded choice, and those that the listing proves damaged.
-
-    Args:
-        job: The verification.
-        version: The version.
-        segments: Its segments.
-        shards: By segment, the shards that it lists, as far as they are known.
-        there: What the listing found, by key.
 
     Returns:
         The batches, each of about ``runner.batch_bytes``, or one cache file; the number of files
@@ -69,10 +62,6 @@ def chosen(job: VerifyJob, places: Iterable[tuple[str, str]]) -> set[str]:
     """The keys to read: of each split the part that was asked for, at least one.
 
     The same seed chooses the same keys on every machine.
-
-    Args:
-        job: The verification.
-        places: Splits and keys.
     """
     if job.sample_percent is None:
         return {key for _, key in places}
