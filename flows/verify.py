@@ -22,7 +22,7 @@ from larder.cli.command import run
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
-    from larder.pipeline.verifying import VerifySettings
+    from larder.verify.run import VerifySettings
 
 __all__ = ["main", "run_flow"]
 

@@ -12,13 +12,13 @@ from pydantic import StrictBool, StrictFloat, StrictInt
 from flows._artifacts import findings_table
 from flows._flow_run import call_flow, flow_run
 from larder.cli.display import Display
-from larder.pipeline.findings import DamagedError
 from larder.pipeline.inline import workers
 from larder.pipeline.settings import load_settings
-from larder.pipeline.verifying import VerifySettings
-from larder.pipeline.verifying import verify as compose
-from larder.pipeline.verifying_report import finding_rows, verify_lines
 from larder.progress import StageTimes
+from larder.verify.findings import DamagedError
+from larder.verify.report import finding_rows, verify_lines
+from larder.verify.run import VerifySettings
+from larder.verify.run import verify as compose
 from tasks.runner import task_runner
 
 __all__ = ["run_verify", "verify"]

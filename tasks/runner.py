@@ -24,16 +24,12 @@ from larder.pipeline import (
     pruning_plan,
     publish,
     refusals,
-    repairing,
-    repairing_caches,
-    repairing_shards,
     shard,
     source,
-    verifying_batch,
-    verifying_documents,
 )
 from larder.pipeline.results import RunError, stops_others
 from larder.progress import Progress, TimedProgress
+from larder.verify import aside, inspection, reading, remake, repair
 from tasks import cache as cache_tasks
 from tasks import copy as copy_tasks
 from tasks import emit as emit_tasks
@@ -66,13 +62,14 @@ _TASKS: dict[Callable[..., Any], Any] = {
     copying_end.end_copy: copy_tasks.end_copy,
     pruning_plan.plan_prune: prune_tasks.plan_prune,
     pruning.prune_objects: prune_tasks.prune_objects,
-    verifying_documents.inspect_version: verify_tasks.inspect_version,
-    verifying_batch.verify_batch: verify_tasks.verify_batch,
-    repairing.repair_small: verify_tasks.repair_small,
-    repairing.keep_right: verify_tasks.keep_right,
-    repairing_shards.repair_shards: verify_tasks.repair_shards,
-    repairing_caches.repair_cache: verify_tasks.repair_cache,
-    repairing.end_repair: verify_tasks.end_repair,
+    inspection.inspect_version: verify_tasks.inspect_version,
+    reading.verify_batch: verify_tasks.verify_batch,
+    aside.set_aside: verify_tasks.set_aside,
+    aside.put_back: verify_tasks.put_back,
+    aside.end_repair: verify_tasks.end_repair,
+    repair.repair_small: verify_tasks.repair_small,
+    repair.name_version: verify_tasks.name_version,
+    remake.repair_large: verify_tasks.repair_large,
 }
 
 

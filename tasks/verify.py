@@ -6,26 +6,21 @@ from collections.abc import Sequence
 
 from prefect import task
 
-from larder.pipeline import (
-    repairing,
-    repairing_caches,
-    repairing_shards,
-    verifying_batch,
-    verifying_documents,
-)
-from larder.pipeline.findings import Finding, Verified
-from larder.pipeline.repairing_files import Repair
-from larder.pipeline.verifying_job import Inspected, VerifyBatch, VerifyJob
+from larder.verify import aside, inspection, reading, remake, repair
+from larder.verify.aside import Repair
+from larder.verify.findings import Finding, Verified
+from larder.verify.job import Inspected, VerifyBatch, VerifyJob
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
 __all__ = [
     "end_repair",
     "inspect_version",
-    "keep_right",
-    "repair_cache",
-    "repair_shards",
+    "name_version",
+    "put_back",
+    "repair_large",
     "repair_small",
+    "set_aside",
     "verify_batch",
 ]
 
@@ -34,58 +29,59 @@ __all__ = [
 @cancelled_when_stopped
 def inspect_version(job: VerifyJob) -> tuple[Inspected, tuple[Finding, ...]]:
     """Check tags, documents and manifests, and divide shards and caches into batches."""
-    return verifying_documents.inspect_version(job, progress=current_progress())
+    return inspection.inspect_version(job, progress=current_progress())
 
 
 @task(name="verify", task_run_name="verify {batch.name}", **RETRIED)
 @cancelled_when_stopped
 def verify_batch(job: VerifyJob, batch: VerifyBatch, concurrent_batches: int) -> Verified:
     """Read the shards of one batch, or a cache file."""
-    return verifying_batch.verify_batch(
+    return reading.verify_batch(
         job, batch, progress=current_progress(), concurrent_batches=concurrent_batches
     )
+
+
+@task(name="set aside", task_run_name="damaged files are moved aside", **RETRIED)
+@cancelled_when_stopped
+def set_aside(job: VerifyJob, run: str, paths: Sequence[str]) -> list[Repair]:
+    """Move damaged files aside."""
+    return aside.set_aside(job, run, paths, progress=current_progress())
 
 
 @task(name="repair documents", task_run_name="repair of documents and manifests", **RETRIED)
 @cancelled_when_stopped
-def repair_small(
-    job: VerifyJob, inspected: Inspected, findings: Sequence[Finding], trial: bool
-) -> list[Repair]:
-    """Restore documents and manifests, each to its bytes of before."""
-    return repairing.repair_small(job, inspected, findings, trial, progress=current_progress())
+def repair_small(job: VerifyJob, inspected: Inspected, paths: Sequence[str]) -> list[Repair]:
+    """Make documents and manifests again."""
+    return repair.repair_small(job, inspected, paths, progress=current_progress())
 
 
-@task(name="keep aside", task_run_name="copies of exchanged files", **RETRIED)
+@task(name="repair", task_run_name="repair of {batch.name}", **RETRIED)
 @cancelled_when_stopped
-def keep_right(job: VerifyJob, kept: Sequence[tuple[str, int, str]]) -> None:
-    """Keep files that are about to be replaced and have the right content of others."""
-    repairing.keep_right(job, kept, progress=current_progress())
-
-
-@task(name="repair shards", task_run_name="repair from {batch.name}", **RETRIED)
-@cancelled_when_stopped
-def repair_shards(
-    job: VerifyJob, batch: repairing_shards.ShardRepairs, concurrent_batches: int
+def repair_large(
+    job: VerifyJob, batch: remake.LargeRepair, concurrent_batches: int
 ) -> tuple[Repair, ...]:
-    """Make damaged shards again from the parts that are still somewhere."""
-    return repairing_shards.repair_shards(
+    """Make shards or a cache file again."""
+    return remake.repair_large(
         job, batch, progress=current_progress(), concurrent_batches=concurrent_batches
     )
 
 
-@task(name="repair cache", task_run_name="repair of {batch.file.path}", **RETRIED)
+@task(name="name version", task_run_name="latest names {job.version}", **RETRIED)
 @cancelled_when_stopped
-def repair_cache(
-    job: VerifyJob, batch: repairing_caches.CacheRepair, concurrent_batches: int
-) -> tuple[Repair, ...]:
-    """Build a damaged cache file again from its shards."""
-    return repairing_caches.repair_cache(
-        job, batch, progress=current_progress(), concurrent_batches=concurrent_batches
-    )
+def name_version(job: VerifyJob) -> Repair:
+    """Set a lost tag as the user has chosen."""
+    return repair.name_version(job, progress=current_progress())
+
+
+@task(name="put back", task_run_name="what was not repaired is moved back", **RETRIED)
+@cancelled_when_stopped
+def put_back(job: VerifyJob) -> None:
+    """Move back what is aside wherever its place is free."""
+    aside.put_back(job, progress=current_progress())
 
 
 @task(name="end repair", task_run_name="end of the repair", **RETRIED)
 @cancelled_when_stopped
-def end_repair(job: VerifyJob) -> None:
-    """Delete what was kept aside."""
-    repairing.end_repair(job, progress=current_progress())
+def end_repair(job: VerifyJob) -> list[str]:
+    """Delete what was moved aside."""
+    return aside.end_repair(job, progress=current_progress())

@@ -19,15 +19,15 @@ from larder.packages import require
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
-    from larder.pipeline.verifying import VerifySettings
+    from larder.verify.run import VerifySettings
 
 __all__ = ["RunVerify", "main", "parser", "run_here"]
 
 DESCRIPTION = """\
 Read everything again that a version lists, and compare it with what was published: documents,
 manifests, shards, the checksum of every part, labels, caches. What is damaged, missing, exchanged
-or foreign is named, and the exit status is 4. With --repair, what is damaged is made again to the
-same bytes; nothing is replaced before its digest is the recorded one.\
+or foreign is named, and the exit status is 4. With --repair, what is damaged is moved aside and
+made again to the same bytes; it comes back where that fails, and nothing is lost.\
 """
 
 RunVerify = Callable[["VerifySettings", dict[str, Any], "Display"], dict[str, Any]]
@@ -36,7 +36,9 @@ RunVerify = Callable[["VerifySettings", dict[str, Any], "Display"], dict[str, An
 _MOST_DIGITS = 10
 
 
-def run_here(asked: VerifySettings, parameters: dict[str, Any], display: Display) -> dict[str, Any]:
+def run_here(
+    asked: VerifySettings, _parameters: dict[str, Any], display: Display
+) -> dict[str, Any]:
     """Run in this process; a signal lets the files in progress finish.
 
     Raises:
@@ -45,12 +47,12 @@ def run_here(asked: VerifySettings, parameters: dict[str, Any], display: Display
     import threading
 
     from larder.pipeline.inline import InlineRunner, workers
-    from larder.pipeline.verifying import verify
+    from larder.verify.run import verify
 
     stop = threading.Event()
     runner = InlineRunner(workers(asked.settings), display, stop)
     with interruptible(stop, display.say):
-        return verify(asked, runner, plan_only=bool(parameters.get("plan")))
+        return verify(asked, runner)
 
 
 class _Version(argparse.Action):
@@ -95,11 +97,6 @@ def parser(prog: str) -> Parser:
     made.add_argument(
         "--repair", action="store_true", help="make again what is damaged, to the same bytes"
     )
-    made.add_argument(
-        "--plan",
-        action="store_true",
-        help="with --repair: make it again without replacing anything, and print what would be",
-    )
     return made
 
 
@@ -120,19 +117,16 @@ def main(
     namespace = parser(prog).parse_args(arguments)
     shared = options(namespace)
     sample, seed = _percent(namespace.sample), _seed(namespace.seed)
-    if namespace.plan and not namespace.repair:
-        hint = "leave it out: without --repair nothing is written"
-        raise ConfigError("config.invalid_flag", "--plan needs --repair", hint=hint)
     if seed is not None and sample is None:
         hint = "leave it out, or add --sample 5: without it everything is read"
         raise ConfigError("config.invalid_flag", "--seed needs --sample", hint=hint)
     with loading():
         require("prepare")
         from larder.cli.display import Display
-        from larder.pipeline.findings import DamagedError
         from larder.pipeline.settings import load_settings
-        from larder.pipeline.verifying import VerifySettings
-        from larder.pipeline.verifying_report import verify_lines
+        from larder.verify.findings import DamagedError
+        from larder.verify.report import verify_lines
+        from larder.verify.run import VerifySettings
 
         settings = load_settings(
             shared.dataset,
@@ -154,10 +148,7 @@ def main(
     damaged = None
     with Display(quiet=shared.quiet) as display:
         try:
-            if namespace.plan:
-                document = run_here(asked, {**parameters, "plan": True}, display)
-            else:
-                document = run(asked, parameters, display)
+            document = run(asked, parameters, display)
         except DamagedError as error:
             damaged, document = error, dict(error.document)
         document["seconds"] = round(time.monotonic() - started, 3)

@@ -72,9 +72,13 @@ def build(job: Job, runner: Runner) -> Built:
     copied, ahead, standing, index = BatchReport(), SentAhead(), Totals(), None
     give_back_memory()  # what the plan has used; the longer it is kept, the more is scattered in it
     if job.new is not None:
-        copied, ahead = _mirror(job, runner)
-        standing = _shard(job, runner)
+        if not job.new.complete:
+            copied, ahead = _mirror(job, runner)
+            standing = _shard(job, runner)
         index = runner.run(index_shards, job)
+        if job.new.complete:
+            splits = index.segment.splits.values()
+            standing = sum((Totals(split.shards, split.bytes) for split in splits), Totals())
     segments = [*job.kept, *([index.segment] if index else [])]
     if not any(split.samples for segment in segments for split in segment.listed.values()):
         raise _nothing_left(index)

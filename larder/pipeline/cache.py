@@ -91,7 +91,7 @@ def cache_splits(
         return batches, there
     root = open_root(job)
     for segment in segments:
-        is_new = job.new is not None and segment.id == job.new.id
+        is_new = job.new is not None and segment.id == job.new.id and not job.new.complete
         found = {} if is_new else _complete_files(root, segment.id, job.dataset)
         there += found.values()
         samples = segment.file("samples")

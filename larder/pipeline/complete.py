@@ -10,21 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 
 from larder.errors import DamageError, NotFoundError
-from larder.manifest.schemas import SHARDS
-from larder.pipeline.job import ManifestRef, listed
-from larder.pipeline.listed import listed_shards
-from larder.pipeline.manifests import read_ref
-from larder.pipeline.reader_indexes import index_sizes
+from larder.pipeline.job import listed
+from larder.pipeline.named import named_by_document, segment_files
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
 from larder.units import format_count
 from larder.versions import layout
-from larder.versions.documents import VersionDocument
+from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.omitted import read_omitted
 
-__all__ = ["check_complete"]
+__all__ = ["check_complete", "check_segment"]
 
 
 def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool = False) -> None:
@@ -42,16 +40,40 @@ def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool
             rows, is damaged.
     """
     there = {info.key: info.size_bytes for info in _there(root, version)}
-    wanted = dict(_named(version))
+    wanted = {file.path: file.bytes for file in named_by_document(version)}
     if caches_remade:
         wanted = {key: size for key, size in wanted.items() if _needed(key, there)}
     there |= {info.key: info.size_bytes for info in _elsewhere(root, version, wanted)}
     damaged = _damaged(there, wanted)
     if not damaged:  # so the manifests of the shards can be read
-        wanted = dict(_shards(root, version))
+        shards = segment_files(root, version.files, read_omitted(root, version))
+        wanted = {file.path: file.bytes for file in shards}
         damaged = _damaged(there, wanted)
     if damaged:
-        raise _damage(root, version, damaged, there.get(damaged[0]), wanted[damaged[0]])
+        document = layout.version_key(version.id)
+        raise _damage(root, document, damaged, there.get(damaged[0]), wanted)
+
+
+def check_segment(root: Store, document: SegmentDocument) -> None:
+    """Check that every file of a complete segment exists with its full length, except its caches.
+
+    Args:
+        root: The dataset's root.
+        document: Its segment.json.
+
+    Raises:
+        DamageError: ``damage.size``: a file is missing, or has another length.
+    """
+    prefixes = layout.shards_prefix(document.id), layout.index_prefix(document.id)
+    infos = chain.from_iterable(listed(root, prefix) for prefix in prefixes)
+    there = {info.key: info.size_bytes for info in infos}
+    wanted: dict[str, int | None] = {file.path: file.bytes for file in document.files}
+    damaged = _damaged(there, wanted)
+    if not damaged:
+        wanted = {file.path: file.bytes for file in segment_files(root, document.files, {})}
+        damaged = _damaged(there, wanted)
+    if damaged:
+        raise _damage(root, layout.segment_key(document.id), damaged, there.get(damaged[0]), wanted)
 
 
 def _needed(key: str, there: Mapping[str, int]) -> bool:
@@ -91,48 +113,26 @@ def _elsewhere(root: Store, version: VersionDocument, keys: Iterable[str]) -> It
                 yield root.head(key)
 
 
-def _named(version: VersionDocument) -> Iterator[tuple[str, int | None]]:
-    """The files that version.json names, and the documents, whose length is not known."""
-    for use in version.segments:
-        yield layout.segment_key(use.id), None
-        if use.cache:
-            yield layout.cache_key(use.id, use.cache), None
-    yield from ((file.path, file.bytes) for file in version.files)
-    for parts in version.cache.splits.values() if version.cache else ():
-        yield from ((part.path, part.bytes) for part in parts)
-
-
-def _shards(root: Store, version: VersionDocument) -> Iterator[tuple[str, int | None]]:
-    omitted = read_omitted(root, version)
-    for manifest in version.files_of("shards"):
-        for shard in listed_shards(read_ref(root, ManifestRef.of(manifest), SHARDS), omitted):
-            for file in shard.files:
-                yield layout.shard_key(shard.segment, shard.split, file.name), file.bytes
-    for manifest in version.files_of("indexes"):
-        yield from index_sizes(root, ManifestRef.of(manifest))
-
-
 def _damage(
     root: Store,
-    version: VersionDocument,
+    document: str,
     damaged: Sequence[str],
     found_bytes: int | None,
-    wanted_bytes: int | None,
+    wanted: Mapping[str, int | None],
 ) -> DamageError:
-    first = "the file is missing"
+    first, wanted_bytes = "the file is missing", wanted[damaged[0]]
     if found_bytes is not None and wanted_bytes is not None:
         first = f"the file has {found_bytes:,} bytes instead of {wanted_bytes:,}"
     others = len(damaged) - 1
     more = f"; {format_count(others, 'more file')} of this version, too" if others else ""
-    own = layout.version_prefix(version.id)
-    documents = list(dict.fromkeys(_document(key) for key in damaged if not key.startswith(own)))
-    documents.append(layout.version_key(version.id))
+    documents = list(dict.fromkeys([*map(_document, damaged), document]))
+    documents.sort(key=lambda key: key == document)  # it is deleted last
     return DamageError(
         "damage.size",
         f"{first}{more}",
         where=object_url(root.url, damaged[0]),
-        hint=f"restore it, or delete {' and '.join(documents)} below {root.url} and prepare the"
-        " dataset again, which makes what is missing",
+        hint=f"run larder verify --repair, or delete {' and '.join(documents)} below {root.url} and"
+        " prepare the dataset again, which makes what is missing",
     )
 
 

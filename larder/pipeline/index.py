@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import accumulate, chain, groupby, islice, repeat
+from itertools import chain, groupby, islice, repeat
 from pathlib import Path
 
 import pyarrow as pa
 
-from larder.errors import Failure
+from larder.errors import Failure, FatalError
 from larder.failures import SHOWN_FAILURES
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import INDEXES, SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
+from larder.pipeline.complete import check_segment
 from larder.pipeline.finished import Finished, FinishedShard, finished_shards
 from larder.pipeline.forms import check_forms
 from larder.pipeline.job import Job, ManifestRef, UsedSegment, open_root, put_named, scratch
 from larder.pipeline.listed import listed_shards, listed_splits
-from larder.pipeline.manifests import read_ref
-from larder.pipeline.reader_indexes import Indexed, noted_indexes
+from larder.pipeline.manifests import fetched, read_ref
+from larder.pipeline.reader_indexes import Indexed, PutIndexes, noted_indexes, put_indexes
 from larder.pipeline.receipts import Shard
 from larder.pipeline.skipped import skipped_rows
 from larder.progress import Progress
+from larder.shards.fetch import UNDECODABLE
 from larder.shards.formats import shard_format
 from larder.shards.index import numbered
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import FileFacts, SegmentSplit, SegmentUse, SplitFacts
+from larder.versions.documents import (
+    FileFacts,
+    SegmentDocument,
+    SegmentSplit,
+    SegmentUse,
+    SplitFacts,
+)
 from larder.versions.identity import image_check
+from larder.versions.publish import read_segment
 
-__all__ = ["Index", "index_files", "index_listed", "index_shards"]
+__all__ = ["Index", "index_files", "index_shards"]
 
 _BATCH_FILES = 1_000
 
@@ -53,20 +63,31 @@ class Index:
 def index_shards(job: Job, *, progress: Progress) -> Index:
     """Write the manifests of a segment whose shards are all finished.
 
+    Of a segment that was complete when the run was planned, everything is as it was published.
+
     Args:
         job: The run.
         progress: Reports progress of stage ``index``.
 
     Raises:
+        DamageError: ``damage.size``: a file of a complete segment is missing, or differs.
         FatalError: ``run.failed``: a shard has no receipt.
         RunError: The cache that the dataset asks for cannot hold all images.
     """
     progress.start("index")
     root = open_root(job)
-    with scratch() as folder:
+    if job.new is not None and job.new.complete:
+        index = _published(root, job)
+        progress.finish("index")
+        return index
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch())
         planned = finished_shards(root, job)
         check_forms(job, root, ((entry.shard.split, entry.shard.forms) for entry in planned))
-        files = _manifests(root, job, planned, folder)
+        files = index_files(root, job, planned, folder)
+        for role, ref in (("order", job.sample_order), ("plan", job.shard_plan)):
+            path = stack.enter_context(fetched(root, ref))
+            files[role] = ManifestFile(path, ref.rows, ref.bytes, ref.sha256)
         table = read_manifest(files["shards"].path, SHARDS)
         facts = listed_splits(listed_shards(table, {}))
         index = Index(
@@ -84,50 +105,57 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
     return index
 
 
-def index_files(root: Store, job: Job, folder: Path) -> dict[str, ManifestFile]:
+def _published(root: Store, job: Job) -> Index:
+    """The segment as its document describes it, once its files were found to have their length."""
+    document = read_segment(root, job.segment)
+    if document is None:
+        message = f"segment {job.segment} was complete, and its document is gone"
+        raise FatalError("run.failed", message, where=root.url, hint="run again")
+    check_segment(root, document)
+    rows = read_ref(root, ManifestRef.of(document.file("shards")), SHARDS)
+    segment = UsedSegment(
+        use=SegmentUse(document.id),
+        format=document.shape.use,
+        splits=document.splits,
+        listed=listed_splits(listed_shards(rows, {})),
+        files=document.files,
+    )
+    return Index(segment, tuple(_left_out(root, document)), document.skipped)
+
+
+def _left_out(root: Store, document: SegmentDocument) -> Iterator[Failure]:
+    """The first samples that a complete segment has left out."""
+    for file in document.files:
+        if file.role == "skipped":
+            rows = read_ref(
+                root, ManifestRef.of(file), SKIPPED, columns=["key", "message"], rows=SHOWN_FAILURES
+            )
+            for batch in rows:
+                columns = (column.to_pylist() for column in batch.columns)
+                for key, message in zip(*columns, strict=True):
+                    yield Failure(key, UNDECODABLE, message)
+
+
+def index_files(
+    root: Store, job: Job, planned: Finished, folder: Path, put: PutIndexes = put_indexes
+) -> dict[str, ManifestFile]:
     """The manifests of the segment as local files, by role, from the receipts of its shards.
 
     Args:
         root: The dataset's root.
-        job: Its segment, sample order and shard plan.
+        job: Its segment, and its sample order.
+        planned: Its shards.
         folder: A private directory.
-
-    Raises:
-        FatalError: ``run.failed``: a shard has no receipt.
+        put: See `larder.pipeline.reader_indexes.noted_indexes`.
     """
-    return _manifests(root, job, finished_shards(root, job), folder)
-
-
-def index_listed(
-    root: Store, job: Job, shards: Sequence[Shard], samples: ManifestRef, folder: Path
-) -> dict[str, ManifestFile]:
-    """The same from the manifest of samples, for shards that have no receipts.
-
-    Args:
-        root: The dataset's root.
-        job: Its segment.
-        shards: All of them, in the order of the manifest.
-        samples: The manifest of samples.
-        folder: A private directory.
-    """
-    first_rows = accumulate((shard.samples for shard in shards), initial=0)
-    entries = [
-        FinishedShard(0, shard, samples, row)
-        for shard, row in zip(shards, first_rows, strict=False)
-    ]
-    return _manifests(root, job, entries, folder)
-
-
-def _manifests(
-    root: Store, job: Job, planned: Finished | Sequence[FinishedShard], folder: Path
-) -> dict[str, ManifestFile]:
     rows = write_manifest(folder / "samples.parquet", SAMPLES, _samples(root, _standing(planned)))
     shards = (entry.shard for entry in _standing(planned))
     table = write_manifest(folder / "shards.parquet", SHARDS, _shards(job, shards))
     files = {"samples": rows, "shards": table}
     format_ = shard_format(*job.shape.use)
     if table.rows and format_.indexes:
-        found = noted_indexes(root, job.segment, format_, map(_indexed, _standing(planned)))
+        shards_of = map(_indexed, _standing(planned))
+        found = noted_indexes(root, job.segment, format_, shards_of, put)
         files["indexes"] = write_manifest(folder / "indexes.parquet", INDEXES, found)
     if any(entry.shard.omitted_count for entry in planned):
         left_out = _skipped(root, job, planned, rows.path)

@@ -157,6 +157,9 @@ class Job:
         formats: Format of the shards of each segment of the previous version, by ID.
         weaker: Of these segments, those whose images were checked more weakly than they are now.
         adopt: Whether another engine may have copied some objects to the mirror already.
+        again: Whether it makes again what was published: the digests of what comes out decide, so
+            objects are read wherever they are, whatever their etags.
+        unpacked: Whether samples that were packed before are read from their objects all the same.
     """
 
     dataset: Dataset
@@ -175,6 +178,8 @@ class Job:
     formats: Mapping[str, FormatUse] = field(default_factory=dict)
     weaker: tuple[str, ...] = ()
     adopt: bool = False
+    again: bool = False
+    unpacked: bool = False
 
     @property
     def segment(self) -> str:

@@ -1,84 +1,97 @@
-"""The lists of a version: the shards of a split whose patterns are too many for a config."""
+"""The files of a version that follow from its document and its manifests of shards.
+
+For programs without Larder: the number of each class, lists of shards where patterns are too many
+for a config, and what some readers need to know of all shards of a split.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from larder.disk import sha256_file
+from larder.config.formats import FormatUse
+from larder.manifest.digest import sha256_hex
 from larder.manifest.schemas import SHARDS
-from larder.pipeline.job import UsedSegment, scratch
+from larder.pipeline.job import ManifestRef
 from larder.pipeline.listed import ListedShard, listed_shards
 from larder.pipeline.manifests import read_ref
+from larder.shards.formats import shard_format
+from larder.shards.formats.base import SplitIndexed
+from larder.shards.indexes.splits import Split, SplitShard
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import FileFacts, VersionDocument
 from larder.versions.omitted import Omitted
 from larder.versions.publish import own_file_errors
 
-__all__ = ["MAX_PATTERNS", "put_lists", "shards_of_split"]
+__all__ = ["MAX_PATTERNS", "Derived", "derived_files", "put_derived"]
 
 MAX_PATTERNS = 100
 """Maximum number of patterns of a split in a config."""
 
+_Omitted = Mapping[tuple[str, str], Omitted]
 
-def put_lists(
-    root: Store,
-    version: VersionDocument,
-    segments: Sequence[UsedSegment],
-    omitted: Mapping[tuple[str, str], Omitted],
+
+class Derived(NamedTuple):
+    """A file that follows from the others: its path below the dataset's root, role and content."""
+
+    path: str
+    role: str
+    data: bytes
+
+
+def put_derived(
+    root: Store, version: VersionDocument, last: FormatUse, omitted: _Omitted
 ) -> tuple[FileFacts, ...]:
-    """Write the lists of a version: the path of each shard on a line, below the dataset's root.
+    """Write the files that follow from a version.
 
     Args:
         root: The dataset's root.
-        version: The version, complete but for its lists.
-        segments: Its segments.
+        version: The version, complete but for these files.
+        last: Format of its last segment.
         omitted: The rows that it omits, by segment and split.
-
-    Returns:
-        One file for each split with too many patterns.
     """
-    return tuple(
-        _put_list(root, version, split, segments, omitted)
-        for split, facts in version.splits.items()
-        if len(facts.patterns) > MAX_PATTERNS
-    )
-
-
-def _put_list(
-    root: Store,
-    version: VersionDocument,
-    split: str,
-    segments: Sequence[UsedSegment],
-    omitted: Mapping[tuple[str, str], Omitted],
-) -> FileFacts:
-    with scratch() as folder:
-        path = folder / "list.txt"
-        with path.open("w", encoding="utf-8", newline="\n") as lines:
-            for key, _ in shards_of_split(root, split, segments, omitted):
-                lines.write(f"{key}\n")
-        sha256, size_bytes = sha256_file(path), path.stat().st_size
-        key = layout.list_key(version.id, split, sha256)
+    facts = []
+    for path, role, data in derived_files(root, version, last, omitted):
         with own_file_errors():
-            root.upload(key, path)
-    return FileFacts(path=key, bytes=size_bytes, sha256=sha256, role="list")
+            root.put(path, data)
+        facts.append(FileFacts(path, len(data), sha256_hex(data), role))
+    return tuple(facts)
 
 
-def shards_of_split(
-    root: Store,
-    split: str,
-    segments: Sequence[UsedSegment],
-    omitted: Mapping[tuple[str, str], Omitted],
-) -> Iterator[tuple[str, ListedShard]]:
-    """The listed shards of one split of a version, in order, each with its key.
+def derived_files(
+    root: Store, version: VersionDocument, last: FormatUse, omitted: _Omitted
+) -> Iterator[Derived]:
+    """The files that follow from a version; the arguments are those of `put_derived`.
 
-    Args:
-        root: The dataset's root.
-        split: The split.
-        segments: The segments of the version.
-        omitted: The rows that it omits, by segment and split.
+    Index files are of splits whose shards have no omitted samples.
     """
-    for segment in segments:
-        for shard in listed_shards(read_ref(root, segment.file("shards"), SHARDS), omitted):
+    for split, facts in version.splits.items():
+        if len(facts.patterns) > MAX_PATTERNS:
+            keys = (key for key, _ in _shards_of(root, version, split, omitted))
+            data = "".join(f"{key}\n" for key in keys).encode()
+            yield Derived(layout.list_key(version.id, split, sha256_hex(data)), "list", data)
+    format_ = shard_format(*last)
+    for name, facts in version.splits.items() if isinstance(format_, SplitIndexed) else ():
+        if facts.shards and not facts.omitted:
+            listed = _shards_of(root, version, name, omitted)
+            shards = [SplitShard(key, one.files[0].bytes, one.samples) for key, one in listed]
+            split_ = Split(version.dataset, name, shards, layout.SPLIT_INDEX_TO_ROOT)
+            for index in format_.split_indexes:  # type: ignore[attr-defined]
+                key = layout.split_index_key(version.id, index.kind, name)
+                yield Derived(key, "readers", index.content(split_))
+    if version.classes:
+        numbers = {name: number for number, name in enumerate(version.classes)}
+        data = (json.dumps(numbers, ensure_ascii=False, indent=0) + "\n").encode()
+        yield Derived(layout.classes_key(version.id), "classes", data)
+
+
+def _shards_of(
+    root: Store, version: VersionDocument, split: str, omitted: _Omitted
+) -> Iterator[tuple[str, ListedShard]]:
+    """The listed shards of one split of a version, in order, each with its key."""
+    for manifest in version.files_of("shards"):
+        for shard in listed_shards(read_ref(root, ManifestRef.of(manifest), SHARDS), omitted):
             if shard.split == split:
                 yield layout.shard_key(shard.segment, split, shard.files[0].name), shard

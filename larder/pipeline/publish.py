@@ -8,14 +8,12 @@ from dataclasses import replace
 
 from larder.errors import DamageError, NotFoundError
 from larder.manifest.schemas import SHARDS
-from larder.pipeline.class_numbers import put_classes
 from larder.pipeline.complete import check_complete
 from larder.pipeline.index import Index
 from larder.pipeline.job import Job, UsedSegment, open_root
 from larder.pipeline.listed import combined, shard_files
-from larder.pipeline.lists import put_lists
+from larder.pipeline.lists import put_derived
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.split_indexes import put_split_indexes
 from larder.progress import Progress
 from larder.store import object_url
 from larder.store.base import Store
@@ -44,7 +42,7 @@ from larder.versions.publish import (
 )
 from larder.versions.tags import TAG, move_tag
 
-__all__ = ["publish", "publish_existing", "version_document"]
+__all__ = ["publish", "publish_existing"]
 
 
 def publish(
@@ -72,7 +70,7 @@ def publish(
         segments.append(_published_segment(job, root, index))
     cached = [_with_cache(job, root, segment, cache) for segment in segments]
     version = publish_version(
-        root, version_document(job, root, cached, index), if_absent=job.conditions.if_absent
+        root, _version_document(job, root, cached, index), if_absent=job.conditions.if_absent
     )
     _point_at(root, job, version)
     progress.finish("publish")
@@ -162,12 +160,11 @@ def _check_files(root: Store, files: Iterable[FileFacts | CacheFile], document: 
         )
 
 
-def version_document(
+def _version_document(
     job: Job,
     root: Store,
     cached: Sequence[tuple[UsedSegment, tuple[CacheFile, ...]]],
     index: Index | None,
-    omitted: Mapping[tuple[str, str], Omitted] | None = None,
 ) -> VersionDocument:
     """The document of a version; the lists and indexes that follow from it are written.
 
@@ -176,7 +173,6 @@ def version_document(
         root: The dataset's root.
         cached: Its segments, each with the files of its cache.
         index: The new one of these; None if there is none.
-        omitted: The rows that it omits, if their file cannot be read.
     """
     segments = [segment for segment, _ in cached]
     cache = None
@@ -207,14 +203,11 @@ def version_document(
         skipped=job.skipped + (index.omitted_count if index else 0),
         split_rule=split_rule(job.dataset),
     )
-    if omitted is None:
-        omitted = read_omitted(root, version)
-    lists = put_lists(root, version, segments, omitted)
-    classes = put_classes(root, version)
-    lists += put_split_indexes(root, version, segments, omitted)
+    omitted = read_omitted(root, version)
+    derived = put_derived(root, version, segments[-1].format, omitted)
     rows = _shard_identities(root, segments, omitted)
     digest = content_digest(rows, version.classes, cache)
-    return replace(version, digest=digest, files=(*version.files, *lists, *classes))
+    return replace(version, digest=digest, files=(*version.files, *derived))
 
 
 def _shard_identities(

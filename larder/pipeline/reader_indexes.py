@@ -7,7 +7,7 @@ are missing or altered, or of shards that an earlier release wrote.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -18,11 +18,11 @@ from larder.pipeline.job import ManifestRef, listed
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.receipts import Shard
 from larder.shards.formats.base import ShardFormat
-from larder.shards.indexes import IndexContent, IndexFile, index_contents
+from larder.shards.indexes import IndexContent, IndexFile, index_contents, index_files
 from larder.store.base import Store
 from larder.versions import layout
 
-__all__ = ["Indexed", "index_sizes", "noted_indexes", "put_indexes"]
+__all__ = ["Indexed", "PutIndexes", "described_indexes", "noted_indexes", "put_indexes"]
 
 
 class Indexed(NamedTuple):
@@ -73,8 +73,24 @@ def _put(root: Store, segment: str, split: str, content: IndexContent) -> IndexF
     return IndexFile(content.kind, content.name, size_bytes, digest.hexdigest(), etag)
 
 
+PutIndexes = Callable[[Store, str, str, str, ShardFormat, Spool], tuple[IndexFile, ...]]
+"""`put_indexes`, or `described_indexes`, which has the same arguments."""
+
+
+def described_indexes(
+    root: Store, segment: str, split: str, shard: str, shard_format: ShardFormat, rows: Spool
+) -> tuple[IndexFile, ...]:
+    """What `put_indexes` would write; nothing is written."""
+    del root, segment, split
+    return tuple(file for file, _ in index_files(shard_format.indexes, shard, rows))
+
+
 def noted_indexes(
-    root: Store, segment: str, shard_format: ShardFormat, shards: Iterable[Indexed]
+    root: Store,
+    segment: str,
+    shard_format: ShardFormat,
+    shards: Iterable[Indexed],
+    put: PutIndexes = put_indexes,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of `larder.manifest.schemas.INDEXES` for some shards, all of which exist then.
 
@@ -83,6 +99,7 @@ def noted_indexes(
         segment: ID of their segment.
         shard_format: Their format.
         shards: The shards, in order.
+        put: What is done where an index file is missing; returns those of a shard.
     """
     infos = {info.key: info for info in listed(root, layout.index_prefix(segment))}
     kinds = {index.kind for index in shard_format.indexes}
@@ -96,17 +113,9 @@ def noted_indexes(
         )
         if not there or {file.kind for file in files} != kinds:
             rows = _rows(root, indexed)
-            files = put_indexes(root, segment, shard.split, shard.name, shard_format, rows)
+            files = put(root, segment, shard.split, shard.name, shard_format, rows)
         if files:
             yield _batch(segment, shard, files)
-
-
-def index_sizes(root: Store, manifest: ManifestRef) -> Iterator[tuple[str, int]]:
-    """Key and length of every file in a manifest of schema `larder.manifest.schemas.INDEXES`."""
-    names = ["segment", "kind", "split", "name", "bytes"]
-    for batch in read_ref(root, manifest, INDEXES, columns=names):
-        for *place, size_bytes in zip(*(col.to_pylist() for col in batch.columns), strict=True):
-            yield layout.reader_index_key(*place), size_bytes
 
 
 def _key(segment: str, split: str, file: IndexFile) -> str:

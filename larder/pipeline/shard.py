@@ -29,6 +29,7 @@ from larder.pipeline.image_rules import (
 from larder.pipeline.job import (
     Job,
     ManifestRef,
+    open_origin,
     open_root,
     open_source,
     storage_of,
@@ -52,6 +53,7 @@ from larder.shards.packing import batch_shards
 from larder.shards.readahead import open_reads, suited_concurrency
 from larder.shards.transform_pool import shared_pool
 from larder.store.base import Readable, Store, Writer
+from larder.transfer.anywhere import FirstOf, Unconditional
 from larder.transfer.copies import HELD_COPIES, Copies
 from larder.transfer.mirrored import Mirror
 from larder.versions import layout
@@ -244,6 +246,8 @@ def _reads(job: Job, root: Store, batch: PackBatch) -> tuple[bool, bool]:
 
 def _reading(job: Job, root: Store, batch: PackBatch) -> Readable:
     """The store with the objects of samples: the mirror if there is one, else the source."""
+    if job.again:
+        return _anywhere(job)
     if not mirrors(job.dataset, job.cluster):
         return open_source(job)
     # What the plan knew counts, as it has read the receipts of earlier runs.
@@ -251,6 +255,16 @@ def _reading(job: Job, root: Store, batch: PackBatch) -> Readable:
     copies = Copies.of(rows, HELD_COPIES)
     store = storage_of(job.dataset, job.cluster, layout.mirror_prefix())
     return with_derived(Mirror(store, copies), job.dataset, job.cluster)
+
+
+def _anywhere(job: Job) -> Readable:
+    """Objects in the state that was planned, else in any that the mirror or the source has."""
+    mirror = storage_of(job.dataset, job.cluster, layout.mirror_prefix())
+    others = (
+        with_derived(Unconditional(each), job.dataset, job.cluster)
+        for each in (mirror, open_origin(job))
+    )
+    return FirstOf([open_source(job), *others])
 
 
 def _writer(root: Store, segment: str, split: str, name: str) -> Writer:
@@ -286,7 +300,7 @@ def _without_copy(job: Job, root: Store, batch: PackBatch) -> pa.ChunkedArray:
 def _order(
     job: Job, root: Store, batch: PackBatch, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    return read_ref(
+    rows = read_ref(
         root,
         job.sample_order,
         SAMPLE_ORDER,
@@ -295,6 +309,16 @@ def _order(
         rows=batch.rows,
         batch_rows=_PIECE_ROWS,
     )
+    return map(_unpacked, rows) if job.unpacked else rows
+
+
+def _unpacked(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of the order, without what is known of the old shards of their samples."""
+    place = rows.schema.get_field_index("packed")
+    if place < 0:
+        return rows
+    field = rows.schema.field(place)
+    return rows.set_column(place, field, pa.nulls(len(rows), field.type))
 
 
 def _samples(job: Job, root: Store, batch: PackBatch) -> Generator[Sample]:

@@ -112,7 +112,8 @@ def check_segment(root: Store, segment: str) -> SegmentContent:
     with tempfile.TemporaryDirectory() as folder:
         files = {file.role: _local(root, file, Path(folder) / file.role) for file in document.files}
         assert list(files) == [file.role for file in document.files], "two files of a role"
-        assert {"samples", "shards"} <= set(files) <= {"samples", "shards", "indexes", "skipped"}
+        needed = {"samples", "shards", "order", "plan"}
+        assert needed <= set(files) <= needed | {"indexes", "skipped"}
         if "skipped" in files:
             bad = sum(batch.num_rows for batch in read_manifest(files["skipped"], SKIPPED))
             assert bad == document.skipped > 0

@@ -214,7 +214,8 @@ class _Check:
             if file.role in ("omitted", "list", "objects", "classes", "readers"):
                 assert file.path.startswith(own)
             else:
-                assert file.role in ("samples", "shards", "indexes", "skipped")
+                roles = ("samples", "shards", "indexes", "skipped", "order", "plan")
+                assert file.role in roles
         self._check_classes([file for file in files if file.role == "classes"])
 
     def _check_classes(self, files: Sequence[FileFacts]) -> None:

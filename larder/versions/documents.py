@@ -48,6 +48,8 @@ ROLES = (
     "shards",
     "indexes",
     "skipped",
+    "order",
+    "plan",
     "objects",
     "omitted",
     "list",
@@ -55,7 +57,8 @@ ROLES = (
     "readers",
 )
 """What the files of a version are: indexes of its segments, the index files that other readers
-have, samples that were left out as bad, the objects in the source, rows that the version omits, the
+have, samples that were left out as bad, the samples in their order and the shards that were planned
+for them, the objects in the source, rows that the version omits, the
 shards of a split as a list, the number of each class, and indexes of a split for other readers."""
 
 MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
@@ -162,7 +165,8 @@ class SegmentDocument:
         validate: How its images were checked.
         splits: By name.
         files: Its manifests: ``samples``, ``shards``; if shards have indexes for other readers,
-            ``indexes``; if samples were left out, ``skipped``.
+            ``indexes``; if samples were left out, ``skipped``; ``order`` and ``plan``, from which
+            a repair makes shards again.
         skipped: Number of samples that were left out because they are bad.
     """
 

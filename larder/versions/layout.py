@@ -5,18 +5,19 @@
     mirror/KEY                 the mirrored objects
     work/mirror/               receipts of copies, carried from run to run
     work/failures-SHA.parquet  the objects that a run could not copy
-    work/repair/SHA256         right contents that stood in the wrong place, during a repair
+    work/repair/VERSION/RUN/   what a repair has moved aside, each file at its path
     work/conditions.json       which conditional writes the store keeps
     work/derived/              indexes of containers, and containers of Larder's own
     segments/SEG/              immutable once segment.json is there
-      segment.json             the last write
+      segment.json             the last write; segment-SHA.json is a second copy
       shards/SPLIT/NAME        shards and nothing else
-      index/                   manifests of samples, shards and readers' indexes
+      index/                   manifests: the order and the plan of its shards, samples, shards and
+                               readers' indexes
       index/KIND/SPLIT/NAME    what readers other than Larder's need to find samples in a shard
-      caches/CACHE/            one LMDB file per split; cache.json is the last write
+      caches/CACHE/            one LMDB file per split; cache.json is the last write, and twice
       work/                    receipts of finished batches, from which the next run continues
     versions/ID/
-      version.json             the last write, created if absent
+      version.json             the last write, created if absent; version-SHA.json is a second copy
       manifests/               the objects it was made from
       classes.json             the number of each class
       readers/KIND/SPLIT.json  what readers other than Larder's need to know of a split
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 __all__ = [
     "SPLIT_INDEX_TO_ROOT",
-    "aside_key",
+    "aside_prefix",
     "cache_file_key",
     "cache_key",
     "cache_of",
@@ -38,6 +39,7 @@ __all__ = [
     "classes_key",
     "conditions_key",
     "copies_prefix",
+    "copy_key",
     "dataset_prefix",
     "derived_prefix",
     "failures_key",
@@ -50,6 +52,7 @@ __all__ = [
     "merged_copies_key",
     "merged_copies_prefix",
     "mirror_prefix",
+    "omitted_copy_key",
     "omitted_key",
     "partial_copies_prefix",
     "partial_shards_prefix",
@@ -173,9 +176,19 @@ def measured_key() -> str:
     return "work/measured.json"
 
 
-def aside_key(sha256: str) -> str:
-    """Key of a file's content that was found in the place of another; of all if it is empty."""
-    return f"work/repair/{sha256}"
+def aside_prefix(version: str = "") -> str:
+    """Prefix of what repairs of a version have moved aside; of all versions if it is empty."""
+    return "work/repair/" + (f"{version}/" if version else "")
+
+
+def copy_key(document: str, sha256: str) -> str:
+    """Key of the second copy of a document, which has the digest of its bytes in its name.
+
+    Args:
+        document: Key of a version.json, segment.json or cache.json.
+        sha256: Digest of its bytes.
+    """
+    return f"{document.removesuffix('.json')}-{sha256[:16]}.json"
 
 
 def probe_prefix() -> str:
@@ -254,6 +267,11 @@ def manifest_key(version: str, role: str, sha256: str) -> str:
 def omitted_key(version: str, sha256: str) -> str:
     """Key of the omitted rows of a version, if they are many."""
     return f"{version_prefix(version)}manifests/omitted-{sha256[:16]}.npy"
+
+
+def omitted_copy_key(version: str, sha256: str) -> str:
+    """Key of the second copy of that file, from which a repair copies it: nothing else has them."""
+    return f"{version_prefix(version)}omitted-{sha256[:16]}.npy"
 
 
 def list_key(version: str, split: str, sha256: str) -> str:

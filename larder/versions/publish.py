@@ -1,10 +1,12 @@
 """Publishing: the last writes, in the order that is safe for readers.
 
 The files that a document names are written before it, and nothing is visible before its document:
-segment.json, cache.json, version.json, and then the tag (`larder.versions.tags`). Documents are
-created only if absent, so of two concurrent runs the first one wins; both made the same thing. On a
-store that does not keep this condition (`larder.versions.conditions`) a document is looked for
-right before it is written, and of two runs that do so at once the second one wins.
+segment.json, cache.json, version.json, and then the tag (`larder.versions.tags`). Each is written
+twice: first under a name with its digest, from which a repair copies it, then, as the write that
+publishes it, under its own. Documents are created only if absent, so of two concurrent runs the
+first one wins; both made the same thing. On a store that does not keep this condition
+(`larder.versions.conditions`) a document is looked for right before it is written, and of two runs
+that do so at once the second one wins.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from larder.errors import (
     PreconditionError,
     StoreError,
 )
+from larder.manifest.digest import sha256_hex
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import (
@@ -102,6 +105,7 @@ def publish_version(
 def _create(store: Store, key: str, data: bytes, if_absent: bool) -> None:
     try:
         with own_file_errors():
+            store.put(layout.copy_key(key, sha256_hex(data)), data)
             store.put(key, data, if_absent=if_absent)
     except PreconditionError:
         return

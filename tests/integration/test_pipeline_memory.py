@@ -23,7 +23,7 @@ from larder.machine import keep_memory_small
 
 keep_memory_small()  # as commands do
 from larder.pipeline.inline import InlineRunner, prepare
-from larder.pipeline.verifying import VerifySettings, verify
+from larder.verify.run import VerifySettings, verify
 from larder.progress import StageTimes
 from larder.testing.runs import run_settings
 

@@ -15,7 +15,7 @@ from verify_lab import damaged, findings, grown_lab, listed_files, published, ve
 
 from larder.errors import StoreError
 from larder.manifest.digest import sha256_hex
-from larder.pipeline.verifying_report import verify_lines
+from larder.verify.report import verify_lines
 from larder.store.base import Store
 from larder.testing.faults import FaultyStore, unreadable
 from larder.testing.recording import RecordingStore

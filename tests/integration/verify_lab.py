@@ -11,9 +11,9 @@ from typing import Any
 
 from pipeline_lab import Lab, directory_lab, images, png, write
 
-from larder.pipeline.findings import DamagedError
+from larder.verify.findings import DamagedError
 from larder.pipeline.inline import InlineRunner
-from larder.pipeline.verifying import VerifySettings, verify
+from larder.verify.run import VerifySettings, verify
 from larder.progress import StageTimes
 from larder.store.base import Store
 from larder.testing.runs import between
@@ -70,11 +70,11 @@ def _change(lab: Lab) -> None:
     write(str(lab.source), {"a/zz.png": png(7), "c/00.png": png(8)})
 
 
-def verified(lab: Lab, *, plan_only: bool = False, **asked: Any) -> DOCUMENT:
+def verified(lab: Lab, **asked: Any) -> DOCUMENT:
     """The document of a verification, whether something is damaged or not."""
     runner = InlineRunner(2, StageTimes(), threading.Event())
     try:
-        return verify(VerifySettings(lab.settings(), **asked), runner, plan_only=plan_only)
+        return verify(VerifySettings(lab.settings(), **asked), runner)
     except DamagedError as error:
         return error.document
 

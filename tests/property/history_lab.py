@@ -39,7 +39,7 @@ from larder.pipeline.inline import InlineRunner, plan, prepare
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import RunError
-from larder.pipeline.verifying import VerifySettings, verify
+from larder.verify.run import VerifySettings, verify
 from larder.progress import StageTimes
 from larder.samples.grouping import LABEL_EXT
 from larder.store import Store, open_store

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from larder.errors import DamageError
-from larder.pipeline.findings import DamagedError
+from larder.verify.findings import DamagedError
 from larder.pipeline.inline import InlineRunner, prepare
 from larder.pipeline.repairing_documents import restored
-from larder.pipeline.verifying import VerifySettings, verify
+from larder.verify.run import VerifySettings, verify
 from larder.progress import StageTimes
 from larder.store import Store, open_store
 from larder.store.memory import forget

@@ -47,9 +47,10 @@ ALLOWED: dict[str, set[str]] = {
     "samples": PURE,
     **dict.fromkeys(STAGES, BELOW_STAGES),
     "pipeline": BELOW_STAGES | STAGES,
+    "verify": BELOW_STAGES | STAGES | {"pipeline"},
     "readers": BELOW_STAGES | STAGES,
-    "cli": BELOW_STAGES | STAGES | {"pipeline", "readers", "__init__"},
-    "testing": BELOW_STAGES | STAGES | {"pipeline", "readers"},
+    "cli": BELOW_STAGES | STAGES | {"pipeline", "verify", "readers", "__init__"},
+    "testing": BELOW_STAGES | STAGES | {"pipeline", "verify", "readers"},
     "__init__": {"packages", "pipeline", "readers"},
 }
 """For each part of larder: the other parts that it may import. Nobody imports the tests' part."""

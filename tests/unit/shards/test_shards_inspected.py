@@ -12,8 +12,8 @@ import pytest
 from larder.errors import ObjectError
 from larder.manifest.schemas import SAMPLES
 from larder.shards.formats import shard_format
-from larder.shards.inspected import MISSING, Fault, inspect_shard
-from larder.shards.inspected_index import ShardIndex
+from larder.verify.shard import MISSING, Fault, inspect_shard
+from larder.verify.shard_index import ShardIndex
 from larder.shards.model import ShardFile
 from larder.store.memory import MemoryStore
 from larder.testing.faults import Fail, FaultyStore

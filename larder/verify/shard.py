@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import google_crc32c
@@ -19,13 +19,12 @@ import google_crc32c
 from larder.errors import DamageError, NotFoundError, ObjectError
 from larder.samples.indexed import IndexedSample
 from larder.shards.formats.base import Framed, ShardFormat
-from larder.shards.inspected_index import ShardIndex, Span
 from larder.shards.model import ShardFile
 from larder.store.base import Readable, Store, Writer
+from larder.verify.findings import MISSING, difference
+from larder.verify.shard_index import ShardIndex, Span
 
-__all__ = ["MISSING", "Fault", "inspect_shard"]
-
-MISSING = "the file is missing"
+__all__ = ["Fault", "inspect_shard"]
 
 _BUFFER_BYTES = 1 << 20
 _READERS_TRIED = 1_000
@@ -40,14 +39,12 @@ class Fault:
         file: Its place among the files of the shard; the first one if it is the index that differs.
         code: A code of `larder.errors.CODES`.
         message: What is wrong.
-        sha256: The digest of what is there; empty if that was not computed.
         samples: The samples that are concerned, by their place in the shard; sorted.
     """
 
     file: int
     code: str
     message: str
-    sha256: str
     samples: tuple[int, ...]
 
 
@@ -89,28 +86,25 @@ def inspect_shard(
     for number, (key, file) in enumerate(zip(keys, files, strict=True)):
         reading = _Reading(index.spans() if index and number == 0 else iter(()))
         reading.read(store, key, told, copy=spooled.writer(file.name) if spooled else None)
-        message = reading.difference(file)
+        code, message = reading.difference(file)
         bad |= reading.bad
-        if message:
-            code = "damage.digest" if reading.size_bytes == file.bytes else "damage.size"
-            faults.append(Fault(number, code, message, reading.sha256, ()))
+        if code:
+            faults.append(Fault(number, code, message, ()))
     if faults:
         if index and shard_format:
             bad |= _concerned(store, keys[0], index, shard_format, bad)
         if faults[0].file == 0 and faults[0].message == MISSING:
             bad = set(range(len(samples or ())))
         numbers = tuple(sorted(bad))
-        return [
-            Fault(fault.file, fault.code, fault.message, fault.sha256, numbers) for fault in faults
-        ]
+        return [replace(fault, samples=numbers) for fault in faults]
     if places:
-        return [Fault(0, "damage.manifest", places, "", ())]
+        return [Fault(0, "damage.manifest", places, ())]
     if not bad and index and shard_format and not index.is_ranges:
         place = (spooled, files[0].name) if spooled else (store, keys[0])
         bad = _unreadable(*place, index, shard_format)
     if bad:
         message = "the file is as it was published, but its samples differ from the index"
-        return [Fault(0, "damage.record", message, "", tuple(sorted(bad)))]
+        return [Fault(0, "damage.record", message, tuple(sorted(bad)))]
     return []
 
 
@@ -130,11 +124,6 @@ class _Reading:
         self._spans = spans
         self._span = next(spans, None)
         self._crc32c = 0
-
-    @property
-    def sha256(self) -> str:
-        """The digest of what is there; empty if that is unknown."""
-        return "" if self.missing or self._refused else self._hasher.hexdigest()
 
     def read(
         self,
@@ -172,17 +161,13 @@ class _Reading:
         if self._span is not None:
             self.bad |= {span.sample for span in chain([self._span], self._spans)}
 
-    def difference(self, file: ShardFile) -> str:
-        """What is wrong with the file; empty if it is as it was published."""
+    def difference(self, file: ShardFile) -> tuple[str, str]:
+        """The code and the message of what is wrong with the file; empty if nothing is."""
         if self.missing:
-            return MISSING
+            return "damage.size", MISSING
         if self._refused:
-            return f"the file cannot be read completely: {self._refused}"
-        if self.size_bytes != file.bytes:
-            return f"the file has {self.size_bytes:,} bytes instead of {file.bytes:,}"
-        if self.sha256 != file.sha256:
-            return "the bytes do not match the digest"
-        return ""
+            return "damage.size", f"the file cannot be read completely: {self._refused}"
+        return difference(self.size_bytes, self._hasher.hexdigest(), file.bytes, file.sha256)
 
     def _add(self, data: memoryview) -> None:
         begin, end = self.size_bytes, self.size_bytes + len(data)

@@ -5,42 +5,49 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.cache.inspected import damaged_records, inspect_records
+from larder.cache.file import open_file
 from larder.cache.layout import CacheFileFacts
 from larder.errors import DamageError, NotFoundError, ObjectError
 from larder.limits import map_ahead
 from larder.manifest.schemas import SAMPLES
-from larder.pipeline.digests import read_digest
-from larder.pipeline.findings import SHOWN_SAMPLES, Finding, Role, Verified
 from larder.pipeline.job import scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import Totals
-from larder.pipeline.verifying_job import (
+from larder.progress import Progress
+from larder.shards.formats import shard_format
+from larder.store import local_path, open_store
+from larder.store.base import Store
+from larder.temporary import workshop
+from larder.verify.digests import read_digest
+from larder.verify.findings import (
+    MISSING,
+    SHOWN_SAMPLES,
+    Finding,
+    Role,
+    Verified,
+    difference,
+    unreadable,
+)
+from larder.verify.job import (
     ShardToVerify,
     VerifyBatch,
     VerifyJob,
     is_broken,
     open_verified,
 )
-from larder.progress import Progress
-from larder.shards.formats import shard_format
-from larder.shards.inspected import MISSING, Fault, inspect_shard
-from larder.shards.inspected_index import ShardIndex
-from larder.store import local_path, open_store
-from larder.store.base import Store
-from larder.temporary import workshop
+from larder.verify.shard import Fault, inspect_shard
+from larder.verify.shard_index import ShardIndex
 from larder.versions import layout
 from larder.versions.documents import CacheFile
 from larder.versions.publish import own_file_errors
 
-__all__ = ["STAGE", "cache_facts", "read_shards_index", "verify_batch"]
+__all__ = ["STAGE", "verify_batch"]
 
 STAGE = "verify"
 
@@ -75,7 +82,7 @@ def verify_batch(
     root = open_verified(job)
     told = _Told(progress)
     if batch.cache:
-        findings = _verify_cache(root, batch, batch.cache, told)
+        findings = _verify_cache(root, batch.cache, told)
         told.finish(1)
         return Verified(tuple(findings), Totals(1, batch.cache.bytes))
     limits = job.cluster.copy_
@@ -90,7 +97,7 @@ def verify_batch(
         told.finish(indexed[0].count)
         return found
 
-    indexed = read_shards_index(root, batch)
+    indexed = _shards_index(root, batch)
     if threads == 1:
         findings = [finding for each in indexed for finding in one(each)]
     else:
@@ -120,7 +127,7 @@ class _Told:
         self._progress.advance(STAGE, objects=files, bytes=waiting)
 
 
-def read_shards_index(root: Store, batch: VerifyBatch) -> Iterator[Indexed]:
+def _shards_index(root: Store, batch: VerifyBatch) -> Iterator[Indexed]:
     """The shards of a batch with their samples, in one pass over the rows of the manifest.
 
     Args:
@@ -212,22 +219,17 @@ def _verify_indexes(
     for file in shard.indexes:
         path = layout.reader_index_key(segment, file.kind, shard.split, file.name)
         try:
-            size_bytes, sha256 = read_digest(root, path, told=told)
+            found = read_digest(root, path, told=told)
         except NotFoundError:
             yield Finding(path, "index", "damage.size", MISSING)
-            continue
         except ObjectError as error:
             if not is_broken(root, error):
                 raise
-            message = f"the file cannot be read completely: {error.message}"
-            yield Finding(path, "index", "damage.size", message)
-            continue
-        if size_bytes != file.bytes:
-            message = f"the file has {size_bytes:,} bytes instead of {file.bytes:,}"
-            yield Finding(path, "index", "damage.size", message, sha256=sha256)
-        elif sha256 != file.sha256:
-            message = "the bytes do not match the digest"
-            yield Finding(path, "index", "damage.digest", message, sha256=sha256)
+            yield Finding(path, "index", "damage.size", unreadable(error))
+        else:
+            code, message = difference(*found, file.bytes, file.sha256)
+            if code:
+                yield Finding(path, "index", code, message)
 
 
 def _shard_finding(
@@ -244,57 +246,40 @@ def _shard_finding(
     elif not count and fault.message != MISSING and len(shard.files) == 1:
         message = f"{message}; the parts of its samples are intact"
     role: Role = "content" if fault.code in ("damage.manifest", "damage.record") else "shard"
-    return Finding(keys[fault.file], role, fault.code, message, named, count, fault.sha256)
+    return Finding(keys[fault.file], role, fault.code, message, named, count)
 
 
-def cache_facts(file: CacheFile) -> CacheFileFacts:
-    """What is checked of a cache file when it is opened."""
-    return CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
+def _verify_cache(root: Store, file: CacheFile, told: _Told) -> list[Finding]:
+    def finding(code: str, message: str, role: Role = "cache") -> list[Finding]:
+        return [Finding(file.path, role, code, message, (), file.records)]
 
-
-def _verify_cache(root: Store, batch: VerifyBatch, file: CacheFile, told: _Told) -> list[Finding]:
-    place = Path(tempfile.gettempdir())
-    with own_file_errors(), workshop(place) as folder:
+    with own_file_errors(), workshop(Path(tempfile.gettempdir())) as folder:
         local = root.features.local_path
         path = local_path(root, file.path) if local else folder / "data.mdb"
         try:
-            size_bytes, sha256 = read_digest(
-                root, file.path, copy=None if local else path, told=told.add
-            )
+            found = read_digest(root, file.path, copy=None if local else path, told=told.add)
         except NotFoundError:
-            return [Finding(file.path, "cache", "damage.size", MISSING, (), file.records)]
+            return finding("damage.size", MISSING)
         except ObjectError as error:
             if not is_broken(root, error):
                 raise
-            message = f"the file cannot be read completely: {error.message}"
-            return [Finding(file.path, "cache", "damage.size", message, (), file.records)]
-        facts = cache_facts(file)
-        if size_bytes != file.bytes:
-            message = f"the file has {size_bytes:,} bytes instead of {file.bytes:,}"
-            return [Finding(file.path, "cache", "damage.size", message, (), file.records, sha256)]
-        if sha256 != file.sha256:
-            finding = Finding(file.path, "cache", "damage.digest", "", (), 0, sha256)
-            return [_concerned(root, batch, finding, damaged_records(path, facts))]
-        problem = inspect_records(path, facts, file.fields)
-    if not problem:
-        return []
-    return [Finding(file.path, "content", "damage.record", problem, (), file.records)]
+            return finding("damage.size", unreadable(error))
+        code, message = difference(*found, file.bytes, file.sha256)
+        if code:
+            return finding(code, message)
+        problem = _records_problem(path, file)
+    return finding("damage.record", problem, "content") if problem else []
 
 
-def _concerned(
-    root: Store, batch: VerifyBatch, finding: Finding, records: list[int] | None
-) -> Finding:
-    """A finding about a damaged cache file, with the samples of its damaged records."""
-    assert batch.cache is not None
-    message = "the bytes do not match the digest"
-    if records is None:
-        message = f"{message}, and it cannot be opened"
-        return replace(finding, message=message, count=batch.cache.records)
-    if not records:
-        message = f"{message}; its records can all be read"
-    keys = []
-    for number in records[:SHOWN_SAMPLES] if batch.samples else ():
-        row = batch.first_row + number
-        for rows in read_ref(root, batch.samples, SAMPLES, first_row=row, rows=1):  # type: ignore[arg-type]
-            keys += rows.column("key").to_pylist()
-    return replace(finding, message=message, samples=tuple(keys), count=len(records))
+def _records_problem(path: Path, file: CacheFile) -> str:
+    """What is wrong with the records of a file whose digest is right; empty if nothing is."""
+    facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
+    try:
+        with closing(open_file(path, facts)) as reader:
+            reader.verify()
+            kinds = {each.name: each.kind for each in reader.schema.fields}
+    except DamageError as error:
+        place = error.where.removeprefix(str(path)).lstrip(", ")
+        return f"{place}: {error.message}" if place else error.message
+    wanted = dict(file.fields)
+    return "" if kinds == wanted else f"its fields are {kinds}, not {wanted}"

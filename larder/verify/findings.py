@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
-from larder.errors import DamageError, printable
+from larder.errors import DamageError, ObjectError, printable
 from larder.pipeline.results import Totals
 from larder.units import format_count
 
-__all__ = ["SHOWN_SAMPLES", "DamagedError", "Finding", "Role", "Verified"]
+__all__ = [
+    "MISSING",
+    "SHOWN_SAMPLES",
+    "DamagedError",
+    "Finding",
+    "Role",
+    "Verified",
+    "difference",
+    "unreadable",
+]
+
+MISSING = "the file is missing"
 
 SHOWN_SAMPLES = 10
 """Maximum number of samples of a finding that are kept by name."""
 
-Role = Literal["tag", "document", "manifest", "shard", "index", "cache", "content", "foreign"]
+Role = Literal[
+    "tag", "document", "manifest", "shard", "index", "cache", "content", "foreign", "aside"
+]
 """What a finding is about.
 
-- ``tag``; ``document``: version.json, segment.json or cache.json; ``manifest``: a file that one of
-  these names.
+- ``tag``; ``document``: version.json, segment.json or cache.json, or its second copy; ``manifest``:
+  a file that one of these names.
 - ``shard``: a file of a shard; ``index``: its index for another reader; ``cache``: a cache file.
 - ``content``: figures that do not agree although every file is as it was published.
-- ``foreign``: a file that nothing names.
+- ``foreign``: a file that nothing names; ``aside``: one that a repair has moved aside.
 """
 
 
@@ -37,7 +50,6 @@ class Finding:
         message: What is wrong with it.
         samples: The first samples that are concerned, by key.
         count: Number of samples that are concerned.
-        sha256: The digest of what is there; empty if that is unknown.
     """
 
     path: str
@@ -46,7 +58,6 @@ class Finding:
     message: str
     samples: tuple[str, ...] = ()
     count: int = 0
-    sha256: str = ""
 
     @property
     def line(self) -> str:
@@ -54,16 +65,26 @@ class Finding:
         concerned = f"; {_concerned(self.samples, self.count)}" if self.count else ""
         return f"{printable(self.path)}: {printable(self.message)}{concerned}"
 
-    def with_twin(self, path: str) -> Finding:
-        """The same, saying that the file has the content of another one."""
-        return replace(self, message=f"{self.message}; it has the content of {path}")
-
 
 def _concerned(samples: Sequence[str], count: int) -> str:
     shown = ", ".join(map(printable, samples[:3]))
     more = f" and {count - min(3, len(samples)):,} more" if count > min(3, len(samples)) else ""
     names = f": {shown}{more}" if shown else ""
     return f"{format_count(count, 'sample')} concerned{names}"
+
+
+def difference(size_bytes: int, sha256: str, wanted_bytes: int, wanted: str) -> tuple[str, str]:
+    """The code and the message of a file that differs; both are empty if it does not."""
+    if size_bytes != wanted_bytes:
+        return "damage.size", f"the file has {size_bytes:,} bytes instead of {wanted_bytes:,}"
+    if sha256 != wanted:
+        return "damage.digest", "the bytes do not match the digest"
+    return "", ""
+
+
+def unreadable(error: ObjectError) -> str:
+    """The message that a file cannot be read."""
+    return f"the file cannot be read completely: {error.message}"
 
 
 @dataclass(frozen=True, slots=True)

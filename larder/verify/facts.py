@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
+from typing import Any
 
 from larder.errors import DamageError
 from larder.manifest.files import read_manifest
@@ -21,7 +22,6 @@ from larder.versions.documents import (
     CacheFile,
     FileFacts,
     SegmentDocument,
-    SegmentSplit,
     SplitFacts,
     VersionDocument,
 )
@@ -94,25 +94,31 @@ def segment_problems(root: Store, facts: SegmentFacts) -> Iterator[_Problem]:
     )
     for split, said in in_order:
         own = [row for row in rows if row[1] == split]
-        found = SegmentSplit(
+        found = replace(
+            said,
             samples=sum(row[4] for row in own),
             shards=sum(row[4] > 0 for row in own),
             bytes=sum(row[3] for row in own),
             first_row=first_row,
-            first_shard=said.first_shard,
-            end_shard=said.end_shard,
         )
         first_row += found.samples
-        for name in ("samples", "shards", "bytes", "first_row"):
-            wanted, there = getattr(said, name), getattr(found, name)
-            if wanted != there:
-                yield path, f"split {split!r} has {name} {wanted:,}; by its manifest, {there:,}"
+        yield from ((path, problem) for problem in _differences(split, said, found))
         problem = _names_problem(document, split, [row[2] for row in own if row[4]])
         if problem:
             yield path, problem
     samples = facts.file("samples")
     if samples is not None and not _has_rows(root, samples, first_row):
         yield path, f"its manifest of samples does not have {first_row:,} rows"
+
+
+def _differences(split: str, said: Any, found: Any) -> Iterator[str]:
+    """The figures of a split that differ from those of its manifests."""
+    for name in (each.name for each in fields(said)):
+        wanted, there = getattr(said, name), getattr(found, name)
+        if name == "patterns" and wanted != there:
+            yield f"the patterns of split {split!r} are not the names of its shards"
+        elif wanted != there:
+            yield f"split {split!r} has {name} {wanted:,}; by the manifests, {there:,}"
 
 
 def _names_problem(document: SegmentDocument, split: str, names: Sequence[str]) -> str:
@@ -158,7 +164,7 @@ def version_problems(
     facts = [listed_splits(listed[segment.id]) for segment in segments]
     for split, said in version.splits.items():
         found = combined(splits[split] for splits in facts if split in splits)
-        yield from ((path, problem) for problem in _split_problems(split, said, found))
+        yield from ((path, problem) for problem in _differences(split, said, found))
     yield from ((path, problem) for problem in _cache_problems(version, segments, facts))
     identities = [
         ShardIdentity(file.split, file.name, file.bytes, file.sha256, () if n else shard.omitted)
@@ -179,15 +185,6 @@ def version_problems(
         )
         if found_id != version.id:
             yield path, f"its ID follows from other contents: those here have {found_id}"
-
-
-def _split_problems(split: str, said: SplitFacts, found: SplitFacts) -> Iterator[str]:
-    for name in ("samples", "shards", "bytes", "omitted"):
-        wanted, there = getattr(said, name), getattr(found, name)
-        if wanted != there:
-            yield f"split {split!r} has {name} {wanted:,}; by the manifests, {there:,}"
-    if said.patterns != found.patterns:
-        yield f"the patterns of split {split!r} are not the names of its shards"
 
 
 def _cache_problems(

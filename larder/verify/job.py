@@ -25,7 +25,6 @@ __all__ = [
     "readable",
 ]
 
-
 SHOWN_UNUSED = 20
 """Maximum number of unused files that are named."""
 
@@ -35,8 +34,6 @@ class VerifyJob:
     """A verification.
 
     Attributes:
-        dataset: The dataset.
-        cluster: The cluster.
         version: The ID of the version, or a tag.
         sample_percent: Percentage of the shards and cache files to read; None reads all.
         seed: Of the choice of these.
@@ -56,8 +53,6 @@ class ShardToVerify:
     """A shard.
 
     Attributes:
-        split: Its split.
-        name: Its name.
         files: What was published of its files.
         first_row: Row of its first sample in the segment's samples manifest.
         first_id: ID of its first sample: its number in the split.
@@ -76,12 +71,7 @@ class ShardToVerify:
     @property
     def bytes(self) -> int:
         """Total size of its files, with those of its indexes."""
-        return self.shard_bytes + sum(file.bytes for file in self.indexes)
-
-    @property
-    def shard_bytes(self) -> int:
-        """Total size of its own files."""
-        return sum(file.bytes for file in self.files)
+        return sum(file.bytes for file in self.files) + sum(file.bytes for file in self.indexes)
 
     @property
     def count(self) -> int:
@@ -129,13 +119,7 @@ class VerifyBatch:
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """Files of a version's prefixes that Larder wrote and nothing names.
-
-    Attributes:
-        files: Number of files.
-        bytes: Their total size.
-        keys: The first of them.
-    """
+    """Files of a version's prefixes that Larder wrote and nothing names; the first by key."""
 
     files: int = 0
     bytes: int = 0
@@ -190,22 +174,12 @@ class Unlisted:
 
 
 def open_verified(job: VerifyJob, unlisted: Unlisted | None = None) -> Store:
-    """The dataset's root in the storage.
-
-    Args:
-        job: The verification.
-        unlisted: Is told of what cannot be listed, which is left out of listings.
-    """
+    """The dataset's root in the storage; ``unlisted`` is told of what listings leave out."""
     return storage_of(job.dataset, job.cluster, unlisted=unlisted or Unlisted())
 
 
 def readable(root: Store, path: str) -> bytes | None:
-    """The bytes of a document; None if it is missing, or cannot be read from its disk.
-
-    Args:
-        root: The dataset's root.
-        path: The document.
-    """
+    """The bytes of a document; None if it is missing, or cannot be read from its disk."""
     try:
         return bytes(root.get(path))
     except NotFoundError:
@@ -220,9 +194,5 @@ def is_broken(root: Store, error: LarderError) -> bool:
     """Whether one file of a directory cannot be read, as on a bad sector.
 
     In a bucket the same error means that access to it is refused.
-
-    Args:
-        root: The dataset's root.
-        error: What reading the file raised.
     """
     return error.code == "object.unreadable" and root.features.local_path

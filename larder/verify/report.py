@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from larder.errors import printable
-from larder.pipeline.findings import Finding
 from larder.pipeline.job import root_url
-from larder.pipeline.repairing_files import Repair
 from larder.pipeline.results import Totals
-from larder.pipeline.verifying_job import Inspected, VerifyJob
 from larder.progress import TimedProgress
 from larder.units import format_bytes, format_count, format_seconds
+from larder.verify.aside import Repair
+from larder.verify.findings import Finding
+from larder.verify.job import Inspected, VerifyJob
 
 __all__ = ["SHOWN_FINDINGS", "Outcome", "finding_rows", "verify_document", "verify_lines"]
 
@@ -31,38 +31,25 @@ class Outcome:
         job: The verification.
         inspected: The version.
         findings: What was found.
-        now: What of it there is after the repair of documents and manifests.
+        left: What is still wrong.
         repairs: What became of damaged files, if they were to be repaired.
         read: Files of shards and caches that were read.
-        plan_only: Whether nothing was written.
     """
 
     job: VerifyJob
     inspected: Inspected
     findings: tuple[Finding, ...]
-    now: tuple[Finding, ...]
+    left: tuple[Finding, ...]
     repairs: tuple[Repair, ...]
     read: Totals
-    plan_only: bool = False
-
-    @property
-    def left(self) -> list[Finding]:
-        """What is still wrong."""
-        if self.plan_only:
-            return list(self.findings)
-        done = {repair.path for repair in self.repairs if repair.done}
-        return [finding for finding in self.now if finding.path not in done]
 
     def hint(self, repair: bool) -> str:
         """What helps against what is left."""
-        left = self.left
-        if all(finding.role == "foreign" for finding in left):
+        if all(finding.role == "foreign" for finding in self.left):
             return "Larder never deletes such files: move them elsewhere, or delete them yourself"
-        if self.plan_only:
-            return "run it without --plan to repair what can be repaired"
         if repair:
             return "what could not be repaired says why"
-        return "--repair makes again what is damaged; --repair --plan shows what it would do"
+        return "--repair makes again what is damaged"
 
 
 def verify_document(outcome: Outcome, times: TimedProgress) -> dict[str, Any]:
@@ -78,7 +65,6 @@ def verify_document(outcome: Outcome, times: TimedProgress) -> dict[str, Any]:
         "version": inspected.id or None,
         "digest": version.digest if version else None,
         "status": status,
-        "plan": outcome.plan_only,
         "samples": sum(split.samples for split in version.splits.values()) if version else None,
         "read": {
             **asdict(outcome.read),
@@ -140,7 +126,7 @@ def verify_lines(document: Mapping[str, Any]) -> list[str]:
     lines += [f"  found    {row['line']}" for row in found[:_SHOWN_LINES]]
     lines += _more(document["found"] - len(found[:_SHOWN_LINES]))
     repairs = [row for row in found if row["repair"]]
-    lines += [_repair_line(row, document["plan"]) for row in repairs[:_SHOWN_LINES]]
+    lines += [_repair_line(row) for row in repairs[:_SHOWN_LINES]]
     lines += _more(len(repairs) - len(repairs[:_SHOWN_LINES]))
     return [*lines, f"  at       {document['storage']}"]
 
@@ -167,10 +153,8 @@ def _share(read: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
     )
 
 
-def _repair_line(row: Mapping[str, Any], plan_only: bool) -> str:
-    word = "refused"
-    if row["repair"]["done"]:
-        word = "would" if plan_only else "repaired"
+def _repair_line(row: Mapping[str, Any]) -> str:
+    word = "repaired" if row["repair"]["done"] else "refused"
     return f"  {word:<8} {printable(row['path'])}: {printable(row['repair']['message'])}"
 
 

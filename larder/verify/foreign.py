@@ -11,15 +11,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from larder.errors import DamageError, LarderError, NotFoundError, ObjectError
-from larder.pipeline.digests import read_digest
+from larder.manifest.digest import sha256_hex
 from larder.pipeline.job import listed
-from larder.pipeline.verifying_facts import SegmentFacts
-from larder.pipeline.verifying_job import is_broken, readable
+from larder.pipeline.named import named_by_document
 from larder.store.base import ObjectInfo, Store
+from larder.verify.digests import read_digest
+from larder.verify.facts import SegmentFacts
+from larder.verify.job import is_broken, readable
 from larder.versions import layout
-from larder.versions.documents import CacheDocument, VersionDocument, parse_document
+from larder.versions.documents import CacheDocument, VersionDocument, parse_document, seal
 
-__all__ = ["There", "foreign_files"]
+__all__ = ["There", "files_aside", "files_there"]
 
 _LAST = "\U0010ffff"
 
@@ -29,11 +31,9 @@ _OTHER_BYTES = (
 )
 
 _NAMED_BY_DIGEST = re.compile(
-    r"segments/[^/]+/index/(samples|shards|indexes|skipped)-(?P<a>[0-9a-f]{16})\.parquet"
-    r"|segments/[^/]+/caches/[^/]+/[^/]+-(?P<b>[0-9a-f]{16})\.mdb"
-    r"|versions/[^/]+/manifests/(objects|skipped)-(?P<c>[0-9a-f]{16})\.parquet"
-    r"|versions/[^/]+/manifests/omitted-(?P<d>[0-9a-f]{16})\.npy"
-    r"|versions/[^/]+/lists/[^/]+-(?P<e>[0-9a-f]{16})\.txt"
+    r"(segments/[^/]+/(index/(samples|shards|indexes|skipped|order|plan)|segment|caches/[^/]+/[^/]+)"
+    r"|versions/[^/]+/(manifests/[a-z]+|omitted|version|lists/[^/]+))"
+    r"-(?P<digest>[0-9a-f]{16})\.(parquet|mdb|npy|txt|json)"
 )
 """Keys that `larder.versions.layout` makes from a digest."""
 
@@ -52,7 +52,14 @@ class There(NamedTuple):
     message: str = ""
 
 
-def foreign_files(
+def files_aside(root: Store) -> Iterator[tuple[str, str]]:
+    """What repairs that did not end have moved aside, and what helps."""
+    for info in listed(root, layout.aside_prefix()):
+        version = info.key.split("/")[2]
+        yield info.key, f"a repair has moved it aside and did not end: repair version {version}"
+
+
+def files_there(
     root: Store,
     version: VersionDocument,
     segments: Sequence[SegmentFacts],
@@ -69,50 +76,47 @@ def foreign_files(
         segments: Its segments.
         unlisted: What the listings cannot return; filled as they are read.
     """
-    prefix = layout.version_prefix(version.id)
-    named = {layout.version_key(version.id), *(file.path for file in version.files)}
-    for info in listed(root, prefix):
+    named = {file.path for file in named_by_document(version)}
+    named.add(_copy(layout.version_key(version.id), version))
+    for file in version.files_of("omitted"):
+        named.add(layout.omitted_copy_key(version.id, file.sha256))
+    for info in listed(root, layout.version_prefix(version.id)):
         yield There(info) if info.key in named else _unnamed(root, info)
-    yield from _unlisted(unlisted, prefix, named)
+    yield from _unlisted(unlisted, layout.version_prefix(version.id), named)
     for segment in segments:
-        yield from _of_segment(root, version, segment, unlisted)
+        yield from _of_segment(root, segment, named, unlisted)
 
 
 def _of_segment(
-    root: Store,
-    version: VersionDocument,
-    segment: SegmentFacts,
-    unlisted: Mapping[str, ObjectError],
+    root: Store, segment: SegmentFacts, named: set[str], unlisted: Mapping[str, ObjectError]
 ) -> Iterator[There]:
-    shards, caches = layout.shards_prefix(segment.id), f"{layout.segment_prefix(segment.id)}caches/"
-    named: set[str] = {layout.segment_key(segment.id), *(file.path for file in segment.files)}
+    prefix = layout.segment_prefix(segment.id)
     named |= {layout.shard_key(segment.id, row[1], row[2]) for row in segment.shards or ()}
-    indexes = segment.file("indexes")
     named |= {
         layout.reader_index_key(segment.id, file.kind, split, file.name)
         for (split, _), files in segment.indexes.items()
         for file in files
     }
-    index_prefix = layout.index_prefix(segment.id)
-    unknown = any(file.role == "indexes" for file in segment.files) and indexes is None
-    splits = version.cache.splits.values() if version.cache else ()
-    own_files = {file.path for files in splits for file in files}
-    others: dict[str, Collection[str] | None] = {}
+    if segment.document is not None:
+        named.add(_copy(layout.segment_key(segment.id), segment.document))
+    lost = {file.role for file in segment.files} & {"indexes"} and not segment.file("indexes")
+    index = layout.index_prefix(segment.id)
+    caches: dict[str, Collection[str] | None] = {}
     for info in _listed(root, segment.id):
-        if info.key.startswith(shards) and segment.shards is None:
-            yield There(info)  # not known: their manifest is damaged
-        elif unknown and info.key.startswith(index_prefix) and info.key.count("/") > 3:
+        cache = layout.cache_of(info.key)
+        if cache and cache[1] not in caches:
+            caches[cache[1]] = _cache_files(root, *cache)
+        files = caches[cache[1]] if cache else ()
+        unknown = (  # as their manifest is damaged
+            info.key.startswith(layout.shards_prefix(segment.id))
+            if segment.shards is None
+            else lost and info.key.startswith(index) and "/" in info.key.removeprefix(index)
+        )
+        if unknown or info.key in named or files is None or info.key in files:
             yield There(info)
-        elif info.key.startswith(caches):
-            cache = layout.cache_of(info.key)
-            name = cache[1] if cache else ""
-            if name not in others:
-                others[name] = _cache_files(root, segment, name, own_files)
-            known = others[name]
-            yield There(info) if known is None or info.key in known else _unnamed(root, info)
         else:
-            yield There(info) if info.key in named else _unnamed(root, info)
-    yield from _unlisted(unlisted, layout.segment_prefix(segment.id), named | own_files)
+            yield _unnamed(root, info)
+    yield from _unlisted(unlisted, prefix, named)
 
 
 def _unnamed(root: Store, info: ObjectInfo) -> There:
@@ -120,7 +124,6 @@ def _unnamed(root: Store, info: ObjectInfo) -> There:
     match = _NAMED_BY_DIGEST.fullmatch(info.key)
     if match is None:
         return There(info, "foreign", _UNNAMED)
-    digest = next(group for group in match.groupdict().values() if group)
     try:
         _, sha256 = read_digest(root, info.key)
     except NotFoundError:
@@ -129,7 +132,7 @@ def _unnamed(root: Store, info: ObjectInfo) -> There:
         if not is_broken(root, error):
             raise
         sha256 = ""
-    if sha256.startswith(digest):
+    if sha256.startswith(match["digest"]):
         return There(info, "unused")
     return There(info, "foreign", _OTHER_BYTES)
 
@@ -146,18 +149,18 @@ def _unlisted(
             yield There(info) if kept else There(info, "foreign", message)
 
 
-def _cache_files(
-    root: Store, segment: SegmentFacts, cache: str, own: Collection[str]
-) -> Collection[str] | None:
+def _cache_files(root: Store, segment: str, cache: str) -> Collection[str] | None:
     """The files of a cache; None if that is not known, because it is unfinished or damaged."""
-    key = layout.cache_key(segment.id, cache)
-    data = readable(root, key)
+    key = layout.cache_key(segment, cache)
     try:
-        document = parse_document(CacheDocument, data or b"", key)
+        document = parse_document(CacheDocument, readable(root, key) or b"", key)
     except DamageError:
         return None
-    files = {file.path for file in document.files.values()}
-    return {key, *files, *own}
+    return {key, _copy(key, document), *(file.path for file in document.files.values())}
+
+
+def _copy(key: str, document: object) -> str:
+    return layout.copy_key(key, sha256_hex(seal(document)))
 
 
 def _listed(root: Store, segment: str) -> Iterator[ObjectInfo]:

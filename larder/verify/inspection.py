@@ -2,53 +2,30 @@
 
 What is small is always read completely: tags, version.json, the documents of segments and caches,
 manifests and lists. What they say of each other is computed again. Shards and cache files are left
-to `larder.pipeline.verifying_batch`, in batches.
+to `larder.verify.reading`, in batches.
 """
 
 from __future__ import annotations
 
-from larder.errors import (
-    ConfigError,
-    DamageError,
-    NotFoundError,
-    ObjectError,
-    StoreError,
-)
+from larder.errors import ConfigError, DamageError, LarderError, NotFoundError, ObjectError
 from larder.manifest.schemas import INDEXES, SHARDS, SKIPPED
 from larder.pipeline import manifests
-from larder.pipeline.digests import read_digest
-from larder.pipeline.findings import Finding
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.listed import ListedShard, listed_shards
 from larder.pipeline.manifests import fetched, read_ref
-from larder.pipeline.verifying_batches import batches_of
-from larder.pipeline.verifying_facts import (
-    SegmentFacts,
-    segment_problems,
-    version_problems,
-)
-from larder.pipeline.verifying_foreign import foreign_files
-from larder.pipeline.verifying_job import (
-    Inspected,
-    Unlisted,
-    Unused,
-    VerifyJob,
-    is_broken,
-    open_verified,
-)
-from larder.pipeline.verifying_reader import DocumentReader, unreadable
-from larder.pipeline.verifying_tags import read_tags, version_id
 from larder.progress import Progress
 from larder.shards.formats import shard_format
 from larder.shards.indexes import IndexFile
-from larder.store.base import ObjectInfo, Store
+from larder.store.base import ObjectInfo
+from larder.verify.batches import batches_of
+from larder.verify.digests import read_digest
+from larder.verify.documents import DocumentReader
+from larder.verify.facts import SegmentFacts, segment_problems, version_problems
+from larder.verify.findings import Finding, difference, unreadable
+from larder.verify.foreign import files_aside, files_there
+from larder.verify.job import Inspected, Unlisted, Unused, VerifyJob, is_broken, open_verified
 from larder.versions import layout
-from larder.versions.documents import (
-    CacheDocument,
-    FileFacts,
-    SegmentDocument,
-    VersionDocument,
-)
+from larder.versions.documents import CacheDocument, FileFacts, SegmentDocument, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
 
 __all__ = ["inspect_version"]
@@ -74,7 +51,7 @@ def inspect_version(job: VerifyJob, *, progress: Progress) -> tuple[Inspected, t
     inspection = _Inspection(job, open_verified(job, unlisted), unlisted.found, progress)
     inspected = inspection.inspect()
     progress.finish("inspect")
-    return inspected, tuple(inspection.findings)
+    return inspected, tuple(dict.fromkeys(inspection.findings))
 
 
 class _Inspection(DocumentReader):
@@ -82,8 +59,9 @@ class _Inspection(DocumentReader):
 
     def inspect(self) -> Inspected:
         """Everything, from the tags to the listing."""
-        tags = read_tags(self)
-        id_ = version_id(self, tags)
+        for path, message in files_aside(self.root):
+            self.found(path, "aside", "damage.foreign", message)
+        id_ = self.version_id(self.tags())
         if not id_:
             return Inspected(None, "")
         version = self.document(VersionDocument, layout.version_key(id_))
@@ -92,7 +70,10 @@ class _Inspection(DocumentReader):
         return self._inspect_version(version)
 
     def _inspect_version(self, version: VersionDocument) -> Inspected:
-        damaged = self._files(version.files)
+        damaged = {file.path for file in version.files if not self._is_whole(file)}
+        for file in version.files_of("omitted"):
+            copy = layout.omitted_copy_key(version.id, file.sha256)
+            self._is_whole(FileFacts(copy, file.bytes, file.sha256, "omitted"))
         segments = [self._segment(version, use.id, damaged) for use in version.segments]
         self._skipped(segments)
         omitted = self._omitted(version, damaged)
@@ -104,41 +85,32 @@ class _Inspection(DocumentReader):
         batches, files, size_bytes = batches_of(self.job, version, segments, shards, there)
         return Inspected(version, version.id, tuple(batches), files, size_bytes, unused)
 
-    def _files(self, files: tuple[FileFacts, ...]) -> set[str]:
-        """Compare files with their digests; returns the paths of those that differ."""
-        damaged = set()
-        for file in files:
-            try:
+    def _is_whole(self, file: FileFacts) -> bool:
+        """Whether a file has its digest; else there is a finding."""
+        try:
+            if file.path.endswith(".parquet"):
                 with fetched(self.root, ManifestRef.of(file)):
                     self.progress.advance("inspect", objects=1, bytes=file.bytes)
-            except (DamageError, NotFoundError, StoreError) as error:
-                if isinstance(error, StoreError) and not _is_of_file(self.root, error):
-                    raise
-                damaged.add(file.path)
-                self._file_finding(file)
-        return damaged
-
-    def _file_finding(self, file: FileFacts) -> None:
+                return True
+        except LarderError as error:
+            if not isinstance(error, DamageError | NotFoundError) and not is_of_file(error):
+                raise
         try:
-            size_bytes, sha256 = read_digest(self.root, file.path)
+            code, message = difference(*read_digest(self.root, file.path), file.bytes, file.sha256)
         except NotFoundError:
-            message = self.missing_file(file.path)
-            self.found(file.path, "manifest", "damage.size", message)
-            return
+            code, message = "damage.size", self.missing_file(file.path)
         except ObjectError as error:
             if not is_broken(self.root, error):
                 raise
-            self.found(file.path, "manifest", "damage.size", unreadable(error))
-            return
-        code, message = "damage.digest", "the bytes do not match the digest"
-        if size_bytes != file.bytes:
-            code = "damage.size"
-            message = f"the file has {size_bytes:,} bytes instead of {file.bytes:,}"
-        self.found(file.path, "manifest", code, message, sha256=sha256)
+            code, message = "damage.size", unreadable(error)
+        if code:
+            self.found(file.path, "manifest", code, message)
+        return not code
 
     def _segment(self, version: VersionDocument, id_: str, damaged: set[str]) -> SegmentFacts:
         """What is known of a segment; from version.json if its own document is damaged."""
-        document = self.document(SegmentDocument, layout.segment_key(id_))
+        key = layout.segment_key(id_)
+        document = self.document(SegmentDocument, key)
         if document is not None and not (
             self.is_named(document, id_) and self._has_known_format(document)
         ):
@@ -148,8 +120,7 @@ class _Inspection(DocumentReader):
         )
         if document is not None and document.files != own:
             message = "it names other files than version.json does"
-            path = layout.segment_key(id_)
-            self.found(path, "content", "damage.manifest", message)
+            self.found(key, "content", "damage.manifest", message)
         facts = SegmentFacts(id_, document, own, frozenset(damaged))
         shards = facts.file("shards")
         if shards is not None:
@@ -245,7 +216,7 @@ class _Inspection(DocumentReader):
         """What is below the prefixes of the version; what nothing names is found on the way."""
         there: dict[str, ObjectInfo] = {}
         unused = Unused()
-        for info, kind, message in foreign_files(self.root, version, segments, self.unlisted):
+        for info, kind, message in files_there(self.root, version, segments, self.unlisted):
             there[info.key] = info
             if kind == "foreign":
                 self.found(info.key, "foreign", "damage.foreign", message)
@@ -255,7 +226,6 @@ class _Inspection(DocumentReader):
         return there, unused
 
 
-def _is_of_file(root: Store, error: StoreError) -> bool:
-    """Whether a refusal of the whole store was that of one file of a directory."""
-    cause = error.__cause__
-    return isinstance(cause, ObjectError) and is_broken(root, cause)
+def is_of_file(error: LarderError) -> bool:
+    """Whether a refusal of the whole store was that of one file, as `own_file_errors` makes it."""
+    return isinstance(error.__cause__, ObjectError)

@@ -11,10 +11,10 @@ from dataclasses import replace
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.listed import ListedShard
 from larder.pipeline.shard import BATCH_ROWS
-from larder.pipeline.verifying_facts import SegmentFacts, ShardRow
-from larder.pipeline.verifying_job import ShardToVerify, VerifyBatch, VerifyJob
 from larder.shards.model import ShardFile
 from larder.store.base import ObjectInfo
+from larder.verify.facts import SegmentFacts, ShardRow
+from larder.verify.job import ShardToVerify, VerifyBatch, VerifyJob
 from larder.versions import layout
 from larder.versions.documents import CacheFile, VersionDocument
 

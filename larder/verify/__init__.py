@@ -1,0 +1,9 @@
+"""Reads everything of a version again, and repairs what is damaged.
+
+::
+
+    resume -> inspect_version -> repair_small ... -> verify_batch ... -> repair_shards ...
+        -> repair_cache ... -> end_repair
+
+Without repair there are only `inspect_version` and `verify_batch`, and nothing is written.
+"""

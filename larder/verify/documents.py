@@ -1,0 +1,210 @@
+"""Reads the tags and documents of a dataset again, and notes what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from larder.errors import ConfigError, DamageError, NotFoundError, ObjectError
+from larder.manifest.digest import canonical_json, sha256_hex
+from larder.pipeline.job import listed
+from larder.progress import Progress
+from larder.store.base import Store
+from larder.verify.findings import MISSING, Finding, Role, unreadable
+from larder.verify.job import VerifyJob, is_broken, readable
+from larder.versions import layout
+from larder.versions.documents import (
+    MAKE_AGAIN,
+    SegmentDocument,
+    VersionDocument,
+    parse_document,
+    seal,
+    unseal,
+)
+from larder.versions.publish import own_file_errors
+from larder.versions.tags import TAG
+
+__all__ = ["DocumentReader", "is_id", "whole_versions"]
+
+_SHOWN_VERSIONS = 5
+_ID_DIGITS = frozenset("0123456789abcdef")
+
+
+@dataclass
+class DocumentReader:
+    """Reads documents.
+
+    Attributes:
+        job: The verification.
+        root: The dataset's store.
+        unlisted: What the listings cannot return; filled as they are read.
+        progress: Reports progress of stage ``inspect``.
+        findings: What was found so far.
+    """
+
+    job: VerifyJob
+    root: Store
+    unlisted: dict[str, ObjectError]
+    progress: Progress
+    findings: list[Finding] = field(default_factory=list)
+
+    def found(self, path: str, role: Role, code: str, message: str) -> None:
+        """Note what is wrong with a file."""
+        self.findings.append(Finding(path, role, code, message))
+
+    def missing_file(self, key: str) -> str:
+        """The message that a file is missing, and why if that is known."""
+        why = self.unlisted.get(key)
+        return f"{MISSING}: {why.message}" if why else MISSING
+
+    def read(self, key: str, role: Role) -> bytes | None:
+        """A small file; None, with a finding, if it cannot be read."""
+        data = None
+        try:
+            data = bytes(self.root.get(key))
+        except NotFoundError:
+            self.found(key, role, "damage.size", self.missing_file(key))
+        except ObjectError as error:
+            if not is_broken(self.root, error):
+                with own_file_errors():
+                    raise
+            self.found(key, role, "damage.size", unreadable(error))
+        self.progress.advance("inspect", objects=1, bytes=len(data or b""))
+        return data
+
+    def unsealed(self, key: str, role: Role) -> dict[str, Any] | None:
+        """The fields of a sealed document; None, with a finding, if it is damaged."""
+        data = self.read(key, role)
+        if data is None:
+            return None
+        try:
+            plain = unseal(data, key)
+        except DamageError as error:
+            self.found(key, role, error.code, error.message)
+            return None
+        if not _is_canonical(data):
+            message = "the document is not written as it was published"
+            self.found(key, role, "damage.digest", message)
+        return plain
+
+    def document(self, kind: Any, key: str) -> Any:
+        """A document of this kind, with its second copy; None, with a finding, if it is damaged."""
+        plain = self.unsealed(key, "document")
+        if plain is None:
+            return None
+        data = seal(plain)
+        copy = layout.copy_key(key, sha256_hex(data))
+        second = self.read(copy, "document")
+        if second is not None and second != data:
+            message = f"it is not the second copy of {key}"
+            self.found(copy, "document", "damage.digest", message)
+        try:
+            return parse_document(kind, data, key)
+        except DamageError as error:
+            hint = "" if error.hint == MAKE_AGAIN else f"; {error.hint}"
+            self.found(key, "document", error.code, f"{error.message}{hint}")
+            return None
+
+    def is_named(self, document: Any, id_: str) -> bool:
+        """Whether a document is the one of its path, of this dataset; else there is a finding."""
+        keys = {SegmentDocument: layout.segment_key, VersionDocument: layout.version_key}
+        if (document.id, document.dataset) == (id_, self.job.dataset.name):
+            return True
+        message = f"it is the document of {document.id} of dataset {document.dataset}"
+        self.found(keys[type(document)](id_), "document", "damage.manifest", message)
+        return False
+
+    def tags(self) -> dict[str, str]:
+        """By tag, the ID of the version that it names; empty if its document is damaged."""
+        named = {}
+        prefix = layout.tag_key("").removesuffix(".json")
+        for info in listed(self.root, prefix):
+            name = info.key.removeprefix(prefix).removesuffix(".json")
+            if "/" in name or info.key != layout.tag_key(name):
+                message = "it is not a tag: move it elsewhere, or delete it"
+                self.found(info.key, "foreign", "damage.foreign", message)
+                continue
+            plain = self.unsealed(info.key, "tag")
+            version = plain.get("version") if plain else None
+            named[name] = str(version) if is_id(version) else ""
+            if plain and not named[name]:
+                self.found(info.key, "tag", "damage.manifest", "it names no version")
+            elif plain and readable(self.root, layout.version_key(named[name])) is None:
+                message = f"it names version {version}, which has no version.json"
+                self.found(info.key, "content", "damage.manifest", message)
+        for path in self.unlisted:
+            name = path.removeprefix(prefix).removesuffix(".json")
+            if path.startswith(prefix) and path == layout.tag_key(name):
+                named[name] = ""
+                self.found(path, "tag", "damage.size", self.missing_file(path))
+        return named
+
+    def version_id(self, tags: dict[str, str]) -> str:
+        """The ID of the version that is asked for; empty if the tag that names it is lost.
+
+        Raises:
+            ConfigError: ``version.missing``: there is no such version or tag.
+        """
+        asked = self.job.version
+        if is_id(asked):
+            if not any(True for _ in listed(self.root, layout.version_prefix(asked))):
+                raise self._missing(asked, tags)
+            if TAG not in tags:
+                self.found(layout.tag_key(TAG), "tag", "damage.size", MISSING)
+            return asked
+        if tags.get(asked):
+            return tags[asked]
+        versions = whole_versions(self.root)
+        if asked not in tags and (asked != TAG or not versions):
+            raise self._missing(asked, tags)
+        message = "" if asked in tags else f"{MISSING}; "
+        message += f"nothing else says which version it named: {_told(versions)}"
+        self.found(layout.tag_key(asked), "tag", "damage.manifest", message)
+        return ""
+
+    def _missing(self, asked: str, tags: dict[str, str]) -> ConfigError:
+        hint = "prepare it first"
+        if tags:
+            hint = f"the tags are {', '.join(sorted(tags))}; or give the ID of a version"
+        message = f"there is no version or tag {asked!r}"
+        return ConfigError("version.missing", message, where=self.root.url, hint=hint)
+
+
+def is_id(version: object) -> bool:
+    """Whether it is the ID of a version."""
+    return isinstance(version, str) and len(version) == 32 and set(version) <= _ID_DIGITS
+
+
+def whole_versions(root: Store) -> dict[str, bool]:
+    """By ID, the newest first, whether each version has its document."""
+    times: dict[str, int] = {}
+    for info in listed(root, "versions/"):
+        version = info.key.split("/")[1]
+        times[version] = max(times.get(version, 0), info.modified_us)
+    versions = {}
+    for version in sorted(times, key=times.__getitem__, reverse=True):
+        key = layout.version_key(version)
+        try:
+            parse_document(VersionDocument, readable(root, key) or b"", key)
+            versions[version] = True
+        except DamageError:
+            versions[version] = False
+    return versions
+
+
+def _told(versions: dict[str, bool]) -> str:
+    """What is known of the versions that a lost tag may have named, for people."""
+    whole = [version for version, has_document in versions.items() if has_document]
+    lost = [version for version, has_document in versions.items() if not has_document]
+    more = f" and {len(whole) - _SHOWN_VERSIONS:,} more" if len(whole) > _SHOWN_VERSIONS else ""
+    message = f"{', '.join(whole[:_SHOWN_VERSIONS]) or 'no version'}{more} can be read, the newest"
+    message += " first"
+    if lost:
+        message += f"; {', '.join(lost[:_SHOWN_VERSIONS])} lost version.json"
+    return f"{message}; choose one: --version ID --repair makes the tag name it"
+
+
+def _is_canonical(data: bytes) -> bool:
+    """Whether a document is written as Larder writes it, to the byte; it has to be sealed."""
+    return canonical_json(json.loads(data)) + b"\n" == data

@@ -1,0 +1,280 @@
+"""Repairs what is small: documents from their second copies, manifests by the steps of a build."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from larder.config.models import Dataset
+from larder.disk import sha256_file
+from larder.errors import LarderError, RetryableError, StoreError
+from larder.manifest.digest import sha256_hex
+from larder.pipeline.expanding import expand_inventory
+from larder.pipeline.finished import finished_shards
+from larder.pipeline.index import index_files
+from larder.pipeline.job import Job, ManifestRef, NewSegment, listed, scratch, source_of
+from larder.pipeline.lists import derived_files
+from larder.pipeline.reader_indexes import described_indexes
+from larder.pipeline.source import take_source
+from larder.progress import NullProgress, Progress
+from larder.store.base import Store
+from larder.transfer.unlisted import Unlisted
+from larder.verify.aside import STAGE, Repair, Spares, has_content
+from larder.verify.job import Inspected, VerifyJob, open_verified, readable
+from larder.versions import layout
+from larder.versions.conditions import KEPT
+from larder.versions.documents import (
+    CacheDocument,
+    FileFacts,
+    SegmentDocument,
+    VersionDocument,
+    parse_document,
+    seal,
+)
+from larder.versions.omitted import read_omitted
+from larder.versions.publish import own_file_errors, read_segment
+from larder.versions.tags import Tag
+
+__all__ = ["Refused", "name_version", "repair_small", "segment_job", "version_job"]
+
+_KINDS: dict[str, Any] = {
+    "version": VersionDocument,
+    "segment": SegmentDocument,
+    "cache": CacheDocument,
+}
+_COPY = re.compile(r"(?P<document>.*/(version|segment|cache))-[0-9a-f]{16}\.json")
+_OF_SEGMENT = ("samples", "shards", "indexes", "skipped")
+_FIRST = ("order", "plan", "omitted", "shards", "samples")
+"""Roles of manifests that others are made from."""
+
+_PREPARE = (
+    "restore it, or prepare the dataset again, which publishes the same version if the source has"
+    " not changed"
+)
+
+
+class Refused(Exception):  # noqa: N818 - it is no error of the program
+    """Why a file cannot be made again."""
+
+
+def repair_small(
+    job: VerifyJob, inspected: Inspected, paths: Sequence[str], *, progress: Progress
+) -> list[Repair]:
+    """Make documents and manifests again whose places are free.
+
+    Args:
+        job: The verification.
+        inspected: The version, as far as it is known.
+        paths: The files.
+        progress: Reports progress of stage ``repair``.
+
+    Raises:
+        StoreError: A store refuses access.
+    """
+    root, version = open_verified(job), inspected.version
+    files = {file.path: file for file in version.files} if version else {}
+    for file in version.files_of("omitted") if version else ():
+        copy = layout.omitted_copy_key(inspected.id, file.sha256)
+        files[copy] = FileFacts(copy, file.bytes, file.sha256, file.role)
+    spares = Spares(root, {file.bytes for file in files.values() if file.path in paths})
+
+    def order(path: str) -> int:
+        role = files[path].role if path in files else ""
+        return _FIRST.index(role) if role in _FIRST else len(_FIRST) if role else -1
+
+    repairs = []
+    for path in sorted(dict.fromkeys(paths), key=order):
+        try:
+            if path in files and version:
+                message = _manifest(job, root, version, files[path], spares)
+            elif path.startswith("tags/"):
+                raise Refused("nothing else says which version it named; restore it, or delete it")
+            else:
+                message = _document(root, version, path)
+            repairs.append(Repair(path, True, message))
+        except (StoreError, RetryableError):
+            raise
+        except (Refused, LarderError) as error:
+            repairs.append(Repair(path, False, str(error)))
+        progress.advance(STAGE, objects=1)
+    return repairs
+
+
+def name_version(job: VerifyJob, *, progress: Progress) -> Repair:
+    """Make ``latest`` name the version that was asked for by its ID, as the user has chosen it.
+
+    Args:
+        job: The verification; its version is right.
+        progress: Reports progress of stage ``repair``.
+    """
+    root, key = open_verified(job), layout.tag_key("latest")
+    data = readable(root, layout.version_key(job.version)) or b""
+    version = parse_document(VersionDocument, data, layout.version_key(job.version))
+    with own_file_errors():
+        root.put(key, seal(Tag(version.id, version.inputs)), if_absent=True)
+    progress.advance(STAGE, objects=1)
+    return Repair(key, True, "it names the version that was asked for")
+
+
+def _document(root: Store, version: VersionDocument | None, path: str) -> str:
+    """Copy a document from its second copy, or the other way round; returns what was done."""
+    match = _COPY.fullmatch(path)
+    key = f"{match['document']}.json" if match else path
+    others = [key] if match else [info.key for info in listed(root, f"{path[:-5]}-")]
+    for other in others:
+        data = readable(root, other) or b""
+        copy = layout.copy_key(key, sha256_hex(data))
+        if copy == (path if match else other) and _is_of_path(data, key, version):
+            with own_file_errors():
+                root.put(path, data)
+            return f"copied from {other}"
+    raise Refused(f"its second copy is lost, too; {_PREPARE}")
+
+
+def _is_of_path(data: bytes, key: str, version: VersionDocument | None) -> bool:
+    """Whether a document belongs to a path, and names the files that the version does."""
+    names = key.split("/")
+    kind = names[-1].removesuffix(".json")
+    try:
+        document: Any = parse_document(_KINDS[kind], data, key)
+    except LarderError:
+        return False
+    if isinstance(document, CacheDocument):
+        splits = version.cache.splits.values() if version and version.cache else ()
+        own = [file for files in splits for file in files if file.segment == names[1]]
+        same = all(file in document.files.values() for file in own)
+        return (document.segment, document.id) == (names[1], names[3]) and same
+    if isinstance(document, SegmentDocument) and version is not None:
+        prefix = layout.index_prefix(document.id)
+        named = tuple(file for file in version.files if file.path.startswith(prefix))
+        if document.files != named:
+            return False
+    return bool(document.id == names[1])
+
+
+def _manifest(
+    job: VerifyJob, root: Store, version: VersionDocument, file: FileFacts, spares: Spares
+) -> str:
+    """Make a file again that version.json names; returns what it was made from."""
+    source = spares.fill(file.path, file.bytes, file.sha256)
+    if source:
+        return f"copied from {source}"
+    with scratch() as folder:
+        path, source = _made(job, root, version, file, folder)
+        if (path.stat().st_size, sha256_file(path)) != (file.bytes, file.sha256):
+            raise Refused(f"made again from {source}, it has other bytes: {_difference(file)}")
+        with own_file_errors():
+            root.upload(file.path, path)
+    return f"made again from {source}"
+
+
+def _difference(file: FileFacts) -> str:
+    if file.role == "objects":
+        return f"the source has changed since; {_PREPARE}"
+    if file.path.endswith(".parquet"):
+        return (
+            "those of Parquet depend on the release of pyarrow: repair it with the packages of then"
+        )
+    return "repair it with the Larder that wrote it"
+
+
+def _made(
+    job: VerifyJob, root: Store, version: VersionDocument, file: FileFacts, folder: Path
+) -> tuple[Path, str]:
+    """A file as the steps of a build make it, and what it was made from."""
+    if file.role == "objects":
+        return _inventory(job, folder), "the listing of the source"
+    if file.role in ("list", "classes", "readers"):
+        document = _segment(root, version.segments[-1].id)
+        omitted = read_omitted(root, version)
+        for derived in derived_files(root, version, document.shape.use, omitted):
+            if derived.path == file.path:
+                path = folder / "derived"
+                path.write_bytes(derived.data)
+                return path, "version.json and the manifests of shards"
+    if file.role in _OF_SEGMENT and file.path.startswith(layout.segments_prefix()):
+        document = _segment(root, file.path.split("/")[1])
+        known = segment_job(job, root, version, document)
+        files = index_files(root, known, finished_shards(root, known), folder, described_indexes)
+        if file.role in files:
+            return files[file.role].path, "the receipts of the shards"
+    raise Refused("nothing else has what was in it; restore it")
+
+
+def _inventory(job: VerifyJob, folder: Path) -> Path:
+    dataset, cluster, progress = job.dataset, job.cluster, NullProgress()
+    unlisted = Unlisted(dataset.source.include, dataset.source.exclude)
+    source = source_of(dataset, cluster, unlisted=unlisted)
+    inventory = take_source(dataset, cluster, source, unlisted, folder, progress)
+    inventory = expand_inventory(
+        dataset, cluster, source, inventory, folder, plan_only=True, progress=progress
+    )
+    return inventory.file.path
+
+
+def _segment(root: Store, segment: str) -> SegmentDocument:
+    document = read_segment(root, segment)
+    if document is None:
+        raise Refused(f"{layout.segment_key(segment)} has to be repaired first")
+    return document
+
+
+def segment_job(
+    job: VerifyJob, root: Store, version: VersionDocument, document: SegmentDocument
+) -> Job:
+    """The job that makes the shards of a segment again, from its stored order and plan.
+
+    Args:
+        job: The verification.
+        root: The dataset's root.
+        version: The version.
+        document: The segment.
+
+    Raises:
+        Refused: The order or the plan is not known.
+    """
+    refs = {file.role: ManifestRef.of(file) for file in document.files}
+    if not {"order", "plan"} <= refs.keys():
+        raise Refused(
+            "its segment is of an older release, which did not keep the order and the plan of its"
+            " shards; restore it"
+        )
+    for role in ("order", "plan"):
+        if not has_content(root, refs[role].key, refs[role].bytes, refs[role].sha256):
+            raise Refused(f"{refs[role].key} has to be repaired first")
+    update = {
+        "validate_": document.validate,
+        "on_bad_sample": "skip" if document.skipped else job.dataset.on_bad_sample,
+    }
+    new = NewSegment(document.id, document.shape, {}, True, refs["order"], refs["plan"])
+    return version_job(job, version, job.dataset.model_copy(update=update), new)
+
+
+def version_job(
+    job: VerifyJob, version: VersionDocument, dataset: Dataset, new: NewSegment | None = None
+) -> Job:
+    """The job that makes files of a published version again.
+
+    Args:
+        job: The verification.
+        version: The version.
+        dataset: With what was published, where the dataset file may say something else now.
+        new: The segment to make shards of.
+    """
+    return Job(
+        dataset=dataset,
+        cluster=job.cluster,
+        inputs=version.inputs,
+        version=version.id,
+        new=new,
+        kept=(),
+        classes=version.classes,
+        expected=None,
+        conditions=KEPT,
+        published=True,
+        skipped=0,
+        inventory=ManifestRef.of(version.file("objects")),
+        again=True,
+    )

@@ -1,0 +1,285 @@
+"""The composition of a verification: what is small, then shards and caches in batches; and repair.
+
+A repair goes in rounds, as documents name manifests, and manifests shards: what is damaged is moved
+aside, made again, and moved back where that fails. A verification without repair writes nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from larder.errors import ConfigError
+from larder.pipeline.results import Totals
+from larder.pipeline.runner import Runner
+from larder.pipeline.settings import Settings
+from larder.verify.aside import STAGE as REPAIR
+from larder.verify.aside import Repair, end_repair, put_back, set_aside
+from larder.verify.findings import DamagedError, Finding, Verified
+from larder.verify.inspection import inspect_version
+from larder.verify.job import Inspected, VerifyBatch, VerifyJob
+from larder.verify.reading import STAGE, verify_batch
+from larder.verify.remake import LargeRepair, repair_large
+from larder.verify.repair import name_version, repair_small
+from larder.verify.report import Outcome, verify_document
+from larder.versions import layout
+from larder.versions.tags import TAG
+
+__all__ = ["VerifySettings", "verify"]
+
+_SMALL = ("document", "manifest")
+_LARGE = ("shard", "index", "cache")
+_SHARDS = 16
+"""Maximum number of shards that a task makes again."""
+
+_ROUNDS = 4
+"""Maximum number of rounds: later ones only make what needs something that one before has made."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifySettings:
+    """What a verification is told.
+
+    Attributes:
+        settings: Dataset and cluster.
+        version: ID of the version, or a tag.
+        sample_percent: Percentage of the shards and cache files to read; None reads all.
+        seed: Of the choice of these; None chooses others every time.
+        repair: Whether to make again what is damaged.
+    """
+
+    settings: Settings
+    version: str = "latest"
+    sample_percent: float | None = None
+    seed: int | None = None
+    repair: bool = False
+
+    def job(self) -> VerifyJob:
+        """The job of a verification; with a seed.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: no percentage, or no seed.
+        """
+        settings = self.settings
+        percent = self.sample_percent
+        if percent is not None and not (_is_number(percent, int | float) and 0 < percent <= 100):
+            message, hint = "expected a percentage above 0, up to 100", "5 is five percent"
+            raise ConfigError("config.invalid_value", message, where="sample", hint=hint)
+        if percent is not None and self.repair:
+            message = "a repair reads everything, as a file may have the content of any other"
+            hint = "leave it out, or verify without repair"
+            raise ConfigError("config.invalid_value", message, where="sample", hint=hint)
+        if self.seed is not None and not (_is_number(self.seed, int) and self.seed >= 0):
+            message, hint = "expected a whole number", "such as 7"
+            raise ConfigError("config.invalid_value", message, where="seed", hint=hint)
+        seed = secrets.randbelow(1 << 32) if self.seed is None else self.seed
+        return VerifyJob(settings.dataset, settings.cluster, self.version, percent, seed)
+
+
+def _is_number(value: object, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def verify(asked: VerifySettings, runner: Runner) -> dict[str, Any]:
+    """Read a version again, compare it with what was published, and repair it if asked to.
+
+    Returns:
+        The JSON document, if nothing is damaged, or not any more.
+
+    Raises:
+        DamagedError: Something is damaged; with the same document.
+        ConfigError: ``version.missing``: there is no such version or tag.
+        StoreError: The storage refuses access.
+        LarderError: Any other failure.
+    """
+    job = asked.job()
+    if asked.repair:
+        runner.run(put_back, job)
+    inspected, small = runner.run(inspect_version, job)
+    by_id = inspected.id == job.version
+    job = replace(job, version=inspected.id or job.version, by_id=by_id)
+    rounds = _Rounds(job, runner, inspected, list(small), list(small))
+    for _ in range(_ROUNDS):
+        if asked.repair:
+            rounds.repair_small()
+        rounds.read()
+        if not (asked.repair and rounds.repair_large()):
+            break
+        if not any(finding.role in _SMALL for finding in rounds.left):
+            break
+    if asked.repair:
+        rounds.end()
+    repairs = tuple(rounds.repairs.values())
+    before = tuple(dict.fromkeys(rounds.before))
+    outcome = Outcome(
+        job, rounds.inspected, before, tuple(rounds.left), repairs, rounds.verified.read
+    )
+    document = verify_document(outcome, runner.times)
+    if outcome.left:
+        others = len(outcome.left) - 1
+        raise DamagedError(outcome.left[0], others, outcome.hint(asked.repair), document)
+    return document
+
+
+@dataclass
+class _Rounds:
+    """The rounds of one verification.
+
+    Attributes:
+        job: The verification.
+        runner: Runs the steps.
+        inspected: The version, as it was inspected last.
+        small: What that found.
+        before: Everything that was ever found, in order.
+        verified: What reading shards and caches found last.
+        repairs: By path, what became of damaged files.
+        run: Name of this repair.
+    """
+
+    job: VerifyJob
+    runner: Runner
+    inspected: Inspected
+    small: list[Finding]
+    before: list[Finding]
+    verified: Verified = field(default_factory=Verified)
+    repairs: dict[str, Repair] = field(default_factory=dict)
+    run: str = field(default_factory=lambda: secrets.token_hex(4))
+
+    @property
+    def left(self) -> list[Finding]:
+        """What is still wrong."""
+        found = dict.fromkeys([*self.small, *self.verified.findings])
+        done = {repair.path for repair in self.repairs.values() if repair.done}
+        return [finding for finding in found if finding.path not in done]
+
+    def inspect(self) -> None:
+        """Inspect the version again; what this repair has moved aside is no finding."""
+        own = f"{layout.aside_prefix(self.job.version)}{self.run}/"
+        self.inspected, small = self.runner.run(inspect_version, self.job)
+        self.small = [finding for finding in small if not finding.path.startswith(own)]
+        self.before += self.small
+
+    def repair_small(self) -> None:
+        """Repair documents and manifests: each names what is looked at next."""
+        while due := self._due(self.small, _SMALL):
+            self.runner.progress.start(REPAIR, objects=len(due))
+            due = self._set_aside(due)
+            repairs = self.runner.run(repair_small, self.job, self.inspected, due)
+            new = [repair for repair in repairs if repair.done and not self._is_done(repair.path)]
+            self._note(repairs)
+            self.runner.run(put_back, self.job)
+            self.runner.progress.finish(REPAIR)
+            if not new:
+                break
+            self.inspect()
+
+    def read(self) -> None:
+        """Read shards and caches again."""
+        batches = self.inspected.batches
+        self.verified = Verified()
+        if not batches:
+            return
+        files, size_bytes = sum(each.files for each in batches), sum(each.bytes for each in batches)
+        self.runner.progress.start(STAGE, objects=files, bytes=size_bytes)
+        results: list[Verified] = self.runner.map(verify_batch, self.job, batches)
+        self.runner.progress.finish(STAGE)
+        self.verified = Verified(
+            tuple(dict.fromkeys(finding for result in results for finding in result.findings)),
+            sum((result.read for result in results), Totals()),
+        )
+        self.before += self.verified.findings
+
+    def repair_large(self) -> bool:
+        """Repair shards, segment by segment, then caches; returns whether any could be."""
+        damaged = frozenset(self._due(self.verified.findings, _LARGE))
+        if not damaged:
+            return False
+        self.runner.progress.start(REPAIR, objects=len(damaged))
+        units = [unit for batch in self.inspected.batches for unit in _units(batch, damaged)]
+        free = set(self._set_aside([path for unit in units for path in unit.paths]))
+        stuck = [unit for unit in units if not unit.paths <= free]
+        before = len(self._done())
+        for path in {path for unit in stuck for path in unit.damaged & free}:
+            self._note([Repair(path, False, "another file of its shard cannot be moved aside")])
+        for group in _groups(unit for unit in units if unit.paths <= free):
+            results = self.runner.map(repair_large, self.job, group)
+            self._note(repair for result in results for repair in result)
+        self.runner.run(put_back, self.job)
+        self.runner.progress.finish(REPAIR)
+        if len(self._done()) > before:
+            self.inspect()
+        return len(self._done()) > before
+
+    def end(self) -> None:
+        """Set a lost tag, if the user has chosen; if all is well, delete what was moved aside."""
+        key = layout.tag_key(TAG)
+        tags = {finding.path for finding in self.left if finding.role == "tag"}
+        others = [each for each in self.left if each.role != "aside" and each.path != key]
+        for path in tags:
+            message = "nothing else says which version it named; restore it, or delete it"
+            self.repairs[path] = Repair(path, False, message)
+        if key in tags and self.job.by_id and not others and self._set_aside([key]):
+            self.repairs[key] = self.runner.run(name_version, self.job)
+        if self.inspected.version is None or any(each.role != "aside" for each in self.left):
+            return
+        kept = self.runner.run(end_repair, self.job)
+        asides = {finding.path for finding in self.left}
+        for path in asides - set(kept):
+            if path.startswith(layout.aside_prefix(self.job.version)):
+                self.repairs[path] = Repair(path, True, "it is not needed any more")
+        for path in set(kept) - asides:
+            message = "it was in the wrong place, and another version may need it: repair that one"
+            self.small.append(Finding(path, "aside", "damage.foreign", message))
+            self.before.append(self.small[-1])
+
+    def _due(self, findings: Iterable[Finding], roles: Sequence[str]) -> list[str]:
+        """The paths of what is to be repaired, and was not repaired before, which was no help."""
+        paths = dict.fromkeys(finding.path for finding in findings if finding.role in roles)
+        return [path for path in paths if not self._is_done(path)]
+
+    def _set_aside(self, paths: Sequence[str]) -> list[str]:
+        """Move files aside; returns those whose places are free now."""
+        refused = self.runner.run(set_aside, self.job, self.run, paths)
+        self._note(refused)
+        stuck = {repair.path for repair in refused}
+        return [path for path in paths if path not in stuck]
+
+    def _note(self, repairs: Iterable[Repair]) -> None:
+        self.repairs |= {repair.path: repair for repair in repairs}
+
+    def _done(self) -> list[str]:
+        return [path for path, repair in self.repairs.items() if repair.done]
+
+    def _is_done(self, path: str) -> bool:
+        return path in self.repairs and self.repairs[path].done
+
+
+def _units(batch: VerifyBatch, damaged: frozenset[str]) -> Iterator[LargeRepair]:
+    """The damaged shards of a batch, each with all of its files, or the cache file."""
+    one_each = [replace(batch, shards=(shard,)) for shard in batch.shards]
+    for one in one_each if batch.cache is None else [batch]:
+        unit = LargeRepair(one, damaged)
+        if unit.paths & damaged:
+            yield LargeRepair(one, unit.paths & damaged)
+
+
+def _groups(units: Iterable[LargeRepair]) -> Iterator[list[LargeRepair]]:
+    """What is made at the same time: shards, segment by segment, then the caches of all."""
+    by_segment: dict[str, list[LargeRepair]] = {}
+    for unit in units:
+        by_segment.setdefault("" if unit.batch.cache else unit.batch.segment, []).append(unit)
+    caches = by_segment.pop("", [])
+    yield from (list(_merged(group)) for group in by_segment.values())
+    if caches:
+        yield caches
+
+
+def _merged(units: Sequence[LargeRepair]) -> Iterator[LargeRepair]:
+    """Some shards of a segment at a time."""
+    for start in range(0, len(units), _SHARDS):
+        some = units[start : start + _SHARDS]
+        shards = tuple(shard for unit in some for shard in unit.batch.shards)
+        damaged = frozenset[str]().union(*(unit.damaged for unit in some))
+        yield LargeRepair(replace(some[0].batch, shards=shards), damaged)
