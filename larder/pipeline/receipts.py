@@ -174,6 +174,7 @@ class ShardReceipts(BatchReceipts[tuple[Shard, range]]):
         name: Name of the batch, unique within the segment.
         count: Number of shards in the batch.
         concurrent_batches: Number of concurrent batches.
+        written: Whether receipts are written; not by a repair, whose shards have their manifests.
         clock: Monotonic clock, in seconds; for tests.
     """
 
@@ -185,6 +186,7 @@ class ShardReceipts(BatchReceipts[tuple[Shard, range]]):
         *,
         count: int,
         concurrent_batches: int = 1,
+        written: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(count, concurrent_batches=concurrent_batches, clock=clock)
@@ -193,6 +195,7 @@ class ShardReceipts(BatchReceipts[tuple[Shard, range]]):
         self._name = f"{layout.shards_work_prefix(segment)}{name}"
         self._partial_prefix = layout.partial_shards_prefix(segment, name)
         self._rows = Spool(SAMPLES)
+        self._written = written
 
     @property
     def recorded(self) -> frozenset[tuple[str, str]]:
@@ -223,6 +226,8 @@ class ShardReceipts(BatchReceipts[tuple[Shard, range]]):
         return range(first_row, self._rows.num_rows)
 
     def _leave(self, items: Iterable[tuple[Shard, range]], count: int, first: int | None) -> None:
+        if not self._written:
+            return
         items = list(items)
         place = f"{self._partial_prefix}{first:06d}-{count}" if first is not None else self._name
         with scratch() as folder:

@@ -198,10 +198,15 @@ def shard_batch_here(
         shared_pool(processes) as pool,
         closing(_samples(job, root, batch)) as samples,
         ShardReceipts(
-            root, job.segment, name, count=len(batch.shards), concurrent_batches=concurrent_batches
+            root,
+            job.segment,
+            name,
+            count=len(batch.shards),
+            concurrent_batches=concurrent_batches,
+            written=not job.again,
         ) as receipts,
     ):
-        receipts.adopt(shards_before(root, job.segment, name))
+        receipts.adopt(() if job.again else shards_before(root, job.segment, name))
         before = receipts.recorded
         for plan in batch.shards:
             own = islice(samples, plan.rows)

@@ -1,14 +1,15 @@
 """Moves files aside before they are made again, and back if that fails: nothing is ever lost.
 
 What is damaged goes to work/repair/VERSION/RUN/PATH. It goes back where its place is still free
-when a repair ends, or when the next one begins, as after a kill. It is deleted only when the whole
-version is right, and nothing else needs it.
+when a repair ends, or when the next one begins, as after a kill. It is deleted only when its place
+has what belongs there, and no version needs it elsewhere.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections import defaultdict
 from collections.abc import Collection
 from contextlib import suppress
@@ -79,7 +80,7 @@ def set_aside(
 
 
 def put_back(job: VerifyJob, *, progress: Progress) -> None:
-    """Move back what is aside wherever its place is free.
+    """Move back what is aside wherever its place is free; what is there, too, is not needed.
 
     Args:
         job: The verification.
@@ -90,24 +91,29 @@ def put_back(job: VerifyJob, *, progress: Progress) -> None:
         progress.advance(STAGE)
         if not is_there(root, _place(key)):
             _move(root, key, _place(key))
+        elif _is_copy(root, key, _place(key)):
+            root.delete(key)
 
 
 def end_repair(job: VerifyJob, *, progress: Progress) -> list[str]:
-    """Delete what is aside of a version that is right now, unless something else needs it.
+    """Delete what is aside of a version, unless a version needs it.
 
     Returns:
-        What was not deleted: it is named by another version, or may be.
+        What was not deleted: a version names it that does not have it, or may do so.
     """
     root = open_verified(job)
     kept = []
-    needed: dict[str, str] | None = None
-    for key in _aside(root, job.version):
+    keys = _aside(root, job.version)
+    named = _named_digests(root) if keys else None
+    for key in keys:
         progress.advance(STAGE)
-        needed = _other_digests(root, job.version) if needed is None else needed
-        if _is_needed(root, key, needed):
+        if _is_needed(root, key, named):
             kept.append(key)
         else:
             root.delete(key)
+    if not kept and root.features.local_path:  # folders, links and pipes are not listed
+        folder = layout.aside_prefix(job.version).removesuffix("/")
+        shutil.rmtree(local_path(root, folder), ignore_errors=True)
     return kept
 
 
@@ -213,29 +219,41 @@ def _copy(root: Store, source: str, target: str) -> None:
         raise DamageError("damage.digest", message, where=object_url(root.url, target))
 
 
-def _other_digests(root: Store, version: str) -> dict[str, str] | None:
-    """By digest, the files that other versions name; None if one of them cannot be read."""
+def _is_copy(root: Store, key: str, place: str) -> bool:
+    try:
+        return has_content(root, place, *read_digest(root, key))
+    except ObjectError as error:
+        if not is_broken(root, error):
+            raise
+        return False
+
+
+def _named_digests(root: Store) -> dict[str, str] | None:
+    """By digest, the files that versions name; None if one of these cannot be read."""
     digests: dict[str, str] = {}
-    for other, has_document in whole_versions(root).items():
-        if other == version:
-            continue
+    for version, has_document in whole_versions(root).items():
         try:
-            document = read_version(root, other) if has_document else None
-            files = named_files(root, document) if document else iter(())
-            digests |= {file.sha256: file.path for file in files}
+            document = read_version(root, version) if has_document else None
+            if document is None:
+                return None
+            digests |= {file.sha256: file.path for file in named_files(root, document)}
         except LarderError:
-            return None
-        if not has_document:
             return None
     return digests
 
 
-def _is_needed(root: Store, key: str, needed: dict[str, str] | None) -> bool:
+def _is_needed(root: Store, key: str, named: dict[str, str] | None) -> bool:
     """Whether a file that is aside is the only one with a content that a version names."""
-    size_bytes, sha256 = read_digest(root, key)
-    if needed is None or sha256 in needed:
-        path = needed[sha256] if needed else ""
-        return not path or not has_content(root, path, size_bytes, sha256)
+    try:
+        size_bytes, sha256 = read_digest(root, key)
+    except ObjectError as error:
+        if not is_broken(root, error):
+            raise
+        return False
+    if named is None:
+        return True
+    if sha256 in named:
+        return not has_content(root, named[sha256], size_bytes, sha256)
     return size_bytes <= _DOCUMENT_BYTES and _is_lost_document(root, bytes(root.get(key)))
 
 

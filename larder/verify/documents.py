@@ -15,7 +15,7 @@ from larder.verify.findings import MISSING, Finding, Role, unreadable
 from larder.verify.job import VerifyJob, is_broken, readable
 from larder.versions import layout
 from larder.versions.documents import (
-    MAKE_AGAIN,
+    FORMATS,
     SegmentDocument,
     VersionDocument,
     parse_document,
@@ -102,8 +102,10 @@ class DocumentReader:
         try:
             return parse_document(kind, data, key)
         except DamageError as error:
-            hint = "" if error.hint == MAKE_AGAIN else f"; {error.hint}"
-            self.found(key, "document", error.code, f"{error.message}{hint}")
+            newer = _kind(plain.get("format")) == _kind(FORMATS[kind])
+            newer = newer and plain.get("format") != FORMATS[kind]
+            message = f"{error.message}; {error.hint}" if newer else error.message
+            self.found(key, "content" if newer else "document", error.code, message)
             return None
 
     def is_named(self, document: Any, id_: str) -> bool:
@@ -169,6 +171,11 @@ class DocumentReader:
             hint = f"the tags are {', '.join(sorted(tags))}; or give the ID of a version"
         message = f"there is no version or tag {asked!r}"
         return ConfigError("version.missing", message, where=self.root.url, hint=hint)
+
+
+def _kind(format_: object) -> str:
+    """``larder-version`` of ``larder-version-2``: documents of a newer Larder are left alone."""
+    return str(format_).rpartition("-")[0]
 
 
 def is_id(version: object) -> bool:

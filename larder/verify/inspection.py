@@ -147,7 +147,7 @@ class _Inspection(DocumentReader):
         except ConfigError as error:
             message = f"{error.message}; use a newer Larder"
             key = layout.segment_key(document.id)
-            self.found(key, "document", "damage.manifest", message)
+            self.found(key, "content", "damage.manifest", message)
             return False
         return True
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from larder.errors import ConfigError
+from larder.errors import ConfigError, LarderError
 from larder.pipeline.results import Totals
 from larder.pipeline.runner import Runner
 from larder.pipeline.settings import Settings
@@ -101,16 +102,15 @@ def verify(asked: VerifySettings, runner: Runner) -> dict[str, Any]:
     by_id = inspected.id == job.version
     job = replace(job, version=inspected.id or job.version, by_id=by_id)
     rounds = _Rounds(job, runner, inspected, list(small), list(small))
-    for _ in range(_ROUNDS):
-        if asked.repair:
-            rounds.repair_small()
-        rounds.read()
-        if not (asked.repair and rounds.repair_large()):
-            break
-        if not any(finding.role in _SMALL for finding in rounds.left):
-            break
     if asked.repair:
-        rounds.end()
+        try:
+            rounds.repair()
+        except LarderError:
+            with suppress(LarderError):
+                runner.run(put_back, job)
+            raise
+    else:
+        rounds.read()
     repairs = tuple(rounds.repairs.values())
     before = tuple(dict.fromkeys(rounds.before))
     outcome = Outcome(
@@ -153,6 +153,16 @@ class _Rounds:
         found = dict.fromkeys([*self.small, *self.verified.findings])
         done = {repair.path for repair in self.repairs.values() if repair.done}
         return [finding for finding in found if finding.path not in done]
+
+    def repair(self) -> None:
+        """Repair what can be repaired, until a round is no more help."""
+        for _ in range(_ROUNDS):
+            self.repair_small()
+            self.read()
+            helped = self.repair_large()
+            if not (helped and any(finding.role in _SMALL for finding in self.left)):
+                break
+        self.end()
 
     def inspect(self) -> None:
         """Inspect the version again; what this repair has moved aside is no finding."""
@@ -222,7 +232,7 @@ class _Rounds:
             self.repairs[path] = Repair(path, False, message)
         if key in tags and self.job.by_id and not others and self._set_aside([key]):
             self.repairs[key] = self.runner.run(name_version, self.job)
-        if self.inspected.version is None or any(each.role != "aside" for each in self.left):
+        if self.inspected.version is None:
             return
         kept = self.runner.run(end_repair, self.job)
         asides = {finding.path for finding in self.left}
@@ -230,7 +240,7 @@ class _Rounds:
             if path.startswith(layout.aside_prefix(self.job.version)):
                 self.repairs[path] = Repair(path, True, "it is not needed any more")
         for path in set(kept) - asides:
-            message = "it was in the wrong place, and another version may need it: repair that one"
+            message = "it was moved aside, and another file, or another version, may need it"
             self.small.append(Finding(path, "aside", "damage.foreign", message))
             self.before.append(self.small[-1])
 

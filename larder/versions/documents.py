@@ -21,6 +21,7 @@ from larder.manifest.digest import canonical_json
 from larder.versions.fields import SPARSE, from_plain, to_plain
 
 __all__ = [
+    "FORMATS",
     "MAKE_AGAIN",
     "ROLES",
     "CacheDocument",
@@ -366,11 +367,12 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
 
 Document = TypeVar("Document", SegmentDocument, CacheDocument, VersionDocument)
 
-_FORMATS: dict[type[Any], str] = {
+FORMATS: dict[type[Any], str] = {
     SegmentDocument: SEGMENT_FORMAT,
     CacheDocument: CACHE_FORMAT,
     VersionDocument: VERSION_FORMAT,
 }
+"""What each kind of document has as its ``format``."""
 
 
 def parse_document(kind: type[Document], data: bytes, where: str) -> Document:
@@ -386,7 +388,7 @@ def parse_document(kind: type[Document], data: bytes, where: str) -> Document:
             field.
     """
     plain = unseal(data, where)
-    expected = _FORMATS[kind]
+    expected = FORMATS[kind]
     if plain.get("format") != expected:
         message = f"format {plain.get('format')!r}; this Larder reads {expected}"
         raise DamageError("damage.manifest", message, where=where, hint="use a newer Larder")

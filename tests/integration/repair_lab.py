@@ -255,7 +255,7 @@ def _repaired(base: Base, damage: dict[str, str], state: str, kill: int | None) 
                 _verified(base)
             except Stopped:
                 pass
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, it should not be
                 yield f"killed: {type(error).__name__}: {error}"
         yield from _lost(base, before, worthy)
     documents = []
@@ -263,7 +263,7 @@ def _repaired(base: Base, damage: dict[str, str], state: str, kill: int | None) 
         with between():
             try:
                 documents.append(_verified(base, version))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, it should not be
                 yield f"{version}: {type(error).__name__}: {error}"
                 return
         yield from _lost(base, before, worthy)
@@ -281,9 +281,9 @@ def _repaired(base: Base, damage: dict[str, str], state: str, kill: int | None) 
         if document["status"] == "damaged" and not document["findings"]:
             yield "damaged without a finding"
     paths = {row["path"] for row in last["findings"]}
-    if unnamed := {path for path in wrong if path not in paths}:
-        if not any(path.endswith((*DOCUMENTS, ".parquet", ".npy")) for path in wrong):
-            yield f"{sorted(unnamed)} are damaged, and not named"
+    named = any(path.endswith((*DOCUMENTS, ".parquet", ".npy")) for path in wrong)
+    if not named and (unnamed := wrong - paths):
+        yield f"{sorted(unnamed)} are damaged, and not named"
     if state == "intact" and last["status"] == "damaged" and not _may_refuse(base, damage):
         rows = [(row["line"], row["repair"]) for row in last["findings"][:4]]
         told = [(row["path"], row["repair"]) for row in documents[-1]["findings"][:4]]

@@ -1,13 +1,14 @@
-"""A repair makes again exactly what is damaged, to the same bytes, or says why it cannot."""
+"""A repair makes what is damaged again, to the same bytes, or says why not; nothing is lost."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, images, png
+from pipeline_lab import Lab, directory_lab, images, png, write
 from verify_lab import (
     DAMAGES,
     SPLITS,
@@ -20,19 +21,21 @@ from verify_lab import (
     verified,
 )
 
-from larder.pipeline import repairing_caches
+from larder.errors import ConfigError
+from larder.pipeline import cache
 from larder.shards import tar
 from larder.shards.formats.webdataset import WebDataset
 from larder.store.base import Store
+from larder.versions import omitted
 from larder.versions.publish import read_cache
 
-LOST = ("emptied", "removed", "replaced by a sibling")
-"""Damages that leave nothing of a file."""
+Lost = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    return grown_lab(tmp_path_factory.mktemp("grown"))
+    """With a mirror, which keeps the samples that the source has no more."""
+    return grown_lab(tmp_path_factory.mktemp("grown"), mirror=True)
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +44,10 @@ def root(lab: Lab) -> Any:
         yield store
 
 
-def may_be_refused(key: str, damage: str) -> bool:
-    """What no other file says: which version a tag names."""
-    return key.startswith("tags/") and damage in LOST
+def has_changed(key: str, root: Store) -> bool:
+    """Whether a shard has the one sample that was changed since: its bytes are nowhere else."""
+    data = bytes(root.get(key))
+    return key.endswith(".tar") and b"c/00.png" in data and png(8) not in data
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -52,23 +56,26 @@ def test_every_file_is_made_again_to_the_same_bytes(lab: Lab, root: Store, damag
     files = published(root)
     version = verified(lab)["version"]
     for key in listed_files(root, version):
+        lost = key.startswith("tags/") or has_changed(key, root)
         wrong = DAMAGES[damage](files[key], files[sibling_of(key, files)])
         with damaged(root, key, wrong):
-            planned = verified(lab, repair=True, plan_only=True)
-            assert findings(planned)[key]["repair"], f"{damage} of {key}"
-            left = published(root)
-            assert left.get(key) == wrong, f"{damage} of {key}: a plan wrote"
             document = verified(lab, repair=True)
             repair = findings(document)[key]["repair"]
-            assert repair["done"] == findings(planned)[key]["repair"]["done"]
-            if may_be_refused(key, damage) and not repair["done"]:
-                assert "restore it" in repair["message"]
+            if lost:
+                assert not repair["done"]
+                assert "restore" in repair["message"]
                 assert published(root).get(key) == wrong
                 continue
             assert repair["done"], f"{damage} of {key}: {repair['message']}"
             assert document["status"] == "repaired"
             assert published(root) == files, f"{damage} of {key}"
+            assert not aside(root)
     assert verified(lab)["status"] == "intact"
+
+
+def aside(root: Store) -> list[str]:
+    """What repairs have moved aside."""
+    return [info.key for page in root.list("work/repair/") for info in page]
 
 
 def text_lab(folder: Path, **fields: Any) -> Lab:
@@ -99,33 +106,23 @@ def test_a_changed_source_is_refused_with_what_helps(tmp_path: Path) -> None:
         assert finding["samples"] == {"count": 1, "keys": ["a/00"]}
         changed = Path(str(lab.source), "a/00.txt")
         right = changed.read_bytes()
-        for wrong, why in (
-            (b"x" * len(right), "other bytes in the source"),
-            (right + b"x", "other bytes in the source"),
-            (right[:-1], "other bytes in the source"),
-            (None, "not in the source"),
-        ):
+        for wrong in (b"x" * len(right), right + b"x", None):
             changed.unlink()
             if wrong is not None:
                 changed.write_bytes(wrong)
-            else:
-                changed.parent.joinpath("other.txt").write_bytes(b"")
             document = verified(lab, repair=True)
             assert document["status"] == "damaged"
-            (finding,) = document["findings"]
-            message = finding["repair"]["message"]
-            assert "a/00.txt: its bytes are nowhere any more" in message
-            assert why in message
-            assert "put the object back into the source" in message
+            repair = findings(document)[key]["repair"]
+            assert not repair["done"]
+            assert "prepare the dataset again" in repair["message"]
             assert bytes(root.get(key)) == flipped(before)
+            changed.parent.mkdir(exist_ok=True)
             changed.write_bytes(right)
         # Written again since, so that its etag is another one: the bytes decide.
         document = verified(lab, repair=True)
-        assert document["status"] == "repaired"
-        assert document["findings"][0]["repair"]["message"] == (
-            "made again: 1 object from the source, 1 object from the shard itself"
-        )
+        assert document["status"] == "repaired", document["findings"]
         assert bytes(root.get(key)) == before
+        assert not aside(root)
 
 
 def test_preparing_again_leaves_a_lost_sample_behind(tmp_path: Path) -> None:
@@ -140,57 +137,39 @@ def test_preparing_again_leaves_a_lost_sample_behind(tmp_path: Path) -> None:
     assert verified(lab)["status"] == "intact"
 
 
-def test_the_mirror_and_old_shards_are_read_when_the_source_is_gone(tmp_path: Path) -> None:
+def test_the_mirror_is_read_when_the_source_is_gone(tmp_path: Path) -> None:
     lab = text_lab(tmp_path, mirror=True)
     with lab.opened_root() as root:
         files = published(root)
         (tmp_path / "source").rename(tmp_path / "gone")
-        (tmp_path / "source").mkdir()
         for key in shards(root):
             root.delete(key)
         document = verified(lab, repair=True)
         assert document["status"] == "repaired", document["findings"]
         assert published(root) == files
-        assert "from the mirror" in document["findings"][0]["repair"]["message"]
 
 
-def test_samples_that_were_packed_again_are_found_in_other_segments(tmp_path: Path) -> None:
+@pytest.mark.parametrize("old", ["whole", "lost"])
+def test_samples_that_were_packed_again_are_read_from_old_shards_or_the_source(
+    tmp_path: Path, old: str
+) -> None:
     lab = text_lab(tmp_path)
     with lab.opened_root() as root:
-        first = verified(lab)["version"]
         before = set(shards(root))
         Path(str(lab.source), "a/00.txt").write_bytes(b"changed")
         lab.prepare()
         new = next(key for key in shards(root) if key not in before)
         data = bytes(root.get(new))
         root.delete(new)
-        (tmp_path / "source").rename(tmp_path / "gone")
-        (tmp_path / "source/a").mkdir(parents=True)
-        (tmp_path / "source/a/00.txt").write_bytes(b"changed")
-        document = verified(lab, repair=True)
-        assert document["status"] == "repaired", document["findings"]
-        assert "from shards of other segments" in document["findings"][0]["repair"]["message"]
+        if old == "lost":
+            for key in before:
+                root.put(key, b"gone")
+        else:
+            (tmp_path / "source").rename(tmp_path / "gone")
+            write(str(lab.source), {"a/00.txt": b"changed"})
+        repair = findings(verified(lab, repair=True))[new]["repair"]
+        assert repair["done"], repair["message"]
         assert bytes(root.get(new)) == data
-        assert verified(lab, version=first)["status"] == "intact"
-
-
-def test_everything_at_once(tmp_path: Path) -> None:
-    """All that is below a segment but its work: the receipts and the source have it all."""
-    lab = directory_lab(tmp_path, splits=SPLITS)
-    lab.prepare()
-    with lab.opened_root() as root:
-        files = published(root)
-        listed = listed_files(root, verified(lab)["version"])
-        kept = ("tags/", "versions/")
-        for key in listed:
-            if not key.startswith(kept):
-                root.delete(key)
-        document = verified(lab, repair=True)
-        rows = [row for row in document["findings"] if row["repair"]]
-        refused = [row for row in rows if not row["repair"]["done"]]
-        assert not refused, refused
-        assert document["status"] == "repaired", document["findings"]
-        assert published(root) == files
 
 
 def without_work(root: Store) -> None:
@@ -201,26 +180,72 @@ def without_work(root: Store) -> None:
                 root.delete(info.key)
 
 
-def test_without_receipts_shards_are_listed_from_their_samples(tmp_path: Path) -> None:
+def test_everything_at_once(tmp_path: Path) -> None:
+    """All that is below a segment but its work and one copy of each document."""
+    lab = directory_lab(tmp_path, splits=SPLITS)
+    lab.prepare()
+    with lab.opened_root() as root:
+        files = published(root)
+        for key in files:
+            if key.startswith("segments/") and "/segment-" not in key and "/cache-" not in key:
+                root.delete(key)
+        document = verified(lab, repair=True)
+        assert document["status"] == "repaired", document["findings"]
+        assert published(root) == files
+
+
+def test_nothing_reads_work_once_the_segment_is_there(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, images("ab", each=4))
+    lab.prepare()
+    with lab.opened_root() as root:
+        without_work(root)
+        files = published(root)
+        assert verified(lab)["status"] == "intact"
+        for key in [key for key in files if key.endswith((".tar", ".idx", ".mdb"))]:
+            root.put(key, b"gone")
+        document = verified(lab, repair=True)
+        assert document["status"] == "repaired", document["findings"]
+        assert published(root) == files
+        without_work(root)
+        for key in ("version.json", "latest.json", "cache.json"):
+            root.delete(next(each for each in files if each.endswith(key)))
+        document = lab.prepare()
+        assert document["shards"]["reused"] == len(shards(root))
+        assert published(root) == files
+
+
+def test_a_shard_missing_from_a_complete_segment_is_named(tmp_path: Path) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        for key in ("version.json", "latest.json"):
+            root.delete(next(each for each in published(root) if each.endswith(key)))
+        root.delete(shards(root)[0])
+        with pytest.raises(Exception, match=r"the file is missing.*delete .*segment\.json"):
+            lab.prepare()
+
+
+def test_the_order_and_the_plan_are_verified(tmp_path: Path) -> None:
     lab = text_lab(tmp_path)
     with lab.opened_root() as root:
         files = published(root)
-        without_work(root)
-        for roles in (["shards"], ["indexes"], ["shards", "indexes"]):
-            for role in roles:
-                root.delete(next(key for key in files if f"/index/{role}-" in key))
-            planned = verified(lab, repair=True, plan_only=True)
-            assert planned["repaired"] == len(roles)
-            document = verified(lab, repair=True)
-            assert document["status"] == "repaired", document["findings"]
-            message = document["findings"][0]["repair"]["message"]
-            assert message == "made again from the manifest of samples and the shards"
+        for role in ("order", "plan"):
+            key = next(key for key in files if f"/index/{role}-" in key)
+            root.put(key, files[key][:-1])
+            assert findings(verified(lab))[key]["code"] == "damage.size"
+            assert verified(lab, repair=True)["status"] == "repaired"
             assert published(root) == files
+        without_work(root)
+        shard = shards(root)[0]
+        for role in ("order", "plan"):
+            key = next(key for key in files if f"/index/{role}-" in key)
+            with damaged(root, key, b"x"), damaged(root, shard, b"x"):
+                rows = findings(verified(lab, repair=True))
+                assert "nothing else has what was in it" in rows[key]["repair"]["message"]
+                assert "has to be repaired first" in rows[shard]["repair"]["message"]
+                assert bytes(root.get(shard)) == bytes(root.get(key)) == b"x"
 
 
-def test_the_manifest_of_samples_without_receipts_is_refused_with_what_helps(
-    tmp_path: Path,
-) -> None:
+def test_manifests_without_receipts_are_refused(tmp_path: Path) -> None:
     lab = text_lab(tmp_path)
     with lab.opened_root() as root:
         files = published(root)
@@ -228,41 +253,181 @@ def test_the_manifest_of_samples_without_receipts_is_refused_with_what_helps(
         key = next(key for key in files if "/index/samples-" in key)
         root.put(key, b"x")
         (finding,) = verified(lab, repair=True)["findings"]
-        version = next(key for key in files if key.endswith("version.json"))
-        message = finding["repair"]["message"]
-        assert message.startswith("the receipts of its shards are gone; restore it, or delete it")
-        assert version in message
-        root.delete(key)
-        root.delete(version)
-        lab.prepare()
-        assert published(root) == files
+        assert "without a receipt" in finding["repair"]["message"]
+        assert bytes(root.get(key)) == b"x"
 
 
-def test_a_receipt_that_is_damaged_is_named(tmp_path: Path) -> None:
+def test_both_copies_of_a_document(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, images("a", each=3))
+    lab.prepare()
+    with lab.opened_root() as root:
+        files = published(root)
+        for kind in ("version", "segment", "cache"):
+            plain = next(key for key in files if key.endswith(f"/{kind}.json"))
+            copy = next(key for key in files if f"/{kind}-" in key)
+            assert files[plain] == files[copy]
+            for lost in (plain, copy):
+                root.delete(lost)
+                assert findings(verified(lab))[lost]["message"].startswith("the file is missing")
+                document = verified(lab, repair=True)
+                other = copy if lost == plain else plain
+                assert findings(document)[lost]["repair"]["message"] == f"copied from {other}"
+                assert published(root) == files
+            with damaged(root, plain, b"x"), damaged(root, copy, b"x"):
+                message = findings(verified(lab, repair=True))[plain]["repair"]["message"]
+                assert "its second copy is lost, too" in message
+                assert bytes(root.get(plain)) == b"x"
+
+
+def test_a_file_of_omitted_rows_has_a_second_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(omitted, "MAX_INLINE_RANGES", 0)
+    lab = grown_lab(tmp_path, cache=None)
+    with lab.opened_root() as root:
+        files = published(root)
+        keys = [key for key in files if key.endswith(".npy")]
+        assert len(keys) == 2
+        for key in keys:
+            root.put(key, b"x")
+            assert verified(lab)["status"] == "damaged"
+            assert verified(lab, repair=True)["status"] == "repaired"
+            assert published(root) == files
+
+
+def test_a_lost_tag_is_never_guessed(tmp_path: Path) -> None:
+    """Neither if its version is lost, nor if there is only one."""
+    lab = grown_lab(tmp_path, cache=None)
+    with lab.opened_root() as root:
+        files = published(root)
+        newest = verified(lab)["version"]
+        (older,) = {key.split("/")[1] for key in files if key.startswith("versions/")} - {newest}
+        lost = [key for key in files if key.startswith(f"versions/{newest}/version")]
+        assert len(lost) == 2
+        for key in (*lost, "tags/latest.json"):
+            root.delete(key)
+        document = verified(lab, repair=True)
+        assert document["status"] == "damaged"
+        (finding,) = document["findings"]
+        assert f"{older} can be read" in finding["message"]
+        assert f"{newest} lost version.json" in finding["message"]
+        assert not finding["repair"]["done"]
+        assert "tags/latest.json" not in published(root)
+        for key in [key for key in files if key.startswith(f"versions/{newest}/")]:
+            root.delete(key)
+        assert verified(lab, repair=True)["status"] == "damaged"
+        assert "tags/latest.json" not in published(root)
+        assert verified(lab, version=older, repair=True)["status"] == "repaired"
+        assert verified(lab)["version"] == older
+
+
+def test_a_tag_is_not_set_to_a_damaged_version(tmp_path: Path) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        version = verified(lab)["version"]
+        root.delete("tags/latest.json")
+        root.put(shards(root)[0], b"gone")
+        (tmp_path / "source").rename(tmp_path / "gone")
+        assert verified(lab, version=version, repair=True)["status"] == "damaged"
+        assert "tags/latest.json" not in published(root)
+        (tmp_path / "gone").rename(tmp_path / "source")
+        assert verified(lab, version=version, repair=True)["status"] == "repaired"
+        assert verified(lab)["status"] == "intact"
+
+
+def test_a_folder_in_the_place_of_a_shard_does_not_end_the_repair(tmp_path: Path) -> None:
     lab = text_lab(tmp_path)
     with lab.opened_root() as root:
         files = published(root)
-        key = next(key for key in files if "/index/samples-" in key)
-        work = [
-            info.key for page in root.list("segments/") for info in page if "/work/" in info.key
-        ]
-        for receipt in (name for name in work if name not in files):
-            with damaged(root, receipt, b"x"), damaged(root, key, b"x"):
-                (finding,) = verified(lab, repair=True)["findings"]
-                message = finding["repair"]["message"]
-                assert finding["repair"]["done"] or "it cannot be made again: " in message
-                assert not finding["repair"]["done"] or bytes(root.get(key)) == files[key]
+        one, other, *_ = shards(root)
+        place = Path(lab.root.removeprefix("file://"), one)
+        place.unlink()
+        place.mkdir()
+        root.put(other, b"gone")
+        rows = findings(verified(lab, repair=True))
+        assert "move what is in its place elsewhere" in rows[one]["repair"]["message"]
+        assert rows[other]["repair"]["done"]
+        assert bytes(root.get(other)) == files[other]
+        place.rmdir()
+        assert verified(lab, repair=True)["status"] == "repaired"
+        assert published(root) == files
 
 
-def test_segment_json_without_its_plan_is_refused(tmp_path: Path) -> None:
+def test_a_missing_index_beside_a_damaged_small_file_is_a_finding(tmp_path: Path) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        index = next(key for key in published(root) if "/index/shards-" in key)
+        classes = next(key for key in published(root) if key.endswith("classes.json"))
+        root.delete(index)
+        root.put(classes, b"{}")
+        assert {index, classes} <= findings(verified(lab)).keys()
+        assert verified(lab, repair=True)["status"] == "repaired"
+
+
+@pytest.mark.parametrize("kind", ["/index/samples-", "/index/shards-", ".idx", "classes.json"])
+def test_exchanged_files_are_put_where_they_belong(tmp_path: Path, kind: str) -> None:
+    """Also where nothing could make them again."""
     lab = text_lab(tmp_path)
     with lab.opened_root() as root:
         without_work(root)
-        key = next(key for key in published(root) if key.endswith("segment.json"))
-        with damaged(root, key, b"x"):
-            document = verified(lab, repair=True)
-            assert "have changed" in findings(document)[key]["repair"]["message"]
-            assert bytes(root.get(key)) == b"x"
+        files = published(root)
+        one, other = shards(root)[0], next(key for key in files if kind in key)
+        root.put(one, files[other])
+        root.put(other, files[one])
+        (tmp_path / "source").rename(tmp_path / "gone")
+        document = verified(lab, repair=True)
+        assert document["status"] == "repaired", document["findings"]
+        assert published(root) == files
+        assert not aside(root)
+
+
+def test_what_another_version_needs_is_kept_until_that_is_repaired(tmp_path: Path) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        old = verified(lab)["version"]
+        inventory = next(key for key in published(root) if "/manifests/objects-" in key)
+        write(str(lab.source), {"b/new.txt": b"new"})
+        lab.prepare()
+        files = published(root)
+        shard = shards(root)[0]
+        root.put(shard, files[inventory])
+        root.put(inventory, files[shard])
+        document = verified(lab, repair=True)
+        assert document["status"] == "damaged"
+        (kept,) = aside(root)
+        assert "or another version, may need it" in findings(document)[kept]["message"]
+        assert verified(lab)["status"] == "damaged", "it is not forgotten"
+        verified(lab, version=old, repair=True)
+        assert published(root) == files
+        assert verified(lab, repair=True)["status"] == "repaired"
+        assert not aside(root)
+
+
+def test_what_a_killed_repair_has_left_is_named_and_put_back(tmp_path: Path) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        files = published(root)
+        version, shard = verified(lab)["version"], shards(root)[0]
+        folder = Path(lab.root.removeprefix("file://"))
+        left = f"work/repair/{version}/1234abcd/{shard}"
+        (folder / left).parent.mkdir(parents=True)
+        (folder / shard).rename(folder / left)
+        (tmp_path / "source").rename(tmp_path / "gone")
+        rows = findings(verified(lab))
+        assert "a repair has moved it aside" in rows[left]["message"]
+        assert rows[shard]["message"] == "the file is missing"
+        assert verified(lab, repair=True)["status"] == "intact"
+        assert published(root) == files
+        root.put(left, b"of no use")
+        assert verified(lab)["status"] == "damaged"
+        assert verified(lab, repair=True)["status"] == "repaired"
+        assert not aside(root)
+
+
+def test_a_repair_reads_everything(tmp_path: Path) -> None:
+    lab = text_lab(tmp_path)
+    with pytest.raises(ConfigError, match="a repair reads everything"):
+        verified(lab, sample_percent=5, repair=True)
 
 
 def test_a_kind_of_cache_that_would_differ_is_refused(
@@ -271,32 +436,46 @@ def test_a_kind_of_cache_that_would_differ_is_refused(
     lab = directory_lab(tmp_path, images("a", each=3), cache={"records": "decoded"})
     lab.prepare()
     with lab.opened_root() as root:
-        key = next(key for key in published(root) if key.endswith(".mdb"))
-        built = repairing_caches.build_samples
+        files = published(root)
+        key = next(key for key in files if key.endswith(".mdb"))
+        built, opened = cache.build_samples, cache.open_file
 
         def other(*arguments: Any, **named: Any) -> Any:
             facts = built(*arguments, **named)
             return replace(facts, sha256="0" * 64, digest=digests.pop())
 
-        monkeypatch.setattr(repairing_caches, "build_samples", other)
+        class Unchecked:
+            def __init__(self, path: Path, facts: Any) -> None:
+                own = next(each for each in [digest] if each)
+                self._reader = opened(path, replace(facts, digest=own))
+                self.schema = self._reader.schema
+
+            def verify(self) -> None:
+                """Nothing is compared."""
+
+            def close(self) -> None:
+                self._reader.close()
+
+        monkeypatch.setattr(cache, "build_samples", other)
+        monkeypatch.setattr(cache, "open_file", Unchecked)
         digest = read_cache_digest(root, key)
         digests = ["0" * 64, digest]
         with damaged(root, key, b"x"):
             for why in ("page size", "Pillow"):
                 (finding,) = verified(lab, repair=True)["findings"]
                 assert why in finding["repair"]["message"]
-                assert bytes(root.get(key)) == b"x"
+                assert published(root) == {**files, key: b"x"}
 
 
 def read_cache_digest(root: Store, key: str) -> str:
     """The content digest of a cache file."""
-    _, segment, _, cache, _ = key.split("/")
-    document = read_cache(root, segment, cache)
+    _, segment, _, name, _ = key.split("/")
+    document = read_cache(root, segment, name)
     assert document is not None
     return next(file.digest for file in document.files.values() if file.path == key)
 
 
-def test_a_writer_of_other_bytes_replaces_nothing(
+def test_what_is_made_with_other_bytes_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = text_lab(tmp_path)
@@ -306,7 +485,7 @@ def test_a_writer_of_other_bytes_replaces_nothing(
         monkeypatch.setattr(tar, "_TIME", b"\0" + b"00000000001\0")
         with damaged(root, key, wrong):
             (finding,) = verified(lab, repair=True)["findings"]
-            assert "its bytes are not those that were published" in finding["repair"]["message"]
+            assert "it has other bytes" in finding["repair"]["message"]
             assert bytes(root.get(key)) == wrong
         monkeypatch.undo()
         monkeypatch.setattr(WebDataset, "version", 2)
@@ -315,20 +494,49 @@ def test_a_writer_of_other_bytes_replaces_nothing(
             assert "written by version 1 of the format" in finding["repair"]["message"]
 
 
-def test_images_that_were_transformed_are_made_from_their_originals(tmp_path: Path) -> None:
-    lab = directory_lab(
-        tmp_path,
-        {f"{name}/{n}.png": png(n, 40, 30) for name in "ab" for n in range(6)},
-        cache=None,
-        validate="none",
-        shards={"bytes": 9_000, "images": {"resize": 16, "format": "jpeg"}},
-    )
+SHAPES: dict[str, dict[str, Any]] = {
+    "count_min": {"shards": {"bytes": 60_000, "count_min": 2}},
+    "samples_per_shard": {"shards": {"samples_per_shard": 5, "format": "parquet"}},
+    "shuffle_seed": {"shards": {"bytes": 6_000, "shuffle_seed": 7, "format": "records"}},
+    "numbered records": {"shards": {"bytes": 6_000, "format": "recordio"}},
+    "transformed images": {"shards": {"bytes": 6_000, "images": {"resize": 16, "format": "jpeg"}}},
+    "skipped samples": {"on_bad_sample": "skip", "validate": "header"},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_segments_of_every_shape_are_made_again(tmp_path: Path, shape: str) -> None:
+    """Two segments, the second with another class; every shard of both is lost."""
+    fields = SHAPES[shape]
+    objects = {f"{name}/{n}.png": png(n, 20, 20) for name in "ab" for n in range(6)}
+    lab = directory_lab(tmp_path, objects, **{"cache": None, "validate": "header", **fields})
+    if fields.get("on_bad_sample"):
+        write(str(lab.source), {"a/bad.png": b"no image"})
+    lab.prepare()
+    write(str(lab.source), {f"c/{n}.png": png(50 + n, 20, 20) for n in range(3)})
     lab.prepare()
     with lab.opened_root() as root:
         files = published(root)
-        shard = next(key for key in files if key.endswith("000000.tar"))
-        with damaged(root, shard, b""):
-            repair = findings(verified(lab, repair=True))[shard]["repair"]
-            assert repair["done"], repair["message"]
-            assert "from the source" in repair["message"]
-            assert published(root) == files
+        for key in files:
+            if "/shards/" in key or "/index/" in key:
+                root.put(key, files[key][:50])
+        document = verified(lab, repair=True)
+        assert document["status"] == "repaired", document["findings"]
+        assert published(root) == files
+
+
+def test_an_object_that_cannot_be_moved_stays(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        key = shards(root)[0]
+        root.put(key, b"gone")
+        folder = Path(lab.root.removeprefix("file://"), key).parent
+        folder.chmod(0o555)
+        try:
+            with pytest.raises(ConfigError, match="Permission denied"):
+                verified(lab, repair=True)
+            assert bytes(root.get(key)) == b"gone"
+        finally:
+            folder.chmod(0o755)

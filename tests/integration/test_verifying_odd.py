@@ -15,11 +15,11 @@ from verify_lab import damaged, findings, grown_lab, listed_files, published, ve
 
 from larder.errors import StoreError
 from larder.manifest.digest import sha256_hex
-from larder.verify.report import verify_lines
 from larder.store.base import Store
 from larder.testing.faults import FaultyStore, unreadable
 from larder.testing.recording import RecordingStore
 from larder.testing.runs import between
+from larder.verify.report import verify_lines
 from larder.versions.documents import seal, unseal
 
 KINDS = ("latest.json", "version.json", "segment.json", "cache.json", "classes.json")

@@ -11,12 +11,12 @@ from typing import Any
 
 from pipeline_lab import Lab, directory_lab, images, png, write
 
-from larder.verify.findings import DamagedError
 from larder.pipeline.inline import InlineRunner
-from larder.verify.run import VerifySettings, verify
 from larder.progress import StageTimes
 from larder.store.base import Store
 from larder.testing.runs import between
+from larder.verify.findings import DamagedError
+from larder.verify.run import VerifySettings, verify
 
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 DOCUMENT = dict[str, Any]

@@ -39,7 +39,6 @@ from larder.pipeline.inline import InlineRunner, plan, prepare
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import RunError
-from larder.verify.run import VerifySettings, verify
 from larder.progress import StageTimes
 from larder.samples.grouping import LABEL_EXT
 from larder.store import Store, open_store
@@ -50,6 +49,7 @@ from larder.testing.checker import Published, check_all, check_version
 from larder.testing.recording import RecordingStore
 from larder.testing.runs import between, forget_manifests, run_settings
 from larder.testing.stops import Stop, Stopped, StoppingStore
+from larder.verify.run import VerifySettings, verify
 from larder.versions import omitted
 from larder.versions.documents import VersionDocument
 from larder.versions.publish import read_version

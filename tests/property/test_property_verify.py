@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from larder.pipeline.repairing_documents import restored
 
 from larder.errors import DamageError
-from larder.verify.findings import DamagedError
 from larder.pipeline.inline import InlineRunner, prepare
-from larder.pipeline.repairing_documents import restored
-from larder.verify.run import VerifySettings, verify
 from larder.progress import StageTimes
 from larder.store import Store, open_store
 from larder.store.memory import forget
 from larder.testing.runs import between, run_settings
+from larder.verify.findings import DamagedError
+from larder.verify.run import VerifySettings, verify
 from larder.versions.documents import seal, unseal
 
 ROOT = "memory://flips/x/larder/d"

@@ -16,8 +16,6 @@ from larder.shards.build import build_shard
 from larder.shards.formats import FORMATS, shard_format
 from larder.shards.formats.base import ShardFormat, SurveyingFormat
 from larder.shards.index import sample_rows
-from larder.verify.shard import Fault, inspect_shard
-from larder.verify.shard_index import ShardIndex
 from larder.shards.model import ShardFile, read_samples
 from larder.shards.packing import plan_shards
 from larder.shards.readahead import open_reads
@@ -28,6 +26,8 @@ from larder.store.memory import MemoryStore, forget
 from larder.testing.faults import FaultyStore, unreadable
 from larder.testing.recording import RecordingStore
 from larder.testing.sample_orders import Content, order_samples
+from larder.verify.shard import Fault, inspect_shard
+from larder.verify.shard_index import ShardIndex
 
 MOST_FLIPS = 250
 
