@@ -1,6 +1,6 @@
 """Moves files aside before they are made again, and back if that fails: nothing is ever lost.
 
-What is damaged goes to work/repair/VERSION/RUN/PATH. It goes back where its place is still free
+What is damaged goes to work/repair/RUN/PATH. It goes back where its place is still free
 when a repair ends, or when the next one begins, as after a kill. It is deleted only when its place
 has what belongs there, and no version needs it elsewhere.
 """
@@ -72,7 +72,7 @@ def set_aside(
         progress.advance(STAGE)
         try:
             if is_there(root, path):
-                _move(root, path, f"{layout.aside_prefix(job.version)}{run}/{path}")
+                _move(root, path, layout.aside_prefix(run) + path)
         except (ObjectError, DamageError) as error:
             hint = f"; {error.hint}" if error.hint else ""
             refused.append(Repair(path, False, f"it cannot be moved aside: {error.message}{hint}"))
@@ -96,14 +96,14 @@ def put_back(job: VerifyJob, *, progress: Progress) -> None:
 
 
 def end_repair(job: VerifyJob, *, progress: Progress) -> list[str]:
-    """Delete what is aside of a version, unless a version needs it.
+    """Delete what is aside, unless a version needs it.
 
     Returns:
         What was not deleted: a version names it that does not have it, or may do so.
     """
     root = open_verified(job)
     kept = []
-    keys = _aside(root, job.version)
+    keys = _aside(root)
     named = _named_digests(root) if keys else None
     for key in keys:
         progress.advance(STAGE)
@@ -112,7 +112,7 @@ def end_repair(job: VerifyJob, *, progress: Progress) -> list[str]:
         else:
             root.delete(key)
     if not kept and root.features.local_path:  # folders, links and pipes are not listed
-        folder = layout.aside_prefix(job.version).removesuffix("/")
+        folder = layout.aside_prefix().removesuffix("/")
         shutil.rmtree(local_path(root, folder), ignore_errors=True)
     return kept
 
@@ -171,13 +171,13 @@ class Spares:
         return self._keys
 
 
-def _aside(root: Store, version: str = "") -> list[str]:
-    return [info.key for info in listed(root, layout.aside_prefix(version))]
+def _aside(root: Store) -> list[str]:
+    return [info.key for info in listed(root, layout.aside_prefix())]
 
 
 def _place(key: str) -> str:
-    """Where a file was before it was moved to work/repair/VERSION/RUN/PATH."""
-    return key.split("/", 4)[4]
+    """Where a file was before it was moved to work/repair/RUN/PATH."""
+    return key.split("/", 3)[3]
 
 
 def _move(root: Store, source: str, target: str) -> None:

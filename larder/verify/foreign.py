@@ -55,8 +55,7 @@ class There(NamedTuple):
 def files_aside(root: Store) -> Iterator[tuple[str, str]]:
     """What repairs that did not end have moved aside, and what helps."""
     for info in listed(root, layout.aside_prefix()):
-        version = info.key.split("/")[2]
-        yield info.key, f"a repair has moved it aside and did not end: repair version {version}"
+        yield info.key, "a repair has moved it aside, and a version may need it: repair all of them"
 
 
 def files_there(

@@ -166,7 +166,7 @@ class _Rounds:
 
     def inspect(self) -> None:
         """Inspect the version again; what this repair has moved aside is no finding."""
-        own = f"{layout.aside_prefix(self.job.version)}{self.run}/"
+        own = layout.aside_prefix(self.run)
         self.inspected, small = self.runner.run(inspect_version, self.job)
         self.small = [finding for finding in small if not finding.path.startswith(own)]
         self.before += self.small
@@ -237,10 +237,10 @@ class _Rounds:
         kept = self.runner.run(end_repair, self.job)
         asides = {finding.path for finding in self.left}
         for path in asides - set(kept):
-            if path.startswith(layout.aside_prefix(self.job.version)):
+            if path.startswith(layout.aside_prefix()):
                 self.repairs[path] = Repair(path, True, "it is not needed any more")
         for path in set(kept) - asides:
-            message = "it was moved aside, and another file, or another version, may need it"
+            message = "it was moved aside, and a version may need it: repair all of them"
             self.small.append(Finding(path, "aside", "damage.foreign", message))
             self.before.append(self.small[-1])
 

@@ -5,7 +5,7 @@
     mirror/KEY                 the mirrored objects
     work/mirror/               receipts of copies, carried from run to run
     work/failures-SHA.parquet  the objects that a run could not copy
-    work/repair/VERSION/RUN/   what a repair has moved aside, each file at its path
+    work/repair/RUN/PATH       what a repair has moved aside
     work/conditions.json       which conditional writes the store keeps
     work/derived/              indexes of containers, and containers of Larder's own
     segments/SEG/              immutable once segment.json is there
@@ -176,9 +176,9 @@ def measured_key() -> str:
     return "work/measured.json"
 
 
-def aside_prefix(version: str = "") -> str:
-    """Prefix of what repairs of a version have moved aside; of all versions if it is empty."""
-    return "work/repair/" + (f"{version}/" if version else "")
+def aside_prefix(run: str = "") -> str:
+    """Prefix of what a repair has moved aside; of all repairs if it is empty."""
+    return "work/repair/" + (f"{run}/" if run else "")
 
 
 def copy_key(document: str, sha256: str) -> str:
