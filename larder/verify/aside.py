@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections import defaultdict
 from collections.abc import Collection
 from contextlib import suppress
@@ -111,9 +110,6 @@ def end_repair(job: VerifyJob, *, progress: Progress) -> list[str]:
             kept.append(key)
         else:
             root.delete(key)
-    if not kept and root.features.local_path:  # folders, links and pipes are not listed
-        folder = layout.aside_prefix().removesuffix("/")
-        shutil.rmtree(local_path(root, folder), ignore_errors=True)
     return kept
 
 
@@ -157,7 +153,11 @@ class Spares:
         """Copy a file from where its exact content is; returns that path, or nothing."""
         for key in self._listed().get(size_bytes, ()):
             if key != path and has_content(self.root, key, size_bytes, sha256):
-                _copy(self.root, key, path)
+                try:
+                    _copy(self.root, key, path)
+                except (DamageError, ObjectError):
+                    self.root.delete(path)
+                    continue
                 return key
         return ""
 
@@ -192,10 +192,10 @@ def _move(root: Store, source: str, target: str) -> None:
         root.delete(source)
         return
     path, moved = local_path(root, source), local_path(root, target)
-    if path.is_dir():
+    if path.is_symlink() or not path.is_file():
         hint = "move what is in its place elsewhere, and repair again"
         where = object_url(root.url, source)
-        raise ObjectError("object.bad_key", "a folder has its name", where=where, hint=hint)
+        raise ObjectError("object.bad_key", "what has its name is no file", where=where, hint=hint)
     with disk_errors(moved):
         moved.parent.mkdir(parents=True, exist_ok=True)
         path.rename(moved)

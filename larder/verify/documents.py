@@ -16,7 +16,6 @@ from larder.verify.job import VerifyJob, is_broken, readable
 from larder.versions import layout
 from larder.versions.documents import (
     FORMATS,
-    SegmentDocument,
     VersionDocument,
     parse_document,
     seal,
@@ -49,9 +48,9 @@ class DocumentReader:
     progress: Progress
     findings: list[Finding] = field(default_factory=list)
 
-    def found(self, path: str, role: Role, code: str, message: str) -> None:
+    def found(self, path: str, role: Role, code: str, message: str, sha256: str = "") -> None:
         """Note what is wrong with a file."""
-        self.findings.append(Finding(path, role, code, message))
+        self.findings.append(Finding(path, role, code, message, sha256=sha256))
 
     def missing_file(self, key: str) -> str:
         """The message that a file is missing, and why if that is known."""
@@ -88,34 +87,34 @@ class DocumentReader:
             self.found(key, role, "damage.digest", message)
         return plain
 
-    def document(self, kind: Any, key: str) -> Any:
-        """A document of this kind, with its second copy; None, with a finding, if it is damaged."""
+    def document(self, kind: Any, key: str, **names: str) -> Any:
+        """The document of this kind, dataset and names; None, with a finding, if it is damaged."""
         plain = self.unsealed(key, "document")
         if plain is None:
             return None
         data = seal(plain)
-        copy = layout.copy_key(key, sha256_hex(data))
-        second = self.read(copy, "document")
-        if second is not None and second != data:
-            message = f"it is not the second copy of {key}"
-            self.found(copy, "document", "damage.digest", message)
         try:
-            return parse_document(kind, data, key)
+            document = parse_document(kind, data, key)
         except DamageError as error:
             newer = _kind(plain.get("format")) == _kind(FORMATS[kind])
             newer = newer and plain.get("format") != FORMATS[kind]
             message = f"{error.message}; {error.hint}" if newer else error.message
             self.found(key, "content" if newer else "document", error.code, message)
             return None
+        names["dataset"] = self.job.dataset.name
+        if {name: getattr(document, name) for name in names} != names:
+            message = f"it is the document of {document.id} of dataset {document.dataset}"
+            self.found(key, "document", "damage.manifest", message)
+            return None
+        self._second_copy(key, data)
+        return document
 
-    def is_named(self, document: Any, id_: str) -> bool:
-        """Whether a document is the one of its path, of this dataset; else there is a finding."""
-        keys = {SegmentDocument: layout.segment_key, VersionDocument: layout.version_key}
-        if (document.id, document.dataset) == (id_, self.job.dataset.name):
-            return True
-        message = f"it is the document of {document.id} of dataset {document.dataset}"
-        self.found(keys[type(document)](id_), "document", "damage.manifest", message)
-        return False
+    def _second_copy(self, key: str, data: bytes) -> None:
+        copy = layout.copy_key(key, sha256_hex(data))
+        second = self.read(copy, "document")
+        if second is not None and second != data:
+            message = f"it is not the second copy of {key}"
+            self.found(copy, "document", "damage.digest", message)
 
     def tags(self) -> dict[str, str]:
         """By tag, the ID of the version that it names; empty if its document is damaged."""
@@ -160,9 +159,12 @@ class DocumentReader:
         versions = whole_versions(self.root)
         if asked not in tags and (asked != TAG or not versions):
             raise self._missing(asked, tags)
-        message = "" if asked in tags else f"{MISSING}; "
-        message += f"nothing else says which version it named: {_told(versions)}"
-        self.found(layout.tag_key(asked), "tag", "damage.manifest", message)
+        key = layout.tag_key(asked)
+        damage = [each for each in self.findings if each.path == key]
+        self.findings = [each for each in self.findings if each.path != key]
+        message = damage[0].message if damage else MISSING
+        message += f"; nothing else says which version it named: {_told(versions)}"
+        self.found(key, "tag", damage[0].code if damage else "damage.size", message)
         return ""
 
     def _missing(self, asked: str, tags: dict[str, str]) -> ConfigError:

@@ -50,6 +50,7 @@ class Finding:
         message: What is wrong with it.
         samples: The first samples that are concerned, by key.
         count: Number of samples that are concerned.
+        sha256: The digest of what is there; empty if that is not known.
     """
 
     path: str
@@ -58,6 +59,7 @@ class Finding:
     message: str
     samples: tuple[str, ...] = ()
     count: int = 0
+    sha256: str = ""
 
     @property
     def line(self) -> str:

@@ -64,8 +64,8 @@ class _Inspection(DocumentReader):
         id_ = self.version_id(self.tags())
         if not id_:
             return Inspected(None, "")
-        version = self.document(VersionDocument, layout.version_key(id_))
-        if version is None or not self.is_named(version, id_):
+        version = self.document(VersionDocument, layout.version_key(id_), id=id_)
+        if version is None:
             return Inspected(None, id_)
         return self._inspect_version(version)
 
@@ -95,8 +95,11 @@ class _Inspection(DocumentReader):
         except LarderError as error:
             if not isinstance(error, DamageError | NotFoundError) and not is_of_file(error):
                 raise
+        sha256 = ""
         try:
-            code, message = difference(*read_digest(self.root, file.path), file.bytes, file.sha256)
+            found = read_digest(self.root, file.path)
+            code, message = difference(*found, file.bytes, file.sha256)
+            sha256 = found[1]
         except NotFoundError:
             code, message = "damage.size", self.missing_file(file.path)
         except ObjectError as error:
@@ -104,16 +107,14 @@ class _Inspection(DocumentReader):
                 raise
             code, message = "damage.size", unreadable(error)
         if code:
-            self.found(file.path, "manifest", code, message)
+            self.found(file.path, "manifest", code, message, sha256)
         return not code
 
     def _segment(self, version: VersionDocument, id_: str, damaged: set[str]) -> SegmentFacts:
         """What is known of a segment; from version.json if its own document is damaged."""
         key = layout.segment_key(id_)
-        document = self.document(SegmentDocument, key)
-        if document is not None and not (
-            self.is_named(document, id_) and self._has_known_format(document)
-        ):
+        document = self.document(SegmentDocument, key, id=id_)
+        if document is not None and not self._has_known_format(document):
             document = None
         own = tuple(
             file for file in version.files if file.path.startswith(layout.index_prefix(id_))
@@ -164,14 +165,9 @@ class _Inspection(DocumentReader):
 
     def _cache(self, segment: str, cache: str) -> CacheDocument | None:
         key = layout.cache_key(segment, cache)
-        document: CacheDocument | None = self.document(CacheDocument, key)
-        if document is None:
-            return None
-        named = (document.dataset, document.segment, document.id)
-        if named != (self.job.dataset.name, segment, cache):
-            message = f"it is the document of cache {document.id} of segment {document.segment}"
-            self.found(key, "document", "damage.manifest", message)
-            return None
+        document: CacheDocument | None = self.document(
+            CacheDocument, key, id=cache, segment=segment
+        )
         return document
 
     def _skipped(self, segments: list[SegmentFacts]) -> None:

@@ -229,7 +229,7 @@ def _verify_indexes(
         else:
             code, message = difference(*found, file.bytes, file.sha256)
             if code:
-                yield Finding(path, "index", code, message)
+                yield Finding(path, "index", code, message, sha256=found[1])
 
 
 def _shard_finding(
@@ -246,12 +246,12 @@ def _shard_finding(
     elif not count and fault.message != MISSING and len(shard.files) == 1:
         message = f"{message}; the parts of its samples are intact"
     role: Role = "content" if fault.code in ("damage.manifest", "damage.record") else "shard"
-    return Finding(keys[fault.file], role, fault.code, message, named, count)
+    return Finding(keys[fault.file], role, fault.code, message, named, count, fault.sha256)
 
 
 def _verify_cache(root: Store, file: CacheFile, told: _Told) -> list[Finding]:
-    def finding(code: str, message: str, role: Role = "cache") -> list[Finding]:
-        return [Finding(file.path, role, code, message, (), file.records)]
+    def finding(code: str, message: str, role: Role = "cache", sha256: str = "") -> list[Finding]:
+        return [Finding(file.path, role, code, message, (), file.records, sha256)]
 
     with own_file_errors(), workshop(Path(tempfile.gettempdir())) as folder:
         local = root.features.local_path
@@ -266,7 +266,7 @@ def _verify_cache(root: Store, file: CacheFile, told: _Told) -> list[Finding]:
             return finding("damage.size", unreadable(error))
         code, message = difference(*found, file.bytes, file.sha256)
         if code:
-            return finding(code, message)
+            return finding(code, message, sha256=found[1])
         problem = _records_problem(path, file)
     return finding("damage.record", problem, "content") if problem else []
 

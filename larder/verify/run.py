@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from larder.errors import ConfigError, LarderError
+from larder.pipeline.named import named_files
 from larder.pipeline.results import Totals
 from larder.pipeline.runner import Runner
 from larder.pipeline.settings import Settings
@@ -20,7 +21,7 @@ from larder.verify.aside import STAGE as REPAIR
 from larder.verify.aside import Repair, end_repair, put_back, set_aside
 from larder.verify.findings import DamagedError, Finding, Verified
 from larder.verify.inspection import inspect_version
-from larder.verify.job import Inspected, VerifyBatch, VerifyJob
+from larder.verify.job import Inspected, VerifyBatch, VerifyJob, open_verified
 from larder.verify.reading import STAGE, verify_batch
 from larder.verify.remake import LargeRepair, repair_large
 from larder.verify.repair import name_version, repair_small
@@ -188,18 +189,39 @@ class _Rounds:
     def read(self) -> None:
         """Read shards and caches again."""
         batches = self.inspected.batches
-        self.verified = Verified()
-        if not batches:
-            return
         files, size_bytes = sum(each.files for each in batches), sum(each.bytes for each in batches)
-        self.runner.progress.start(STAGE, objects=files, bytes=size_bytes)
-        results: list[Verified] = self.runner.map(verify_batch, self.job, batches)
-        self.runner.progress.finish(STAGE)
+        results: list[Verified] = []
+        if batches:
+            self.runner.progress.start(STAGE, objects=files, bytes=size_bytes)
+            results = self.runner.map(verify_batch, self.job, batches)
+            self.runner.progress.finish(STAGE)
         self.verified = Verified(
             tuple(dict.fromkeys(finding for result in results for finding in result.findings)),
             sum((result.read for result in results), Totals()),
         )
-        self.before += self.verified.findings
+        self.small = self._with_contents(self.small)
+        self.verified = replace(
+            self.verified, findings=tuple(self._with_contents(self.verified.findings))
+        )
+        self.before = self._with_contents([*self.before, *self.verified.findings])
+
+    def _with_contents(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Findings that say so if a file has the content of another one of the version."""
+        findings = list(findings)
+        version = self.inspected.version
+        digests = {finding.sha256 for finding in findings} - {""}
+        names: dict[str, str] = {}
+        if version is not None and digests:
+            with suppress(LarderError):  # what is damaged is among the findings itself
+                for file in named_files(open_verified(self.job), version):
+                    if file.sha256 in digests:
+                        names.setdefault(file.sha256, file.path)
+        return [
+            replace(each, message=f"{each.message}; it has the content of {name}", sha256="")
+            if (name := names.get(each.sha256, each.path)) != each.path
+            else each
+            for each in findings
+        ]
 
     def repair_large(self) -> bool:
         """Repair shards, segment by segment, then caches; returns whether any could be."""

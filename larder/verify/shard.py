@@ -40,12 +40,14 @@ class Fault:
         code: A code of `larder.errors.CODES`.
         message: What is wrong.
         samples: The samples that are concerned, by their place in the shard; sorted.
+        sha256: The digest of what is there; empty if that is not known.
     """
 
     file: int
     code: str
     message: str
     samples: tuple[int, ...]
+    sha256: str = ""
 
 
 def inspect_shard(
@@ -89,7 +91,7 @@ def inspect_shard(
         code, message = reading.difference(file)
         bad |= reading.bad
         if code:
-            faults.append(Fault(number, code, message, ()))
+            faults.append(Fault(number, code, message, (), reading.sha256))
     if faults:
         if index and shard_format:
             bad |= _concerned(store, keys[0], index, shard_format, bad)
@@ -160,6 +162,11 @@ class _Reading:
             self._refused = error.message
         if self._span is not None:
             self.bad |= {span.sample for span in chain([self._span], self._spans)}
+
+    @property
+    def sha256(self) -> str:
+        """The digest of what is there; empty if that is not known."""
+        return "" if self.missing or self._refused else self._hasher.hexdigest()
 
     def difference(self, file: ShardFile) -> tuple[str, str]:
         """The code and the message of what is wrong with the file; empty if nothing is."""

@@ -208,7 +208,7 @@ def test_figures_that_do_not_agree_are_found(
     with damaged(root, key, resealed(root, key, CHANGES[change])):
         document = verify(lab, repair=True)
     assert document["status"] == "damaged"
-    assert {row["role"] for row in document["findings"]} <= {"content", "foreign"}
+    assert {row["role"] for row in document["findings"]} <= {"content", "foreign", "document"}
     assert key in findings(document)
 
 

