@@ -54,11 +54,6 @@ def test_damage_is_named_with_status_4_and_repaired_with_status_0(prepared: Work
     assert done.err.splitlines()[-1].startswith("error[damage.")
     assert prepared.files().keys() == state.keys()
 
-    done = prepared.run(*SMALL, "--repair", "--plan", "--json", python=VERIFY)
-    assert (done.status, done.document["repaired"]) == (4, 2)
-    assert done.document["plan"]
-    assert not removed.exists()
-
     done = prepared.run(*SMALL, "--repair", python=VERIFY)
     assert done.status == 0, done.err
     assert done.out.count("  repaired ") == 2
@@ -90,7 +85,7 @@ def test_the_flow_does_the_same(
     *_, run = prefect_server.flow_runs("verify imagenet for local")
     assert run["state_type"] == "COMPLETED"
     names = {task["name"] for task in prefect_server.task_runs(run, 4)}
-    assert f"repair from {damaged.name}" in names
+    assert f"repair of {damaged.name}" in names
     assert {found["key"] for found in artifacts(prefect_server, run)} == {"findings", "verify"}
 
 
@@ -105,7 +100,7 @@ def test_what_the_source_has_no_more_is_refused_with_a_hint(prepared: Workplace)
     assert done.status == 4, done.err
     finding, *caches = done.document["findings"]
     assert not finding["repair"]["done"]
-    assert "put the object back into the source" in finding["repair"]["message"]
+    assert "prepare the dataset again" in finding["repair"]["message"]
     assert len(caches) == 2
     assert [row["repair"]["done"] for row in caches].count(True) == 1
     assert not damaged.exists()
@@ -119,7 +114,7 @@ def test_what_the_source_has_no_more_is_refused_with_a_hint(prepared: Workplace)
         (("--sample", "nan"), 2, "--sample: expected a percentage"),
         (("--sample", "101"), 2, "--sample: expected a percentage"),
         (("--seed", "-1"), 2, "--seed: expected a whole number"),
-        (("--plan",), 2, "--plan needs --repair"),
+        (("--sample", "5", "--repair"), 2, "a repair reads everything"),
         (("--seed", "7"), 2, "--seed needs --sample"),
         (("--version", "v7"), 2, "there is no version or tag 'v7'"),
         (("--vers", "v7"), 2, "there is no flag --vers"),
@@ -137,6 +132,6 @@ def test_invalid_input_is_refused(
 def test_help_and_the_version_of_larder(place: Workplace) -> None:
     done = place.run("--help", python=VERIFY)
     assert done.status == 0
-    for flag in ("--version", "--sample", "--seed", "--repair", "--plan"):
+    for flag in ("--version", "--sample", "--seed", "--repair"):
         assert flag in done.out
     assert place.run("--version", python=VERIFY).out.startswith("larder ")

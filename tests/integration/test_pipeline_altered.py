@@ -95,13 +95,12 @@ def keys(stores: list[RecordingStore], *methods: str) -> list[str]:
 
 @pytest.mark.parametrize("alter", [in_place, replaced_with_its_time])
 @pytest.mark.parametrize("part", [SHARD, CACHE])
-@pytest.mark.parametrize("killed_at", ["segment.json", "version.json"])
 def test_altered_files_in_a_directory_are_made_again(
-    tmp_path: Path, part: str, alter: Callable[[Path], None], killed_at: str
+    tmp_path: Path, part: str, alter: Callable[[Path], None]
 ) -> None:
     expected = directory_lab(tmp_path / "1", **FIELDS).prepare()
     lab = directory_lab(tmp_path / "2", **FIELDS)
-    cut_off(lab, killed_at)
+    cut_off(lab)
     alter(path_of(lab, part))
     document, stores = carried_on(lab)
     assert document["digest"] == expected["digest"]
