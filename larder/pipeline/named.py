@@ -41,10 +41,6 @@ class NamedFile:
 def named_files(root: Store, version: VersionDocument) -> Iterator[NamedFile]:
     """Every file of a version, of shards those that it lists.
 
-    Args:
-        root: The dataset's root, of which the manifests are read.
-        version: The version.
-
     Raises:
         DamageError: A manifest, or the file of omitted rows, is damaged.
     """
@@ -70,11 +66,6 @@ def segment_files(
     omitted: Mapping[tuple[str, str], Omitted],
 ) -> Iterator[NamedFile]:
     """The shards of segments, and their indexes for other readers.
-
-    Args:
-        root: The dataset's root.
-        files: Manifests of one or more segments.
-        omitted: The rows that the version omits; shards without any other are left out.
 
     Raises:
         DamageError: A manifest is damaged.

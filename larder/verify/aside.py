@@ -56,12 +56,6 @@ def set_aside(
 ) -> list[Repair]:
     """Move files aside, so that their places are free.
 
-    Args:
-        job: The verification.
-        run: Name of this repair.
-        paths: The files; those that are missing have nothing that could be moved.
-        progress: May stop this.
-
     Returns:
         Those that could not be moved.
     """
@@ -79,12 +73,7 @@ def set_aside(
 
 
 def put_back(job: VerifyJob, *, progress: Progress) -> None:
-    """Move back what is aside wherever its place is free; what is there, too, is not needed.
-
-    Args:
-        job: The verification.
-        progress: May stop this.
-    """
+    """Move back what is aside wherever its place is free; what is there, too, is not needed."""
     root = open_verified(job)
     for key in _aside(root):
         progress.advance(STAGE)

@@ -30,13 +30,6 @@ def batches_of(
 ) -> tuple[list[VerifyBatch], int, int]:
     """What to read: all files, or a seeded choice, and those that the listing proves damaged.
 
-    Args:
-        job: The verification.
-        version: The version.
-        segments: Its segments.
-        shards: By segment, the shards that it lists, as far as they are known.
-        there: What the listing found, by key.
-
     Returns:
         The batches, each of about ``runner.batch_bytes``, or one cache file; the number of files
         of shards and caches of the version, and their bytes.
@@ -69,10 +62,6 @@ def chosen(job: VerifyJob, places: Iterable[tuple[str, str]]) -> set[str]:
     """The keys to read: of each split the part that was asked for, at least one.
 
     The same seed chooses the same keys on every machine.
-
-    Args:
-        job: The verification.
-        places: Splits and keys.
     """
     if job.sample_percent is None:
         return {key for _, key in places}

@@ -22,12 +22,6 @@ def read_digest(
 ) -> tuple[int, str]:
     """Read an object, and return its length and sha256.
 
-    Args:
-        store: The store.
-        key: The object.
-        copy: A local file that gets the bytes too.
-        told: Called with the number of bytes of each buffer.
-
     Raises:
         NotFoundError: It does not exist.
         StoreError: ``store.full``: no space is left for the copy; or an error of the store.

@@ -73,12 +73,7 @@ class SegmentFacts:
 
 
 def segment_problems(root: Store, facts: SegmentFacts) -> Iterator[_Problem]:
-    """What does not agree within a segment.
-
-    Args:
-        root: The dataset's root.
-        facts: The segment.
-    """
+    """What does not agree within a segment."""
     document, rows = facts.document, facts.shards
     if document is None or rows is None:
         return
@@ -149,14 +144,7 @@ def version_problems(
     omitted: Mapping[tuple[str, str], Omitted],
     listed: Mapping[str, Sequence[ListedShard]],
 ) -> Iterator[_Problem]:
-    """What does not agree between version.json and the rest.
-
-    Args:
-        version: The version.
-        segments: Its segments; all are complete.
-        omitted: The rows that it omits.
-        listed: By segment, the shards that it lists.
-    """
+    """What does not agree between version.json and the rest."""
     path = layout.version_key(version.id)
     own = tuple(chain.from_iterable(segment.files for segment in segments))
     if version.files[: len(own)] != own:

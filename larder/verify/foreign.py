@@ -68,12 +68,6 @@ def files_there(
 
     Receipts and other work are neither listed nor foreign: there may be more of them than of all
     else. Nor are unfinished caches, whose builder may be at work.
-
-    Args:
-        root: The dataset's root.
-        version: The version.
-        segments: Its segments.
-        unlisted: What the listings cannot return; filled as they are read.
     """
     named = {file.path for file in named_by_document(version)}
     named.add(_copy(layout.version_key(version.id), version))

@@ -34,10 +34,6 @@ __all__ = ["inspect_version"]
 def inspect_version(job: VerifyJob, *, progress: Progress) -> tuple[Inspected, tuple[Finding, ...]]:
     """Check everything that is small, and divide the rest into batches.
 
-    Args:
-        job: The verification.
-        progress: Reports progress of stage ``inspect``.
-
     Returns:
         What is left to read, and what was found.
 

@@ -69,12 +69,6 @@ def verify_batch(
     Every file is read once. In a bucket several shards are read at a time, as many as
     ``copy.concurrency`` and ``copy.memory_bytes`` allow; in a directory one after the other.
 
-    Args:
-        job: The verification.
-        batch: What to read.
-        progress: Reports progress of stage ``verify``.
-        concurrent_batches: Number of concurrent batches, which share the limits.
-
     Raises:
         StoreError: The storage refuses access.
         RetryableError: The storage kept failing.
@@ -128,12 +122,7 @@ class _Told:
 
 
 def _shards_index(root: Store, batch: VerifyBatch) -> Iterator[Indexed]:
-    """The shards of a batch with their samples, in one pass over the rows of the manifest.
-
-    Args:
-        root: The dataset's root.
-        batch: Shards of one segment in the order of their rows.
-    """
+    """The shards of a batch with their samples, in one pass over the rows of the manifest."""
     if batch.samples is None or not batch.shards:
         yield from ((shard, None, "") for shard in batch.shards)
         return

@@ -82,12 +82,6 @@ def repair_large(
 ) -> tuple[Repair, ...]:
     """Make shards or a cache file again; what differs from what was published is removed again.
 
-    Args:
-        job: The verification; everything that is made has been moved aside.
-        batch: What to make.
-        progress: Reports progress of stage ``repair``.
-        concurrent_batches: Number of concurrent batches, which share the limits.
-
     Returns:
         What became of each damaged file.
 

@@ -64,12 +64,6 @@ def repair_small(
 ) -> list[Repair]:
     """Make documents and manifests again whose places are free.
 
-    Args:
-        job: The verification.
-        inspected: The version, as far as it is known.
-        paths: The files.
-        progress: Reports progress of stage ``repair``.
-
     Raises:
         StoreError: A store refuses access.
     """
@@ -103,12 +97,7 @@ def repair_small(
 
 
 def name_version(job: VerifyJob, *, progress: Progress) -> Repair:
-    """Make ``latest`` name the version that was asked for by its ID, as the user has chosen it.
-
-    Args:
-        job: The verification; its version is right.
-        progress: Reports progress of stage ``repair``.
-    """
+    """Make ``latest`` name the version that was asked for by its ID, as the user has chosen it."""
     root, key = open_verified(job), layout.tag_key("latest")
     data = readable(root, layout.version_key(job.version)) or b""
     version = parse_document(VersionDocument, data, layout.version_key(job.version))
@@ -226,12 +215,6 @@ def segment_job(
 ) -> Job:
     """The job that makes the shards of a segment again, from its stored order and plan.
 
-    Args:
-        job: The verification.
-        root: The dataset's root.
-        version: The version.
-        document: The segment.
-
     Raises:
         Refused: The order or the plan is not known.
     """
@@ -255,14 +238,7 @@ def segment_job(
 def version_job(
     job: VerifyJob, version: VersionDocument, dataset: Dataset, new: NewSegment | None = None
 ) -> Job:
-    """The job that makes files of a published version again.
-
-    Args:
-        job: The verification.
-        version: The version.
-        dataset: With what was published, where the dataset file may say something else now.
-        new: The segment to make shards of.
-    """
+    """The job that makes files of a published version again."""
     return Job(
         dataset=dataset,
         cluster=job.cluster,

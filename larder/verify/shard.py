@@ -64,16 +64,6 @@ def inspect_shard(
     Memory: a buffer of the store, and for damaged shards and parts that are no ranges of the file
     what the format's reader holds of one sample.
 
-    Args:
-        store: The store of the shard.
-        keys: The keys of its files, beginning with the one that has its name.
-        files: What was published of them, in the same order.
-        samples: Its index; None if that is not known, so that only digests are compared.
-        shard_format: Its format; None if that is not known.
-        told: Called with the number of bytes read since the last call.
-        spool: A private directory. If the format's reader is needed, it reads a copy there, so that
-            nothing is requested twice.
-
     Returns:
         At most one fault for each file; empty if everything is as it was published.
 
@@ -111,11 +101,7 @@ def inspect_shard(
 
 
 class _Reading:
-    """One file read from front to back, and the samples whose ranges of it differ.
-
-    Args:
-        spans: The ranges, in order and apart.
-    """
+    """One file read from front to back, and the samples whose ranges of it differ."""
 
     def __init__(self, spans: Iterator[Span]) -> None:
         self.bad: set[int] = set()
@@ -135,14 +121,7 @@ class _Reading:
         *,
         copy: Writer | None = None,
     ) -> None:
-        """Read all of it; what comes too late for a range makes its sample bad.
-
-        Args:
-            store: The store of the file.
-            key: Its key.
-            told: Called with the number of bytes read since the last call.
-            copy: Gets the bytes, too.
-        """
+        """Read all of it; what comes too late for a range makes its sample bad."""
         try:
             with store.open(key) as reader, copy or nullcontext():
                 for buffer in reader:

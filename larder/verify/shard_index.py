@@ -33,11 +33,7 @@ class Span(NamedTuple):
 
 
 class ShardIndex:
-    """The samples of a shard, in a tenth of the memory that they take as objects.
-
-    Args:
-        rows: Rows of `larder.manifest.schemas.SAMPLES`, one at least: all samples of the shard.
-    """
+    """The samples of a shard, in a tenth of the memory that they take as objects."""
 
     def __init__(self, rows: pa.Table) -> None:
         (self._rows,) = rows.combine_chunks().to_batches()
@@ -78,9 +74,6 @@ class ShardIndex:
     def places_problem(self, size_bytes: int) -> str:
         """Check that places are in order, apart, and inside the file.
 
-        Args:
-            size_bytes: Length of the shard's first file.
-
         Returns:
             What is wrong with the first that is not; empty if all are.
         """
@@ -119,9 +112,6 @@ class ShardIndex:
 
     def label_problems(self, classes: int) -> tuple[str, list[int]]:
         """Compare labels with the parts ``cls``, and with the classes.
-
-        Args:
-            classes: Number of classes of the version.
 
         Returns:
             What is wrong with the first that is, and the places of all that are.
