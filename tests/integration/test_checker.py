@@ -231,7 +231,7 @@ def test_a_tag_that_names_no_version(lab: Lab) -> None:
             check_all(root)
 
 
-@pytest.mark.parametrize("kind", ["omitted-*.npy", "train-*.txt"])
+@pytest.mark.parametrize("kind", ["manifests/omitted-*.npy", "train-*.txt"])
 def test_lists_and_files_of_omitted_rows(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -257,7 +257,7 @@ def test_listed_shards_of_every_segment_are_looked_for_and_no_others(
 
 
 @pytest.mark.parametrize("alter", [gone, cut_short])
-@pytest.mark.parametrize("kind", ["omitted-*.npy", "my-train-*.txt"])
+@pytest.mark.parametrize("kind", ["manifests/omitted-*.npy", "my-train-*.txt"])
 def test_omitted_rows_and_lists_are_looked_for(
     tmp_path: Path, alter: Callable[[Path], None], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,7 +275,7 @@ def test_damaged_omitted_rows_are_not_believed(
 ) -> None:
     monkeypatch.setattr(omitted, "MAX_INLINE_RANGES", 1)
     lab = grown(tmp_path, "omit")
-    (path,) = Path(str(lab.storage)).rglob("omitted-*.npy")
+    (path,) = Path(str(lab.storage)).rglob("manifests/omitted-*.npy")
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
