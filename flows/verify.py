@@ -2,7 +2,7 @@
 
 ``python -m flows.verify --dataset digits``
 
-The command is that of `larder.cli.verify`; here it is run as a Prefect flow, except ``--plan``.
+The command is that of `larder.cli.verify`; here it is run as a Prefect flow.
 """
 
 from __future__ import annotations

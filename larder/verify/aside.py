@@ -74,9 +74,9 @@ def set_aside(
 
 def put_back(job: VerifyJob, *, progress: Progress) -> None:
     """Move back what is aside wherever its place is free; what is there, too, is not needed."""
+    del progress  # also if the run is stopped
     root = open_verified(job)
     for key in _aside(root):
-        progress.advance(STAGE)
         if not is_there(root, _place(key)):
             _move(root, key, _place(key))
         elif _is_copy(root, key, _place(key)):
@@ -125,17 +125,10 @@ def has_content(root: Store, path: str, size_bytes: int, sha256: str) -> bool:
 
 @dataclass
 class Spares:
-    """Files that may have the content of others: all but those that are known to be right.
-
-    Attributes:
-        root: The dataset's root.
-        sizes: The lengths that are looked for.
-        right: Paths of files that have their own content.
-    """
+    """Files that may have the content of others: all that have one of the lengths looked for."""
 
     root: Store
     sizes: Collection[int]
-    right: Collection[str] = ()
     _keys: dict[int, list[str]] | None = field(default=None, init=False)
 
     def fill(self, path: str, size_bytes: int, sha256: str) -> str:
@@ -155,7 +148,7 @@ class Spares:
             self._keys = defaultdict(list)
             for prefix in (layout.aside_prefix(), "versions/", layout.segments_prefix(), "tags/"):
                 for info in listed(self.root, prefix):
-                    if info.size_bytes in self.sizes and info.key not in self.right:
+                    if info.size_bytes in self.sizes:
                         self._keys[info.size_bytes].append(info.key)
         return self._keys
 

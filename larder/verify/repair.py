@@ -9,19 +9,20 @@ from typing import Any
 
 from larder.config.models import Dataset
 from larder.disk import sha256_file
-from larder.errors import LarderError, RetryableError, StoreError
+from larder.errors import DamageError, LarderError, NotFoundError, RetryableError, StoreError
 from larder.manifest.digest import sha256_hex
 from larder.pipeline.expanding import expand_inventory
 from larder.pipeline.finished import finished_shards
 from larder.pipeline.index import index_files
 from larder.pipeline.job import Job, ManifestRef, NewSegment, listed, scratch, source_of
 from larder.pipeline.lists import derived_files
+from larder.pipeline.manifests import fetched
 from larder.pipeline.reader_indexes import described_indexes
 from larder.pipeline.source import take_source
 from larder.progress import NullProgress, Progress
 from larder.store.base import Store
 from larder.transfer.unlisted import Unlisted
-from larder.verify.aside import STAGE, Repair, Spares, has_content
+from larder.verify.aside import STAGE, Repair, Spares
 from larder.verify.job import Inspected, VerifyJob, open_verified, readable
 from larder.versions import layout
 from larder.versions.conditions import KEPT
@@ -225,8 +226,11 @@ def segment_job(
             " shards; restore it"
         )
     for role in ("order", "plan"):
-        if not has_content(root, refs[role].key, refs[role].bytes, refs[role].sha256):
-            raise Refused(f"{refs[role].key} has to be repaired first")
+        try:
+            with fetched(root, refs[role]):
+                pass
+        except (DamageError, NotFoundError):
+            raise Refused(f"{refs[role].key} has to be repaired first") from None
     update = {
         "validate_": document.validate,
         "on_bad_sample": "skip" if document.skipped else job.dataset.on_bad_sample,
