@@ -116,7 +116,7 @@ def _repaired(
         if isinstance(unit, CacheFile)
         else list(_files(segment, unit))
     )
-    sources = {file[0]: spares.fill(*file) for file in files}
+    sources = {file[0]: spares.fill(*file) for file in files if not has_content(root, *file)}
     missing = {path for path, source in sources.items() if not source}
     why = ""
     if missing:
@@ -133,7 +133,7 @@ def _repaired(
             root.delete(path)
             right = bool(spares.fill(*file))
         if path in repair.damaged and right:
-            source = sources[path]
+            source = sources.get(path)
             yield Repair(path, True, f"copied from {source}" if source else "made again")
         elif path in repair.damaged:
             yield Repair(path, False, why or f"made again, it has other bytes; {_PREPARE}")

@@ -150,10 +150,13 @@ class _Rounds:
 
     @property
     def left(self) -> list[Finding]:
-        """What is still wrong."""
-        found = dict.fromkeys([*self.small, *self.verified.findings])
-        done = {repair.path for repair in self.repairs.values() if repair.done}
-        return [finding for finding in found if finding.path not in done]
+        """What is still wrong; after documents and manifests were repaired, they were inspected."""
+        done, since = set(self._done()), (*_LARGE, "tag", "aside")
+        return [
+            finding
+            for finding in dict.fromkeys([*self.small, *self.verified.findings])
+            if not (finding.path in done and finding.role in since)
+        ]
 
     def repair(self) -> None:
         """Repair what can be repaired, until a round is no more help."""
@@ -245,7 +248,7 @@ class _Rounds:
         return len(self._done()) > before
 
     def end(self) -> None:
-        """Set a lost tag, if the user has chosen; if all is well, delete what was moved aside."""
+        """Set a lost tag, if the user has chosen, and delete what was aside and is not needed."""
         key = layout.tag_key(TAG)
         tags = {finding.path for finding in self.left if finding.role == "tag"}
         others = [each for each in self.left if each.role != "aside" and each.path != key]
