@@ -22,12 +22,14 @@ from verify_lab import (
 )
 
 from larder.errors import ConfigError
+from larder.manifest.digest import sha256_hex
 from larder.pipeline import cache
+from larder.pipeline.named import named_files
 from larder.shards import tar
 from larder.shards.formats.webdataset import WebDataset
 from larder.store.base import Store
-from larder.versions import omitted
-from larder.versions.publish import read_cache
+from larder.versions import layout, omitted
+from larder.versions.publish import read_cache, read_version
 
 Lost = dict[str, Any]
 
@@ -540,3 +542,23 @@ def test_an_object_that_cannot_be_moved_stays(tmp_path: Path) -> None:
             assert bytes(root.get(key)) == b"gone"
         finally:
             folder.chmod(0o755)
+
+
+def test_one_function_says_what_a_version_names(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, images("ab", each=4), splits={"train": "**"})
+    lab.prepare()
+    with lab.opened_root() as root:
+        files = published(root)
+        version = read_version(root, verified(lab)["version"])
+        assert version is not None
+        named = {file.path: file for file in named_files(root, version)}
+        copies = {
+            layout.copy_key(path, sha256_hex(files[path]))
+            for path, file in named.items()
+            if file.role == "document"
+        }
+        assert named.keys() | copies | {"tags/latest.json"} == files.keys()
+        for path, file in named.items():
+            assert file.bytes in (None, len(files[path]))
+            assert file.sha256 in ("", sha256_hex(files[path]))
+            assert file.segment == (path.split("/")[1] if path.startswith("segments/") else "")
