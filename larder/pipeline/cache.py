@@ -38,8 +38,6 @@ __all__ = [
     "cache_split",
     "cache_splits",
     "check_fields",
-    "reserve_bytes",
-    "workshop_place",
 ]
 
 DISK_RESERVE = 0.05
@@ -151,14 +149,14 @@ def cache_split(
     if file is not None:
         progress.advance("cache", objects=batch.rows, bytes=batch.bytes)
         return file
-    with workshop(workshop_place(root)) as folder:
+    with workshop(_workshop_place(root)) as folder:
         path = folder / f"{batch.split}.mdb"
         facts = build_samples(
             _samples(root, batch),
             job.dataset.cache.records,
             path,
             limit_bytes=None,  # the samples are finite
-            reserve_bytes=reserve_bytes(folder),
+            reserve_bytes=_reserve_bytes(folder),
             budget=decoding_budget(job.cluster.copy_.memory),
             max_pixels=job.dataset.images.max_pixels,
             decoders=Decoders(cache_decoders(job.dataset)),
@@ -231,7 +229,7 @@ def _leave_receipt(root: Store, note: str, file: CacheFile, etag: str) -> None:
     root.put(note, seal({**asdict(file), "etag": etag}))
 
 
-def workshop_place(root: Store) -> Path:
+def _workshop_place(root: Store) -> Path:
     """Where to build: on the storage's own disk, if it is a directory.
 
     The place is the same for all segments, so that any run finds what a killed run left.
@@ -241,7 +239,7 @@ def workshop_place(root: Store) -> Path:
     return Path(tempfile.gettempdir())
 
 
-def reserve_bytes(folder: Path) -> int:
+def _reserve_bytes(folder: Path) -> int:
     """The bytes of the disk of a folder that have to remain free."""
     return max(1, int(shutil.disk_usage(folder).free * DISK_RESERVE))
 

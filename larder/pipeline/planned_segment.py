@@ -23,7 +23,7 @@ from larder.versions.documents import SegmentDocument, Shape
 from larder.versions.identity import SegmentIdentity, own_cache_id, segment_id
 from larder.versions.publish import read_cache, read_segment
 
-__all__ = ["PlannedSegment", "caches_to_build", "end_record", "plan_segment", "shape_of"]
+__all__ = ["PlannedSegment", "caches_to_build", "plan_segment"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def plan_segment(
         first_shards=first_shards,
     )
     packing = 2 if packed.stretched else 1
-    shape = shape_of(shards, options, packed.targets, packing, image_options(dataset))
+    shape = _shape_of(shards, options, packed.targets, packing, image_options(dataset))
     filled = (split for split, totals in packed.splits.items() if totals.count)
     firsts = {split: (first_shards or {}).get(split, 0) for split in filled}
     identity = SegmentIdentity(
@@ -136,7 +136,7 @@ def _options(
     if shards.format in NUMBERED:
         ids = {segment.id for segment in kept}
         ends = (
-            end_record(segment.document)
+            _end_record(segment.document)
             for segment in (previous.segments if previous else ())
             if segment.id in ids
         )
@@ -144,22 +144,14 @@ def _options(
     return options
 
 
-def shape_of(
+def _shape_of(
     shards: Shards,
     options: FormatOptions,
     split_bytes: Mapping[str, int],
     packing: int,
     images: ImageOptions,
 ) -> Shape:
-    """The shape of a segment of a dataset.
-
-    Args:
-        shards: What the dataset file says of shards.
-        options: What the format is made from; see `larder.pipeline.pack.laid_out`.
-        split_bytes: See `larder.versions.documents.Shape`, also for the others.
-        packing: See there.
-        images: See there.
-    """
+    """The shape of a segment of a dataset; see `larder.versions.documents.Shape`."""
     return Shape(
         format=shards.format,
         format_version=shard_format(shards.format, options).version,
@@ -173,12 +165,8 @@ def shape_of(
     )
 
 
-def end_record(segment: SegmentDocument) -> int:
-    """The number after that of a segment's last record: also samples that were left out have one.
-
-    Args:
-        segment: The segment.
-    """
+def _end_record(segment: SegmentDocument) -> int:
+    """The number after that of a segment's last record: left out samples have one, too."""
     samples = sum(facts.samples for facts in segment.splits.values())
     return segment.shape.options.first_record + samples + segment.skipped
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from larder.errors import DamageError
+from larder.manifest.digest import sha256_hex
 from larder.store import open_store
 from larder.store.base import Store
 from larder.testing.recording import RecordingStore
@@ -74,7 +75,9 @@ def test_the_first_to_publish_wins_where_conditions_are_not_kept(
     publish_version(store, VERSION, if_absent=False)
     later = replace(VERSION, inputs="9" * 64)
     assert publish_version(store, later, if_absent=False) == VERSION
-    assert [call.key for call in store.writes] == [layout.version_key(VERSION.id)]
+    key = layout.version_key(VERSION.id)
+    second = layout.copy_key(key, sha256_hex(seal(VERSION)))
+    assert [call.key for call in store.writes] == [second, key], "its own name last"
     assert read_version(root, VERSION.id) == VERSION
 
 
@@ -106,6 +109,9 @@ def test_keys_of_the_layout_are_pinned() -> None:
     assert layout.version_key("v") == "versions/v/version.json"
     assert layout.tag_key("latest") == "tags/latest.json"
     sha256, short = "f" * 64, "f" * 16
+    assert layout.copy_key("segments/s/segment.json", sha256) == f"segments/s/segment-{short}.json"
+    assert layout.omitted_copy_key("v", sha256) == f"versions/v/omitted-{short}.npy"
+    assert layout.aside_prefix("r") == "work/repair/r/"
     assert layout.index_key("s", "samples", sha256) == f"segments/s/index/samples-{short}.parquet"
     assert layout.cache_key("s", "c") == "segments/s/caches/c/cache.json"
     file = layout.cache_file_key("s", "c", "train", sha256)
