@@ -40,6 +40,7 @@ class DocumentReader:
         unlisted: What the listings cannot return; filled as they are read.
         progress: Reports progress of stage ``inspect``.
         findings: What was found so far.
+        is_older: Whether the version has segments of a release that wrote no second copies.
     """
 
     job: VerifyJob
@@ -47,6 +48,7 @@ class DocumentReader:
     unlisted: dict[str, ObjectError]
     progress: Progress
     findings: list[Finding] = field(default_factory=list)
+    is_older: bool = False
 
     def found(self, path: str, role: Role, code: str, message: str, sha256: str = "") -> None:
         """Note what is wrong with a file."""
@@ -106,11 +108,15 @@ class DocumentReader:
             message = f"it is the document of {document.id} of dataset {document.dataset}"
             self.found(key, "document", "damage.manifest", message)
             return None
+        if isinstance(document, VersionDocument):
+            self.is_older = len(document.files_of("order")) < len(document.segments)
         self._second_copy(key, data)
         return document
 
     def _second_copy(self, key: str, data: bytes) -> None:
         copy = layout.copy_key(key, sha256_hex(data))
+        if self.is_older and readable(self.root, copy) is None:
+            return
         second = self.read(copy, "document")
         if second is not None and second != data:
             message = f"it is not the second copy of {key}"
