@@ -15,8 +15,6 @@ from pathlib import Path
 from larder.disk import disk_errors
 from larder.temporary import open_draft, sweep_drafts
 
-__all__ = ["Draft", "draft", "sync_folder", "write_file"]
-
 
 class Draft:
     """A file under its temporary name; created by `draft`.

@@ -13,8 +13,6 @@ from pathlib import Path
 from larder.errors import ConfigError, StoreError
 from larder.units import format_bytes
 
-__all__ = ["FULL", "check_room", "disk_errors", "folder_bytes", "sha256_file"]
-
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The error numbers that mean that there is no space for a file."""
 

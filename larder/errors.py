@@ -25,23 +25,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = [
-    "CODES",
-    "ConfigError",
-    "DamageError",
-    "Failure",
-    "FatalError",
-    "LarderError",
-    "NotFoundError",
-    "ObjectError",
-    "PreconditionError",
-    "ProblemsError",
-    "RetryableError",
-    "StoreError",
-    "SupersededError",
-    "printable",
-]
-
 _UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that a terminal interprets instead of showing, or that change the text direction."""
 

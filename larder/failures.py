@@ -8,8 +8,6 @@ from itertools import islice
 
 from larder.errors import Failure
 
-__all__ = ["SHOWN_FAILURES", "Failures"]
-
 SHOWN_FAILURES = 1_000
 """So many failures are reported by name."""
 

@@ -11,20 +11,6 @@ from functools import cache
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-__all__ = [
-    "MAX_KEY_BYTES",
-    "MAX_NAME_BYTES",
-    "MAX_PATH_BYTES",
-    "STREAM_BYTES",
-    "WRITER_BYTES",
-    "ByteBudget",
-    "batches_at_once",
-    "decoding_budget",
-    "map_ahead",
-    "map_done",
-    "read_ahead_bytes",
-]
-
 MAX_KEY_BYTES = 1024
 """The longest key of S3 and GCS, bytes of UTF-8."""
 

@@ -9,15 +9,6 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-__all__ = [
-    "copy_memory_bytes",
-    "give_back_memory",
-    "keep_memory_small",
-    "memory_bytes",
-    "small_memory_environment",
-    "usable_cores",
-]
-
 Read = Callable[[str], str]
 """The content of a file by its path; raises OSError if there is none."""
 

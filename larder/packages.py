@@ -6,8 +6,6 @@ from importlib.util import find_spec
 
 from larder.errors import ConfigError
 
-__all__ = ["EXTRAS", "install_hint", "missing_package", "require"]
-
 EXTRAS: dict[str, dict[str, str]] = {
     "prepare": {
         "PIL": "pillow",

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from larder.machine import small_memory_environment
 
-__all__ = ["start_program"]
-
 _PACKAGES = Path(__file__).parents[1]
 
 

@@ -14,8 +14,6 @@ from typing import Any, Protocol
 
 from larder.errors import FatalError
 
-__all__ = ["CancellableProgress", "NullProgress", "Progress", "StageTimes", "TimedProgress"]
-
 
 class Progress(Protocol):
     """Receives the progress of stages. Every method may be called from any thread."""

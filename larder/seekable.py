@@ -5,9 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 
-__all__ = ["RangedFile", "Ranges"]
-
-
 Ranges = Callable[[int, int], bytes]
 """Returns the bytes of a range that is inside the file: an offset and a length."""
 

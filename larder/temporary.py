@@ -29,16 +29,6 @@ from pathlib import Path
 
 from larder.disk import disk_errors
 
-__all__ = [
-    "TEMPORARY_PREFIX",
-    "draft_name",
-    "open_draft",
-    "sweep_drafts",
-    "sweep_workshops",
-    "wait_for_lock",
-    "workshop",
-]
-
 TEMPORARY_PREFIX = ".larder-tmp-"
 """Prefix of Larder's own names: files being written, and locks. Listings do not show them."""
 

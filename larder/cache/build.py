@@ -25,8 +25,6 @@ from larder.disk import disk_errors
 from larder.errors import FatalError, StoreError
 from larder.units import format_bytes, format_count
 
-__all__ = ["build_file"]
-
 TRANSACTION_BYTES: Final = 64_000_000
 MAP_BYTES: Final = 1 << 30
 

@@ -16,8 +16,6 @@ import lmdb
 from larder.disk import disk_errors
 from larder.errors import FatalError
 
-__all__ = ["Environment", "acquire", "release"]
-
 _LOCK = threading.Lock()
 _OPEN: dict[tuple[int, int], Environment] = {}
 

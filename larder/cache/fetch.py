@@ -18,8 +18,6 @@ from larder.store.base import Store
 from larder.temporary import wait_for_lock
 from larder.units import format_bytes
 
-__all__ = ["VARIABLE", "cache_directory", "fetch_file"]
-
 VARIABLE = "LARDER_CACHE_DIR"
 """Environment variable that names the directory of downloaded cache files."""
 

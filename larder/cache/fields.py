@@ -36,19 +36,6 @@ from larder.samples.grouping import LABEL_EXT
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "KEY",
-    "LABEL",
-    "Kind",
-    "field_name",
-    "field_names",
-    "fits",
-    "holds",
-    "sample_schema",
-    "widened",
-    "widened_by",
-]
-
 Kind = Literal["encoded", "decoded"]
 """Whether images are kept as the bytes of their files or as arrays."""
 

@@ -16,8 +16,6 @@ from larder.cache.schema import Schema
 from larder.disk import disk_errors, sha256_file
 from larder.errors import DamageError
 
-__all__ = ["CacheFileReader", "open_file"]
-
 
 def open_file(
     path: Path, facts: CacheFileFacts, *, verify: bool = False, check_records: bool = True

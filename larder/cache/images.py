@@ -12,7 +12,6 @@ from larder.config.images import MAX_PIXELS
 from larder.errors import ObjectError
 from larder.samples.pictures import (
     Array,
-    Form,
     decoded,
     decoding,
     discarding,
@@ -24,8 +23,6 @@ from larder.samples.pictures import (
 
 if TYPE_CHECKING:
     from PIL import Image
-
-__all__ = ["HINT", "Form", "Picture", "open_picture"]
 
 HINT: Final = "fix or exclude it, or use a cache of encoded records"
 """What to do about a part that cannot be decoded."""

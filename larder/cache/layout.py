@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["SCHEMA_KEY", "CacheFileFacts", "record_key"]
-
 SCHEMA_KEY: Final = b"schema"
 
 

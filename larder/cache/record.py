@@ -24,17 +24,6 @@ import numpy as np
 from larder.cache.schema import Field, Schema
 from larder.errors import DamageError, FatalError
 
-__all__ = [
-    "Array",
-    "Buffer",
-    "Codec",
-    "Column",
-    "ContentDigest",
-    "Value",
-    "checksum",
-    "empty_columns",
-]
-
 Value = (
     np.ndarray[Any, Any] | np.generic | bytes | bytearray | memoryview | int | float | bool | None
 )

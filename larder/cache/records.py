@@ -45,8 +45,6 @@ from larder.samples.indexed import IndexedSample, SampleReader, part_place, read
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["STAGE", "Misfit", "Samples", "build_samples", "sample_records"]
-
 STAGE: Final = "cache"
 """The stage whose progress is reported: counts records, and the bytes of their parts."""
 

@@ -19,8 +19,6 @@ from typing import Any, Final
 from larder.errors import FatalError
 from larder.manifest.digest import canonical_json
 
-__all__ = ["DTYPES", "FORMAT", "KEY", "LMDB_LINE", "Field", "Schema"]
-
 FORMAT: Final = "larder-cache-1"
 LMDB_LINE: Final = "0.9"
 

@@ -13,8 +13,6 @@ from larder.cache.record import Array, Value
 from larder.limits import ByteBudget
 from larder.samples.decoders import Bound
 
-__all__ = ["Making", "ToDecode", "in_order"]
-
 _AHEAD = 4
 
 

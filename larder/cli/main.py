@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from larder.cli.signals import arm
 
-__all__ = ["COMMANDS", "Command", "dispatch", "main"]
-
 
 class Command(NamedTuple):
     """A subcommand.

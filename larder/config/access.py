@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DEFAULT_ACCESS", "GIVE_UP_SECONDS", "Access"]
-
 GIVE_UP_SECONDS = 120.0
 _SILENT_SHARE = 0.45
 

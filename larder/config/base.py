@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Model"]
-
 
 class Model(BaseModel):
     """Base of all models: frozen and strict; undeclared keys are an error."""

@@ -11,8 +11,6 @@ from larder.config.copying import Copy
 from larder.config.fields import Bytes, Flag, Name, OrNull, Text, Whole
 from larder.config.stores import AnyLocation
 
-__all__ = ["Cluster", "Consumer", "Mount", "Nodes", "Runner"]
-
 
 class Mount(Model):
     """A directory that exists on every node, and where training containers see it."""

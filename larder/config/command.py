@@ -22,8 +22,6 @@ from larder.config.settings import CLUSTER, apply, parse_settings
 from larder.config.urls import parse_url
 from larder.errors import ConfigError, ProblemsError
 
-__all__ = ["Given", "Places", "read_places"]
-
 
 class Places(Model):
     """Where a command copies from and to, and the limits of that."""

@@ -11,8 +11,6 @@ from larder.config.base import Model
 from larder.config.fields import Bytes, Number, OrNull, Text, Whole
 from larder.machine import copy_memory_bytes
 
-__all__ = ["Copy", "Skyplane"]
-
 MIB = 1024**2
 GIB = 1024**3
 

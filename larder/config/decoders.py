@@ -9,8 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["DecoderUse", "decoder_uses", "parse_decoder", "use_of"]
-
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHAPE: Final = re.compile(r"((\*|[0-9]{1,18})(,(\*|[0-9]{1,18}))*)?")
 

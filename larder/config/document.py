@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Document", "KeyPath", "Place", "dotted"]
-
 KeyPath = tuple[str | int, ...]
 
 

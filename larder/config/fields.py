@@ -30,33 +30,6 @@ from larder.config.yaml import scalar
 from larder.errors import ConfigError
 from larder.units import parse_bytes
 
-__all__ = [
-    "MAX_BYTES",
-    "AnyGlobs",
-    "AutoFlag",
-    "Bytes",
-    "Endpoint",
-    "Ext",
-    "FeatureName",
-    "FeatureText",
-    "Flag",
-    "Globs",
-    "Name",
-    "Number",
-    "OrNull",
-    "PartName",
-    "PartPattern",
-    "RefusedError",
-    "Region",
-    "SplitName",
-    "Text",
-    "Texts",
-    "Url",
-    "Whole",
-    "grouping_pattern",
-    "listed",
-]
-
 MAX_BYTES = 10**18
 """The maximum number of bytes: fits into 64 bits, with room for sums."""
 

@@ -6,16 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = [
-    "DEFAULTS",
-    "NUMBERED",
-    "Feature",
-    "FormatOptions",
-    "FormatUse",
-    "Layout",
-    "parse_feature",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Feature:

@@ -20,8 +20,6 @@ from collections.abc import Iterable
 
 from larder.errors import ConfigError
 
-__all__ = ["compile_globs", "glob_regex"]
-
 
 def compile_globs(globs: Iterable[str]) -> re.Pattern[str] | None:
     """One pattern, for ``fullmatch``, that matches if any of the globs does; None without globs.

@@ -8,8 +8,6 @@ from typing import Final
 
 from larder.config.decoders import DecoderUse
 
-__all__ = ["MAX_PIXELS", "ImageOptions", "Transform"]
-
 MAX_PIXELS: Final = 178_956_970
 """The default of ``images.max_pixels``: Pillow's limit against decompression bombs."""
 

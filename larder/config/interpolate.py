@@ -15,8 +15,6 @@ from typing import Any
 from larder.config.document import Document, KeyPath, dotted
 from larder.errors import ConfigError
 
-__all__ = ["Expanded", "Expansion", "FilledText", "expand", "interpolate"]
-
 _TOKEN = re.compile(r"\$\$|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\})?")
 
 

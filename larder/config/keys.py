@@ -12,8 +12,6 @@ from larder.config.document import KeyPath, dotted
 from larder.config.models import Cluster, Dataset
 from larder.config.suggest import nearest, suggest
 
-__all__ = ["Schema", "all_keys", "known_keys", "meant"]
-
 
 @dataclass(frozen=True, slots=True)
 class Schema:

@@ -10,8 +10,6 @@ from pydantic import Field, field_validator, model_validator
 from larder.config.base import Model
 from larder.config.fields import RefusedError, SplitName, Text, Texts, grouping_pattern
 
-__all__ = ["Labels"]
-
 
 class Labels(Model):
     """Where the label of a sample comes from."""

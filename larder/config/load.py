@@ -27,8 +27,6 @@ from larder.config.settings import CLUSTER, Setting, apply, parse_settings
 from larder.config.suggest import suggest
 from larder.errors import ConfigError, ProblemsError
 
-__all__ = ["load_cluster", "load_dataset", "load_template", "names"]
-
 M = TypeVar("M", Dataset, Cluster)
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")

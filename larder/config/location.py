@@ -16,8 +16,6 @@ if TYPE_CHECKING:
         Location,
     )  # imports pydantic, which a light install does not have
 
-__all__ = ["check_overlap", "directory", "resolve_url"]
-
 _STORE = re.compile(r"(?:s3|gs|gcs|file|memory|https?|ftp):/", re.IGNORECASE)
 """The beginning of a URL that has lost a slash."""
 

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from larder.config.globs import glob_regex
 from larder.errors import ConfigError
 
-__all__ = ["PartPattern", "part_pattern"]
-
 _WORD = re.compile(r"\*\*+|\*|\?|\[[!^]?[^\]]*\]|\{[^{}]*\}|/|\.|[^*?\[{/.]+|.", re.DOTALL)
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}", re.ASCII)
 _ID = r"(?P<id>(?:[^/]+/)*[^/.]+)"

@@ -20,8 +20,6 @@ from larder.config.suggest import nearest
 from larder.config.yaml import scalar
 from larder.errors import ConfigError
 
-__all__ = ["Problem", "instead", "refusal", "translate"]
-
 _ECHOED = 20
 
 _PATTERNS = {

@@ -10,20 +10,6 @@ from pydantic import AfterValidator
 from larder.config.fields import RefusedError, Text
 from larder.config.secrets import may_be_key
 
-__all__ = [
-    "AWS_BLOCKS",
-    "GCP_BLOCKS",
-    "AwsBlock",
-    "AwsKey",
-    "GcpBlock",
-    "GcpKey",
-    "Profile",
-    "Project",
-    "Role",
-    "is_aws_key",
-    "no_key",
-]
-
 AWS_BLOCKS = ("aws-credentials", "secret")
 """The kinds of Prefect blocks that may contain the keys of an S3 store."""
 

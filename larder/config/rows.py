@@ -9,8 +9,6 @@ from pydantic import Field, field_validator, model_validator
 from larder.config.base import Model
 from larder.config.fields import Globs, RefusedError, Text
 
-__all__ = ["FORMATS", "RowFormat", "Rows"]
-
 RowFormat = Literal["jsonl", "csv", "text", "parquet"]
 
 FORMATS: dict[str, RowFormat] = {

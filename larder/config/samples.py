@@ -19,8 +19,6 @@ from larder.config.fields import (
 )
 from larder.config.part_patterns import part_pattern
 
-__all__ = ["Annotations", "Missing", "Samples"]
-
 _MOST_PATTERNS = 32
 
 Missing = Literal["refuse", "skip", "keep"]

@@ -22,8 +22,6 @@ from pydantic import BaseModel
 
 from larder.config.models import Cluster, Dataset
 
-__all__ = ["SCHEMAS", "main", "schema", "text"]
-
 SCHEMAS: dict[str, type[BaseModel]] = {"dataset.json": Dataset, "cluster.json": Cluster}
 """The files of configs/schema, and the model that each describes."""
 

@@ -5,15 +5,6 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-__all__ = [
-    "holds_credentials",
-    "holds_url_with_credentials",
-    "is_signed",
-    "may_be_key",
-    "shown",
-    "signs",
-]
-
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,64}")
 
 _SIGNED = re.compile(

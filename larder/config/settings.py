@@ -17,8 +17,6 @@ from larder.config.document import Document, KeyPath, Place
 from larder.config.secrets import shown
 from larder.errors import ConfigError, ProblemsError
 
-__all__ = ["CLUSTER", "Setting", "apply", "parse_settings"]
-
 CLUSTER = "cluster"
 """First key of a setting for the cluster file."""
 

@@ -22,8 +22,6 @@ from larder.config.fields import (
 from larder.config.formats import DEFAULTS, FormatOptions, parse_feature
 from larder.config.images import Transform
 
-__all__ = ["ImageTransform", "Shards"]
-
 
 class ImageTransform(Model):
     """How images are resized and encoded again before they go into shards."""

@@ -17,8 +17,6 @@ from larder.config.fields import (
     grouping_pattern,
 )
 
-__all__ = ["GLOBS_TAG", "HASH_EXAMPLE", "HASH_TAG", "HashSplits", "kind_of_splits"]
-
 GLOBS_TAG, HASH_TAG = "(globs)", "(hash)"
 """The kinds of splits in the locations of pydantic's errors: cannot be keys of a file."""
 

@@ -40,22 +40,6 @@ from larder.config.rows import Rows
 from larder.config.urls import parse_url, url_fault
 from larder.config.yaml import scalar
 
-__all__ = [
-    "AnyLocation",
-    "AnySource",
-    "Columns",
-    "GcsLocation",
-    "GcsSource",
-    "LocalLocation",
-    "LocalSource",
-    "Location",
-    "Report",
-    "S3Location",
-    "S3Source",
-    "Selection",
-    "misplaced",
-]
-
 _ACCESS = {field.name for field in fields(Access)}
 _FLAGS = ("anonymous", "requester_pays")
 _NOUNS = {"s3": "a bucket of S3", "gs": "a bucket of Google Cloud Storage", "file": "a directory"}

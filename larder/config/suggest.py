@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from larder.units import format_names
 
-__all__ = ["nearest", "suggest"]
-
 _LISTED = 12
 
 

@@ -15,24 +15,6 @@ from urllib.parse import urlsplit
 from larder.config.secrets import holds_credentials, is_signed, shown, signs
 from larder.errors import ConfigError
 
-__all__ = [
-    "CREDENTIALS_HINT",
-    "ENDPOINT_VARIABLES",
-    "GCS_ENDPOINT_VARIABLES",
-    "NO_CREDENTIALS",
-    "Fault",
-    "StoreUrl",
-    "check_endpoint",
-    "check_region",
-    "check_url",
-    "cloud_of",
-    "endpoint_fault",
-    "parse_url",
-    "server_of",
-    "text_fault",
-    "url_fault",
-]
-
 _CLOUDS = {
     ".amazonaws.com": "aws",
     ".amazonaws.com.cn": "aws",

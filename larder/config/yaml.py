@@ -19,8 +19,6 @@ from larder.config.document import Document, KeyPath, Place, dotted
 from larder.config.secrets import shown
 from larder.errors import ConfigError
 
-__all__ = ["parse", "read", "scalar"]
-
 MAX_FILE_BYTES = 16_000_000
 """The largest file that is read: about 700,000 pinned classes."""
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-__all__ = ["combined_crc32c", "format_crc32c"]
-
 _POLYNOMIAL = 0x82F63B78  # reflected
 _ONE = 1 << 31
 _BYTE = 1 << 23  # x**8

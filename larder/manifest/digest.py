@@ -26,8 +26,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RowDigest", "canonical_json", "encode_field", "sha256_hex"]
-
 
 def canonical_json(value: Any) -> bytes:
     """JSON with sorted keys, no white space, UTF-8, no NaN: a unique form of every value.

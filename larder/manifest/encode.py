@@ -8,8 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["encode_rows"]
-
 _SLICE_ROWS = 4_096
 """Rows encoded at once: enough to be fast, few enough for the processor's cache."""
 

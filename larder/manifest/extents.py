@@ -20,17 +20,6 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "Extent",
-    "extent_etags",
-    "in_object",
-    "in_own",
-    "is_derived",
-    "is_own",
-    "parse_extent",
-    "unconditional",
-]
-
 _EXTENT = re.compile(r"@(\d{1,19})\+(\d{1,19})(?:/(\d{1,9}):(.*)|=([^/]+))", re.DOTALL | re.ASCII)
 
 _OWN = r"^@[0-9]{1,19}\+[0-9]{1,19}="

@@ -14,19 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from larder.disk import sha256_file
 from larder.errors import DamageError
 from larder.manifest.writer import ROW_GROUP_ROWS, ManifestFile, ManifestWriter
-
-__all__ = [
-    "BATCH_ROWS",
-    "ROW_GROUP_ROWS",
-    "ManifestFile",
-    "ManifestWriter",
-    "read_manifest",
-    "sha256_file",
-    "write_manifest",
-]
 
 BATCH_ROWS = 16_384
 """Maximum number of rows of a batch that is read."""

@@ -10,8 +10,6 @@ import pyarrow.compute as pc
 
 from larder.manifest.query import Rows
 
-__all__ = ["aligned", "aligned_all", "whole_keys"]
-
 
 def aligned(
     left: Rows, right: Rows, by: Sequence[str]

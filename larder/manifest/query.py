@@ -26,8 +26,6 @@ from larder.manifest.files import BATCH_ROWS
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["JOIN_BYTES", "MEMORY_BYTES", "Rows", "query"]
-
 MEMORY_BYTES = 100 * 1024**2
 """Memory of a sort. Two run at the same time if one reads what the other yields."""
 

@@ -20,8 +20,6 @@ import pyarrow.parquet as pq
 from larder.errors import DamageError
 from larder.seekable import RangedFile
 
-__all__ = ["RangedManifest"]
-
 _GAP_BYTES = 64 << 10
 """Columns that are so close to each other are read together."""
 

@@ -7,17 +7,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = [
-    "FAILURES",
-    "FORMAT",
-    "INDEXES",
-    "OBJECTS",
-    "SAMPLES",
-    "SAMPLE_ORDER",
-    "SHARDS",
-    "SKIPPED",
-]
-
 FORMAT = 1
 
 

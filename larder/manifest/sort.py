@@ -21,8 +21,6 @@ from larder.disk import disk_errors
 from larder.manifest.files import BATCH_ROWS
 from larder.manifest.query import Rows, query
 
-__all__ = ["SortedFile", "sort", "sort_to_file", "work_folder", "write_rows"]
-
 _FEW_BYTES = 8 << 20
 """Up to this size, rows are sorted in memory."""
 

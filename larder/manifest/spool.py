@@ -16,8 +16,6 @@ import pyarrow as pa
 
 from larder.disk import disk_errors
 
-__all__ = ["Spool"]
-
 _HELD_BYTES = 1 << 20
 
 

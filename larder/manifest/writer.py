@@ -16,8 +16,6 @@ import pyarrow.parquet as pq
 
 from larder.disk import disk_errors, sha256_file
 
-__all__ = ["ROW_GROUP_ROWS", "ManifestFile", "ManifestWriter"]
-
 ROW_GROUP_ROWS = 65_536
 """Rows of a row group: a task that needs a range of rows reads at most one extra group."""
 

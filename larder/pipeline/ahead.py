@@ -28,8 +28,6 @@ from larder.transfer.engines.skyplane import (
 from larder.transfer.engines.uploads import UploadRecords
 from larder.transfer.site import Site
 
-__all__ = ["Route", "SentAhead"]
-
 
 @dataclass(frozen=True, slots=True)
 class SentAhead:

@@ -23,8 +23,6 @@ from larder.transfer.inventory import Inventory
 from larder.versions import layout
 from larder.versions.publish import own_file_errors
 
-__all__ = ["find_annotations", "match_annotations", "read_annotations"]
-
 
 def find_annotations(dataset: Dataset, source: Readable) -> tuple[ObjectInfo, ...]:
     """The annotation files, as they are now.

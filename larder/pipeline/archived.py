@@ -16,8 +16,6 @@ from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.transfer.archived import KEYS, archived_among
 from larder.transfer.storable import Unfit
 
-__all__ = ["archived_to_read"]
-
 
 def archived_to_read(
     archived: ManifestFile | None, selected: Selected, *, mirror: bool, work_dir: Path

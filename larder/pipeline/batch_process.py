@@ -19,8 +19,6 @@ from larder.errors import FatalError
 from larder.pipeline.processes import STOP, Advance, Done, Failed, Outbox, Work, read_message
 from larder.progress import CancellableProgress, Progress
 
-__all__ = ["main"]
-
 _TELL_SECONDS = 0.1
 _IDLE_SECONDS = 10.0
 _STAGE = "shard"

@@ -20,8 +20,6 @@ from larder.versions.conditions import probe_conditions
 from larder.versions.documents import FileFacts
 from larder.versions.publish import own_file_errors
 
-__all__ = ["begin"]
-
 
 def begin(plan: Plan) -> Job:
     """Put the manifests of a plan into the storage: the inventory where it will be published.

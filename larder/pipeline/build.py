@@ -28,8 +28,6 @@ from larder.pipeline.runner import Runner
 from larder.pipeline.shard import shard_batch, shard_batches
 from larder.versions.documents import CacheFile, VersionDocument
 
-__all__ = ["Built", "build"]
-
 
 @dataclass(frozen=True, slots=True)
 class Built:

@@ -33,13 +33,6 @@ from larder.versions.documents import CacheFile, seal, unseal
 from larder.versions.identity import cache_decoders, own_cache_id
 from larder.versions.publish import read_cache
 
-__all__ = [
-    "CacheBatch",
-    "cache_split",
-    "cache_splits",
-    "check_fields",
-]
-
 DISK_RESERVE = 0.05
 """The fraction of the disk space, free when a cache file is started, that remains free."""
 

@@ -24,8 +24,6 @@ from larder.store.base import ObjectInfo, Store
 from larder.transfer.copy import Copy
 from larder.versions import layout
 
-__all__ = ["copied_before", "shards_before"]
-
 _Pair = tuple[str, str, str]
 """Key of an object, its etag in the source, and that of its copy."""
 

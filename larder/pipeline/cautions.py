@@ -17,8 +17,6 @@ from larder.samples.statistics import MOST_EXTENSIONS, RoleCount
 from larder.shards.features import FeatureMap
 from larder.units import format_bytes, format_count, format_names
 
-__all__ = ["CODES", "Caution", "cautions", "readers"]
-
 CODES = {
     "reported_source": "the objects come from a report, which does not see what is newer",
     "nothing_expanded": "`source.archives` or `source.rows` is set, but there is nothing to expand",

@@ -12,8 +12,6 @@ from larder.store.base import Store
 from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.publish import read_segment
 
-__all__ = ["is_compact", "is_first_build"]
-
 
 def is_compact(root: Store, version: VersionDocument, dataset: Dataset) -> bool:
     """Whether the documents of a version say that it is what a first build would make.

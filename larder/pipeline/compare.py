@@ -36,8 +36,6 @@ from larder.samples.planner import Planner
 from larder.shards.images import ImageRules, Validation
 from larder.store.base import Readable
 
-__all__ = ["Changes", "Comparison", "Kind", "compare"]
-
 Number = TypeVar("Number", np.int8, np.int64)
 
 _Flags = npt.NDArray[np.bool_]

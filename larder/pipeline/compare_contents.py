@@ -22,8 +22,6 @@ from larder.shards.model import Part, Sample
 from larder.shards.transform import codec_versions
 from larder.store.base import Readable
 
-__all__ = ["MAX_CHECKED_BYTES", "READERS", "ContentComparer"]
-
 READERS = 8
 """Objects that are read at once."""
 

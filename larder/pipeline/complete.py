@@ -22,8 +22,6 @@ from larder.versions import layout
 from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.omitted import read_omitted
 
-__all__ = ["check_complete", "check_segment"]
-
 
 def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool = False) -> None:
     """Check that every file of a version exists with its full length.

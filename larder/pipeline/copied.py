@@ -23,16 +23,6 @@ from larder.store.base import ObjectInfo, Store
 from larder.versions import layout
 from larder.versions.documents import unseal
 
-__all__ = [
-    "Receipts",
-    "batch_name",
-    "batch_receipts",
-    "find_receipts",
-    "mirrored",
-    "partial_receipts",
-    "read_receipts",
-]
-
 READERS = 4
 """Number of receipts held in memory at the same time, each of at most 50,000 objects."""
 

@@ -17,8 +17,6 @@ from larder.pipeline.results import Totals
 from larder.store.base import Store
 from larder.transfer.copy import Copy
 
-__all__ = ["BATCH_OBJECTS", "CopyReceipts"]
-
 _PACKED_COPIES = 2_048
 """So many are tuples at a time: in columns they take a fifth of the memory."""
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from larder.versions import layout
 
-__all__ = ["MIRROR", "CopyPlace"]
-
 
 @dataclass(frozen=True, slots=True)
 class CopyPlace:

@@ -32,8 +32,6 @@ from larder.pipeline.results import BatchReport, RunError, merge_reports
 from larder.pipeline.runner import Runner
 from larder.progress import Progress
 
-__all__ = ["ExecuteCopy", "checked_copy", "copy", "execute_copy"]
-
 ExecuteCopy = Callable[[CopyPlan], dict[str, Any]]
 """Executes a plan, and returns the JSON document of the copy."""
 

@@ -20,8 +20,6 @@ from larder.samples.columns import column_texts
 from larder.store.base import ObjectInfo, Store
 from larder.transfer.engines.uploads import UploadRecords
 
-__all__ = ["copy_objects", "send_ahead"]
-
 _COLUMNS = ("key", "size_bytes", "etag")
 
 

@@ -35,8 +35,6 @@ from larder.transfer.selection import KeyRule, without_own
 from larder.transfer.source_objects import list_source, object_batches
 from larder.transfer.unlisted import Unlisted
 
-__all__ = ["Comparison", "Known", "compared", "known_copies", "not_listed", "record_rows"]
-
 
 @dataclass(frozen=True, slots=True)
 class Known:

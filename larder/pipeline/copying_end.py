@@ -48,8 +48,6 @@ from larder.transfer.engines.uploads import UploadRecords
 from larder.transfer.inventory import IDENTITY
 from larder.transfer.outstanding import in_order
 
-__all__ = ["end_copy", "record_files", "remove_files", "write_copies"]
-
 _ABANDONED_US = 7 * 86_400 * 1_000_000
 
 

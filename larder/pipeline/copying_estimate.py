@@ -14,8 +14,6 @@ from larder.transfer.cost import Cost
 from larder.transfer.inventory import LeftOut, Listed
 from larder.units import format_count
 
-__all__ = ["check_copy", "copy_cost", "copy_seconds"]
-
 
 def copy_cost(plan: CopyPlan) -> Cost:
     """What a copy costs."""

@@ -19,8 +19,6 @@ from larder.pipeline.job import CopyBatch, ManifestRef, put_named
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import Totals
 
-__all__ = ["CopyJob", "begin_copy", "copy_batches", "cut_batches"]
-
 
 @dataclass(frozen=True, slots=True)
 class CopyJob:

@@ -38,8 +38,6 @@ from larder.transfer.source_objects import object_batches
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.transfer.unlisted import NEVER_TRIED
 
-__all__ = ["CopyPlan", "Gone", "plan_copy", "row_totals"]
-
 _SHOWN_KEYS = 5
 
 

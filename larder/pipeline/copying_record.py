@@ -31,21 +31,6 @@ from larder.versions.documents import seal, unseal
 from larder.versions.fields import from_plain
 from larder.versions.publish import own_file_errors, read_optional
 
-__all__ = [
-    "COPY_KEY",
-    "UPLOADS_PREFIX",
-    "WORK_PREFIX",
-    "CopyDocument",
-    "Origin",
-    "copy_place",
-    "failures_key",
-    "manifest_key",
-    "pruned_key",
-    "put_record",
-    "read_record",
-    "work_key",
-]
-
 _PREFIX = f"{OWN_PREFIX}copy/"
 COPY_KEY = f"{_PREFIX}copy.json"
 UPLOADS_PREFIX = f"{_PREFIX}uploads/"

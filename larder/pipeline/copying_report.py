@@ -18,14 +18,6 @@ from larder.store import object_url
 from larder.transfer.inventory import LeftOut
 from larder.units import format_bytes, format_count, format_seconds
 
-__all__ = [
-    "copied_document",
-    "copy_lines",
-    "copy_plan_document",
-    "current_document",
-    "failed_hint",
-]
-
 
 def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
     """The JSON document of a plan."""

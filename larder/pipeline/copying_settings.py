@@ -18,8 +18,6 @@ from larder.pipeline.settings import located
 from larder.store import OnUnlisted
 from larder.store.base import Store
 
-__all__ = ["CopySettings", "load_copy_settings"]
-
 
 @dataclass(frozen=True, slots=True)
 class CopySettings:

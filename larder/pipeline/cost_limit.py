@@ -6,8 +6,6 @@ from larder.errors import ConfigError
 from larder.transfer.cost import Cost
 from larder.units import format_bytes
 
-__all__ = ["check_cost"]
-
 
 def check_cost(cost: Cost, limit: float | None, size_bytes: int, where: str) -> None:
     """Refuse what costs more than a limit, or cannot be priced although there is one.

@@ -27,8 +27,6 @@ from larder.config.models import Growth
 from larder.pipeline.compare import Changes
 from larder.pipeline.results import Totals
 
-__all__ = ["MAX_SEGMENTS", "Decision", "Policy", "SegmentState", "decide"]
-
 MAX_SEGMENTS = 16
 """Maximum number of segments of a version."""
 

@@ -13,8 +13,6 @@ from typing import Generic, Self, TypeVar
 
 from larder.errors import LarderError
 
-__all__ = ["RECEIPT_BYTES", "RECEIPT_SECONDS", "BatchReceipts", "Due", "Items"]
-
 RECEIPT_BYTES = 192_000_000
 RECEIPT_SECONDS = 8.0
 """How much all concurrent batches may do without a receipt. With the work in progress, that is at

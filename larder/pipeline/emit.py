@@ -16,8 +16,6 @@ from larder.versions import layout
 from larder.versions.documents import VersionDocument
 from larder.versions.publish import own_file_errors
 
-__all__ = ["check_configs", "emit_configs", "location", "pending_configs", "version_info"]
-
 
 def location(settings: Settings, version: str) -> str:
     """URL of a version."""

@@ -21,8 +21,6 @@ from larder.transfer.engines.native import copy_batch
 from larder.transfer.engines.uploads import UploadRecords
 from larder.transfer.failures import FailureRate
 
-__all__ = ["copied_batch"]
-
 
 class _Noted(FailureRate):
     """Also keeps the failures: the engine raises an error when it stops early."""

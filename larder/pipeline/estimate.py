@@ -9,8 +9,6 @@ from larder.config.urls import parse_url
 from larder.pipeline.measured import Measured
 from larder.pipeline.results import Totals
 
-__all__ = ["copy_basis", "estimate_seconds"]
-
 
 class Pace(NamedTuple):
     """How much one machine does per second."""

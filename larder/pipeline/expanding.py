@@ -29,8 +29,6 @@ from larder.transfer.inventory import Indexing, Inventory
 from larder.transfer.row_expansion import row_expansion
 from larder.versions import layout
 
-__all__ = ["containers_to_list", "expand_inventory"]
-
 _LOCAL_THREADS = 4
 """More would only take turns reading headers from the page cache."""
 

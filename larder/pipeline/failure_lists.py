@@ -15,8 +15,6 @@ from larder.pipeline.job import ManifestRef, put_named
 from larder.pipeline.manifests import read_ref
 from larder.store.base import Store
 
-__all__ = ["gather_failures", "put_failures", "read_failures"]
-
 
 def put_failures(
     root: Store, failures: Sequence[Failure], key: Callable[[str], str], folder: Path

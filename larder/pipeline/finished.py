@@ -28,8 +28,6 @@ from larder.units import format_count
 from larder.versions import layout
 from larder.versions.fields import to_plain
 
-__all__ = ["Finished", "FinishedShard", "finished_shards"]
-
 _ROWS = pa.schema(
     [
         pa.field("shard", pa.string(), nullable=False),

@@ -23,8 +23,6 @@ from larder.store.base import Store
 from larder.units import format_count
 from larder.versions import layout
 
-__all__ = ["check_forms"]
-
 _HINT = "convert or exclude one of them, or set cache.records: encoded"
 _LOOKED_AT = 1_000
 

@@ -38,16 +38,6 @@ from larder.versions.documents import OmittedRows, SegmentDocument, SegmentUse, 
 from larder.versions.identity import image_check, own_cache_id, shaped_images, split_rule
 from larder.versions.omitted import Omitted, encode_omitted
 
-__all__ = [
-    "Growth",
-    "find_previous",
-    "keeps_splits",
-    "known_classes",
-    "plan_growth",
-    "weaker_segments",
-    "with_unchanged",
-]
-
 _Numbers = npt.NDArray[np.int64]
 
 

@@ -14,16 +14,6 @@ from larder.shards.images import ImageRules, Validation
 from larder.shards.transform import codec_versions
 from larder.versions.identity import shaped_images
 
-__all__ = [
-    "batch_read_bytes",
-    "check_codecs",
-    "image_options",
-    "image_rules",
-    "planned_transform",
-    "strongest_check",
-]
-
-
 _READ_BYTES = 64 << 20
 _DECODED_BYTES = 64 << 20
 

@@ -40,8 +40,6 @@ from larder.versions.documents import (
 from larder.versions.identity import image_check
 from larder.versions.publish import read_segment
 
-__all__ = ["Index", "index_files", "index_shards"]
-
 _BATCH_FILES = 1_000
 
 

@@ -16,8 +16,6 @@ from larder.progress import CancellableProgress, Progress, StageTimes, TimedProg
 if TYPE_CHECKING:
     from larder.pipeline.settings import Settings
 
-__all__ = ["InlineRunner", "plan", "prepare", "workers", "workers_for"]
-
 
 def workers(settings: Settings) -> int:
     """Number of concurrent batches: ``runner.workers``, or one per core, as far as memory allows.

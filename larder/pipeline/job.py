@@ -28,26 +28,6 @@ from larder.versions.conditions import Conditions
 from larder.versions.documents import FileFacts, SegmentSplit, SegmentUse, Shape, SplitFacts
 from larder.versions.publish import own_file_errors
 
-__all__ = [
-    "CopyBatch",
-    "Job",
-    "ManifestRef",
-    "NewSegment",
-    "UsedSegment",
-    "listed",
-    "open_location",
-    "open_origin",
-    "open_root",
-    "open_source",
-    "put_named",
-    "put_work",
-    "root_url",
-    "scratch",
-    "source_of",
-    "storage_of",
-    "with_derived",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ManifestRef:

@@ -15,8 +15,6 @@ from larder.store import open_store
 from larder.store.base import Readable, Store
 from larder.store.permissions import is_remote
 
-__all__ = ["FOLDER", "kept_indexes"]
-
 FOLDER = "indexes"
 """The folder below the directory of downloaded caches."""
 

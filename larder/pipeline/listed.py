@@ -16,8 +16,6 @@ from larder.versions.documents import SplitFacts
 from larder.versions.identity import ShardIdentity
 from larder.versions.omitted import Omitted
 
-__all__ = ["ListedShard", "combined", "listed_shards", "listed_splits", "shard_files"]
-
 _NONE = Omitted.none()
 _Omitted = Mapping[tuple[str, str], Omitted]
 

@@ -25,8 +25,6 @@ from larder.versions.documents import FileFacts, VersionDocument
 from larder.versions.omitted import Omitted
 from larder.versions.publish import own_file_errors
 
-__all__ = ["MAX_PATTERNS", "Derived", "derived_files", "put_derived"]
-
 MAX_PATTERNS = 100
 """Maximum number of patterns of a split in a config."""
 

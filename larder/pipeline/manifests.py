@@ -28,8 +28,6 @@ from larder.store.base import Store
 from larder.versions.documents import MAKE_AGAIN
 from larder.versions.publish import own_file_errors
 
-__all__ = ["KEPT", "Manifests", "fetched", "forget", "read_ref"]
-
 KEPT = 40
 """Maximum number of manifests kept on the disk while nothing reads them: those of a version with as
 many segments as there may be, which a plan reads more than once."""

@@ -20,8 +20,6 @@ from larder.versions import layout
 from larder.versions.documents import seal, unseal
 from larder.versions.publish import read_optional
 
-__all__ = ["ENOUGH", "Measured", "read_measured", "write_measured"]
-
 ENOUGH = Totals(1_000, 64_000_000)
 """A copy of fewer objects and fewer bytes says little about the next one."""
 

@@ -29,8 +29,6 @@ from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import seal
 
-__all__ = ["MAX_RUNS", "merge_receipts"]
-
 MAX_RUNS = 16
 """Maximum number of runs, and of merged files, whose receipts are read one by one."""
 

@@ -35,14 +35,6 @@ from larder.store.base import ObjectInfo, Store
 from larder.transfer.engines.uploads import UploadRecords
 from larder.versions import layout
 
-__all__ = [
-    "listed_failures",
-    "mirror_batch",
-    "mirror_batches",
-    "mirror_route",
-    "send_mirror_ahead",
-]
-
 _COLUMNS = ("parts", *FROM_PREVIOUS)
 _KEYS = pa.schema([OBJECTS.field("key")])
 

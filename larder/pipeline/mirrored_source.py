@@ -10,8 +10,6 @@ from larder.config.models import Cluster, Dataset
 from larder.transfer.choice import MirrorChoice, choose_mirror, is_read_again
 from larder.transfer.site import Site
 
-__all__ = ["mirror_choice", "mirrors", "resolved"]
-
 
 def mirror_choice(dataset: Dataset, cluster: Cluster, *, images: int) -> MirrorChoice:
     """Whether a run of a dataset on a cluster has a mirror, and why.

@@ -15,8 +15,6 @@ from larder.versions import layout
 from larder.versions.documents import CacheFile, FileFacts, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
 
-__all__ = ["NamedFile", "named_by_document", "named_files", "segment_files"]
-
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:

@@ -21,8 +21,6 @@ from larder.shards.packing import plan_shards
 from larder.shards.sizes import split_sizes
 from larder.shards.totals import RunningTotals, target_for
 
-__all__ = ["SHARD_PLAN", "ShardPlans", "laid_out", "pack", "planned_shards"]
-
 SHARD_PLAN = pa.schema(
     [
         pa.field("split", pa.string(), nullable=False),

@@ -59,8 +59,6 @@ from larder.versions import layout
 from larder.versions.identity import own_cache_id, split_rule, version_id
 from larder.versions.publish import read_version
 
-__all__ = ["Plan", "make_plan"]
-
 _SHA256 = "0" * 64
 """A digest of the length of those in keys."""
 

@@ -26,8 +26,6 @@ from larder.pipeline.results import Totals
 from larder.transfer.inventory import SHOWN_KEYS, LeftOut
 from larder.units import format_bytes, format_count, format_names, format_seconds
 
-__all__ = ["amount", "plan_document", "plan_lines", "warning_lines", "warnings"]
-
 WIDTH = 80
 _BASES = {
     "given": ", copying at the given bandwidth",

@@ -11,8 +11,6 @@ from larder.pipeline.plan import Plan
 from larder.pipeline.results import Totals
 from larder.units import format_bytes, format_count
 
-__all__ = ["changes", "growth_document", "growth_lines"]
-
 _CHANGES = ("added", "changed", "relabelled", "moved", "removed", "unchanged")
 
 

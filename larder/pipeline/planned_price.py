@@ -13,15 +13,6 @@ from larder.units import format_bytes, format_count
 if TYPE_CHECKING:
     from larder.pipeline.plan import Plan
 
-__all__ = [
-    "archived_lines",
-    "cost_document",
-    "cost_lines",
-    "mirror_lines",
-    "priced_document",
-    "request_lines",
-]
-
 _KINDS = {"get": "GET", "put": "PUT", "copy": "COPY", "list": "LIST"}
 
 _READINGS = {

@@ -18,8 +18,6 @@ from larder.pipeline.source import SourceState
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.shards.spans import SPAN_BYTES
 
-__all__ = ["PlannedReads", "planned_reads"]
-
 
 class PlannedReads(NamedTuple):
     """Requests that read objects, and the bytes.

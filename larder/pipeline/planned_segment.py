@@ -23,8 +23,6 @@ from larder.versions.documents import SegmentDocument, Shape
 from larder.versions.identity import SegmentIdentity, own_cache_id, segment_id
 from larder.versions.publish import read_cache, read_segment
 
-__all__ = ["PlannedSegment", "caches_to_build", "plan_segment"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:

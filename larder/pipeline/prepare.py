@@ -28,8 +28,6 @@ from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState, inspect_source
 from larder.versions.documents import VersionDocument
 
-__all__ = ["RESTARTS", "Execute", "execute", "prepare"]
-
 RESTARTS = 3
 """How often a run that is superseded starts again; so runs that keep moving the tag end."""
 

@@ -30,16 +30,6 @@ from larder.versions.documents import MAKE_AGAIN, SegmentDocument, VersionDocume
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import read_segment
 
-__all__ = [
-    "IN_ORDER",
-    "PREVIOUS",
-    "Previous",
-    "PreviousSegment",
-    "previous_rows",
-    "published_splits",
-    "read_previous",
-]
-
 IN_ORDER = ("split", "order", "key")
 """The columns by which samples are ordered."""
 

@@ -18,8 +18,6 @@ from larder.transfer.cost import (
 from larder.transfer.inventory import Indexing, Inventory, Listed
 from larder.transfer.site import Site
 
-__all__ = ["Priced", "Work", "price"]
-
 _NOTHING = Totals()
 
 PAGE = 1000

@@ -24,20 +24,6 @@ from larder.pipeline.job import Job
 from larder.programs import start_program
 from larder.progress import Progress
 
-__all__ = [
-    "STOP",
-    "WORTH_ROWS",
-    "Advance",
-    "Done",
-    "Failed",
-    "Outbox",
-    "Work",
-    "close_idle",
-    "read_message",
-    "suits",
-    "work",
-]
-
 WORTH_ROWS = 40_000
 """Smaller batches are done before a process has started: a sample takes some 20 microseconds."""
 

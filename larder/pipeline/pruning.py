@@ -32,8 +32,6 @@ from larder.store import object_url
 from larder.transfer.difference import places
 from larder.units import format_bytes, format_count, format_seconds
 
-__all__ = ["ExecutePrune", "Pruned", "execute_prune", "prune", "prune_lines", "prune_objects"]
-
 SHOWN_KEYS = 1_000
 """Maximum number of keys in a document."""
 

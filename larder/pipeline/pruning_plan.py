@@ -26,8 +26,6 @@ from larder.progress import Progress
 from larder.store import object_url
 from larder.units import format_count
 
-__all__ = ["MAX_DELETE", "MAX_PERCENT", "PrunePlan", "PruneSettings", "plan_prune"]
-
 MAX_DELETE = 1_000
 """Maximum number of objects that are deleted, unless the user gives a number."""
 

@@ -42,8 +42,6 @@ from larder.versions.publish import (
 )
 from larder.versions.tags import TAG, move_tag
 
-__all__ = ["publish", "publish_existing"]
-
 
 def publish(
     job: Job, index: Index | None, cache: tuple[CacheFile, ...], *, progress: Progress

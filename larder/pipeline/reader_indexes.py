@@ -22,8 +22,6 @@ from larder.shards.indexes import IndexContent, IndexFile, index_contents, index
 from larder.store.base import Store
 from larder.versions import layout
 
-__all__ = ["Indexed", "PutIndexes", "described_indexes", "noted_indexes", "put_indexes"]
-
 
 class Indexed(NamedTuple):
     """A finished shard, and where its rows of `larder.manifest.schemas.SAMPLES` are.

@@ -29,16 +29,6 @@ from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import seal, unseal
 
-__all__ = [
-    "Receipt",
-    "Shard",
-    "ShardReceipts",
-    "partial_receipts",
-    "plain_shard",
-    "put_receipt",
-    "read_receipts",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Shard:

@@ -24,8 +24,6 @@ from larder.transfer.archived import is_restored
 from larder.units import format_count
 from larder.versions import layout
 
-__all__ = ["check_archived", "check_plan", "checked_plan"]
-
 
 def checked_plan(found: SourceState, folder: Path, *, progress: Progress) -> Plan:
     """Plan a run, and refuse a plan that must not be executed.

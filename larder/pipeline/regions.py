@@ -8,8 +8,6 @@ from larder.config.models import Location
 from larder.store.base import Readable
 from larder.transfer.site import Site
 
-__all__ = ["found_region", "in_region"]
-
 L = TypeVar("L", bound=Location)
 
 

@@ -24,14 +24,6 @@ from larder.store import object_url
 from larder.units import format_bytes, format_count, format_seconds
 from larder.versions.documents import VersionDocument
 
-__all__ = [
-    "Done",
-    "built_document",
-    "reused_document",
-    "run_document",
-    "run_lines",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Done:

@@ -12,8 +12,6 @@ from larder.failures import Failures
 if TYPE_CHECKING:
     from larder.pipeline.job import ManifestRef  # imports pyarrow, which --help does not need
 
-__all__ = ["BatchReport", "RefusedError", "RunError", "Totals", "merge_reports", "stops_others"]
-
 
 @dataclass(frozen=True, slots=True)
 class Totals:

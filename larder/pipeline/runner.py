@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 from larder.progress import Progress, TimedProgress
 
-__all__ = ["Runner"]
-
 
 class Runner(Protocol):
     """Runs steps: inline, or as the tasks of an orchestrator.

@@ -21,8 +21,6 @@ from larder.pipeline.previous import Previous
 from larder.pipeline.results import Totals
 from larder.samples.order import SampleOrder, identity_parts
 
-__all__ = ["Selected", "select_all", "select_samples"]
-
 _Flags = npt.NDArray[np.bool_]
 
 _PACKED = SAMPLE_ORDER.field("packed").type

@@ -16,8 +16,6 @@ from larder.errors import ConfigError, ProblemsError
 from larder.experiments.delivery import Advice, choose
 from larder.shards.formats import FORMATS
 
-__all__ = ["Settings", "load_settings", "located", "with_fields"]
-
 DEFAULT_TEMPLATE = "default.yaml"
 
 _ENDPOINT_VARIABLES = {"s3": ENDPOINT_VARIABLES, "gs": GCS_ENDPOINT_VARIABLES}

@@ -58,8 +58,6 @@ from larder.transfer.copies import HELD_COPIES, Copies
 from larder.transfer.mirrored import Mirror
 from larder.versions import layout
 
-__all__ = ["BATCH_ROWS", "PackBatch", "shard_batch", "shard_batches", "with_receipts"]
-
 BATCH_ROWS = 100_000
 """Maximum number of samples in a batch, of which `_PIECE_ROWS` are objects at a time."""
 

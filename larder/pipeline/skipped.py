@@ -11,8 +11,6 @@ import pyarrow as pa
 from larder.manifest.schemas import SKIPPED
 from larder.samples.columns import column_texts
 
-__all__ = ["UNKNOWN", "skipped_rows"]
-
 UNKNOWN = "it was left out as bad, for a reason that was not recorded"
 """The message for a sample that the receipts only count."""
 

@@ -43,8 +43,6 @@ from larder.versions.identity import inputs_digest
 from larder.versions.publish import own_file_errors, read_segment, read_version
 from larder.versions.tags import TAG, Tag, read_tag
 
-__all__ = ["LabelFile", "SourceState", "inspect_source", "take_source"]
-
 MAX_LABEL_FILE_BYTES = 256 * 1024**2
 
 

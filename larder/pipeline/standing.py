@@ -22,8 +22,6 @@ from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
 from larder.versions import layout
 
-__all__ = ["has_sha256", "is_noted", "standing_shards"]
-
 READERS = 8
 
 _Name = tuple[str, str]

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from larder.config.urls import check_url
 from larder.errors import ConfigError
 
-__all__ = ["Address", "parse_address"]
-
 _ADDRESS = re.compile(
     r"(?P<root>(?:.*/)?larder/(?P<dataset>[a-z0-9][a-z0-9_-]*))"
     r"(?:@(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)|/versions/(?P<version>[0-9a-f]{32}))?/?",

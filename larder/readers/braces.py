@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["expand"]
-
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 

@@ -16,8 +16,6 @@ from larder.cache.schema import KEY, Field, Schema
 from larder.errors import DamageError, FatalError
 from larder.versions.omitted import Omitted
 
-__all__ = ["CacheReader"]
-
 
 class CacheReader:
     """The records of one split, in the order of the version's samples.

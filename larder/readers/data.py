@@ -27,8 +27,6 @@ from larder.versions.tags import read_tag
 if TYPE_CHECKING:
     from larder.readers.samples import Sample
 
-__all__ = ["Data", "open_data"]
-
 _NAMES = 10
 
 

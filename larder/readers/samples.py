@@ -21,8 +21,6 @@ from larder.versions.documents import MAKE_AGAIN, FileFacts, SegmentDocument, Ve
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import own_file_errors, read_segment
 
-__all__ = ["Sample", "read_samples"]
-
 _COLUMNS = [
     *IndexedSample._fields[:-1],
     *(f"parts.list.element.{name}" for name in IndexedPart._fields),
