@@ -13,8 +13,6 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from larder.errors import printable
 from larder.pipeline.results import BatchReport
 
-__all__ = ["FAILURES", "FINDINGS", "failures_table", "findings_table", "summary"]
-
 FAILURES = "failures"
 """Key of the table of failures; Prefect keeps the tables of earlier runs under it."""
 

@@ -13,8 +13,6 @@ from uuid import UUID
 
 from prefect import get_client
 
-__all__ = ["cancellable"]
-
 POLL_SECONDS = 5.0
 
 

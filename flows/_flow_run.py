@@ -29,8 +29,6 @@ from larder.progress import StageTimes
 from tasks._options import STOPPED
 from tasks._progress import listening, stoppable, timed
 
-__all__ = ["call_flow", "flow_run"]
-
 _REFUSED = (401, 403)
 _NOT_THERE = (404, 405)
 _MORE = re.compile(r"[\s-]*For more information check: \S+")

@@ -17,15 +17,6 @@ from typing import Any
 from flows._secrets import Hidden, auth_of
 from flows._settings import profiles_path, startup_seconds
 
-__all__ = [
-    "SHOWN",
-    "configure_prefect",
-    "has_server",
-    "show_logs",
-    "start_server",
-    "with_prefect_start",
-]
-
 SHOWN = "larder_shown"
 """Attribute of a log record that is shown to the user in another way."""
 

@@ -18,8 +18,6 @@ from larder.pipeline.report import run_lines
 from larder.pipeline.results import RefusedError, RunError
 from tasks._progress import also_listening
 
-__all__ = ["RunLog", "run_log"]
-
 Lines = Callable[[Mapping[str, Any]], list[str]]
 
 INTERVAL_SECONDS = 30.0

@@ -11,8 +11,6 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from larder.errors import ConfigError, FatalError, LarderError
 
-__all__ = ["Hidden", "auth_of", "without_auth"]
-
 _MASK = "***"
 _SHORTEST = 4
 """A shorter secret would be found in ordinary words."""

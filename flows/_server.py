@@ -24,8 +24,6 @@ from pathlib import Path
 
 from larder.errors import FatalError
 
-__all__ = ["TemporaryServer"]
-
 STOP_SECONDS = 5.0
 BACKLOG_SECONDS = 120.0
 """Maximum time to save the received events: they take about 30 ms per task run."""

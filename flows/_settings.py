@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
     from pydantic.fields import FieldInfo
 
-__all__ = ["load_prefect", "profiles_path", "startup_seconds"]
-
 _WHOLE = "Prefect's settings"
 _HINT = "set or unset it in the environment, or with `prefect config`"
 _FOLLOWS = "default_factory_not_called"

@@ -12,8 +12,6 @@ from flows._settings import load_prefect
 if TYPE_CHECKING:
     from larder.cli.display import Display
 
-__all__ = ["prefect_ready"]
-
 
 @contextmanager
 def prefect_ready(display: Display) -> Iterator[Callable[[], bool]]:

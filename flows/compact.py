@@ -20,8 +20,6 @@ from flows.prepare import run_flow
 from larder.cli import compact
 from larder.cli.command import run
 
-__all__ = ["main"]
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""

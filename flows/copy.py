@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from larder.pipeline.copying_plan import CopyPlan
     from larder.pipeline.copying_settings import CopySettings
 
-__all__ = ["main", "run_flow"]
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""

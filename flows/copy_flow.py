@@ -19,8 +19,6 @@ from larder.pipeline.pruning_plan import PrunePlan, PruneSettings
 from larder.progress import StageTimes
 from tasks.runner import task_runner
 
-__all__ = ["copy", "prune", "run_copy", "run_prune"]
-
 _planned: ContextVar[CopyPlan | PrunePlan | None] = ContextVar("planned copy", default=None)
 """What the command line has just planned, so that both places are listed only once."""
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from larder.pipeline.plan import Plan
     from larder.pipeline.settings import Settings
 
-__all__ = ["main", "run_flow"]
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""

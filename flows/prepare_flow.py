@@ -18,8 +18,6 @@ from larder.pipeline.settings import Settings, load_settings
 from larder.progress import StageTimes
 from tasks.runner import task_runner
 
-__all__ = ["compact", "prepare", "run_prepare"]
-
 _planned: ContextVar[tuple[Plan, Job] | None] = ContextVar("planned", default=None)
 """What the command line has just planned and begun, so that the source is listed only once."""
 

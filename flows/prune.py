@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from larder.cli.display import Display
     from larder.pipeline.pruning_plan import PrunePlan, PruneSettings
 
-__all__ = ["main", "run_flow"]
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""

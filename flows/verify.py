@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from larder.cli.display import Display
     from larder.verify.run import VerifySettings
 
-__all__ = ["main", "run_flow"]
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""

@@ -21,8 +21,6 @@ from larder.verify.run import VerifySettings
 from larder.verify.run import verify as compose
 from tasks.runner import task_runner
 
-__all__ = ["run_verify", "verify"]
-
 
 @flow(
     name="verify",

@@ -14,8 +14,6 @@ from typing import Any
 from larder.errors import ConfigError, StoreError
 from larder.store.blocks import register
 
-__all__ = ["register_blocks"]
-
 _KINDS = ("aws-credentials", "gcp-credentials", "secret")
 
 

@@ -17,8 +17,6 @@ from prefect.tasks import Task, exponential_backoff
 
 from larder.errors import LarderError, RetryableError
 
-__all__ = ["LOCAL", "RETRIED", "STOPPED", "call", "cancelled_when_stopped"]
-
 STOPPED = "run.interrupted"
 """The code of the error that a step raises when it is asked to stop."""
 

@@ -14,8 +14,6 @@ from threading import Event
 
 from larder.progress import CancellableProgress, NullProgress, Progress, StageTimes
 
-__all__ = ["also_listening", "current_progress", "listening", "stoppable", "timed"]
-
 _listener: ContextVar[Progress] = ContextVar("listener", default=NullProgress())  # noqa: B039
 _stop: ContextVar[Event | None] = ContextVar("stop", default=None)
 

@@ -10,8 +10,6 @@ from larder.versions.documents import CacheFile
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["cache_split"]
-
 
 @task(name="cache", task_run_name="cache of {batch.split}", **RETRIED)
 @cancelled_when_stopped

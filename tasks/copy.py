@@ -18,8 +18,6 @@ from larder.pipeline.results import BatchReport, RunError
 from tasks._options import LOCAL, RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["batch_name", "checked_copy", "copy_objects", "end_copy", "send_ahead"]
-
 
 def batch_name(parameters: dict[str, Any]) -> str:
     """The name of a batch's task run, ``copy objects 2,001 to 2,411``, counted from 1.

@@ -11,8 +11,6 @@ from larder.versions.documents import VersionDocument
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["emit_configs"]
-
 
 @task(name="emit", task_run_name="config for {settings.cluster.name}", **RETRIED)
 @cancelled_when_stopped

@@ -13,8 +13,6 @@ from larder.pipeline.results import BatchReport, RunError, Totals
 from tasks._options import LOCAL, RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["batch_name", "mirror_batch", "send_mirror_ahead"]
-
 
 def batch_name(parameters: dict[str, Any]) -> str:
     """The name of a batch's task run, ``mirror samples 2,001 to 2,411``, counted from 1.

@@ -12,8 +12,6 @@ from larder.pipeline.source import SourceState
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["checked_plan"]
-
 
 @task(name="plan", task_run_name="plan {found.dataset.name}", **RETRIED)
 @cancelled_when_stopped

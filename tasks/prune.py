@@ -12,8 +12,6 @@ from larder.pipeline.pruning_plan import PrunePlan, PruneSettings
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["plan_prune", "prune_objects"]
-
 
 @task(name="plan prune", task_run_name="plan of the prune", **RETRIED)
 @cancelled_when_stopped

@@ -11,8 +11,6 @@ from larder.versions.documents import CacheFile, VersionDocument
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["publish", "publish_existing"]
-
 
 @task(name="publish", task_run_name="publish version {job.version}", **RETRIED)
 @cancelled_when_stopped

@@ -43,8 +43,6 @@ from tasks import verify as verify_tasks
 from tasks._options import call
 from tasks._progress import current_progress, stoppable
 
-__all__ = ["TaskRunner", "task_runner"]
-
 _TASKS: dict[Callable[..., Any], Any] = {
     source.inspect_source: source_tasks.inspect_source,
     refusals.checked_plan: plan_tasks.checked_plan,

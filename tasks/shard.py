@@ -10,8 +10,6 @@ from larder.pipeline.results import BatchReport, RunError
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["index_shards", "shard_batch"]
-
 
 @task(name="shard", task_run_name="shards from {batch.shards[0].name}", **RETRIED)
 @cancelled_when_stopped

@@ -12,8 +12,6 @@ from larder.pipeline.source import SourceState
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = ["inspect_source"]
-
 
 @task(name="inventory", task_run_name="inventory of {settings.dataset.name}", **RETRIED)
 @cancelled_when_stopped

@@ -13,17 +13,6 @@ from larder.verify.job import Inspected, VerifyBatch, VerifyJob
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
-__all__ = [
-    "end_repair",
-    "inspect_version",
-    "name_version",
-    "put_back",
-    "repair_large",
-    "repair_small",
-    "set_aside",
-    "verify_batch",
-]
-
 
 @task(name="inspect version", task_run_name="documents of {job.version}", **RETRIED)
 @cancelled_when_stopped

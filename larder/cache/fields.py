@@ -27,11 +27,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from larder.cache.images import Form
 from larder.cache.schema import KEY, Field, Schema
 from larder.errors import FatalError
 from larder.samples.decoders import IMAGES_ONLY, Array, Decoders
 from larder.samples.grouping import LABEL_EXT
+from larder.samples.pictures import Form
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 from larder.cache.build import build_file
 from larder.cache.fields import (
-    KEY,
     LABEL,
     Kind,
     field_name,
@@ -32,7 +31,7 @@ from larder.cache.fields import (
 from larder.cache.images import Picture, open_picture
 from larder.cache.layout import CacheFileFacts
 from larder.cache.record import Value
-from larder.cache.schema import Field, Schema
+from larder.cache.schema import KEY, Field, Schema
 from larder.cache.window import Making, ToDecode, in_order
 from larder.config.images import MAX_PIXELS
 from larder.errors import FatalError

@@ -29,8 +29,6 @@ from larder.pipeline.results import RefusedError, RunError
 if TYPE_CHECKING:
     from larder.cli.display import Display
 
-__all__ = ["DEBUG", "Parser", "add_shared", "command", "parser", "run", "shared_parameters", "show"]
-
 DEBUG = "LARDER_DEBUG"
 """Environment variable: 1 shows the traceback of an error."""
 

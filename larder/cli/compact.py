@@ -11,8 +11,6 @@ from typing import Any
 from larder.cli import prepare
 from larder.cli.prepare import Run, run_here
 
-__all__ = ["main"]
-
 DESCRIPTION = """\
 Prepare a dataset as a version of one segment, without omitted rows. What has not changed is read
 from the shards of the current version, not from the source. Classes keep their numbers. The current

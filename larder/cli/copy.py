@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from larder.pipeline.copying_plan import CopyPlan
     from larder.pipeline.copying_settings import CopySettings
 
-__all__ = ["RunCopy", "main", "parser", "run_here"]
-
 DESCRIPTION = """\
 Copy every object below SOURCE to STORAGE/KEY: what is there already, with the same digest or with a
 receipt of an earlier copy, is not copied again. Every copy is verified. If a run is killed, run the

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["Display", "LiveView", "PlainView"]
-
 INTERVAL_SECONDS = 5.0
 _REFRESHES_PER_SECOND = 4
 _CURSOR = b"\r\n\x1b[?25h"

@@ -15,8 +15,6 @@ from larder.disk import disk_errors
 from larder.errors import ConfigError
 from larder.units import format_count, format_names
 
-__all__ = ["EXAMPLES", "examples", "main", "write_examples"]
-
 FOLDER = "configs"
 """Where the other commands look for configuration, relative to the current directory."""
 

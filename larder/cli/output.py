@@ -11,8 +11,6 @@ from typing import Any, TextIO
 from larder.cli.signals import process
 from larder.errors import FatalError, printable
 
-__all__ = ["DONE", "discard", "print_json", "print_text", "tell"]
-
 DONE = "the work is done; run the same command again to see the result"
 """The hint if a command's result cannot be written."""
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from larder.cli.command import Parser, add_shared, parser, shared_parameters
 
-__all__ = ["flow_parameters", "places_parser"]
-
 
 def places_parser(prog: str, description: str) -> Parser:
     """A parser with the arguments SOURCE and STORAGE and the flags of these commands.

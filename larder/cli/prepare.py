@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from larder.pipeline.plan import Plan
     from larder.pipeline.settings import Settings
 
-__all__ = ["Run", "command_main", "main", "run_here"]
-
 DESCRIPTION = """\
 Prepare a dataset: list its source, copy what is missing to the storage, write shards, build the
 LMDB cache, publish a version and emit the experiment config that points at it. If a run is killed,

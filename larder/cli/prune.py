@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from larder.cli.display import Display
     from larder.pipeline.pruning_plan import PrunePlan, PruneSettings
 
-__all__ = ["RunPrune", "main", "parser", "run_here"]
-
 DESCRIPTION = """\
 Delete from STORAGE what larder copy has written there from SOURCE and is no longer in SOURCE. It is
 planned first: nothing is deleted if the source is empty or cannot be listed completely, or if more

@@ -30,19 +30,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     import threading
 
-__all__ = [
-    "HINT",
-    "INTERRUPTED",
-    "arm",
-    "conclude",
-    "hear_signals",
-    "interruptible",
-    "interrupting",
-    "loading",
-    "process",
-    "restoring",
-]
-
 INTERRUPTED = 130
 """Exit status of a command that a signal interrupted."""
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from larder.units import format_bytes, format_count, format_seconds
 
-__all__ = ["STAGES", "Stage", "joined"]
-
 STAGES: dict[str, str] = {
     "inventory": "object",
     "expand": "object",

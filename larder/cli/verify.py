@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from larder.cli.display import Display
     from larder.verify.run import VerifySettings
 
-__all__ = ["RunVerify", "main", "parser", "run_here"]
-
 DESCRIPTION = """\
 Read everything again that a version lists, and compare it with what was published: documents,
 manifests, shards, the checksum of every part, labels, caches. What is damaged, missing, exchanged

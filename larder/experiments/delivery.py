@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
 
-__all__ = ["RULES", "TAKES", "Advice", "Rule", "Situation", "advise", "choose"]
-
 _OBJECT_STORES = frozenset({"s3", "gs"})
 _PREPARE_DATA = "Determined, Prepare Data"
 _OMITTED = "growth.removals: omit"

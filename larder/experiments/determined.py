@@ -20,8 +20,6 @@ from larder.errors import ConfigError
 from larder.experiments.mounts import bind, container_target, under
 from larder.experiments.version_info import SplitInfo, VersionInfo
 
-__all__ = ["render", "to_yaml"]
-
 _ORDER = (
     "name",
     "description",

@@ -15,8 +15,6 @@ from larder.experiments.version_info import ConfigFile, VersionInfo
 from larder.store import open_store
 from larder.store.base import Store
 
-__all__ = ["Written", "differing", "emit", "write_configs"]
-
 
 @dataclass(frozen=True, slots=True)
 class Written:

@@ -19,8 +19,6 @@ from larder.config.suggest import nearest
 from larder.errors import ConfigError
 from larder.experiments.mounts import mount_problems
 
-__all__ = ["Experiment", "known_keys", "validate"]
-
 _SINCE_0_22 = frozenset({"integrations", "log_policies", "preemption_timeout", "retention_policy"})
 _KEYS = frozenset(
     {

@@ -17,8 +17,6 @@ from larder.config.models import Mount
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
 
-__all__ = ["WORK_DIR", "Binding", "bind", "container_target", "mount_problems", "under"]
-
 WORK_DIR = "/run/determined/workdir"
 """Where Determined puts the model code; a relative ``container_path`` is joined to it."""
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from larder.experiments.delivery import Advice
 
-__all__ = ["ConfigFile", "SplitInfo", "VersionInfo"]
-
 
 @dataclass(frozen=True, slots=True)
 class SplitInfo:

@@ -18,13 +18,12 @@ from larder.progress import Progress
 from larder.transfer.cost import GB, egress_cost
 from larder.transfer.engines.choice import Choice, choose_engine
 from larder.transfer.engines.skyplane import (
-    SkyplaneLimits,
     SkyplanePlace,
-    SkyplaneReport,
     check_skyplane,
     run_skyplane,
     skyplane_available,
 )
+from larder.transfer.engines.skyplane_supervise import SkyplaneLimits, SkyplaneReport
 from larder.transfer.engines.uploads import UploadRecords
 from larder.transfer.site import Site
 

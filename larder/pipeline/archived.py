@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.manifest.files import ManifestFile, read_manifest
+from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
+from larder.manifest.writer import ManifestFile
 from larder.pipeline.selected import Selected
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.transfer.archived import KEYS, archived_among

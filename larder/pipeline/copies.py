@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from larder.manifest.files import ManifestWriter
 from larder.manifest.schemas import OBJECTS
+from larder.manifest.writer import ManifestWriter
 from larder.pipeline.copy_place import MIRROR, CopyPlace
 from larder.pipeline.due import BatchReceipts, Items
 from larder.pipeline.job import put_named

@@ -9,8 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from larder.errors import Failure
-from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
+from larder.manifest.files import read_manifest, write_manifest
 from larder.manifest.schemas import FAILURES
+from larder.manifest.writer import ManifestFile, ManifestWriter
 from larder.pipeline.job import ManifestRef, put_named
 from larder.pipeline.manifests import read_ref
 from larder.store.base import Store

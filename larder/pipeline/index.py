@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from larder.errors import Failure, FatalError
 from larder.failures import SHOWN_FAILURES
-from larder.manifest.files import ManifestFile, read_manifest, write_manifest
+from larder.manifest.files import read_manifest, write_manifest
 from larder.manifest.schemas import INDEXES, SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
+from larder.manifest.writer import ManifestFile
 from larder.pipeline.complete import check_segment
 from larder.pipeline.finished import Finished, FinishedShard, finished_shards
 from larder.pipeline.forms import check_forms

@@ -18,7 +18,7 @@ from larder.config.formats import FormatUse
 from larder.config.models import Cluster, Dataset, Location
 from larder.config.urls import parse_url
 from larder.errors import StoreError
-from larder.manifest.files import ManifestFile
+from larder.manifest.writer import ManifestFile
 from larder.store import OnUnlisted, object_url, open_store
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.store.derived import DerivedObjects

@@ -18,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.manifest.files import ManifestFile, write_manifest
+from larder.manifest.files import write_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import sort
+from larder.manifest.writer import ManifestFile
 from larder.pipeline.copied import find_receipts
 from larder.pipeline.job import ManifestRef, put_named, scratch
 from larder.pipeline.manifests import read_ref

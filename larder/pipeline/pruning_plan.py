@@ -13,10 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from larder.errors import ConfigError, printable
-from larder.manifest.files import ManifestFile, ManifestWriter
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort_to_file
+from larder.manifest.writer import ManifestFile, ManifestWriter
 from larder.pipeline.copying_compare import Known, compared, known_copies, not_listed
 from larder.pipeline.copying_plan import row_totals
 from larder.pipeline.copying_settings import CopySettings

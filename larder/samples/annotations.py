@@ -32,8 +32,6 @@ from larder.samples.coco import coco_entries
 from larder.samples.json_stream import MOST_CHARACTERS, parse_json
 from larder.samples.table_values import table_rows
 
-__all__ = ["Entry", "EntryPart", "entries", "entry_parts", "file_format", "label_of", "text_file"]
-
 _FORMATS = {
     ".csv": "csv",
     ".tsv": "csv",

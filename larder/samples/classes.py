@@ -13,8 +13,6 @@ import numpy.typing as npt
 from larder.errors import ConfigError
 from larder.units import format_count, format_names
 
-__all__ = ["ClassTable", "Numbering"]
-
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
 
 

@@ -22,8 +22,6 @@ from larder.manifest.query import Rows
 from larder.manifest.sort import SortedFile, sort, sort_to_file, work_folder, write_rows
 from larder.samples.json_stream import elements
 
-__all__ = ["coco_entries"]
-
 _ITEMS = pa.schema(
     [
         pa.field("image", pa.string(), nullable=False),

@@ -15,8 +15,6 @@ import numpy as np
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["column_structs", "column_texts", "column_values", "named_tuples", "repeated_texts"]
-
 Struct = TypeVar("Struct", bound=tuple[Any, ...])
 
 

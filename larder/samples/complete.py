@@ -14,8 +14,6 @@ from larder.errors import Failure
 from larder.failures import Failures
 from larder.samples.grouped import Grouped
 
-__all__ = ["Complete"]
-
 
 class Complete:
     """Divides samples into those with a part of each pattern, and the others.

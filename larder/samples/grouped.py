@@ -14,8 +14,6 @@ from larder.failures import Failures
 from larder.manifest.extents import is_own
 from larder.manifest.schemas import SAMPLE_ORDER
 
-__all__ = ["Grouped", "group_parts", "without_duplicates"]
-
 _PARTS = SAMPLE_ORDER.field("parts").type
 
 _Flags = npt.NDArray[np.bool_]

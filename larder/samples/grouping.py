@@ -13,17 +13,6 @@ from dataclasses import dataclass
 
 from larder.limits import MAX_KEY_BYTES
 
-__all__ = [
-    "LABEL_EXT",
-    "SampleName",
-    "bad_key_reason",
-    "bad_path_reason",
-    "is_directory_marker",
-    "may_be_part",
-    "normalise_ext",
-    "split_key",
-]
-
 LABEL_EXT = "cls"
 """Extension of the part with the label, as WebDataset readers expect it."""
 

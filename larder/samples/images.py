@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["EXTENSIONS", "FORMATS", "Role", "is_image", "role"]
-
 FORMATS: Final = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
 """The formats that are tried, whatever the extension: ImageNet itself has a PNG named .JPEG. A
 closed list, because other plugins of Pillow start programs."""

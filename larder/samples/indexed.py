@@ -14,8 +14,6 @@ from larder.samples.columns import column_structs, column_values, named_tuples
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["IndexedPart", "IndexedSample", "SampleReader", "check_part", "part_place", "read_index"]
-
 
 class IndexedPart(NamedTuple):
     """One part of a sample in a shard: an entry of ``parts`` in `larder.manifest.schemas.SAMPLES`.

@@ -10,8 +10,6 @@ import pyarrow.compute as pc
 
 from larder.config.part_patterns import PartPattern, part_pattern
 
-__all__ = ["NAMES", "Joins"]
-
 NAMES = pa.schema(
     [pa.field("sample", pa.string()), pa.field("ext", pa.string()), pa.field("pattern", pa.int16())]
 )

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple, NoReturn, TextIO
 
 from larder.errors import ConfigError
 
-__all__ = ["MOST_CHARACTERS", "Element", "elements", "parse_json"]
-
 MOST_CHARACTERS = 64 * 1024**2
 """Maximum length of one element."""
 

@@ -12,8 +12,6 @@ import regex
 
 from larder.errors import ConfigError
 
-__all__ = ["SECONDS", "KeyPattern"]
-
 SECONDS = 5.0
 """How long one sample key may take; others take microseconds."""
 

@@ -17,8 +17,6 @@ from collections.abc import Iterator, Sequence
 
 from larder.errors import ConfigError
 
-__all__ = ["parse_label_file"]
-
 _BOXES = re.compile(r"(\S+)(?:\s+-?\d+){4}(?:\s+\S+(?:\s+-?\d+){4})*")
 
 

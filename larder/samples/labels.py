@@ -19,8 +19,6 @@ from larder.samples.labelfile import parse_label_file
 from larder.samples.tar_names import is_archive
 from larder.units import format_names
 
-__all__ = ["Labeller"]
-
 _FOLDER = r"(?:^|/)(?P<folder>[^/]+)/[^/]+$"
 _NO_LABEL = -1
 _SHOWN = 3

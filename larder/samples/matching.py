@@ -22,8 +22,6 @@ from larder.manifest.merge import aligned, whole_keys
 from larder.manifest.query import Rows
 from larder.manifest.sort import SortedFile, sort, sort_to_file, work_folder, write_rows
 
-__all__ = ["ENTRIES", "MATCHED", "Matching"]
-
 ENTRIES = pa.schema(
     [
         pa.field("name", pa.string(), nullable=False),

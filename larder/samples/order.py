@@ -17,10 +17,11 @@ from larder.config.models import Dataset
 from larder.errors import Failure
 from larder.failures import Failures
 from larder.manifest.digest import RowDigest
-from larder.manifest.files import ManifestFile, write_manifest
+from larder.manifest.files import write_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
 from larder.manifest.sort import sort, work_folder
+from larder.manifest.writer import ManifestFile
 from larder.samples.complete import Complete
 from larder.samples.grouped import Grouped, group_parts, without_duplicates
 from larder.samples.images import is_image
@@ -30,16 +31,6 @@ from larder.samples.planner import Planner
 from larder.samples.statistics import SampleStatistics, SampleTally
 from larder.samples.stored import with_stored_exts
 from larder.samples.stratified import stratified
-
-__all__ = [
-    "FROM_PREVIOUS",
-    "SampleOrder",
-    "SplitCount",
-    "from_objects",
-    "identity_parts",
-    "ignored_keys",
-    "order_samples",
-]
 
 _BY_SAMPLE = ("sample", "ext", "key")
 _IN_ORDER = ("split", "order", *_BY_SAMPLE)

@@ -23,16 +23,6 @@ from larder.samples.joins import NAMES, Joins
 from larder.samples.splits import NO_SPLIT, GlobRule
 from larder.units import format_count
 
-__all__ = [
-    "NO_SAMPLE",
-    "PARTS",
-    "Intake",
-    "annotation_parts",
-    "named_objects",
-    "of_no_sample",
-    "with_labels",
-]
-
 PARTS = pa.schema(
     [
         pa.field("sample", pa.string(), nullable=False),

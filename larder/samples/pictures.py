@@ -23,20 +23,6 @@ from larder.samples.images import FORMATS
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = [
-    "Array",
-    "BadImageError",
-    "Form",
-    "NotStoredError",
-    "decoded",
-    "decoding",
-    "discarding",
-    "form_of",
-    "load",
-    "loading_bytes",
-    "open_image",
-]
-
 Array = np.ndarray[Any, Any]
 
 # How Pillow's modes other than colour are kept: the mode to convert to, and the dtype.

@@ -20,8 +20,6 @@ from larder.samples.parts import PARTS
 from larder.samples.seeded import seeded_hashes
 from larder.samples.splits import NO_SPLIT, GlobRule, HashRule
 
-__all__ = ["Planner"]
-
 _Splits = npt.NDArray[np.int16]
 _Orders = npt.NDArray[np.uint64]
 

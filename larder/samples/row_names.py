@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-__all__ = ["Named", "RowName", "class_name", "key_names", "row_names"]
-
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 

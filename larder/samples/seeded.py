@@ -8,8 +8,6 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["seeded_hashes"]
-
 
 def seeded_hashes(seed: int, purpose: bytes, texts: Iterable[str]) -> npt.NDArray[np.uint64]:
     """Hash strings: blake2b of their UTF-8 with 8 bytes of output, as big-endian numbers.

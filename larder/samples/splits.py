@@ -19,8 +19,6 @@ from larder.errors import ConfigError
 from larder.samples.key_patterns import KeyPattern
 from larder.samples.seeded import seeded_hashes
 
-__all__ = ["NO_SPLIT", "GlobRule", "HashRule"]
-
 NO_SPLIT = -1
 """The split of an object that matches no split."""
 

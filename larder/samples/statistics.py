@@ -19,8 +19,6 @@ import pyarrow.compute as pc
 
 from larder.samples.images import Role, role
 
-__all__ = ["MOST_EXTENSIONS", "Found", "PartCount", "RoleCount", "SampleStatistics", "SampleTally"]
-
 MOST_EXTENSIONS = 1_000
 """Maximum number of extensions; the parts of all others are counted together."""
 

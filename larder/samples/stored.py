@@ -9,8 +9,6 @@ import pyarrow as pa
 from larder.config.images import Transform
 from larder.samples.images import role
 
-__all__ = ["stored_ext", "with_stored_exts"]
-
 _EXTS = {"jpeg": "jpg", "png": "png"}
 
 

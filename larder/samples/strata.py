@@ -13,8 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Divider", "needs", "targets"]
-
 _DIGITS = 6
 """Boundaries are rounded to so many decimals, so that 10 times 0.7 + 0.2 is 9."""
 

@@ -33,8 +33,6 @@ from larder.samples.seeded import seeded_hashes
 from larder.samples.splits import HashRule
 from larder.samples.strata import Divider, needs, targets
 
-__all__ = ["PUBLISHED", "stratified"]
-
 PUBLISHED = pa.schema(
     [pa.field("sample", pa.string(), nullable=False), pa.field("split", pa.int16(), nullable=False)]
 )

@@ -11,8 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["table_rows", "table_values"]
-
 _NANOSECONDS = 1_000
 """In a microsecond, the finest unit that Python has."""
 

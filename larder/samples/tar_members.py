@@ -13,8 +13,6 @@ from zlib import adler32
 
 from larder.errors import ObjectError
 
-__all__ = ["Kind", "TarMember", "damaged_archive", "tar_members"]
-
 Kind = Literal["file", "folder", "hard link", "symbolic link", "special file", "sparse file"]
 
 Read = Callable[[int, int], bytes]

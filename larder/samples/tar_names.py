@@ -6,15 +6,6 @@ import re
 
 from larder.samples.tar_members import TarMember
 
-__all__ = [
-    "ARCHIVE",
-    "COMPRESSED_ARCHIVE",
-    "is_archive",
-    "is_compressed_archive",
-    "member_name",
-    "member_problem",
-]
-
 ARCHIVE = r"[^/]\.tar$"
 """What the keys of archives end in, in upper or lower case."""
 

@@ -23,8 +23,6 @@ from larder.shards.together import fetch_together
 from larder.shards.transformed import transformed_sample
 from larder.store.base import Readable, Writer
 
-__all__ = ["STAGE", "OnBadSample", "build_shard"]
-
 STAGE = "shard"
 """The stage whose progress is reported: counts samples, and the bytes of shards."""
 

@@ -17,8 +17,6 @@ from larder.config.images import Transform
 from larder.samples.images import role
 from larder.shards.sizes import Sizes
 
-__all__ = ["expected_bytes", "with_estimates"]
-
 _JPEG_MILLIBITS: Final = ((1, 250), (30, 800), (50, 1_100), (75, 1_700), (85, 2_200), (90, 2_800))
 _BEST_MILLIBITS: Final = ((95, 4_200), (100, 8_000))
 """Thousandths of a bit that a pixel of a small photograph takes, by quality."""

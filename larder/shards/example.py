@@ -16,16 +16,6 @@ import numpy as np
 
 from larder.shards.sizes import Sizes
 
-__all__ = [
-    "bytes_head",
-    "bytes_sizes",
-    "example_head",
-    "example_sizes",
-    "float_entry",
-    "int64_entry",
-    "varint",
-]
-
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"
 """Fields 1 to 3 of ``Feature``."""
 

@@ -14,15 +14,6 @@ from larder.config.formats import Feature, FormatOptions
 from larder.errors import ConfigError, ObjectError
 from larder.samples.images import Role, role
 
-__all__ = [
-    "DEFAULT_FEATURES",
-    "MOST_TEXT_BYTES",
-    "FeatureMap",
-    "Place",
-    "numbers",
-    "two_images",
-]
-
 DEFAULT_FEATURES: Mapping[str, Feature] = {
     "image/class/label": Feature("label", "int64"),
     "image/encoded": Feature("image", "bytes"),

@@ -18,23 +18,6 @@ from larder.store.base import Readable
 from larder.store.etags import ContentCheck, changed, checked_crc32c, checked_crc32cs
 from larder.store.object_file import ObjectFile
 
-__all__ = [
-    "RANGE_BYTES",
-    "UNDECODABLE",
-    "Body",
-    "Contents",
-    "Fetched",
-    "check_streamed",
-    "failure_of",
-    "fetch",
-    "fetch_all",
-    "found_bad",
-    "held",
-    "part_file",
-    "sample_bytes",
-    "stream",
-]
-
 UNDECODABLE = "sample.undecodable"
 """The only failure for which ``on_bad_sample: skip`` leaves a sample out."""
 

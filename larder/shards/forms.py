@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 from larder.samples.pictures import Form
 
-__all__ = ["FormNote", "FormTally", "joined", "note_role"]
-
 
 @dataclass(frozen=True, slots=True)
 class FormNote:

@@ -24,16 +24,6 @@ from larder.samples.pictures import (
 from larder.shards.transform import encode_again
 from larder.shards.transform_pool import TransformPool
 
-__all__ = [
-    "PLAIN",
-    "ImageRules",
-    "Validation",
-    "check_decodable",
-    "check_image",
-    "is_weaker",
-    "stored_image",
-]
-
 Validation = Literal["none", "header", "decode"]
 """How images are checked: not at all, by format and size, or by decoding them. Other parts are only
 decoded."""

@@ -10,8 +10,6 @@ import pyarrow as pa
 from larder.manifest.schemas import SAMPLES
 from larder.shards.model import ShardResult
 
-__all__ = ["numbered", "sample_rows"]
-
 
 def sample_rows(result: ShardResult, segment: str) -> Iterator[pa.RecordBatch]:
     """Rows of `larder.manifest.schemas.SAMPLES` for the samples of one shard.

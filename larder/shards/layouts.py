@@ -12,8 +12,6 @@ from larder.config.formats import Layout
 from larder.errors import ConfigError
 from larder.units import format_count
 
-__all__ = ["survey_parts", "survey_sizes"]
-
 
 def survey_parts(batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
     """The extensions that parts have, and whether there are labels.

@@ -10,8 +10,6 @@ from larder.shards.fetch import sample_bytes
 from larder.shards.model import Sample
 from larder.shards.together import has_derived
 
-__all__ = ["Lot", "lots"]
-
 _LOT_BYTES = 1 << 20
 """Few enough for the processor's cache, and so many that a request is worth it."""
 

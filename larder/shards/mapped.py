@@ -17,8 +17,6 @@ import google_crc32c
 
 from larder.disk import disk_errors
 
-__all__ = ["giving_back", "kept"]
-
 _LEAST_BYTES = 1 << 20
 """Shorter contents are not worth a file."""
 

@@ -18,17 +18,6 @@ from larder.shards.fetch import Body, Contents, stream
 from larder.shards.model import Sample, label_bytes
 from larder.store.base import Readable
 
-__all__ = [
-    "Member",
-    "MemberColumns",
-    "StreamedMember",
-    "all_members",
-    "label_body",
-    "label_place",
-    "members",
-    "streamed_members",
-]
-
 Member = tuple[str, str | None, str | None, Body]
 """Extension, key and etag of the source object (None for a label) and content."""
 

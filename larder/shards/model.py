@@ -19,20 +19,6 @@ if TYPE_CHECKING:
     from larder.failures import Failures
     from larder.shards.forms import FormNote
 
-__all__ = [
-    "NO_ROWS",
-    "ROWS",
-    "Packed",
-    "Part",
-    "Sample",
-    "ShardBatch",
-    "ShardFile",
-    "ShardPlan",
-    "ShardResult",
-    "label_bytes",
-    "read_samples",
-]
-
 ROWS = pa.schema([SAMPLES.field(name) for name in ("key", "offset", "length", "label", "parts")])
 """What a shard knows of `larder.manifest.schemas.SAMPLES`: a row per sample, in its order."""
 

@@ -12,8 +12,6 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["END_BYTES", "MAX_BYTES", "Array", "array_bytes", "directory", "entry_header"]
-
 HEADER_BYTES = 128
 """The header of an array."""
 

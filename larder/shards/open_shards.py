@@ -10,8 +10,6 @@ from contextlib import ExitStack, contextmanager
 from larder.samples.indexed import IndexedSample, SampleReader
 from larder.store.base import Closing
 
-__all__ = ["OpenShards"]
-
 
 class OpenShards(Closing):
     """Shards of any format, each read by one thread at a time and from front to back.

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from larder.store.base import Buffer, Writer
 
-__all__ = ["HashedOutput"]
-
 _BLOCK_BYTES = 1 << 20
 _BLOCKS = 3
 

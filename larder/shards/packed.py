@@ -30,8 +30,6 @@ from larder.shards.spans import SPAN_BYTES, spans
 from larder.store import object_url
 from larder.store.base import Closing, Readable
 
-__all__ = ["OldShards"]
-
 
 class OldShards(Closing):
     """The shards of the previous version's segments. May be used by many threads.

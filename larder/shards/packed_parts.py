@@ -15,8 +15,6 @@ from larder.store import object_url
 from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader
 from larder.store.delegate import DelegatingReader
 
-__all__ = ["PackedParts", "old_shard_errors"]
-
 _HINT = (
     "restore it; or delete the dataset's tags/latest.json and prepare it again, which packs all"
     " samples from the source"

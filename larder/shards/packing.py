@@ -12,8 +12,6 @@ from itertools import groupby, islice
 from larder.shards.formats.base import ShardFormat
 from larder.shards.model import ShardBatch, ShardPlan
 
-__all__ = ["batch_shards", "brace_patterns", "plan_shards", "stretches"]
-
 _DIGITS = "0123456789"
 
 

@@ -10,8 +10,6 @@ from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_
 from larder.store import object_url
 from larder.store.base import Closing, Readable, Reader
 
-__all__ = ["PartReader", "RangeReader"]
-
 _SKIP_BYTES = 8 << 20
 """A gap up to this long is read and discarded; for a longer one the object is opened again."""
 

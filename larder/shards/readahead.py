@@ -14,8 +14,6 @@ from larder.machine import usable_cores
 from larder.shards.images import Validation
 from larder.store.base import Readable
 
-__all__ = ["Reads", "open_reads", "read_ahead", "suited_concurrency"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

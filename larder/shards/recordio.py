@@ -14,18 +14,6 @@ import mmap
 import struct
 from collections.abc import Iterable, Iterator
 
-__all__ = [
-    "HEAD_BYTES",
-    "IMAGE_HEADER",
-    "MAGIC",
-    "MAX_BYTES",
-    "NO_LABEL",
-    "cuts",
-    "part_head",
-    "parts_of",
-    "record_data",
-]
-
 MAGIC = struct.pack("<I", 0xCED7_230A)
 
 HEAD_BYTES = 8

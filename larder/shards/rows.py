@@ -10,8 +10,6 @@ import pyarrow as pa
 from larder.manifest.spool import Spool
 from larder.shards.model import ROWS
 
-__all__ = ["IndexRows", "PartRow", "SampleRow"]
-
 PartRow = tuple[str, str | None, str | None, int | None, int, int]
 """Extension, source, etag, offset, length, crc32c of a part, as in `larder.shards.model.ROWS`."""
 

@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 
 from larder.samples.grouping import LABEL_EXT
 
-__all__ = ["Sizes", "content_sizes", "split_sizes", "sum_members"]
-
 Sizes = npt.NDArray[np.int64]
 """Bytes, one number per row."""
 

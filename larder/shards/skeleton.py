@@ -28,8 +28,6 @@ from larder.shards.features import FeatureMap, numbers, two_images
 from larder.shards.model import Sample, label_bytes
 from larder.shards.sizes import Sizes
 
-__all__ = ["Skeleton", "Skeletons", "extensions"]
-
 _LAYOUTS = 1_024
 """How many combinations of extensions are remembered; a dataset has a few."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
 
-__all__ = ["SPAN_BYTES", "spans"]
-
 SPAN_BYTES = 1 << 20
 """At most as much is read with one request, unless a single range is larger."""
 

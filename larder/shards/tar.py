@@ -17,19 +17,6 @@ import numpy.typing as npt
 
 from larder.errors import ObjectError
 
-__all__ = [
-    "BLOCK_BYTES",
-    "END",
-    "NAME_BYTES",
-    "OCTAL_LIMIT",
-    "header_size",
-    "member_header",
-    "member_headers",
-    "member_size",
-    "padding",
-    "paddings",
-]
-
 BLOCK_BYTES = 512
 
 END = bytes(2 * BLOCK_BYTES)

@@ -14,15 +14,6 @@ from functools import lru_cache
 import google_crc32c
 import numpy as np
 
-__all__ = [
-    "FOOTER_BYTES",
-    "FRAME_BYTES",
-    "HEADER_BYTES",
-    "all_masked",
-    "masked",
-    "record_header",
-]
-
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 

@@ -15,8 +15,6 @@ from larder.shards.spans import spans
 from larder.store.base import Readable
 from larder.store.delegate import DelegatingReadable
 
-__all__ = ["fetch_together", "has_derived"]
-
 
 class _Range(NamedTuple):
     """A derived object; ranges of one container are equal in ``end`` and ``container``."""

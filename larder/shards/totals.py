@@ -18,8 +18,6 @@ import numpy.typing as npt
 from larder.disk import disk_errors
 from larder.shards.packing import stretches
 
-__all__ = ["RunningTotals", "count_shards", "target_for"]
-
 _CHUNK = 65_536
 _Totals = npt.NDArray[np.int64]
 

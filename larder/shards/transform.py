@@ -28,8 +28,6 @@ from larder.samples.pictures import (
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["codec_versions", "encode_again", "target_size"]
-
 _HINT: Final = "fix or exclude it, or set on_bad_sample: skip"
 
 _ORIENTATION: Final = 0x0112

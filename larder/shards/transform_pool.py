@@ -20,8 +20,6 @@ from larder.errors import FatalError, ObjectError
 from larder.programs import start_program
 from larder.store.base import Closing
 
-__all__ = ["TransformPool", "shared_pool"]
-
 _lock = threading.Lock()
 _shared: dict[int, tuple[TransformPool, int]] = {}
 

@@ -15,8 +15,6 @@ from larder.config.images import Transform
 from larder.errors import ObjectError
 from larder.shards.transform import encode_again
 
-__all__ = ["main"]
-
 
 def main(requests: IO[bytes], results: IO[bytes]) -> None:
     """Serve requests until there are no more.

@@ -14,8 +14,6 @@ from larder.shards.model import Sample
 from larder.store.base import Features, ObjectInfo, Readable, Reader
 from larder.store.memory import MemoryReader
 
-__all__ = ["transformed_sample"]
-
 
 def transformed_sample(
     source: Readable, sample: Sample, rules: ImageRules, *, skip: bool

@@ -25,21 +25,6 @@ from typing import TYPE_CHECKING, Protocol, Self
 if TYPE_CHECKING:
     from larder.store.etag_trust import EtagTrust
 
-__all__ = [
-    "BegunUpload",
-    "Buffer",
-    "Closing",
-    "Features",
-    "ObjectInfo",
-    "Place",
-    "Readable",
-    "Reader",
-    "Store",
-    "Upload",
-    "UploadedPart",
-    "Writer",
-]
-
 Buffer = bytes | bytearray | memoryview
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from larder.errors import ConfigError
 
-__all__ = ["Loader", "aws_keys", "load", "register"]
-
 Loader = Callable[[str], Mapping[str, Any]]
 """Returns the content of the block with a name; raises ConfigError if there is none."""
 

@@ -11,8 +11,6 @@ from larder.store.base import Buffer, ObjectInfo, Reader
 from larder.store.http import Answer, BrokenError
 from larder.store.keys import object_url
 
-__all__ = ["AnswerReader", "Call", "Span", "connection_errors"]
-
 _REFUSED_SECONDS = 2.0
 """For how long a server that has never answered may refuse connections: it may be starting."""
 

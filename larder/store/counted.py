@@ -7,8 +7,6 @@ from threading import Lock
 from larder.store.base import ObjectInfo, Readable, Reader
 from larder.store.delegate import DelegatingReadable
 
-__all__ = ["CountedReads"]
-
 
 class CountedReads(DelegatingReadable):
     """Forwards every call, and counts the objects or ranges that are read, and their bytes.

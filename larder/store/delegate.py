@@ -23,14 +23,6 @@ from larder.store.base import (
     Writer,
 )
 
-__all__ = [
-    "WRITES",
-    "DelegatingReadable",
-    "DelegatingReader",
-    "DelegatingStore",
-    "DelegatingWriter",
-]
-
 T = TypeVar("T")
 
 WRITES = frozenset(

@@ -15,8 +15,6 @@ from larder.store.base import Buffer, ObjectInfo, Readable, Reader
 from larder.store.delegate import DelegatingReadable, DelegatingReader
 from larder.store.keys import object_url
 
-__all__ = ["DerivedObjects"]
-
 
 class DerivedObjects(DelegatingReadable):
     """A source with what its containers contain.

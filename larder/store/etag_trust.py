@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-__all__ = ["EtagTrust", "etag_trust"]
-
 _SEVERAL = 16
 
 

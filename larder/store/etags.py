@@ -25,8 +25,6 @@ from larder.store.base import Readable
 from larder.store.etag_trust import EtagTrust
 from larder.store.keys import object_url
 
-__all__ = ["ContentCheck", "changed", "checked_crc32c", "checked_crc32cs", "is_md5"]
-
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
 

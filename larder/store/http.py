@@ -34,8 +34,6 @@ import pycurl
 from larder.store.base import Buffer
 from larder.store.interrupt import interrupted_by
 
-__all__ = ["PIECE_BYTES", "Answer", "BrokenError", "Http", "trusted_certificates"]
-
 PIECE_BYTES = 1 << 20
 """A body is handed over in pieces of about this size."""
 

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from larder.errors import FatalError
 
-__all__ = ["INTERRUPTED", "Interrupt", "interrupted_by"]
-
 INTERRUPTED = "run.interrupted"
 """The code of the error that ends what was stopped."""
 

@@ -8,15 +8,6 @@ from larder.errors import ObjectError
 from larder.limits import MAX_KEY_BYTES, MAX_NAME_BYTES
 from larder.temporary import TEMPORARY_PREFIX
 
-__all__ = [
-    "TEMPORARY_PREFIX",
-    "check_key",
-    "check_path_key",
-    "check_path_keys",
-    "folder_prefix",
-    "object_url",
-]
-
 _BAD_IN_LINES = ("\n\n", "\n.", "\n/", "/\n", "//", "/.", "\0")
 """What lines of plain keys do not contain."""
 

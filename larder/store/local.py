@@ -31,8 +31,6 @@ from larder.store.local_sync import unsynced
 from larder.store.local_walk import OnUnlisted, walk
 from larder.store.local_write import LocalWriter
 
-__all__ = ["LocalReader", "LocalStore"]
-
 _FEATURES = Features(replace_if_match=True, etag_is_md5=False, local_path=True)
 _PAGE_KEYS = 1000
 _SHOWN_CHARACTERS = 100

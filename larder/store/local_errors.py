@@ -12,8 +12,6 @@ from larder.disk import FULL
 from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError, StoreError
 from larder.store.keys import object_url
 
-__all__ = ["local_error", "local_errors"]
-
 _DENIED = {errno.EACCES, errno.EPERM}
 _BUSY = {errno.ESTALE, errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR, errno.EBUSY}
 _NO_PATH = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTEMPTY}

@@ -10,8 +10,6 @@ from larder.atomic import sync_folder
 from larder.store.base import ObjectInfo
 from larder.temporary import TEMPORARY_PREFIX, wait_for_lock
 
-__all__ = ["describe", "file_etag", "locked", "make_folder"]
-
 _LOCK = f"{TEMPORARY_PREFIX}lock".encode()
 
 

@@ -13,8 +13,6 @@ from collections import OrderedDict
 
 from larder.temporary import sweep_drafts
 
-__all__ = ["sweep_once"]
-
 _MOST_FOLDERS = 4096
 
 _swept: OrderedDict[bytes, None] = OrderedDict()

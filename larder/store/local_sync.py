@@ -14,8 +14,6 @@ from functools import cache
 
 from larder.atomic import sync_folder
 
-__all__ = ["Unsynced", "unsynced"]
-
 _MANY_FILES = 16
 """From so many files on, a sync of the file system is faster than one of each file (ext4)."""
 

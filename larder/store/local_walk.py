@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from larder.errors import ObjectError, StoreError
-from larder.store.keys import TEMPORARY_PREFIX, object_url
+from larder.store.keys import object_url
 from larder.store.local_errors import local_error
-
-__all__ = ["OnUnlisted", "walk"]
+from larder.temporary import TEMPORARY_PREFIX
 
 OnUnlisted = Callable[[bytes, ObjectError], None]
 """Called with the path of what cannot be listed, and why; directories end in a slash."""

@@ -20,8 +20,6 @@ from larder.store.local_sweep import sweep_once
 from larder.store.local_sync import Unsynced
 from larder.temporary import open_draft
 
-__all__ = ["LocalWriter"]
-
 _CHUNK_BYTES = 1 << 20
 # Measured with Linux 6.18 on ext4: 3.6 GB/s in writes of 256 KiB, 0.7 GB/s in writes of 1 MiB.
 _WRITE_BYTES = 1 << 18

@@ -26,8 +26,6 @@ from larder.store.base import (
 from larder.store.etag_trust import EtagTrust
 from larder.store.keys import check_key, folder_prefix, object_url
 
-__all__ = ["MemoryStore", "forget"]
-
 _PAGE_KEYS = 1000
 _CHUNK_BYTES = 1 << 20
 

@@ -6,8 +6,6 @@ from larder.errors import LarderError
 from larder.seekable import RangedFile
 from larder.store.base import Readable
 
-__all__ = ["ObjectFile"]
-
 
 class ObjectFile(RangedFile):
     """A file over an object.

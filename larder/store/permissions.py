@@ -37,8 +37,6 @@ from typing import Final
 from larder.errors import ObjectError, StoreError
 from larder.store.base import Readable
 
-__all__ = ["ACTIONS", "POLICIES", "ROLES", "actions", "is_remote", "permission"]
-
 ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "s3": {
         "list": ("s3:ListBucket",),

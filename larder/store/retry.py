@@ -13,17 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from larder.config.access import GIVE_UP_SECONDS
 from larder.errors import (
     NotFoundError,
     PreconditionError,
     RetryableError,
 )
-from larder.store.access import GIVE_UP_SECONDS
 from larder.store.base import Buffer, ObjectInfo, Reader, Store, Upload, UploadedPart, Writer
 from larder.store.delegate import DelegatingStore
 from larder.store.interrupt import interrupted_by
-
-__all__ = ["RetryPolicy", "RetryReader", "RetryStore", "repeated"]
 
 T = TypeVar("T")
 

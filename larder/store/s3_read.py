@@ -10,8 +10,6 @@ from larder.errors import ObjectError
 from larder.store.base import Buffer, ObjectInfo, Reader
 from larder.store.calls import Span
 
-__all__ = ["S3Body", "S3Reader", "Span", "storage_class"]
-
 
 def storage_class(named: str | None) -> str:
     """The storage class in S3's words; empty for ``STANDARD``, which HEAD leaves out."""

@@ -8,8 +8,6 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Certificate", "local_certificate"]
-
 
 @dataclass(frozen=True, slots=True)
 class Certificate:

@@ -20,10 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.cache.fields import KEY, LABEL, field_names
+from larder.cache.fields import LABEL, field_names
 from larder.cache.file import open_file
 from larder.cache.layout import CacheFileFacts
 from larder.cache.record import Array
+from larder.cache.schema import KEY
 from larder.config.formats import FormatUse
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import INDEXES, SAMPLES, SHARDS, SKIPPED
@@ -37,15 +38,6 @@ from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import CacheDocument, CacheFile, FileFacts, SegmentDocument
 from larder.versions.publish import read_cache, read_segment
-
-__all__ = [
-    "SampleContent",
-    "SegmentContent",
-    "ShardContent",
-    "check_cache",
-    "check_segment",
-    "same_bytes",
-]
 
 
 @dataclass(frozen=True, slots=True)

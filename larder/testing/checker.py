@@ -38,8 +38,6 @@ from larder.versions.documents import CacheDocument, FileFacts, OmittedRows, Ver
 from larder.versions.identity import ShardIdentity, content_digest
 from larder.versions.publish import read_version
 
-__all__ = ["Published", "SampleContent", "check_all", "check_version"]
-
 _INLINE = 1_000
 _PATTERNS = 100
 _PATTERN = re.compile(r"[^{}]*(\{\d+\.\.\d+\}[^{}]*)?")

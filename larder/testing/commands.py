@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Finished", "Running", "Workplace"]
-
 CHECKOUT = Path(__file__).parents[2]
 LIMIT_SECONDS = 240.0
 _NOT_INHERITED = ("PREFECT_", "LARDER_", "IMAGENET_")

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL import Image
 
-__all__ = ["DIGITS", "imagenet_like", "main", "write_digits", "write_imagenet"]
-
 DIGITS = 1797
 """Images in the digits dataset."""
 

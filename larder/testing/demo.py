@@ -26,8 +26,6 @@ from larder.testing.datasets import write_imagenet
 from larder.testing.servers import S3Server, rclone_s3
 from larder.units import format_bytes, format_seconds
 
-__all__ = ["demo_environment", "main"]
-
 _FOLDER = Path("data/demo-imagenet")
 _PORTS = (28411, 28412)
 """Preferred ports of the first demo; later ones prefer the ports of the previous demo."""

@@ -10,8 +10,6 @@ from typing import TypeVar
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store
 from larder.store.delegate import DelegatingReader, DelegatingStore
 
-__all__ = ["EncryptedStore"]
-
 T = TypeVar("T")
 
 

@@ -19,22 +19,6 @@ from larder.errors import LarderError, ObjectError, RetryableError, StoreError
 from larder.store.base import Buffer, Features, Reader, Store
 from larder.store.delegate import DelegatingReader, DelegatingStore
 
-__all__ = [
-    "BreakStream",
-    "ChangeObject",
-    "Effect",
-    "Fail",
-    "FaultyReader",
-    "FaultyStore",
-    "FlipBit",
-    "LoseAnswer",
-    "Truncate",
-    "denied",
-    "full",
-    "unavailable",
-    "unreadable",
-]
-
 T = TypeVar("T")
 
 

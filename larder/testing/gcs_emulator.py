@@ -28,8 +28,6 @@ from urllib.parse import quote
 from larder.errors import ConfigError
 from larder.testing.servers import free_port, served_folder, server_process
 
-__all__ = ["GcsEmulator", "gcs_emulator"]
-
 
 @dataclass(frozen=True, slots=True)
 class GcsEmulator:

@@ -16,8 +16,6 @@ from typing import TypeVar
 from larder.store.base import Store
 from larder.store.delegate import DelegatingStore
 
-__all__ = ["Meanwhile", "MeanwhileStore"]
-
 T = TypeVar("T")
 
 

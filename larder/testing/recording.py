@@ -11,8 +11,6 @@ from typing import TypeVar
 from larder.store.base import Buffer, ObjectInfo, Readable, Reader, Store, Writer
 from larder.store.delegate import WRITES, DelegatingStore, DelegatingWriter
 
-__all__ = ["RecordedCall", "RecordingStore", "RecordingWriter"]
-
 T = TypeVar("T")
 
 

@@ -22,8 +22,6 @@ from larder.pipeline.settings import Settings
 from larder.store import open_store
 from larder.store.base import Store
 
-__all__ = ["TEMPLATE", "between", "forget_manifests", "run_settings"]
-
 TEMPLATE: Mapping[str, Any] = {
     "entrypoint": "python3 train.py",
     "hyperparameters": {},

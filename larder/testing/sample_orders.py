@@ -10,8 +10,6 @@ import pyarrow as pa
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.store import Store
 
-__all__ = ["Content", "order_samples", "with_packed"]
-
 
 class Content(NamedTuple):
     """A sample and its bytes.

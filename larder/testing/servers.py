@@ -28,17 +28,6 @@ from typing import Any
 from larder.errors import ConfigError, FatalError
 from larder.testing.certificates import Certificate
 
-__all__ = [
-    "S3Server",
-    "free_port",
-    "moto_s3",
-    "radosgw",
-    "radosgw_available",
-    "rclone_s3",
-    "served_folder",
-    "server_process",
-]
-
 _ACCESS_KEY = "LARDERTESTKEY1"
 _SECRET_KEY = "larder-test-secret-1"  # noqa: S105 - for servers that exist for one test
 _GUEST_KEY = "LARDERTESTKEY2"

@@ -19,8 +19,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["main"]
-
 
 class _Socket(socket.socket):
     """Listens on one address where Skyplane asks for all of them."""

@@ -24,8 +24,6 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LocalProvisioner", "LocalServer", "main"]
-
 RUNNER = Path(__file__).parents[1] / "transfer" / "engines" / "skyplane_runner.py"
 GATEWAY = Path(__file__).with_name("skyplane_gateway.py")
 START_SECONDS = 120.0

@@ -15,8 +15,6 @@ from typing import TypeVar
 from larder.store.base import ObjectInfo, Store, Writer
 from larder.store.delegate import WRITES, DelegatingStore, DelegatingWriter
 
-__all__ = ["Stop", "Stopped", "StoppingStore"]
-
 T = TypeVar("T")
 
 

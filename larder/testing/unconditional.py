@@ -14,8 +14,6 @@ from larder.errors import StoreError
 from larder.store.base import Buffer, Features, ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
 
-__all__ = ["UnconditionalStore"]
-
 
 class UnconditionalStore(DelegatingStore):
     """Forwards every call; a put overwrites whatever is there.

@@ -15,8 +15,6 @@ from larder.store.base import ObjectInfo, Readable
 from larder.store.etags import is_md5
 from larder.transfer.copy import Copy
 
-__all__ = ["adopt"]
-
 _UNKNOWN_TYPES = ("", "binary/octet-stream", "application/octet-stream")
 """What S3 and GCS say about an object that was written without a type."""
 

@@ -37,8 +37,6 @@ from larder.samples.matching import ENTRIES
 from larder.store.base import Buffer, ObjectInfo, Readable, Store
 from larder.transfer.containers import INDEX, container_name, container_writer, fetch_index
 
-__all__ = ["Indexed", "index_annotations"]
-
 _NAMED = pa.schema(
     [
         pa.field("name", pa.string(), nullable=False),

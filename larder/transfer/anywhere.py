@@ -10,8 +10,6 @@ from larder.errors import ObjectError, StoreError
 from larder.store.base import Features, ObjectInfo, Readable, Reader
 from larder.store.delegate import DelegatingReadable
 
-__all__ = ["FirstOf", "Unconditional"]
-
 T = TypeVar("T")
 
 

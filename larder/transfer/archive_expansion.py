@@ -20,8 +20,6 @@ from larder.transfer.archives import index_archive
 from larder.transfer.expanded import Container, Expansion
 from larder.transfer.unlisted import beginning
 
-__all__ = ["archive_expansion", "archives_to_list"]
-
 _Flags = npt.NDArray[np.bool_]
 
 _ANY = f"(?i)(?:{ARCHIVE}|{COMPRESSED_ARCHIVE})"

@@ -28,22 +28,13 @@ import pyarrow.compute as pc
 
 from larder.errors import Failure, ObjectError
 from larder.failures import Failures
-from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
+from larder.manifest.files import read_manifest
 from larder.manifest.merge import aligned
 from larder.manifest.query import Rows
 from larder.manifest.sort import sort
+from larder.manifest.writer import ManifestFile, ManifestWriter
 from larder.store.base import Readable
 from larder.transfer.storable import Unfit
-
-__all__ = [
-    "ARCHIVED",
-    "KEYS",
-    "ArchivedWriter",
-    "Reading",
-    "archived_among",
-    "is_restored",
-    "reading_of",
-]
 
 Reading = Literal["refused", "perhaps", "charged", "free"]
 

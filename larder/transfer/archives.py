@@ -33,8 +33,6 @@ from larder.transfer.containers import (
     keep_index,
 )
 
-__all__ = ["index_archive"]
-
 NEAR_BYTES = 64 << 10
 """Headers that are no farther apart are read together, with what is between them."""
 

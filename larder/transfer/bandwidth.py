@@ -6,8 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["BURST_SECONDS", "SLICE_SECONDS", "Bandwidth"]
-
 BURST_SECONDS = 0.1
 """How much may be moved at once after a pause: as much as the limit allows in this time."""
 

@@ -33,8 +33,6 @@ from typing import Literal
 
 from larder.transfer.site import Site, distance
 
-__all__ = ["MirrorChoice", "choose_mirror", "is_read_again"]
-
 
 @dataclass(frozen=True, slots=True)
 class MirrorChoice:

@@ -26,22 +26,10 @@ from larder.errors import DamageError, LarderError, NotFoundError
 from larder.manifest.crc import format_crc32c
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.extents import extent_etags
-from larder.manifest.files import ManifestWriter, read_manifest
+from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
+from larder.manifest.writer import ManifestWriter
 from larder.store.base import ObjectInfo, Readable, Store, Writer
-
-__all__ = [
-    "INDEX",
-    "ContainerWriter",
-    "Known",
-    "container_name",
-    "container_writer",
-    "fetch_index",
-    "fetch_kept",
-    "identity",
-    "keep_index",
-    "objects_in",
-]
 
 INDEX = pa.schema(
     [

@@ -19,8 +19,6 @@ import pyarrow as pa
 from larder.disk import disk_errors
 from larder.errors import StoreError
 
-__all__ = ["HELD_COPIES", "Copies", "KnownCopy"]
-
 HELD_COPIES = 100_000
 """So many are kept in memory, about 170 bytes for each: a dict would take three times as much."""
 

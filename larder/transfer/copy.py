@@ -29,8 +29,6 @@ from larder.store.base import ObjectInfo, Readable, Reader, Store
 from larder.store.etags import ContentCheck, changed, is_md5
 from larder.transfer.engines.limits import CopyLimits
 
-__all__ = ["WHOLE_BYTES", "Copy", "copy_object", "known_md5", "read_back"]
-
 WHOLE_BYTES = 8 * 1024**2
 """Up to this size, an object is held in memory as a whole."""
 

@@ -28,18 +28,6 @@ from typing import Literal
 from larder.transfer.prices import Prices, list_prices
 from larder.transfer.site import Site, distance
 
-__all__ = [
-    "Cost",
-    "Kind",
-    "Move",
-    "Requests",
-    "egress_cost",
-    "egress_usd_per_gb",
-    "request_cost",
-    "storage_usd_per_month",
-    "total",
-]
-
 Kind = Literal["get", "put", "copy", "list"]
 
 GB = 1_000_000_000

@@ -32,17 +32,6 @@ from larder.manifest.sort import sort
 from larder.store.base import ObjectInfo
 from larder.transfer.source_objects import object_batches
 
-__all__ = [
-    "Match",
-    "equal_values",
-    "match",
-    "matches",
-    "places",
-    "replaced",
-    "taken",
-    "with_copies",
-]
-
 _MD5 = "^[0-9a-f]{32}$"
 
 _Flags = npt.NDArray[np.bool_]

@@ -23,10 +23,11 @@ import pyarrow.compute as pc
 from larder.errors import ConfigError, Failure, ObjectError
 from larder.failures import Failures
 from larder.limits import map_ahead
-from larder.manifest.files import ManifestWriter, read_manifest
+from larder.manifest.files import read_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import sort
+from larder.manifest.writer import ManifestWriter
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.store.base import ObjectInfo, Readable
@@ -40,8 +41,6 @@ from larder.transfer.inventory import (
 )
 from larder.transfer.selection import KeyRule
 from larder.transfer.source_objects import with_contents
-
-__all__ = ["LABELS", "Container", "Expanded", "Expansion", "expand"]
 
 _PLACED = OBJECTS.append(pa.field("place", pa.int64(), nullable=False)).append(
     pa.field("container", pa.int64(), nullable=False)

@@ -19,8 +19,6 @@ import threading
 
 from larder.errors import Failure
 
-__all__ = ["MIN_FAILURES", "UNAVAILABLE", "FailureRate"]
-
 MIN_FAILURES = 100
 """As long as fewer objects have failed, the others are tried whatever their share."""
 

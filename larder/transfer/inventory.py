@@ -10,11 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from larder.errors import Failure
-from larder.manifest.files import ManifestFile
 from larder.manifest.sort import SortedFile
+from larder.manifest.writer import ManifestFile
 from larder.transfer.report_inventory import Reported
-
-__all__ = ["IDENTITY", "InContainers", "Indexing", "Inventory", "LeftOut", "Listed", "parted"]
 
 SHOWN_KEYS = 5
 """Maximum number of excluded keys kept by name."""

@@ -18,8 +18,6 @@ from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable
 from larder.transfer.containers import ContainerWriter
 
-__all__ = ["MAX_ROW_BYTES", "index_lines", "row_error"]
-
 MAX_ROW_BYTES = 64 << 20
 """The longest row."""
 

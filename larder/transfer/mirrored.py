@@ -14,8 +14,6 @@ from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader
 from larder.store.delegate import DelegatingReader
 from larder.transfer.copies import Copies, KnownCopy
 
-__all__ = ["Mirror"]
-
 
 class Mirror(Readable):
     """Reads copies under the etags of their sources, and checks their content.

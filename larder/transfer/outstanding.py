@@ -23,8 +23,6 @@ from larder.manifest.merge import aligned_all
 from larder.manifest.query import Rows
 from larder.transfer.difference import Match, equal_values, match, places, replaced, taken
 
-__all__ = ["Outstanding", "in_order", "outstanding"]
-
 _Flags = npt.NDArray[np.bool_]
 _Places = npt.NDArray[np.int64]
 

@@ -13,8 +13,6 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-__all__ = ["INTERNET", "Price", "Prices", "list_prices", "load_prices"]
-
 INTERNET = "internet"
 """In ``to`` of an entry: any place outside the provider's own network."""
 

@@ -19,8 +19,6 @@ from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.store.permissions import is_remote, permission
 
-__all__ = ["PROBE", "probe_source", "probe_storage", "sample_of"]
-
 PROBE = b"written by Larder to find out whether it may; can be deleted\n"
 
 _SAMPLES = 3

@@ -27,8 +27,6 @@ from larder.store.keys import object_url
 from larder.transfer.report_s3 import DATED, MANIFEST, Manifest, read_manifest
 from larder.transfer.report_tables import ROWS, Table, read_rows, report_error
 
-__all__ = ["Reported", "open_report"]
-
 Open = Callable[[str], Readable]
 """Opens the store at a URL, with the credentials of the source."""
 

@@ -17,8 +17,6 @@ from larder.errors import NotFoundError
 from larder.store.base import Readable
 from larder.transfer.report_tables import Table, report_error
 
-__all__ = ["DATED", "MANIFEST", "Listed", "Manifest", "read_manifest"]
-
 MANIFEST = "manifest.json"
 
 DATED = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}Z)/manifest\.json")

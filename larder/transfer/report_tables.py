@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 from larder.config.stores import Columns
 from larder.errors import ConfigError
 
-__all__ = ["ROWS", "S3_NAMES", "Table", "read_rows", "report_error"]
-
 ROWS = pa.schema(
     [
         pa.field("key", pa.string(), nullable=False),

@@ -31,8 +31,6 @@ from larder.transfer.line_rows import index_lines
 from larder.transfer.selection import KeyRule
 from larder.transfer.table_rows import write_csv_rows, write_parquet_rows
 
-__all__ = ["row_expansion"]
-
 _Flags = npt.NDArray[np.bool_]
 
 

@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 from larder.config.globs import compile_globs
 from larder.store.base import ObjectInfo
 
-__all__ = ["OWN_PREFIX", "KeyRule", "without_own"]
-
 OWN_PREFIX = "_larder/"
 """Prefix of Larder's own files at the root of a bucket or directory that it copies to."""
 

@@ -11,8 +11,6 @@ from larder.config.urls import cloud_of, parse_url
 if TYPE_CHECKING:
     from larder.config.models import Location  # imports pydantic
 
-__all__ = ["Distance", "Site", "distance"]
-
 Distance = Literal["beside", "away", "unknown"]
 
 _OF_SCHEME = {"s3": "aws", "gs": "gcp", "memory": "memory"}

@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 
 from larder.errors import ConfigError
 from larder.manifest.digest import RowDigest
-from larder.manifest.files import ManifestFile, write_manifest
+from larder.manifest.files import write_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort_to_file
+from larder.manifest.writer import ManifestFile
 from larder.progress import NullProgress, Progress
 from larder.store.base import ObjectInfo, Readable
 from larder.transfer.archived import ArchivedWriter
@@ -26,8 +27,6 @@ from larder.transfer.inventory import IDENTITY, Inventory, LeftOut, Listed, part
 from larder.transfer.report_inventory import Reported
 from larder.transfer.selection import KeyRule, without_own
 from larder.units import format_count
-
-__all__ = ["list_source", "object_batches", "take_inventory", "with_contents"]
 
 Group = TypeVar("Group")
 Written = TypeVar("Written")

@@ -22,9 +22,8 @@ from larder.limits import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES
 from larder.samples.columns import column_texts
 from larder.samples.grouping import may_be_part
 from larder.store.base import Store
-from larder.store.keys import TEMPORARY_PREFIX, check_path_key
-
-__all__ = ["Storage", "Unfit", "unfit_keys"]
+from larder.store.keys import check_path_key
+from larder.temporary import TEMPORARY_PREFIX
 
 _DRAFT_BYTES = 64
 """More than the length of the temporary name under which a file is written."""

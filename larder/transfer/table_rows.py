@@ -26,8 +26,6 @@ from larder.transfer.containers import ContainerWriter
 from larder.transfer.line_rows import MAX_ROW_BYTES, row_error
 from larder.units import format_count
 
-__all__ = ["write_csv_rows", "write_parquet_rows"]
-
 _CSV_ROWS = 1_000
 _BATCH_BYTES = 16 << 20
 _MOST_ROWS = 4_096

@@ -18,8 +18,6 @@ from larder.errors import Failure, ObjectError
 from larder.failures import Failures
 from larder.transfer.selection import OWN_PREFIX, KeyRule
 
-__all__ = ["NEVER_TRIED", "Unlisted", "beginning"]
-
 NEVER_TRIED = 0
 """The attempts of a failure of this kind: there was no object to try."""
 

@@ -30,8 +30,6 @@ from larder.versions import layout
 from larder.versions.documents import unseal
 from larder.versions.publish import own_file_errors, read_version
 
-__all__ = ["Repair", "Spares", "end_repair", "has_content", "is_there", "put_back", "set_aside"]
-
 STAGE = "repair"
 _DOCUMENT_BYTES = 64 << 20
 

@@ -18,8 +18,6 @@ from larder.verify.job import ShardToVerify, VerifyBatch, VerifyJob
 from larder.versions import layout
 from larder.versions.documents import CacheFile, VersionDocument
 
-__all__ = ["batches_of", "chosen", "shards_of"]
-
 
 def batches_of(
     job: VerifyJob,

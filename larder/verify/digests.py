@@ -10,8 +10,6 @@ from pathlib import Path
 from larder.disk import disk_errors
 from larder.store.base import Readable
 
-__all__ = ["read_digest"]
-
 
 def read_digest(
     store: Readable,

@@ -24,8 +24,6 @@ from larder.versions.documents import (
 from larder.versions.publish import own_file_errors
 from larder.versions.tags import TAG
 
-__all__ = ["DocumentReader", "is_id", "whole_versions"]
-
 _SHOWN_VERSIONS = 5
 _ID_DIGITS = frozenset("0123456789abcdef")
 

@@ -28,8 +28,6 @@ from larder.versions.documents import (
 from larder.versions.identity import ShardIdentity, content_digest, version_id
 from larder.versions.omitted import Omitted
 
-__all__ = ["SegmentFacts", "ShardRow", "segment_problems", "version_problems"]
-
 ShardRow = tuple[str, str, str, int, int, str]
 """A row of `larder.manifest.schemas.SHARDS`."""
 

@@ -10,17 +10,6 @@ from larder.errors import DamageError, ObjectError, printable
 from larder.pipeline.results import Totals
 from larder.units import format_count
 
-__all__ = [
-    "MISSING",
-    "SHOWN_SAMPLES",
-    "DamagedError",
-    "Finding",
-    "Role",
-    "Verified",
-    "difference",
-    "unreadable",
-]
-
 MISSING = "the file is missing"
 
 SHOWN_SAMPLES = 10

@@ -21,8 +21,6 @@ from larder.verify.job import is_broken, readable
 from larder.versions import layout
 from larder.versions.documents import CacheDocument, VersionDocument, parse_document, seal
 
-__all__ = ["There", "files_aside", "files_there"]
-
 _LAST = "\U0010ffff"
 
 _UNNAMED = "nothing names this file: move it elsewhere, or delete it"

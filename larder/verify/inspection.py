@@ -28,8 +28,6 @@ from larder.versions import layout
 from larder.versions.documents import CacheDocument, FileFacts, SegmentDocument, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
 
-__all__ = ["inspect_version"]
-
 
 def inspect_version(job: VerifyJob, *, progress: Progress) -> tuple[Inspected, tuple[Finding, ...]]:
     """Check everything that is small, and divide the rest into batches.

@@ -13,18 +13,6 @@ from larder.shards.model import ShardFile
 from larder.store.base import Store
 from larder.versions.documents import CacheFile, VersionDocument
 
-__all__ = [
-    "Inspected",
-    "ShardToVerify",
-    "Unlisted",
-    "Unused",
-    "VerifyBatch",
-    "VerifyJob",
-    "is_broken",
-    "open_verified",
-    "readable",
-]
-
 SHOWN_UNUSED = 20
 """Maximum number of unused files that are named."""
 

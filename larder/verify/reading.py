@@ -47,8 +47,6 @@ from larder.versions import layout
 from larder.versions.documents import CacheFile
 from larder.versions.publish import own_file_errors
 
-__all__ = ["STAGE", "verify_batch"]
-
 STAGE = "verify"
 
 _READ_BYTES = 16 << 20

@@ -31,8 +31,6 @@ from larder.versions.documents import CacheFile, SegmentDocument, VersionDocumen
 from larder.versions.identity import own_cache_id
 from larder.versions.publish import read_segment, read_version
 
-__all__ = ["LargeRepair", "repair_large"]
-
 _PREPARE = (
     "put what it was made from back as it was, or restore the file; or prepare the dataset again:"
     " the next version follows the source"

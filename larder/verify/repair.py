@@ -38,8 +38,6 @@ from larder.versions.omitted import read_omitted
 from larder.versions.publish import own_file_errors, read_segment
 from larder.versions.tags import Tag
 
-__all__ = ["Refused", "name_version", "repair_small", "segment_job", "version_job"]
-
 _KINDS: dict[str, Any] = {
     "version": VersionDocument,
     "segment": SegmentDocument,

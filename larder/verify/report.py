@@ -15,8 +15,6 @@ from larder.verify.aside import Repair
 from larder.verify.findings import Finding
 from larder.verify.job import Inspected, VerifyJob
 
-__all__ = ["SHOWN_FINDINGS", "Outcome", "finding_rows", "verify_document", "verify_lines"]
-
 SHOWN_FINDINGS = 1_000
 """Maximum number of findings in a document; the others are counted."""
 

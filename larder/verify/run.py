@@ -29,8 +29,6 @@ from larder.verify.report import Outcome, verify_document
 from larder.versions import layout
 from larder.versions.tags import TAG
 
-__all__ = ["VerifySettings", "verify"]
-
 _SMALL = ("document", "manifest")
 _LARGE = ("shard", "index", "cache")
 _SHARDS = 16

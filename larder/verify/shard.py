@@ -24,8 +24,6 @@ from larder.store.base import Readable, Store, Writer
 from larder.verify.findings import MISSING, difference
 from larder.verify.shard_index import ShardIndex, Span
 
-__all__ = ["Fault", "inspect_shard"]
-
 _BUFFER_BYTES = 1 << 20
 _READERS_TRIED = 1_000
 """After so many damaged samples in one shard, its remaining samples count as damaged too."""

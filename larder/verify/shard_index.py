@@ -15,8 +15,6 @@ from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedSample, read_index
 from larder.shards.model import label_bytes
 
-__all__ = ["ShardIndex", "Span"]
-
 _CHUNK_ROWS = 4_096
 
 _Numbers = npt.NDArray[np.int64]

@@ -19,8 +19,6 @@ from larder.versions import layout
 from larder.versions.documents import MAKE_AGAIN, seal, unseal
 from larder.versions.publish import own_file_errors, read_optional
 
-__all__ = ["KEPT", "Conditions", "probe_conditions", "read_conditions"]
-
 _NO_ETAG = "0" * 32
 """An etag that no object has: not even the MD5 of anything known is all zeros."""
 

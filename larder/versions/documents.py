@@ -20,26 +20,6 @@ from larder.errors import DamageError
 from larder.manifest.digest import canonical_json
 from larder.versions.fields import SPARSE, from_plain, to_plain
 
-__all__ = [
-    "FORMATS",
-    "MAKE_AGAIN",
-    "ROLES",
-    "CacheDocument",
-    "CacheFacts",
-    "CacheFile",
-    "FileFacts",
-    "OmittedRows",
-    "SegmentDocument",
-    "SegmentSplit",
-    "SegmentUse",
-    "Shape",
-    "SplitFacts",
-    "VersionDocument",
-    "parse_document",
-    "seal",
-    "unseal",
-]
-
 SEGMENT_FORMAT = "larder-segment-1"
 CACHE_FORMAT = "larder-segment-cache-1"
 VERSION_FORMAT = "larder-version-1"

@@ -14,8 +14,6 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-__all__ = ["SPARSE", "from_plain", "to_plain"]
-
 Value = TypeVar("Value")
 
 _MAX = 2**63 - 1

@@ -30,22 +30,6 @@ from larder.versions.documents import CacheFacts, Shape
 from larder.versions.fields import to_plain
 from larder.versions.omitted import Omitted
 
-__all__ = [
-    "CACHE_VERSION",
-    "SegmentIdentity",
-    "ShardIdentity",
-    "cache_decoders",
-    "cache_id",
-    "content_digest",
-    "image_check",
-    "inputs_digest",
-    "own_cache_id",
-    "segment_id",
-    "shaped_images",
-    "split_rule",
-    "version_id",
-]
-
 GROUPING_VERSION = 1
 """Version of the rules that make samples of keys."""
 

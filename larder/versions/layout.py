@@ -28,50 +28,6 @@ Every function returns a key relative to the dataset's root. Pure.
 
 from __future__ import annotations
 
-__all__ = [
-    "SPLIT_INDEX_TO_ROOT",
-    "aside_prefix",
-    "cache_file_key",
-    "cache_key",
-    "cache_of",
-    "cache_prefix",
-    "cache_work_prefix",
-    "classes_key",
-    "conditions_key",
-    "copies_prefix",
-    "copy_key",
-    "dataset_prefix",
-    "derived_prefix",
-    "failures_key",
-    "index_key",
-    "index_prefix",
-    "list_key",
-    "listed_split",
-    "manifest_key",
-    "measured_key",
-    "merged_copies_key",
-    "merged_copies_prefix",
-    "mirror_prefix",
-    "omitted_copy_key",
-    "omitted_key",
-    "partial_copies_prefix",
-    "partial_shards_prefix",
-    "probe_prefix",
-    "reader_index_key",
-    "segment_key",
-    "segment_prefix",
-    "segments_prefix",
-    "shard_key",
-    "shards_prefix",
-    "shards_work_prefix",
-    "split_index_key",
-    "tag_key",
-    "uploads_prefix",
-    "version_key",
-    "version_prefix",
-    "work_prefix",
-]
-
 
 def dataset_prefix(dataset: str) -> str:
     """The dataset's root in the storage: ``larder/DATASET/``."""

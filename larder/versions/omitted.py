@@ -22,8 +22,6 @@ from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import MAKE_AGAIN, OmittedRows, VersionDocument
 
-__all__ = ["MAX_INLINE_RANGES", "Omitted", "encode_omitted", "read_omitted"]
-
 MAX_INLINE_RANGES = 1_000
 """Maximum number of ranges that are in version.json itself."""
 

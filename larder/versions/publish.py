@@ -31,17 +31,6 @@ from larder.versions.documents import (
     seal,
 )
 
-__all__ = [
-    "own_file_errors",
-    "publish_cache",
-    "publish_segment",
-    "publish_version",
-    "read_cache",
-    "read_optional",
-    "read_segment",
-    "read_version",
-]
-
 
 @contextmanager
 def own_file_errors() -> Iterator[None]:

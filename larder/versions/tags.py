@@ -25,8 +25,6 @@ from larder.versions.conditions import KEPT, Conditions
 from larder.versions.documents import MAKE_AGAIN, seal, unseal
 from larder.versions.publish import own_file_errors, read_optional
 
-__all__ = ["TAG", "Tag", "TagEntry", "move_tag", "read_tag"]
-
 TAG = "latest"
 """The tag that every run moves."""
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from prefect_server import PrefectServer
 
+from larder.config.access import Access
 from larder.store import open_store
-from larder.store.access import Access
 from larder.testing.commands import Workplace
 from larder.testing.servers import S3Server, rclone_s3
 

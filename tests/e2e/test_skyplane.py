@@ -13,11 +13,11 @@ from typing import Any
 import boto3
 import pytest
 
+from larder.config.access import Access
 from larder.errors import FatalError
 from larder.limits import ByteBudget
 from larder.progress import NullProgress
 from larder.store import open_store
-from larder.store.access import Access
 from larder.store.base import Features, ObjectInfo, Place, Store
 from larder.store.delegate import DelegatingStore
 from larder.store.s3.account import S3Bucket
@@ -27,18 +27,14 @@ from larder.transfer.adopt import adopt
 from larder.transfer.copy import copy_object
 from larder.transfer.engines import skyplane_supervise
 from larder.transfer.engines.limits import CopyLimits
-from larder.transfer.engines.skyplane import (
-    SkyplaneLimits,
-    SkyplanePlace,
-    SkyplaneReport,
-    run_skyplane,
-)
+from larder.transfer.engines.skyplane import SkyplanePlace, run_skyplane
 from larder.transfer.engines.skyplane_process import (
     Event,
     RunnerProcess,
     default_python,
     private_home,
 )
+from larder.transfer.engines.skyplane_supervise import SkyplaneLimits, SkyplaneReport
 
 pytestmark = pytest.mark.slow
 

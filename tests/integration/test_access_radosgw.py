@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from larder.config.access import Access
 from larder.errors import LarderError, StoreError
 from larder.store import open_store
-from larder.store.access import Access
 from larder.testing.servers import S3Server
 
 pytestmark = pytest.mark.radosgw

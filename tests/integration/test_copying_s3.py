@@ -12,13 +12,13 @@ from copy_lab import CopyLab, calls
 from costs_lab import blob
 from pipeline_lab import DOCUMENT, opened, write
 
+from larder.config.access import Access
 from larder.errors import StoreError
 from larder.pipeline.copying_record import UPLOADS_PREFIX
 from larder.pipeline.inline import InlineRunner
 from larder.pipeline.pruning import prune
 from larder.pipeline.pruning_plan import PruneSettings
 from larder.progress import StageTimes
-from larder.store.access import Access
 from larder.store.base import ObjectInfo, UploadedPart
 from larder.store.s3.account import S3Bucket
 from larder.store.s3.uploads import list_uploads

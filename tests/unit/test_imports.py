@@ -123,16 +123,13 @@ def test_flows_touch_no_bytes(path: Path) -> None:
 @pytest.mark.parametrize(
     "path", [path for top in ("larder", "tasks", "flows") for path in modules(top)], ids=relative
 )
-def test_public_modules_say_what_is_public(path: Path) -> None:
-    body = ast.parse(path.read_text()).body
-    only_docstring = len(body) == 1
-    private = path.name.startswith("_") and path.name != "__init__.py"
-    names = [
-        target.id
-        for node in body
+def test_modules_have_a_docstring_and_only_faces_list_names(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    listed = any(
+        isinstance(target, ast.Name) and target.id == "__all__"
+        for node in tree.body
         if isinstance(node, ast.Assign)
         for target in node.targets
-        if isinstance(target, ast.Name)
-    ]
-    assert private or only_docstring or "__all__" in names
-    assert ast.get_docstring(ast.parse(path.read_text()))
+    )
+    assert not listed or path.name == "__init__.py" or relative(path) == "larder/config/models.py"
+    assert ast.get_docstring(tree)

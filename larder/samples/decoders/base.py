@@ -13,8 +13,6 @@ import numpy as np
 from larder.config.decoders import DecoderUse
 from larder.errors import FatalError, LarderError, ObjectError
 
-__all__ = ["Array", "Arrays", "Bound", "Decoder", "kind_of"]
-
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from larder.samples.decoders.base import Array, Decoder
 
-__all__ = ["NPY"]
-
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,

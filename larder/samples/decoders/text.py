@@ -6,8 +6,6 @@ import numpy as np
 
 from larder.samples.decoders.base import Array, Decoder
 
-__all__ = ["TEXT"]
-
 
 def _decode(data: bytes) -> Array:
     data.decode()

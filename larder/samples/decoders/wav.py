@@ -14,8 +14,6 @@ import numpy as np
 
 from larder.samples.decoders.base import Array, Decoder
 
-__all__ = ["WAV"]
-
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _DTYPES: Final = {
     (_PCM, 8): "u1",

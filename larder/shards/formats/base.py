@@ -23,18 +23,6 @@ from larder.shards.output import HashedOutput
 from larder.shards.sizes import Sizes
 from larder.store.base import Readable
 
-__all__ = [
-    "CheckingWriter",
-    "ClosingWriter",
-    "Framed",
-    "Locating",
-    "LotWriter",
-    "ShardFormat",
-    "ShardWriter",
-    "SplitIndexed",
-    "SurveyingFormat",
-]
-
 
 class ShardWriter(Protocol):
     """Writes one shard. Its bytes and index rows must depend on nothing but the samples."""

@@ -40,8 +40,6 @@ from larder.shards.sizes import Sizes, sum_members
 from larder.store import object_url
 from larder.store.base import Closing, Readable
 
-__all__ = ["Batches", "BatchesIndex"]
-
 _KEY, _LABEL, _OFFSETS = "key", "label", ".offsets"
 _NUMBER_BYTES = 8
 _NO_LABEL = -1

@@ -50,8 +50,6 @@ from larder.store.object_file import ObjectFile
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ParquetFormat"]
-
 ROW_GROUP_BYTES = 8 << 20
 """Parts of the samples of a row group; more if there is only one."""
 

@@ -42,8 +42,6 @@ from larder.shards.rows import IndexRows, PartRow
 from larder.shards.sizes import Sizes
 from larder.store.base import Buffer, Readable
 
-__all__ = ["RecordIO"]
-
 _LINE_BYTES = 32
 """About what the numbers of a sample take in the files of text."""
 

@@ -33,8 +33,6 @@ from larder.shards.rows import IndexRows, PartRow
 from larder.shards.sizes import Sizes
 from larder.store.base import Readable
 
-__all__ = ["Records", "RecordsIndex"]
-
 _LABEL = struct.Struct("<q")
 
 

@@ -39,8 +39,6 @@ from larder.shards.tfrecord import (
 )
 from larder.store.base import Readable
 
-__all__ = ["TFRecord"]
-
 
 class TFRecord:
     """``shards.format: tfrecord``; see `larder.shards.formats.base.ShardFormat`.

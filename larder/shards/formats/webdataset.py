@@ -31,8 +31,6 @@ from larder.shards.rows import IndexRows, PartRow
 from larder.shards.sizes import Sizes, sum_members
 from larder.store.base import Readable
 
-__all__ = ["WebDataset"]
-
 
 class WebDataset:
     """``shards.format: webdataset``; see `larder.shards.formats.base.ShardFormat`.

@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 
 from larder.manifest.spool import Spool
 
-__all__ = ["DaliTarIndex"]
-
 
 class DaliTarIndex:
     """See `larder.shards.indexes.ReaderIndex`."""

@@ -13,8 +13,6 @@ import pyarrow.compute as pc
 
 from larder.manifest.spool import Spool
 
-__all__ = ["DaliTFRecordIndex"]
-
 
 class DaliTFRecordIndex:
     """See `larder.shards.indexes.ReaderIndex`."""

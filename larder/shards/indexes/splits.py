@@ -10,8 +10,6 @@ from typing import NamedTuple, Protocol
 
 from larder.manifest.digest import canonical_json
 
-__all__ = ["Split", "SplitIndex", "SplitShard", "WidsIndex"]
-
 
 class SplitShard(NamedTuple):
     """A shard of a split.

@@ -15,13 +15,11 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+from larder.config.access import Access
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
-from larder.store.access import Access
 from larder.store.gcs.credentials import find_settings, import_gcsfs
 from larder.store.gcs.errors import CREDENTIALS_HINT
 from larder.store.http import Http
-
-__all__ = ["GcsAccount", "shared_account"]
 
 _MOST_ACCOUNTS = 32
 _CA_VARIABLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_")

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
+from larder.config.access import Access
 from larder.errors import LarderError, StoreError
-from larder.store.access import Access
 from larder.store.base import Buffer
 from larder.store.calls import Call, connection_errors
 from larder.store.gcs.account import GcsAccount, shared_account
@@ -23,8 +23,6 @@ from larder.store.gcs.errors import gcs_error
 from larder.store.http import Answer
 from larder.store.interrupt import interrupted_by
 from larder.store.retry import RetryPolicy, repeated
-
-__all__ = ["GcsBucket", "GcsObject", "Request", "Response", "in_thread"]
 
 T = TypeVar("T")
 

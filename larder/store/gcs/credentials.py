@@ -14,14 +14,12 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from larder.config.access import Access
 from larder.config.urls import GCS_ENDPOINT_VARIABLES, check_endpoint
 from larder.errors import ConfigError, StoreError
 from larder.packages import install_hint
-from larder.store.access import Access
 from larder.store.blocks import load
 from larder.store.gcs.errors import CREDENTIALS_HINT
-
-__all__ = ["SCOPE", "GcsSettings", "find_endpoint", "find_settings", "import_gcsfs"]
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 """What the tokens are for."""

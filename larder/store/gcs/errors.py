@@ -43,8 +43,6 @@ from larder.errors import (
 )
 from larder.store.calls import Call
 
-__all__ = ["CREDENTIALS_HINT", "gcs_error"]
-
 CREDENTIALS_HINT = (
     "run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS"
 )

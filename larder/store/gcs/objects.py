@@ -18,8 +18,6 @@ from typing import Any
 from larder.errors import StoreError
 from larder.store.base import ObjectInfo
 
-__all__ = ["FIELDS", "info_of_headers", "info_of_resource", "resource_of"]
-
 FIELDS = "name,size,md5Hash,crc32c,generation,updated,storageClass,contentType,metadata"
 """The fields of a resource that are asked for."""
 

@@ -20,8 +20,6 @@ from larder.store.gcs.bucket import GcsBucket, GcsObject, Request, in_thread
 from larder.store.gcs.objects import FIELDS, info_of_headers, info_of_resource
 from larder.store.http import Answer
 
-__all__ = ["describe", "list_pages", "open_object"]
-
 _PAGE_KEYS = 1000  # the most that GCS returns
 
 

@@ -14,8 +14,6 @@ from larder.store.calls import Call
 from larder.store.gcs.bucket import GcsBucket, GcsObject, Request
 from larder.store.gcs.objects import FIELDS, info_of_resource
 
-__all__ = ["rewrite"]
-
 _REFUSED = (400, 403)
 
 

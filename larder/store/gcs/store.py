@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from larder.config.access import DEFAULT_ACCESS, Access
 from larder.disk import disk_errors
 from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
-from larder.store.access import DEFAULT_ACCESS, Access
 from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Reader, Store
 from larder.store.calls import Call, Span
 from larder.store.etag_trust import etag_trust
@@ -27,8 +27,6 @@ from larder.store.gcs.rewrite import rewrite
 from larder.store.gcs.write import CHUNK_BYTES, GcsWriter, put_object
 from larder.store.keys import check_key, folder_prefix, object_url
 from larder.store.retry import RetryPolicy
-
-__all__ = ["GcsStore"]
 
 _STREAM_POLICY = RetryPolicy()
 

@@ -27,8 +27,6 @@ from larder.store.base import Buffer, ObjectInfo, Writer
 from larder.store.gcs.bucket import GcsObject, Request, Response, in_thread
 from larder.store.gcs.objects import FIELDS, info_of_resource, resource_of
 
-__all__ = ["CHUNK_BYTES", "GcsWriter", "put_object"]
-
 CHUNK_BYTES = 16 << 20
 """Size of the chunks of a resumable upload, a multiple of 256 KiB."""
 

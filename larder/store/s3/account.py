@@ -12,12 +12,10 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 
-from larder.store.access import Access
+from larder.config.access import Access
 from larder.store.http import Http
 from larder.store.s3.credentials import S3Settings, credential_errors, find_settings
 from larder.store.s3.sign import Keys
-
-__all__ = ["S3Account", "S3Bucket", "shared_account"]
 
 _CONNECT_SECONDS = 10
 _MOST_ACCOUNTS = 32

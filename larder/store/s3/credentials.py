@@ -15,15 +15,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from larder.config.access import Access
 from larder.config.urls import ENDPOINT_VARIABLES, check_endpoint, check_region
 from larder.errors import ConfigError, RetryableError, StoreError
-from larder.store.access import Access
 from larder.store.blocks import aws_keys
 from larder.store.http import trusted_certificates
 from larder.store.s3.errors import CREDENTIALS_HINT
 from larder.store.s3.sign import Keys
-
-__all__ = ["S3Settings", "credential_errors", "environment_endpoint", "find_settings"]
 
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _SESSION_NAME = "larder"

@@ -39,17 +39,6 @@ from larder.errors import (
 from larder.store.calls import Call, connection_errors
 from larder.store.http import Answer
 
-__all__ = [
-    "CREDENTIALS_HINT",
-    "REGION_UNTOLD",
-    "Refusal",
-    "content",
-    "document",
-    "element",
-    "error_of",
-    "s3_error",
-]
-
 CREDENTIALS_HINT = (
     "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the profile, or the role of this machine"
 )

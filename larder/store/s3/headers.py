@@ -14,17 +14,6 @@ from larder.manifest.crc import format_crc32c
 from larder.store.base import ObjectInfo
 from larder.store.s3.sign import encoded_path
 
-__all__ = [
-    "compared_checksum",
-    "copy_source",
-    "crc32c_text",
-    "described",
-    "etag_of",
-    "object_info",
-    "storage_class",
-    "time_us",
-]
-
 _META = "x-amz-meta-"
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A token of RFC 9110: what the name of a header may be."""

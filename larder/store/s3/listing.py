@@ -19,8 +19,6 @@ from larder.store.calls import Call
 from larder.store.s3.headers import storage_class
 from larder.store.s3.objects import S3Objects
 
-__all__ = ["Page", "S3Listing", "decoded", "parsed_page", "read_page", "text_of", "time_of"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _ENTRY = ("Key", "Size", "ETag", "LastModified", "StorageClass")

@@ -29,8 +29,6 @@ from larder.store.calls import Call, Span
 from larder.store.etags import is_md5
 from larder.store.s3.objects import S3Objects
 
-__all__ = ["Parts", "S3Upload", "completed", "etag_of_parts", "parts_of"]
-
 
 @dataclass(slots=True)
 class Parts:

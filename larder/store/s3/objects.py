@@ -37,8 +37,6 @@ from larder.store.s3.headers import (
 )
 from larder.store.s3.sign import EMPTY_SHA256, UNSIGNED, encoded_path, encoded_query, signed
 
-__all__ = ["S3Objects", "crc32c_of"]
-
 
 def crc32c_of(pieces: Sequence[Buffer]) -> int:
     """The CRC32C of a body in pieces."""

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote
 
-__all__ = ["EMPTY_SHA256", "UNSIGNED", "Keys", "encoded_path", "encoded_query", "signed"]
-
 UNSIGNED = "UNSIGNED-PAYLOAD"
 """In place of the digest of a body that is protected in another way."""
 

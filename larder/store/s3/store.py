@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from larder.config.access import DEFAULT_ACCESS, Access
 from larder.config.urls import cloud_of
 from larder.disk import disk_errors
 from larder.errors import (
@@ -17,7 +18,6 @@ from larder.errors import (
     PreconditionError,
     StoreError,
 )
-from larder.store.access import DEFAULT_ACCESS, Access
 from larder.store.base import BegunUpload, Buffer, Features, ObjectInfo, Place, Readable, Store
 from larder.store.calls import AnswerReader, Call, Span
 from larder.store.etag_trust import etag_trust
@@ -31,8 +31,6 @@ from larder.store.s3.multipart import S3Upload, parts_of
 from larder.store.s3.objects import S3Objects
 from larder.store.s3.uploads import PendingUpload, abort_uploads, list_uploads
 from larder.store.s3.writer import S3Writer
-
-__all__ = ["S3Store"]
 
 # Of the first parts of a multipart upload: a stream that is being written holds three of them in
 # memory, an upload five.

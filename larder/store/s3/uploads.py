@@ -20,8 +20,6 @@ from larder.store.s3.account import S3Bucket
 from larder.store.s3.listing import Page, decoded, parsed_page, text_of, time_of
 from larder.store.s3.objects import S3Objects
 
-__all__ = ["PendingUpload", "abort_uploads", "list_uploads"]
-
 _POLICY = RetryPolicy()
 _MARKERS = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
 

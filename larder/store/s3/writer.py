@@ -24,8 +24,6 @@ from larder.store.retry import RetryPolicy, repeated
 from larder.store.s3.multipart import completed
 from larder.store.s3.objects import S3Objects, crc32c_of
 
-__all__ = ["S3Writer", "part_size_bytes"]
-
 _PARTS_PER_STEP = 1000
 _MOST_PART_BYTES = 2 << 30
 _POLICY = RetryPolicy()

@@ -10,8 +10,6 @@ from __future__ import annotations
 import mmap
 import threading
 
-__all__ = ["Buffers"]
-
 
 class Buffers:
     """Buffers of one size. May be used by many threads.

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from larder.store.access import DEFAULT_ACCESS, Access
+from larder.config.access import DEFAULT_ACCESS, Access
 from larder.store.base import Place
 from larder.units import format_bytes
-
-__all__ = ["Choice", "choose_engine", "unsupported_by_skyplane"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,6 @@ from larder.transfer.bandwidth import Bandwidth
 from larder.transfer.engines.buffers import Buffers
 from larder.transfer.failures import FailureRate
 
-__all__ = ["CopyLimits"]
-
 _ENOUGH_BYTES = 96 << 20
 """Six upload parts at once, each on its way in and out, keep a link busy; more helps no further."""
 

@@ -26,8 +26,6 @@ from larder.transfer.engines.server_side import ServerSide
 from larder.transfer.engines.threads import work_off
 from larder.transfer.engines.uploads import UploadRecords
 
-__all__ = ["WAKE_SECONDS", "copy_batch"]
-
 WAKE_SECONDS = 0.1
 _LEAVE_SECONDS = 1.0
 

@@ -31,8 +31,6 @@ from larder.transfer.copy import Copy, copy_object, known_md5
 from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.engines.uploads import RESUME_BYTES, UploadRecords
 
-__all__ = ["LargeObject"]
-
 _MOST_PARTS = 10_000
 _MIB = 1 << 20
 _SERVER_PART_BYTES = 256 * _MIB

@@ -30,8 +30,6 @@ from larder.store.base import ObjectInfo, Store
 from larder.transfer.copy import WHOLE_BYTES, Copy, known_md5
 from larder.transfer.engines.limits import CopyLimits
 
-__all__ = ["ServerSide"]
-
 _GROUP_OBJECTS = 1_000
 """A page of a listing."""
 _GROUP_SECONDS = 4.0

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from larder.config.access import DEFAULT_ACCESS, Access
 from larder.config.urls import parse_url
 from larder.errors import ConfigError, LarderError
 from larder.progress import NullProgress, Progress
-from larder.store.access import DEFAULT_ACCESS, Access
 from larder.store.base import Readable
 from larder.transfer.engines.choice import unsupported_by_skyplane
 from larder.transfer.engines.skyplane_cost import check_cost, predict
@@ -32,16 +32,6 @@ from larder.transfer.engines.skyplane_supervise import (
     SkyplaneReport,
     Supervisor,
 )
-
-__all__ = [
-    "STAGE",
-    "SkyplaneLimits",
-    "SkyplanePlace",
-    "SkyplaneReport",
-    "check_skyplane",
-    "run_skyplane",
-    "skyplane_available",
-]
 
 
 @dataclass(frozen=True, slots=True)

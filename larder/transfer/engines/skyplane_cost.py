@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from larder.errors import ConfigError
 
-__all__ = ["MACHINES", "Machine", "SkyplaneCost", "check_cost", "predict", "spent_usd"]
-
 SETUP_SECONDS = 150.0
 """To start the machines, install Docker, pull the gateway's image, and end the machines again."""
 

@@ -18,8 +18,6 @@ from typing import IO, Any
 
 from larder.errors import ConfigError, printable
 
-__all__ = ["RUNNER", "Event", "RunnerProcess", "default_python", "private_home", "without_secrets"]
-
 RUNNER = Path(__file__).with_name("skyplane_runner.py")
 """The program; it must not be imported."""
 

@@ -33,8 +33,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Runner", "main"]
-
 POLL_SECONDS = 0.2
 KEEP_ALIVE_SECONDS = 60.0
 DEPROVISION_SECONDS = 240.0

@@ -22,8 +22,6 @@ from larder.transfer.engines.skyplane_process import (
 )
 from larder.units import format_bytes, format_seconds
 
-__all__ = ["STAGE", "SkyplaneLimits", "SkyplaneReport", "Supervisor"]
-
 STAGE = "skyplane"
 """Name of the stage in the progress; its bytes are not verified."""
 

@@ -15,8 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-__all__ = ["Pace", "work_off"]
-
 _FIRST_THREADS = 8
 _STEPS_EACH = 2
 _LEAST_SECONDS = 0.2

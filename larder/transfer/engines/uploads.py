@@ -14,8 +14,6 @@ from typing import Any
 from larder.errors import LarderError
 from larder.store.base import BegunUpload, ObjectInfo, Store, UploadedPart
 
-__all__ = ["ORPHAN_SECONDS", "RESUME_BYTES", "UploadRecord", "UploadRecords"]
-
 RESUME_BYTES = 1_000_000_000
 """Uploads of larger objects are continued; of smaller ones, little is lost."""
 

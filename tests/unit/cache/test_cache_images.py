@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from larder.cache import images
-from larder.cache.images import Form, open_picture
+from larder.cache.images import open_picture
 from larder.errors import ObjectError
+from larder.samples.pictures import Form
 
 RGB = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3) * 10
 GREY = RGB[:, :, 0]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from larder.config.models import Cluster, Dataset
-from larder.manifest.files import ManifestFile
+from larder.manifest.writer import ManifestFile
 from larder.pipeline.priced import Priced, Work, price
 from larder.pipeline.results import Totals
 from larder.transfer.cost import Requests

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from larder.config.access import Access
 from larder.errors import ObjectError
 from larder.store import open_store
-from larder.store.access import Access
 from larder.store.base import Store
 from larder.store.etag_trust import etag_trust
 from larder.store.etags import ContentCheck

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from scripted_s3 import Say, Script, scripted_s3
 
+from larder.config.access import Access
 from larder.store import Store, open_store
-from larder.store.access import Access
 from larder.store.s3.account import S3Account, shared_account
 from larder.testing.servers import S3Server
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from scripted_s3 import Say, scripted_s3
 
+from larder.config.access import Access
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
 from larder.store import RetryPolicy, open_store
-from larder.store.access import Access
 from larder.store.blocks import load, register
 from larder.testing.servers import S3Server, rclone_s3
 

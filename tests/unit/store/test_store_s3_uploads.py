@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 from scripted_s3 import Say, scripted_s3
 
+from larder.config.access import Access
 from larder.errors import StoreError
-from larder.store.access import Access
 from larder.store.base import BegunUpload
 from larder.store.s3 import S3Store
 from larder.store.s3.account import S3Bucket

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from larder.store.access import Access
+from larder.config.access import Access
 from larder.store.base import Place
 from larder.transfer.engines.choice import Choice, choose_engine
 

@@ -14,21 +14,16 @@ from typing import Any
 
 import pytest
 
+from larder.config.access import Access
 from larder.config.copying import Copy as CopyConfig
 from larder.errors import ConfigError, FatalError, StoreError
 from larder.progress import NullProgress, StageTimes
 from larder.store import open_store
-from larder.store.access import Access
 from larder.store.base import Features, ObjectInfo, Place, Store
 from larder.store.delegate import DelegatingStore
 from larder.transfer.engines import skyplane_supervise
-from larder.transfer.engines.skyplane import (
-    SkyplaneLimits,
-    SkyplanePlace,
-    SkyplaneReport,
-    run_skyplane,
-    skyplane_available,
-)
+from larder.transfer.engines.skyplane import SkyplanePlace, run_skyplane, skyplane_available
+from larder.transfer.engines.skyplane_supervise import SkyplaneLimits, SkyplaneReport
 
 PRELUDE = """
 import json, os, signal, sys, time
