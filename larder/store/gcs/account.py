@@ -1,30 +1,22 @@
-"""Connections and credentials of an account at a server, shared by all stores of the process.
+"""Connections and credentials of a Google Cloud account.
 
 Of gcsfs, Larder uses the credentials, the address of the server and the parameters of requests. Its
 calls are not used: they repeat requests on their own, drop the status and the headers of answers,
 and keep listings. They would run in an event loop, of which there is none here.
-
-A forked child makes its own: another thread may just have held their locks.
 """
 
 from __future__ import annotations
 
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from larder.config.access import Access
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
+from larder.store.accounts import SharedAccounts, connections
 from larder.store.gcs.credentials import find_settings, import_gcsfs
 from larder.store.gcs.errors import CREDENTIALS_HINT
-from larder.store.http import Http
 
-_MOST_ACCOUNTS = 32
-_CA_VARIABLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_")
-_VARIABLES = ("GOOGLE_", "STORAGE_EMULATOR_HOST", "CLOUDSDK_", "NO_GCE_", "HOME", *_CA_VARIABLES)
-_CONNECT_SECONDS = 10.0
 _DESCRIBING_THREADS = 32
 
 
@@ -55,12 +47,7 @@ class GcsAccount:
                 where=store_url,
                 hint="set GOOGLE_API_USE_CLIENT_CERTIFICATE=false, or use other credentials",
             )
-        silence_seconds = access.silence_seconds
-        self.http = Http(
-            self.files._location,
-            connect_seconds=min(_CONNECT_SECONDS, silence_seconds),
-            silence_seconds=silence_seconds,
-        )
+        self.http = connections(self.files._location, access)
         self.parameters: Mapping[str, str] = self.files._get_params({})
         """Those of every request: who pays."""
         self.describing = ThreadPoolExecutor(_DESCRIBING_THREADS, "larder-describe")
@@ -92,35 +79,5 @@ def _unrenewed(error: Exception, store_url: str) -> LarderError:
     return StoreError("store.denied", message, where=store_url, hint=CREDENTIALS_HINT)
 
 
-_accounts: OrderedDict[object, GcsAccount] = OrderedDict()
-"""Least recently used first; in a forked child, also those of its parent, which are not used."""
-_lock = threading.Lock()
-
-
-def shared_account(access: Access, store_url: str) -> GcsAccount:
-    """The account for a server and account, in the current environment; see `GcsAccount`."""
-    place = (os.getpid(), access, _environment())
-    with _lock:
-        account = _accounts.get(place) or GcsAccount(access, store_url)
-        _accounts[place] = account
-        _accounts.move_to_end(place)
-        if len(_accounts) > _MOST_ACCOUNTS:
-            _accounts.popitem(last=False)  # stores that use it keep it
-        return account
-
-
-def _environment() -> frozenset[tuple[str, str]]:
-    """The environment variables that connections and credentials depend on."""
-    return frozenset(
-        (name, value)
-        for name, value in os.environ.items()
-        if name.startswith(_VARIABLES) or name.lower().endswith("_proxy")
-    )
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_VARIABLES = ("GOOGLE_", "STORAGE_EMULATOR_HOST", "CLOUDSDK_", "NO_GCE_")
+shared_account = SharedAccounts(GcsAccount, _VARIABLES).get

@@ -1,0 +1,77 @@
+"""Accounts at servers, shared by all stores of the process.
+
+Finding credentials and connecting take long, so both are kept as long as the process lives. If the
+environment changes, they are looked for again. A forked child makes its own: connections cannot be
+shared, and another thread may just have held a lock.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from larder.config.access import Access
+from larder.store.http import Http
+
+T = TypeVar("T")
+
+_MOST = 32
+_CONNECT_SECONDS = 10
+_CERTIFICATES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_")
+
+
+def connections(endpoint: str, access: Access) -> Http:
+    """Connections to a server, with the time limits of an access."""
+    silence_seconds = access.silence_seconds
+    return Http(
+        endpoint,
+        connect_seconds=min(_CONNECT_SECONDS, silence_seconds),
+        silence_seconds=silence_seconds,
+    )
+
+
+class SharedAccounts(Generic[T]):
+    """The accounts of one provider, least recently used first.
+
+    Args:
+        make: Finds an account, given how it is reached and, for messages, the store's URL.
+        variables: Beginnings of the environment variables that credentials depend on.
+        files: The state of the files that they depend on.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Access, str], T],
+        variables: tuple[str, ...],
+        files: Callable[[], object] = tuple,
+    ) -> None:
+        self._make = make
+        self._variables = (*variables, *_CERTIFICATES, "HOME")
+        self._files = files
+        self._accounts: OrderedDict[object, T] = OrderedDict()
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._forked)
+
+    def get(self, access: Access, store_url: str) -> T:
+        """The account at a server, in the current process and environment."""
+        place = (os.getpid(), access, self._environment(), self._files())
+        with self._lock:
+            account = self._accounts.get(place) or self._make(access, store_url)
+            self._accounts[place] = account
+            self._accounts.move_to_end(place)
+            if len(self._accounts) > _MOST:
+                self._accounts.popitem(last=False)  # stores that use it keep it
+            return account
+
+    def _environment(self) -> frozenset[tuple[str, str]]:
+        return frozenset(
+            (name, text)
+            for name, text in os.environ.items()
+            if name.startswith(self._variables) or name.lower().endswith("_proxy")
+        )
+
+    def _forked(self) -> None:
+        self._lock = threading.Lock()
