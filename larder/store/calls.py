@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -41,6 +41,11 @@ class Span:
         """The length of the range in an object of this size."""
         rest = max(0, size_bytes - self.offset)
         return rest if self.length is None else min(self.length, rest)
+
+    def begins(self, headers: Mapping[str, str]) -> bool:
+        """Whether an answer begins where the range does: a server may ignore or mistake it."""
+        content = headers.get("content-range", "")
+        return not self.range or content.startswith(f"bytes {self.offset}-")
 
     @property
     def range(self) -> str:

@@ -16,12 +16,14 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import select
 import ssl
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from io import BytesIO
 from types import TracebackType
@@ -31,6 +33,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import pycurl
 
+from larder.errors import FatalError
 from larder.store.base import Buffer
 from larder.store.interrupt import interrupted_by
 
@@ -48,6 +51,9 @@ _SYSTEM_CERTIFICATES = (
     "/etc/ssl/ca-bundle.pem",  # SUSE
     "/etc/ssl/cert.pem",  # macOS
 )
+_DOCUMENT_BYTES = 64 << 20
+_UNSENDABLE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
+_NOTHING = BytesIO().read
 _NEVER_CHANGING = {"GET", "HEAD"}
 
 
@@ -117,17 +123,22 @@ class Http:
         try:
             transfer.begin(method, self._server + target, headers, body)
             first = transfer.receive()
-            answer = Answer(self, transfer, first)
-        except BaseException as error:
+        except (BrokenError, FatalError) as error:
             self._return(transfer)
             if isinstance(error, BrokenError) and error.refused and self.answered:
                 raise BrokenError(str(error)) from error
             raise
+        except BaseException:  # such as Ctrl-C, after which nobody knows what state it is in
+            transfer.close()
+            raise
         self.answered = True
-        return answer
+        return Answer(self, transfer, first)
 
     def _return(self, transfer: _Transfer) -> None:
         """Use a handle again; its connection too, unless an answer was left unread."""
+        if transfer.pid != os.getpid():
+            _leave(transfer)
+            return
         transfer.end()
         with self._lock:
             if len(self._idle) < _MOST_IDLE:
@@ -143,13 +154,15 @@ class Http:
             transfer.close()
 
     def _forked(self) -> None:
-        """Leave the connections to the parent process.
-
-        Closing them here would say goodbye on them, so they get a reference that nobody returns.
-        """
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._idle))
+        """Leave the connections to the parent process."""
+        _leave(self._idle)
         self._lock = threading.Lock()
         self._idle = []
+
+
+def _leave(handles: object) -> None:
+    """Never close what belongs to the parent process: that would say goodbye on its connections."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(handles))
 
 
 _pools: weakref.WeakSet[Http] = weakref.WeakSet()
@@ -177,7 +190,7 @@ class Answer:
         self._transfer: _Transfer | None = transfer
         self._first = first
         length = self.headers.get("content-length", "")
-        counted = length.isdigit() and "transfer-encoding" not in self.headers
+        counted = length.isdecimal() and "transfer-encoding" not in self.headers
         self._left = int(length) if counted and transfer.has_body(self.status) else None
         if self._left is not None:
             self._count(len(first))
@@ -220,8 +233,18 @@ class Answer:
                 yield piece
 
     def read(self) -> bytes:
-        """The whole body."""
-        pieces = list(self)
+        """The whole body of a document.
+
+        Raises:
+            BrokenError: It is not what was announced, or longer than any document.
+        """
+        pieces, size_bytes = [], 0
+        for piece in self:
+            pieces.append(piece)
+            size_bytes += len(piece)
+            if size_bytes > _DOCUMENT_BYTES:
+                self.close()
+                raise BrokenError("the answer is too long")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _count(self, size_bytes: int) -> None:
@@ -253,20 +276,30 @@ class _Transfer:
         for option, setting in options.items():
             self._curl.setopt(option, setting)
         self._silence_seconds = silence_seconds
+        self.pid = os.getpid()
         self._added = False
         self._method = ""
+        self._uploaded = 0
         self._data: list[bytes] = []
         self.head: list[bytes] = []
         """The lines of the head, and those of interim answers before it."""
+        self._curl.setopt(pycurl.WRITEFUNCTION, self._data.append)
+        self._curl.setopt(pycurl.HEADERFUNCTION, self.head.append)
         self.done = True
 
     def begin(
         self, method: str, url: str, headers: Mapping[str, str], body: Sequence[Buffer]
     ) -> None:
-        """Set everything up for a request."""
+        """Set everything up for a request.
+
+        Raises:
+            BrokenError: A header cannot be sent.
+        """
+        lines = [f"{name}: {text}" if text else f"{name};" for name, text in headers.items()]
+        if _UNSENDABLE.search("".join(lines)):
+            raise BrokenError("a header has characters that cannot be sent", final=True)
         curl = self._curl
-        self._method, self.done = method, False
-        self._data, self.head = [], []
+        self._method, self._uploaded, self.done = method, 0, False
         if body or method in ("PUT", "POST"):
             curl.setopt(pycurl.UPLOAD, 1)
             curl.setopt(pycurl.INFILESIZE_LARGE, sum(map(len, body)))
@@ -275,13 +308,10 @@ class _Transfer:
             curl.setopt(pycurl.NOBODY, 1)
         else:
             curl.setopt(pycurl.HTTPGET, 1)
-        lines = [f"{name}: {text}" if text else f"{name};" for name, text in headers.items()]
         curl.setopt(pycurl.CUSTOMREQUEST, method)
         curl.setopt(pycurl.PREREQFUNCTION, None if method in _NEVER_CHANGING else _once())
         curl.setopt(pycurl.URL, url)
         curl.setopt(pycurl.HTTPHEADER, [line.encode("latin-1") for line in (*lines, "Expect:")])
-        curl.setopt(pycurl.WRITEFUNCTION, self._data.append)
-        curl.setopt(pycurl.HEADERFUNCTION, self.head.append)
         self._multi.add_handle(curl)
         self._added = True
 
@@ -296,6 +326,8 @@ class _Transfer:
             BrokenError: There is no complete answer.
             FatalError: ``run.interrupted``.
         """
+        if self.pid != os.getpid():
+            raise BrokenError("the connection is that of the parent process")
         interrupt = interrupted_by()
         last_event = time.monotonic()
         while True:
@@ -318,7 +350,12 @@ class _Transfer:
 
     def _wait(self) -> bool:
         """Wait for the connection, for a moment; whether something has happened there."""
+        due_ms = self._multi.timeout()  # 0 if libcurl has something to do, such as TLS to decrypt
+        if due_ms == 0:
+            return False
         seconds = min(_TURN_SECONDS, self._silence_seconds)
+        if due_ms > 0:
+            seconds = min(seconds, due_ms / 1000)
         began = time.monotonic()
         if self._multi.select(seconds) > 0:
             return True
@@ -330,7 +367,8 @@ class _Transfer:
                 return False
             poll = select.poll()
             poll.register(socket, select.POLLIN)
-            return bool(poll.poll(_RECHECK_SECONDS * 1000))
+            before, self._uploaded = self._uploaded, self._curl.getinfo(pycurl.SIZE_UPLOAD_T)
+            return bool(poll.poll(_RECHECK_SECONDS * 1000)) or self._uploaded != before
         return False
 
     def _check(self) -> None:
@@ -344,10 +382,14 @@ class _Transfer:
         if self._added:
             self._added = False
             self._multi.remove_handle(self._curl)
-        self._data, self.head = [], []
+        self._curl.setopt(pycurl.READFUNCTION, _NOTHING)  # lets go of the body
+        self._data.clear()
+        self.head.clear()
 
     def close(self) -> None:
         """Close the connection."""
+        with suppress(pycurl.error):  # it is not in use
+            self._multi.remove_handle(self._curl)
         self._curl.close()
         self._multi.close()
 
@@ -419,7 +461,8 @@ def _options(server: SplitResult, connect_seconds: float) -> dict[int, Any]:
 
 def _proxy(server: SplitResult) -> str:
     """The proxy of the environment for a server; empty if there is none."""
-    proxy = getproxies().get(server.scheme, "")
+    proxies = getproxies()
+    proxy = proxies.get(server.scheme) or proxies.get("all", "")
     if not proxy or proxy_bypass(server.netloc):
         return ""
     return proxy if "://" in proxy else f"http://{proxy}"
@@ -475,10 +518,11 @@ def _broken(code: int, text: str, system: int) -> BrokenError:
     if code == pycurl.E_COULDNT_CONNECT and system == errno.ECONNREFUSED:
         hint = "check that the server runs, and its address and port"
         return BrokenError("connection refused", hint=hint, refused=True)
-    cause = _CAUSES.get(code, "the connection broke")
     if "CONNECT tunnel" in text:
-        cause = "the proxy refuses the connection"
-    elif "chunk" in text:
+        hint = "check HTTPS_PROXY and NO_PROXY"
+        return BrokenError("the proxy refuses the connection", hint=hint, final=True)
+    cause = _CAUSES.get(code, "the connection broke")
+    if "chunk" in text:
         cause = "the answer is not HTTP"
     elif code in _CLOSED:
         cause = "connection reset" if system == errno.ECONNRESET else "connection closed"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager, nullcontext
+from typing import TypeVar
 
 from larder.errors import FatalError
 
 INTERRUPTED = "run.interrupted"
 """The code of the error that ends what was stopped."""
+
+T = TypeVar("T")
 
 _current = threading.local()
 
@@ -57,3 +61,14 @@ def interrupted_by() -> Interrupt | None:
     """What this thread works under."""
     current: Interrupt | None = getattr(_current, "interrupt", None)
     return current
+
+
+def in_thread(pool: Executor, call: Callable[[], T]) -> Future[T]:
+    """Make a call in another thread; what stops this thread's work stops it too."""
+    interrupt = interrupted_by()
+
+    def work() -> T:
+        with interrupt.active() if interrupt else nullcontext():
+            return call()
+
+    return pool.submit(work)

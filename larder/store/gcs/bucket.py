@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -21,7 +19,6 @@ from larder.store.calls import Call, connection_errors
 from larder.store.gcs.account import GcsAccount, shared_account
 from larder.store.gcs.errors import gcs_error
 from larder.store.http import Answer
-from larder.store.interrupt import interrupted_by
 from larder.store.retry import RetryPolicy, repeated
 
 T = TypeVar("T")
@@ -150,14 +147,3 @@ class GcsObject:
     def send(self, method: str, query: Mapping[str, str | None] | None = None) -> Response:
         """Send a request for it, and receive the complete answer."""
         return self.bucket.send(Request(method, self.path, query or {}), self.call)
-
-
-def in_thread(pool: ThreadPoolExecutor, call: Callable[[], T]) -> Future[T]:
-    """Make a call in another thread; what stops this thread's work stops it too."""
-    interrupt = interrupted_by()
-
-    def work() -> T:
-        with interrupt.active() if interrupt else nullcontext():
-            return call()
-
-    return pool.submit(work)

@@ -16,9 +16,10 @@ from typing import Any
 from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
 from larder.store.base import ObjectInfo
 from larder.store.calls import AnswerReader, Call, Span
-from larder.store.gcs.bucket import GcsBucket, GcsObject, Request, in_thread
+from larder.store.gcs.bucket import GcsBucket, GcsObject, Request
 from larder.store.gcs.objects import FIELDS, info_of_headers, info_of_resource
 from larder.store.http import Answer
+from larder.store.interrupt import in_thread
 
 _PAGE_KEYS = 1000  # the most that GCS returns
 
@@ -113,6 +114,10 @@ def _content(source: GcsObject, span: Span) -> Answer | None:
     if answer.status == 416:
         answer.close()
         return None
+    if not span.begins(answer.headers):
+        answer.close()
+        message = "the server does not answer with the range that was requested"
+        raise StoreError("store.refused", message, where=source.call.where)
     return answer
 
 

@@ -24,8 +24,9 @@ import google_crc32c
 from larder.errors import LarderError, ObjectError, RetryableError, StoreError
 from larder.manifest.crc import format_crc32c
 from larder.store.base import Buffer, ObjectInfo, Writer
-from larder.store.gcs.bucket import GcsObject, Request, Response, in_thread
+from larder.store.gcs.bucket import GcsObject, Request, Response
 from larder.store.gcs.objects import FIELDS, info_of_resource, resource_of
+from larder.store.interrupt import in_thread
 
 CHUNK_BYTES = 16 << 20
 """Size of the chunks of a resumable upload, a multiple of 256 KiB."""

@@ -57,11 +57,11 @@ def compared_checksum(headers: Mapping[str, str], crc32c: int) -> str | None:
 def object_info(key: str, headers: Mapping[str, str]) -> ObjectInfo:
     """The object that an answer describes."""
     total = headers.get("content-range", "").rpartition("/")[2]
-    size_bytes = total if total.isdigit() else headers.get("content-length", "0")
+    size_bytes = total if total.isdecimal() else headers.get("content-length", "0")
     modified = headers.get("last-modified")
     return ObjectInfo(
         key,
-        int(size_bytes),
+        int(size_bytes.rpartition(",")[2]),  # the same length may be given twice
         etag_of(headers),
         time_us(modified) if modified else 0,
         storage_class=storage_class(headers.get("x-amz-storage-class")),
@@ -98,7 +98,7 @@ def _checksum(headers: Mapping[str, str]) -> str | None:
 def _header_text(text: str) -> str:
     """A value as it is sent: S3 encodes what is not ASCII as RFC 2047 does."""
     text = " ".join(text.split())
-    if text.isascii():
+    if text.isascii() and text.isprintable():
         return text
     return f"=?UTF-8?B?{base64.b64encode(text.encode()).decode()}?="
 

@@ -75,6 +75,9 @@ class S3Listing:
                 last = objects[-1].key
             if not token:
                 return
+            if token == query.get("continuation-token"):
+                message = "the listing does not end"
+                raise StoreError("store.refused", message, where=self._store_url)
             query = {**query, "continuation-token": token}
 
     def _check_order(self, last: str, objects: list[ObjectInfo]) -> None:

@@ -70,9 +70,10 @@ class S3Objects:
         if span.range:
             headers["range"] = span.range
         answer = self._send("GET", full_key, call, headers=headers)
-        if span.range and "content-range" not in answer.headers:
+        if not span.begins(answer.headers):
             answer.close()
-            raise StoreError("store.refused", "the server ignores ranges", where=call.where)
+            message = "the server does not answer with the range that was requested"
+            raise StoreError("store.refused", message, where=call.where)
         return AnswerReader(object_info(call.key, answer.headers), answer, span, call)
 
     def put(

@@ -16,10 +16,12 @@ import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 from larder.errors import LarderError
 from larder.store.base import Buffer, ObjectInfo, Writer
 from larder.store.calls import Call
+from larder.store.interrupt import in_thread
 from larder.store.retry import RetryPolicy, repeated
 from larder.store.s3.multipart import completed
 from larder.store.s3.objects import S3Objects, crc32c_of
@@ -129,7 +131,7 @@ class S3Writer(Writer):
             self._etags.append(self._sending.popleft().result())
         self._sent += 1
         part, self._buffer = self._buffer, bytearray()
-        self._sending.append(self._pool.submit(self._send_part, self._sent, part))
+        self._sending.append(in_thread(self._pool, partial(self._send_part, self._sent, part)))
 
     def _send_part(self, number: int, data: bytearray) -> str:
         crc32c = crc32c_of([data])

@@ -4,8 +4,8 @@ How the copy is proved::
 
     check    what proves it
     md5      its etag is the MD5 of the content, and so is the source's
-    md5      each part is proved (`larder.store.s3_upload`), and the bytes that were read have the
-             MD5 that is the source's etag
+    md5      each part is proved (`larder.store.s3.multipart`), and the bytes that were read have
+             the MD5 that is the source's etag
     crc32c   each part is proved, and the source keeps the CRC32C of its content, or no digest
 
 Otherwise the copy is read back, and compared with the MD5 of the source or, if its etag is none,

@@ -6,16 +6,18 @@ import gc
 import os
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from larder.errors import FatalError, RetryableError, StoreError
 from larder.store import open_store
-from larder.store.http import PIECE_BYTES, Answer, BrokenError, Http
+from larder.store.http import PIECE_BYTES, Answer, BrokenError, Http, _Transfer
 from larder.store.interrupt import Interrupt
 from larder.testing.certificates import local_certificate
 
@@ -438,3 +440,85 @@ def test_a_forked_child_leaves_the_connections_alone(trusted: ssl.SSLContext) ->
         get(http).close()
         http.close()
     assert len(connections) == 2
+
+
+def long_answer(size_bytes: int) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size_bytes + bytes(size_bytes)
+
+
+def test_an_open_answer_is_left_to_the_parent_by_a_forked_child() -> None:
+    """The child had the parent's connection in its pool, and read from it."""
+    with served(saying(long_answer(5 * PIECE_BYTES), BODIES["a length"])) as port:
+        http = client(port)
+        with get(http) as answer:
+            child = os.fork()
+            if not child:
+                status = 1
+                with suppress(BaseException):
+                    try:
+                        answer.read()
+                    except BrokenError:
+                        status = len(http._idle)
+                os._exit(status)
+            assert os.waitpid(child, 0)[1] == 0
+            assert len(answer.read()) == 5 * PIECE_BYTES
+        assert get(http).read() == b"hello"
+        http.close()
+
+
+def test_an_interrupted_handle_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After Ctrl-C between two lines of Python, every later request failed."""
+    with served(saying(BODIES["a length"])) as port:
+        http = client(port)
+        began = _Transfer.begin
+
+        def interrupted(*arguments: Any) -> None:
+            began(*arguments)
+            arguments[0]._added = False
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(_Transfer, "begin", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                get(http)
+        assert not http._idle
+        assert get(http).read() == b"hello"
+        http.close()
+
+
+def test_a_handle_is_returned_once() -> None:
+    """A length that nothing can have put it into the pool twice, so that two threads shared it."""
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\nhello"
+    with served(saying(answer, close=True)) as port:
+        http = client(port)
+        with pytest.raises(BrokenError):
+            get(http).read()
+        assert len(http._idle) == len(set(map(id, http._idle))) <= 1
+        http.close()
+
+
+def test_an_idle_handle_holds_no_body() -> None:
+    with served(saying(BODIES["a length"])) as port:
+        http = client(port)
+        body = os.urandom(1000)
+        before = sys.getrefcount(body)
+        http.request("PUT", "/k", {"host": http.host}, [body]).close()
+        assert sys.getrefcount(body) == before
+        http.close()
+
+
+@pytest.mark.parametrize("text", ["a\r\nevil: 1", "nul\0", "snow \u2603"])
+def test_headers_that_cannot_be_sent(text: str) -> None:
+    http = client(1)
+    with pytest.raises(BrokenError, match="a header has characters that cannot be sent"):
+        http.request("GET", "/k", {"host": "h", "if-match": text})
+
+
+def test_a_document_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("larder.store.http._DOCUMENT_BYTES", 2 * PIECE_BYTES)
+    with (
+        served(saying(long_answer(5 * PIECE_BYTES))) as port,
+        get(client(port)) as answer,
+        pytest.raises(BrokenError, match="too long"),
+    ):
+        answer.read()

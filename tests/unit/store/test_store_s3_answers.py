@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from scripted_s3 import Say, Script, scripted_s3
 
-from larder.errors import LarderError, RetryableError, StoreError
+from larder.errors import FatalError, LarderError, RetryableError, StoreError
 from larder.store import RetryPolicy, Store, open_store
+from larder.store.interrupt import Interrupt
 from larder.store.s3.listing import read_page
 
 OBJECT = {"ETag": '"abc"', "Last-Modified": "Sat, 21 Nov 2026 06:41:29 GMT"}
@@ -292,3 +294,32 @@ def test_a_part_that_fails_for_good_aborts() -> None:
             writer.write(bytes((16 << 20) + 1))
             assert error_of(writer.commit).code == "object.unreadable"
         assert script.asked[-1].startswith("DELETE /bucket/p/k?uploadId=u")
+
+
+@pytest.mark.parametrize("content_range", ["", "bytes 0-99/1000"])
+def test_another_range_than_the_one_requested(content_range: str) -> None:
+    """Its bytes were taken for those of the range."""
+    headers = {**OBJECT, "Content-Range": content_range} if content_range else OBJECT
+    with scripted_s3(Say(206, "x" * 100, headers)) as script:
+        error = error_of(lambda: opened(script).get("k", offset=500, length=100))
+    assert error.code == "store.refused"
+    assert "range that was requested" in str(error)
+
+
+def test_a_listing_that_does_not_end() -> None:
+    with scripted_s3(page(token="again")) as script:
+        error = error_of(lambda: list(opened(script).list()))
+    assert error.code == "store.refused"
+
+
+@pytest.mark.timeout(60)
+def test_a_stop_reaches_the_parts_of_a_stream() -> None:
+    """A stop waited until all repetitions of a part had failed."""
+    begun = Say(200, "<R><UploadId>u</UploadId></R>")
+    with scripted_s3(begun, Say.error(503, "SlowDown")) as script:
+        interrupt, store = Interrupt(), opened(script)
+        with interrupt.active(), store.writer("k") as writer:
+            writer.write(bytes(20 << 20))
+            threading.Timer(0.2, interrupt.stop).start()
+            with pytest.raises(FatalError):
+                writer.commit()
