@@ -14,6 +14,7 @@ pytestmark = pytest.mark.exhaustive
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
+@pytest.mark.timeout(1200)
 def test_a_small_run_prints_one_document(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.copy", "--json", "--runs", "1"]
     command += ["--peers", str(Path(sys.executable).parent)]
