@@ -188,3 +188,19 @@ def test_an_intact_shard_stays_where_only_its_index_is_damaged(
         monkeypatch.setattr(run, "set_aside", noted)
         assert verified(lab, repair=True)["status"] == "repaired"
         assert moved == [index]
+
+
+def test_preparing_again_writes_a_segment_document_that_is_lost_twice(tmp_path: Path) -> None:
+    """What the refusal says."""
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        files = published(root)
+        segment = next(key for key in files if key.endswith("segment.json"))
+        for key in [key for key in files if "/segment" in key and key.endswith(".json")]:
+            root.delete(key)
+        message = findings(verified(lab, repair=True))[segment]["repair"]["message"]
+        assert "delete versions/ID/version.json" in message
+        root.delete(next(key for key in files if key.endswith("version.json")))
+        lab.prepare()
+        assert verified(lab)["status"] == "intact"
+        assert published(root) == files
