@@ -22,7 +22,7 @@ from larder.pipeline.source import take_source
 from larder.progress import NullProgress, Progress
 from larder.store.base import Store
 from larder.transfer.unlisted import Unlisted
-from larder.verify.aside import STAGE, Repair, Spares, is_there
+from larder.verify.aside import STAGE, Repair, Spares, has_content, is_there
 from larder.verify.job import Inspected, VerifyJob, open_verified, readable
 from larder.versions import layout
 from larder.versions.conditions import KEPT, probe_conditions
@@ -121,7 +121,7 @@ def _document(root: Store, version: VersionDocument | None, path: str) -> str:
         data = readable(root, other) or b""
         copy = layout.copy_key(key, sha256_hex(data))
         if copy == (path if match else other) and _is_of_path(data, key, version):
-            if is_there(root, path):
+            if is_there(root, path) and readable(root, path) != data:
                 raise Refused(TAKEN)
             with own_file_errors():
                 root.put(path, data)
@@ -161,7 +161,8 @@ def _manifest(
         path, source = _made(job, root, version, file, folder)
         if (path.stat().st_size, sha256_file(path)) != (file.bytes, file.sha256):
             raise Refused(f"made again from {source}, it has other bytes: {_difference(file)}")
-        if is_there(root, file.path):
+        there = is_there(root, file.path)
+        if there and not has_content(root, file.path, file.bytes, file.sha256):
             raise Refused(TAKEN)
         with own_file_errors():
             root.upload(file.path, path)
