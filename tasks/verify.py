@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from prefect import task
 
@@ -71,6 +71,6 @@ def put_back(job: VerifyJob) -> None:
 
 @task(name="end repair", task_run_name="end of the repair", **RETRIED)
 @cancelled_when_stopped
-def end_repair(job: VerifyJob) -> list[str]:
+def end_repair(job: VerifyJob, left: Collection[str]) -> list[str]:
     """Delete what was moved aside."""
-    return aside.end_repair(job, progress=current_progress())
+    return aside.end_repair(job, left, progress=current_progress())

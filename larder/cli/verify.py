@@ -70,7 +70,10 @@ def parser(prog: str) -> Parser:
         "--seed", metavar="N", help="choose the same files as the run that reported this seed"
     )
     made.add_argument(
-        "--repair", action="store_true", help="make again what is damaged, to the same bytes"
+        "--repair",
+        action="store_true",
+        help="make again what is damaged, to the same bytes, and with --version ID a lost tag"
+        " `latest`; not with --sample",
     )
     return made
 

@@ -2,7 +2,8 @@
 
 What is damaged goes to work/repair/RUN/PATH. It goes back where its place is still free
 when a repair ends, or when the next one begins, as after a kill. It is deleted only when its place
-has what belongs there, and no version needs it elsewhere.
+has what belongs there, and neither a version nor the mirror nor a segment that is being built may
+need it elsewhere.
 """
 
 from __future__ import annotations
@@ -13,21 +14,28 @@ from collections import defaultdict
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from larder.atomic import sync_folder
 from larder.disk import disk_errors
-from larder.errors import DamageError, LarderError, NotFoundError, ObjectError
+from larder.errors import ConfigError, DamageError, LarderError, NotFoundError, ObjectError
 from larder.manifest.digest import sha256_hex
-from larder.pipeline.job import listed
+from larder.manifest.schemas import OBJECTS
+from larder.pipeline.job import ManifestRef, listed
+from larder.pipeline.manifests import read_ref
 from larder.pipeline.named import named_files
+from larder.pipeline.receipts import read_receipts
 from larder.progress import Progress
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.verify.digests import read_digest
-from larder.verify.documents import whole_versions
+from larder.verify.documents import is_lost, whole_versions
 from larder.verify.job import VerifyJob, is_broken, open_verified
 from larder.versions import layout
-from larder.versions.documents import unseal
+from larder.versions.documents import seal, unseal
 from larder.versions.publish import own_file_errors, read_version
 
 STAGE = "repair"
@@ -74,26 +82,32 @@ def put_back(job: VerifyJob, *, progress: Progress) -> None:
     """Move back what is aside wherever its place is free; what is there, too, is not needed."""
     del progress  # also if the run is stopped
     root = open_verified(job)
-    for key in _aside(root):
-        if not is_there(root, _place(key)):
-            _move(root, key, _place(key))
-        elif _is_copy(root, key, _place(key)):
-            root.delete(key)
+    for key in filter(_is_aside, _listed_aside(root)):
+        with suppress(ObjectError, DamageError, ConfigError):  # it stays aside, and is reported
+            if not is_there(root, _place(key)):
+                _move(root, key, _place(key))
+            elif _is_copy(root, key, _place(key)):
+                root.delete(key)
 
 
-def end_repair(job: VerifyJob, *, progress: Progress) -> list[str]:
-    """Delete what is aside, unless a version needs it.
+def end_repair(job: VerifyJob, left: Collection[str], *, progress: Progress) -> list[str]:
+    """Delete what is aside, unless it may be needed.
+
+    Args:
+        job: The verification.
+        left: The paths of what is still damaged.
+        progress: Reports progress of stage ``repair``.
 
     Returns:
-        What was not deleted: a version names it that does not have it, or may do so.
+        What was not deleted.
     """
     root = open_verified(job)
     kept = []
-    keys = _aside(root)
-    named = _named_digests(root) if keys else None
-    for key in keys:
+    sizes = _listed_aside(root)
+    needed = _Needed(root, frozenset(sizes.values())) if sizes else None
+    for key in sizes:
         progress.advance(STAGE)
-        if _is_needed(root, key, named):
+        if not needed or not _is_aside(key) or _place(key) in left or needed.has(key):
             kept.append(key)
         else:
             root.delete(key)
@@ -130,15 +144,22 @@ class Spares:
     _keys: dict[int, list[str]] | None = field(default=None, init=False)
 
     def fill(self, path: str, size_bytes: int, sha256: str) -> str:
-        """Copy a file from where its exact content is; returns that path, or nothing."""
+        """Copy a file from where its exact content is; returns that path.
+
+        Returns:
+            Nothing if no file has it, or if something was put in its place meanwhile.
+        """
         for key in self._listed().get(size_bytes, ()):
             if key != path and has_content(self.root, key, size_bytes, sha256):
-                try:
-                    _copy(self.root, key, path)
-                except (DamageError, ObjectError):
-                    self.root.delete(path)
-                    continue
-                return key
+                if is_there(self.root, path):
+                    break
+                with suppress(ObjectError):
+                    try:
+                        _copy(self.root, key, path)
+                    except DamageError:
+                        self.root.delete(path)
+                    else:
+                        return key
         return ""
 
     def _listed(self) -> dict[int, list[str]]:
@@ -151,8 +172,14 @@ class Spares:
         return self._keys
 
 
-def _aside(root: Store) -> list[str]:
-    return [info.key for info in listed(root, layout.aside_prefix())]
+def _listed_aside(root: Store) -> dict[str, int]:
+    """By key, the length of everything below the prefix of all repairs."""
+    return {info.key: info.size_bytes for info in listed(root, layout.aside_prefix())}
+
+
+def _is_aside(key: str) -> bool:
+    """Whether a repair has moved it there: something else may be beside the folders of runs."""
+    return key.count("/") > layout.aside_prefix().count("/")
 
 
 def _place(key: str) -> str:
@@ -165,11 +192,12 @@ def _move(root: Store, source: str, target: str) -> None:
 
     Raises:
         ObjectError: It is no file, or cannot be read: it stays where it is.
+        PreconditionError: It was changed while it was copied: it stays, and so does the copy.
         DamageError: ``damage.digest``: the copy differs.
     """
     if not root.features.local_path:
-        _copy(root, source, target)
-        root.delete(source)
+        etag = _copy(root, source, target)
+        root.delete(source, if_match=etag)
         return
     path, moved = local_path(root, source), local_path(root, target)
     if path.is_symlink() or not path.is_file():
@@ -186,7 +214,8 @@ def _move(root: Store, source: str, target: str) -> None:
             folder.rmdir()
 
 
-def _copy(root: Store, source: str, target: str) -> None:
+def _copy(root: Store, source: str, target: str) -> str:
+    """Copy a file, and compare the copy; returns the etag of what was read."""
     hasher, size_bytes = hashlib.sha256(), 0
     with own_file_errors(), root.open(source) as reader, root.writer(target) as writer:
         for buffer in reader:
@@ -197,6 +226,7 @@ def _copy(root: Store, source: str, target: str) -> None:
     if not has_content(root, target, size_bytes, hasher.hexdigest()):
         message = "the copy does not have the bytes that were read"
         raise DamageError("damage.digest", message, where=object_url(root.url, target))
+    return reader.info.etag
 
 
 def _is_copy(root: Store, key: str, place: str) -> bool:
@@ -208,46 +238,105 @@ def _is_copy(root: Store, key: str, place: str) -> bool:
         return False
 
 
-def _named_digests(root: Store) -> dict[str, str] | None:
-    """By digest, the files that versions name; None if one of these cannot be read."""
-    digests: dict[str, str] = {}
-    for version, has_document in whole_versions(root).items():
+class _Needed:
+    """Whether what is aside is the only file with a content that something names.
+
+    Args:
+        root: The dataset's root.
+        sizes: The lengths of what is aside.
+    """
+
+    def __init__(self, root: Store, sizes: Collection[int]) -> None:
+        self._root = root
+        self._lost = _lost_objects(root, sizes)
+        self._named = _named_digests(root)
+
+    def has(self, key: str) -> bool:
+        """Whether it is, or may be, because that is not known or it cannot be read."""
+        root = self._root
         try:
+            size_bytes, sha256 = read_digest(root, key)
+        except ObjectError as error:
+            if not is_broken(root, error):
+                raise
+            return True
+        if self._named is None or self._lost is None:
+            return True
+        if sha256 in self._named:
+            return not has_content(root, self._named[sha256], size_bytes, sha256)
+        if size_bytes in self._lost:
+            return True
+        return size_bytes <= _DOCUMENT_BYTES and _is_lost_document(root, bytes(root.get(key)))
+
+
+def _named_digests(root: Store) -> dict[str, str] | None:
+    """By digest, the files that versions and segments name; None if one cannot be read."""
+    digests: dict[str, str] = {}
+    segments: set[str] = set()
+    try:
+        for version, has_document in whole_versions(root).items():
             document = read_version(root, version) if has_document else None
-            if document is None:
+            if document is not None:
+                digests |= {file.sha256: file.path for file in named_files(root, document)}
+                segments |= {use.id for use in document.segments}
+            elif is_lost(root, version):
                 return None
-            digests |= {file.sha256: file.path for file in named_files(root, document)}
-        except LarderError:
-            return None
+        names = (info.key.split("/") for info in listed(root, layout.segments_prefix()))
+        for segment in {name[1] for name in names if len(name) > 2} - segments:
+            for shard in chain.from_iterable(each.shards for each in read_receipts(root, segment)):
+                for file in shard.files:
+                    digests[file.sha256] = layout.shard_key(segment, shard.split, file.name)
+    except LarderError:
+        return None
     return digests
 
 
-def _is_needed(root: Store, key: str, named: dict[str, str] | None) -> bool:
-    """Whether a file that is aside is the only one with a content that a version names."""
+def _lost_objects(root: Store, sizes: Collection[int]) -> frozenset[int] | None:
+    """The lengths of objects that are not in the mirror as versions list them, among some lengths.
+
+    None if that is not known. What is lost from a mirror may be what was found in another place.
+    """
+    prefix, lost = layout.mirror_prefix(), set[int]()
+    values = pa.array(set(sizes) - {0}, pa.int64())
+    if not any(True for _ in listed(root, prefix)):
+        return frozenset()
     try:
-        size_bytes, sha256 = read_digest(root, key)
-    except ObjectError as error:
-        if not is_broken(root, error):
-            raise
+        for version in whole_versions(root):
+            document = read_version(root, version)
+            if document is None:
+                continue
+            inventory = ManifestRef.of(document.file("objects"))
+            for batch in read_ref(root, inventory, OBJECTS, columns=["key", "size_bytes"]):
+                some = batch.filter(pc.is_in(batch.column("size_bytes"), values))
+                for key, size_bytes in zip(*(c.to_pylist() for c in some.columns), strict=True):
+                    if size_bytes not in lost and not _has_size(root, prefix + key, size_bytes):
+                        lost.add(size_bytes)
+    except LarderError:
+        return None
+    return frozenset(lost)
+
+
+def _has_size(root: Store, key: str, size_bytes: int) -> bool:
+    try:
+        return root.head(key).size_bytes == size_bytes
+    except ObjectError:
         return False
-    if named is None:
-        return True
-    if sha256 in named:
-        return not has_content(root, named[sha256], size_bytes, sha256)
-    return size_bytes <= _DOCUMENT_BYTES and _is_lost_document(root, bytes(root.get(key)))
 
 
 def _is_lost_document(root: Store, data: bytes) -> bool:
-    """Whether it is a version.json, segment.json or cache.json that is nowhere else."""
+    """Whether it is a tag, version.json, segment.json or cache.json that is nowhere else."""
     try:
         plain = unseal(data, "")
+    except DamageError:
+        return False
+    data = seal(plain)  # which is what its place has once it is repaired
+    size_bytes, sha256 = len(data), sha256_hex(data)
+    places = [info.key for info in listed(root, layout.tags_prefix())]
+    with suppress(KeyError, TypeError):
         key = {
             "larder-version-1": lambda: layout.version_key(plain["id"]),
             "larder-segment-1": lambda: layout.segment_key(plain["id"]),
             "larder-segment-cache-1": lambda: layout.cache_key(plain["segment"], plain["id"]),
         }[plain["format"]]()
-    except (DamageError, KeyError, TypeError):
-        return False
-    size_bytes, sha256 = len(data), sha256_hex(data)
-    copies = (key, layout.copy_key(key, sha256))
-    return not any(has_content(root, each, size_bytes, sha256) for each in copies)
+        places = [key, layout.copy_key(key, sha256)]
+    return not any(has_content(root, each, size_bytes, sha256) for each in places)

@@ -98,7 +98,10 @@ class DocumentReader:
         except DamageError as error:
             newer = _kind(plain.get("format")) == _kind(FORMATS[kind])
             newer = newer and plain.get("format") != FORMATS[kind]
-            message = f"{error.message}; {error.hint}" if newer else error.message
+            if plain.get("format") is None:
+                message = f"it is no {key.rpartition('/')[2]}"
+            else:
+                message = f"{error.message}; {error.hint}" if newer else error.message
             self.found(key, "content" if newer else "document", error.code, message)
             return None
         names["dataset"] = self.job.dataset.name
@@ -123,7 +126,7 @@ class DocumentReader:
     def tags(self) -> dict[str, str]:
         """By tag, the ID of the version that it names; empty if its document is damaged."""
         named = {}
-        prefix = layout.tag_key("").removesuffix(".json")
+        prefix = layout.tags_prefix()
         for info in listed(self.root, prefix):
             name = info.key.removeprefix(prefix).removesuffix(".json")
             if "/" in name or info.key != layout.tag_key(name):
@@ -134,7 +137,8 @@ class DocumentReader:
             version = plain.get("version") if plain else None
             named[name] = str(version) if is_id(version) else ""
             if plain and not named[name]:
-                self.found(info.key, "tag", "damage.manifest", "it names no version")
+                message = "it names no version" if "history" in plain else "it is no tag"
+                self.found(info.key, "tag", "damage.manifest", message)
             elif plain and readable(self.root, layout.version_key(named[name])) is None:
                 message = f"it names version {version}, which has no version.json"
                 self.found(info.key, "content", "damage.manifest", message)
@@ -152,11 +156,11 @@ class DocumentReader:
             ConfigError: ``version.missing``: there is no such version or tag.
         """
         asked = self.job.version
+        if is_id(asked) and not any(True for _ in listed(self.root, layout.version_prefix(asked))):
+            raise self._missing(asked, tags)
+        if TAG not in tags and (is_id(asked) or tags.get(asked)):
+            self.found(layout.tag_key(TAG), "tag", "damage.size", MISSING)
         if is_id(asked):
-            if not any(True for _ in listed(self.root, layout.version_prefix(asked))):
-                raise self._missing(asked, tags)
-            if TAG not in tags:
-                self.found(layout.tag_key(TAG), "tag", "damage.size", MISSING)
             return asked
         if tags.get(asked):
             return tags[asked]
@@ -167,7 +171,12 @@ class DocumentReader:
         damage = [each for each in self.findings if each.path == key]
         self.findings = [each for each in self.findings if each.path != key]
         message = damage[0].message if damage else MISSING
-        message += f"; nothing else says which version it named: {_told(versions)}"
+        message += f"; nothing else says which version it named: {_told(versions)}; "
+        message += (
+            "choose one: --version ID --repair makes the tag name it"
+            if asked == TAG
+            else "restore it, or delete it"
+        )
         self.found(key, "tag", damage[0].code if damage else "damage.size", message)
         return ""
 
@@ -194,7 +203,8 @@ def whole_versions(root: Store) -> dict[str, bool]:
     times: dict[str, int] = {}
     for info in listed(root, "versions/"):
         version = info.key.split("/")[1]
-        times[version] = max(times.get(version, 0), info.modified_us)
+        if is_id(version):
+            times[version] = max(times.get(version, 0), info.modified_us)
     versions = {}
     for version in sorted(times, key=times.__getitem__, reverse=True):
         key = layout.version_key(version)
@@ -206,16 +216,27 @@ def whole_versions(root: Store) -> dict[str, bool]:
     return versions
 
 
+def is_lost(root: Store, version: str) -> bool:
+    """Whether a version without a document was published: not what a killed run has left."""
+    copies = f"{layout.version_prefix(version)}version-"
+    if any(True for _ in listed(root, copies)):
+        return True
+    tags = [info.key for info in listed(root, layout.tags_prefix())]
+    return any(version.encode() in (readable(root, key) or b"") for key in tags)
+
+
 def _told(versions: dict[str, bool]) -> str:
     """What is known of the versions that a lost tag may have named, for people."""
     whole = [version for version, has_document in versions.items() if has_document]
     lost = [version for version, has_document in versions.items() if not has_document]
     more = f" and {len(whole) - _SHOWN_VERSIONS:,} more" if len(whole) > _SHOWN_VERSIONS else ""
-    message = f"{', '.join(whole[:_SHOWN_VERSIONS]) or 'no version'}{more} can be read, the newest"
-    message += " first"
+    message = "no version can be read"
+    if whole:
+        order = ", the newest first" if len(whole) > 1 else ""
+        message = f"version that can be read{order}: {', '.join(whole[:_SHOWN_VERSIONS])}{more}"
     if lost:
         message += f"; {', '.join(lost[:_SHOWN_VERSIONS])} lost version.json"
-    return f"{message}; choose one: --version ID --repair makes the tag name it"
+    return message
 
 
 def _is_canonical(data: bytes) -> bool:

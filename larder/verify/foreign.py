@@ -24,6 +24,10 @@ from larder.versions.documents import CacheDocument, VersionDocument, parse_docu
 _LAST = "\U0010ffff"
 
 _UNNAMED = "nothing names this file: move it elsewhere, or delete it"
+KEPT_ASIDE = (
+    ", and a version may need it: run `larder verify --version ID --repair` for each version; what"
+    " is still aside then is yours to delete"
+)
 _OTHER_BYTES = (
     "nothing names this file, and its bytes do not match the digest in its name: delete it"
 )
@@ -53,7 +57,8 @@ class There(NamedTuple):
 def files_aside(root: Store) -> Iterator[tuple[str, str]]:
     """What repairs that did not end have moved aside, and what helps."""
     for info in listed(root, layout.aside_prefix()):
-        yield info.key, "a repair has moved it aside, and a version may need it: repair all of them"
+        moved = info.key.count("/") > layout.aside_prefix().count("/")
+        yield info.key, f"a repair has moved it aside{KEPT_ASIDE}" if moved else _UNNAMED
 
 
 def files_there(
@@ -90,7 +95,9 @@ def _of_segment(
     }
     if segment.document is not None:
         named.add(_copy(layout.segment_key(segment.id), segment.document))
-    lost = {file.role for file in segment.files} & {"indexes"} and not segment.file("indexes")
+    copies = layout.segment_key(segment.id).removesuffix(".json") + "-"
+    roles = {file.role for file in segment.files}
+    lost = "indexes" in roles and not segment.file("indexes")
     index = layout.index_prefix(segment.id)
     caches: dict[str, Collection[str] | None] = {}
     for info in _listed(root, segment.id):
@@ -103,6 +110,7 @@ def _of_segment(
             if segment.shards is None
             else lost and info.key.startswith(index) and "/" in info.key.removeprefix(index)
         )
+        unknown |= segment.document is None and info.key.startswith(copies)
         if unknown or info.key in named or files is None or info.key in files:
             yield There(info)
         else:

@@ -23,9 +23,9 @@ from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
 from larder.store.base import Store
 from larder.units import format_count
-from larder.verify.aside import STAGE, Repair, Spares, has_content
+from larder.verify.aside import STAGE, Repair, Spares, has_content, is_there
 from larder.verify.job import ShardToVerify, VerifyBatch, VerifyJob, open_verified
-from larder.verify.repair import Refused, segment_job, version_job
+from larder.verify.repair import TAKEN, Refused, segment_job, version_job
 from larder.versions import layout
 from larder.versions.documents import CacheFile, SegmentDocument, VersionDocument
 from larder.versions.identity import own_cache_id
@@ -56,8 +56,15 @@ class LargeRepair:
 
     @property
     def paths(self) -> frozenset[str]:
-        """The paths of all files that are made together."""
+        """The paths of all files of them."""
         return frozenset(path for path, _, _ in self.files())
+
+    @property
+    def made(self) -> frozenset[str]:
+        """The paths of those that are made together: only the indexes, if no more is damaged."""
+        index = layout.index_prefix(self.batch.segment)
+        indexes = frozenset(path for path in self.paths if path.startswith(index))
+        return indexes if self.batch.samples and self.damaged <= indexes else self.paths
 
     def files(self) -> Iterator[tuple[str, int, str]]:
         """Path, length and digest of these."""
@@ -114,10 +121,15 @@ def _repaired(
         if isinstance(unit, CacheFile)
         else list(_files(segment, unit))
     )
-    sources = {file[0]: spares.fill(*file) for file in files if not has_content(root, *file)}
+    sources = {
+        file[0]: "" if is_there(root, file[0]) else spares.fill(*file)
+        for file in files
+        if not has_content(root, *file)
+    }
     missing = {path for path, source in sources.items() if not source}
-    why = ""
-    if missing:
+    taken = any(is_there(root, path) for path in missing)
+    why = TAKEN if taken else ""
+    if missing and not taken:
         try:
             _make(job, root, repair.batch, unit, missing, concurrent_batches)
         except (StoreError, RetryableError):
@@ -127,7 +139,7 @@ def _repaired(
     for file in files:
         path = file[0]
         right = has_content(root, *file)
-        if not right:
+        if not right and not taken:
             root.delete(path)
             right = bool(spares.fill(*file))
         if path in repair.damaged and right:

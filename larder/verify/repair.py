@@ -22,21 +22,20 @@ from larder.pipeline.source import take_source
 from larder.progress import NullProgress, Progress
 from larder.store.base import Store
 from larder.transfer.unlisted import Unlisted
-from larder.verify.aside import STAGE, Repair, Spares
+from larder.verify.aside import STAGE, Repair, Spares, has_content, is_there
 from larder.verify.job import Inspected, VerifyJob, open_verified, readable
 from larder.versions import layout
-from larder.versions.conditions import KEPT
+from larder.versions.conditions import KEPT, probe_conditions
 from larder.versions.documents import (
     CacheDocument,
     FileFacts,
     SegmentDocument,
     VersionDocument,
     parse_document,
-    seal,
 )
 from larder.versions.omitted import read_omitted
 from larder.versions.publish import own_file_errors, read_segment
-from larder.versions.tags import Tag
+from larder.versions.tags import TAG, move_tag
 
 _KINDS: dict[str, Any] = {
     "version": VersionDocument,
@@ -52,6 +51,13 @@ _PREPARE = (
     "restore it, or prepare the dataset again, which publishes the same version if the source has"
     " not changed"
 )
+_PUBLISH = (
+    "restore it, or delete versions/ID/version.json of the versions that name it and prepare the"
+    " dataset again, which publishes the same version if the source has not changed"
+)
+
+
+TAKEN = "something was put in its place meanwhile; repair again"
 
 
 class Refused(Exception):  # noqa: N818 - it is no error of the program
@@ -97,11 +103,10 @@ def repair_small(
 
 def name_version(job: VerifyJob, *, progress: Progress) -> Repair:
     """Make ``latest`` name the version that was asked for by its ID, as the user has chosen it."""
-    root, key = open_verified(job), layout.tag_key("latest")
+    root, key = open_verified(job), layout.tag_key(TAG)
     data = readable(root, layout.version_key(job.version)) or b""
     version = parse_document(VersionDocument, data, layout.version_key(job.version))
-    with own_file_errors():
-        root.put(key, seal(Tag(version.id, version.inputs)), if_absent=True)
+    move_tag(root, TAG, version.id, version.inputs, None, probe_conditions(root))
     progress.advance(STAGE, objects=1)
     return Repair(key, True, "it names the version that was asked for")
 
@@ -110,15 +115,18 @@ def _document(root: Store, version: VersionDocument | None, path: str) -> str:
     """Copy a document from its second copy, or the other way round; returns what was done."""
     match = _COPY.fullmatch(path)
     key = f"{match['document']}.json" if match else path
+    kind = key.rpartition("/")[2].removesuffix(".json")
     others = [key] if match else [info.key for info in listed(root, f"{path[:-5]}-")]
     for other in others:
         data = readable(root, other) or b""
         copy = layout.copy_key(key, sha256_hex(data))
         if copy == (path if match else other) and _is_of_path(data, key, version):
+            if is_there(root, path) and readable(root, path) != data:
+                raise Refused(TAKEN)
             with own_file_errors():
                 root.put(path, data)
             return f"copied from {other}"
-    raise Refused(f"its second copy is lost, too; {_PREPARE}")
+    raise Refused(f"its second copy is lost, too; {_PREPARE if kind == 'version' else _PUBLISH}")
 
 
 def _is_of_path(data: bytes, key: str, version: VersionDocument | None) -> bool:
@@ -153,6 +161,9 @@ def _manifest(
         path, source = _made(job, root, version, file, folder)
         if (path.stat().st_size, sha256_file(path)) != (file.bytes, file.sha256):
             raise Refused(f"made again from {source}, it has other bytes: {_difference(file)}")
+        there = is_there(root, file.path)
+        if there and not has_content(root, file.path, file.bytes, file.sha256):
+            raise Refused(TAKEN)
         with own_file_errors():
             root.upload(file.path, path)
     return f"made again from {source}"

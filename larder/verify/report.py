@@ -45,6 +45,8 @@ class Outcome:
         """What helps against what is left."""
         if all(finding.role == "foreign" for finding in self.left):
             return "Larder never deletes such files: move them elsewhere, or delete them yourself"
+        if self.left[0].role == "tag":
+            return "restore it; or, if it is `latest`, choose a version: --version ID --repair"
         if repair:
             return "what could not be repaired says why"
         return "--repair makes again what is damaged"

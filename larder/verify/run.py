@@ -20,6 +20,7 @@ from larder.pipeline.settings import Settings
 from larder.verify.aside import STAGE as REPAIR
 from larder.verify.aside import Repair, end_repair, put_back, set_aside
 from larder.verify.findings import DamagedError, Finding, Verified
+from larder.verify.foreign import KEPT_ASIDE
 from larder.verify.inspection import inspect_version
 from larder.verify.job import Inspected, VerifyBatch, VerifyJob, open_verified
 from larder.verify.reading import STAGE, verify_batch
@@ -231,12 +232,12 @@ class _Rounds:
             return False
         self.runner.progress.start(REPAIR, objects=len(damaged))
         units = [unit for batch in self.inspected.batches for unit in _units(batch, damaged)]
-        free = set(self._set_aside([path for unit in units for path in unit.paths]))
-        stuck = [unit for unit in units if not unit.paths <= free]
+        free = set(self._set_aside([path for unit in units for path in unit.made]))
+        stuck = [unit for unit in units if not unit.made <= free]
         before = len(self._done())
         for path in {path for unit in stuck for path in unit.damaged & free}:
             self._note([Repair(path, False, "another file of its shard cannot be moved aside")])
-        for group in _groups(unit for unit in units if unit.paths <= free):
+        for group in _groups(unit for unit in units if unit.made <= free):
             results = self.runner.map(repair_large, self.job, group)
             self._note(repair for result in results for repair in result)
         self.runner.run(put_back, self.job)
@@ -249,21 +250,27 @@ class _Rounds:
         """Set a lost tag, if the user has chosen, and delete what was aside and is not needed."""
         key = layout.tag_key(TAG)
         tags = {finding.path for finding in self.left if finding.role == "tag"}
-        others = [each for each in self.left if each.role != "aside" and each.path != key]
+        others = [
+            each for each in self.left if each.role not in ("aside", "foreign") and each.path != key
+        ]
         for path in tags:
-            message = "nothing else says which version it named; restore it, or delete it"
+            message = "nothing else says which version it named; restore it, or "
+            message += "choose one: --version ID --repair" if path == key else "delete it"
+            if path == key and self.job.by_id:
+                message = "repair, or move away, the rest first"
             self.repairs[path] = Repair(path, False, message)
         if key in tags and self.job.by_id and not others and self._set_aside([key]):
             self.repairs[key] = self.runner.run(name_version, self.job)
         if self.inspected.version is None:
             return
-        kept = self.runner.run(end_repair, self.job)
+        left = frozenset(finding.path for finding in self.left)
+        kept = self.runner.run(end_repair, self.job, left)
         asides = {finding.path for finding in self.left}
         for path in asides - set(kept):
             if path.startswith(layout.aside_prefix()):
                 self.repairs[path] = Repair(path, True, "it is not needed any more")
         for path in set(kept) - asides:
-            message = "it was moved aside, and a version may need it: repair all of them"
+            message = f"it was moved aside{KEPT_ASIDE}"
             self.small.append(Finding(path, "aside", "damage.foreign", message))
             self.before.append(self.small[-1])
 

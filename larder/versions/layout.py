@@ -94,7 +94,7 @@ def cache_of(key: str) -> tuple[str, str] | None:
     names = key.split("/")
     return (
         (names[1], names[3])
-        if f"{names[0]}/" == segments_prefix() and names[2] == "caches"
+        if len(names) > 4 and f"{names[0]}/" == segments_prefix() and names[2] == "caches"
         else None
     )
 
@@ -254,6 +254,11 @@ def listed_split(key: str) -> str:
     return key.rpartition("/")[2].rpartition("-")[0]
 
 
+def tags_prefix() -> str:
+    """Prefix of all tags."""
+    return "tags/"
+
+
 def tag_key(tag: str) -> str:
     """Key of a tag, a movable name."""
-    return f"tags/{tag}.json"
+    return f"{tags_prefix()}{tag}.json"

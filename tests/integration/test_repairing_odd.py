@@ -1,0 +1,206 @@
+"""What repairs find in odd places: nothing is written over or deleted that may be needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import write
+from test_repairing import aside, flipped, shards, text_lab
+from verify_lab import damaged, findings, published, verified
+
+from larder.store.base import Store
+from larder.testing.faults import FaultyStore, unreadable
+from larder.testing.runs import between
+from larder.verify import run
+from larder.verify.aside import Spares
+
+
+def exchange(root: Store, one: str, other: str) -> None:
+    """Put each of two files in the place of the other."""
+    data = bytes(root.get(one))
+    root.put(one, bytes(root.get(other)))
+    root.put(other, data)
+
+
+def test_what_is_aside_and_cannot_be_read_is_kept(tmp_path: Path) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        left = f"work/repair/1234abcd/{shards(root)[0]}"
+        root.put(left, b"perhaps the only one")
+
+        def broken(store: Store) -> Store:
+            faulty = FaultyStore(store)
+            for method in ("open", "get"):
+                faulty.add(method, unreadable(), key=left, times=None)
+            return faulty
+
+        with between(broken):
+            document = verified(lab, repair=True)
+        assert document["status"] == "damaged"
+        assert aside(root) == [left]
+
+
+def test_a_tag_that_was_in_the_place_of_another_file_is_kept(tmp_path: Path) -> None:
+    lab = text_lab(tmp_path)
+    write(str(lab.source), {"b/new.txt": b"new"})
+    version = lab.prepare()["version"]
+    with lab.opened_root() as root:
+        segment = next(key for key in published(root) if key.endswith("segment.json"))
+        tag = bytes(root.get("tags/latest.json"))
+        exchange(root, "tags/latest.json", segment)
+        document = verified(lab, version=version, repair=True)
+        assert document["status"] == "damaged"
+        (kept,) = aside(root)
+        assert "--version ID --repair" in findings(document)[kept]["message"]
+        assert bytes(root.get(kept)) == tag
+
+
+def test_an_object_of_the_mirror_in_the_place_of_a_shard_is_kept(tmp_path: Path) -> None:
+    lab = text_lab(tmp_path, mirror=True)
+    with lab.opened_root() as root:
+        files, shard, key = published(root), shards(root)[0], "mirror/a/00.txt"
+        data = bytes(root.get(key))
+        exchange(root, shard, key)
+        assert verified(lab, repair=True)["status"] == "damaged"
+        assert published(root) == files
+        assert [bytes(root.get(kept)) for kept in aside(root)] == [data]
+        root.put(key, data)
+        assert verified(lab, repair=True)["status"] == "repaired"
+        assert not aside(root)
+
+
+def test_a_shard_of_a_segment_without_a_version_is_kept(tmp_path: Path) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        files = published(root)
+        write(str(lab.source), {"b/new.txt": b"new"})
+        lab.prepare()
+        for key in published(root).keys() - files.keys():
+            if key.startswith("versions/") or key.endswith("segment.json"):
+                root.delete(key)
+        root.put("tags/latest.json", files["tags/latest.json"])
+        (new,) = set(shards(root)) - files.keys()
+        data = bytes(root.get(new))
+        exchange(root, new, next(key for key in files if key.endswith(".tar")))
+        assert verified(lab, repair=True)["status"] == "damaged"
+        assert [bytes(root.get(kept)) for kept in aside(root)] == [data]
+
+
+def test_what_was_put_in_a_free_place_is_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by another repair, which puts back what this one has moved aside."""
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        one, other, *_ = shards(root)
+        size_bytes, sha256 = len(bytes(root.get(one))), "0" * 64
+        assert Spares(root, {size_bytes}).fill(other, size_bytes, sha256) == ""
+        wrong, made = flipped(bytes(root.get(one))), run.repair_large
+        root.put(one, wrong)
+
+        def late(*arguments: Any, **named: Any) -> Any:
+            root.put(one, b"of another run")
+            return made(*arguments, **named)
+
+        monkeypatch.setattr(run, "repair_large", late)
+        repair = findings(verified(lab, repair=True))[one]["repair"]
+        assert "something was put in its place meanwhile" in repair["message"]
+        assert bytes(root.get(one)) == b"of another run"
+        assert [bytes(root.get(kept)) for kept in aside(root)] == [wrong]
+
+
+def test_the_second_copy_of_a_damaged_document_is_not_called_unused(tmp_path: Path) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        key = next(key for key in published(root) if key.endswith("segment.json"))
+        with damaged(root, key, b"x"):
+            assert verified(lab)["unused"]["files"] == 0
+
+
+def test_what_a_killed_run_has_left_keeps_nothing_aside(tmp_path: Path) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        root.put(f"versions/{'0' * 32}/manifests/objects-0123456789abcdef.parquet", b"?")
+        root.put("versions/.DS_Store", b"?")
+        shard = shards(root)[0]
+        root.put(shard, b"gone")
+        assert verified(lab, repair=True)["status"] == "repaired"
+        assert not aside(root)
+        assert verified(lab)["status"] == "intact"
+
+
+def test_what_cannot_be_put_back_does_not_end_a_repair(tmp_path: Path) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        one, other, *_ = shards(root)
+        place, left = Path(lab.root.removeprefix("file://"), one), f"work/repair/1234abcd/{one}"
+        root.put(left, b"gone")
+        place.unlink()
+        place.mkdir()
+        root.put(other, b"gone")
+        rows = findings(verified(lab, repair=True))
+        assert rows[other]["repair"]["done"]
+        assert "a repair has moved it aside" in rows[left]["message"]
+        assert aside(root) == [left]
+
+
+def test_stray_files_end_no_repair(tmp_path: Path) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        segment = shards(root)[0].split("/")[1]
+        stray = ("work/repair/.DS_Store", f"segments/{segment}/caches")
+        for key in stray:
+            root.put(key, b"?")
+        root.put(shards(root)[0], b"gone")
+        document = verified(lab, repair=True)
+        left = {path for path, row in findings(document).items() if not row["repair"]}
+        assert left == set(stray)
+        assert document["status"] == "damaged"
+
+
+def test_a_lost_latest_is_found_whatever_tag_is_asked_for(tmp_path: Path) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        root.put("tags/stable.json", bytes(root.get("tags/latest.json")))
+        root.delete("tags/latest.json")
+        for repair in (False, True):
+            document = verified(lab, version="stable", repair=repair)
+            assert document["status"] == "damaged"
+            assert "tags/latest.json" in findings(document)
+
+
+def test_an_intact_shard_stays_where_only_its_index_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        index = next(key for key in published(root) if key.endswith(".idx"))
+        root.put(index, b"x")
+        moved: list[str] = []
+        move = run.set_aside
+
+        def noted(job: Any, name: str, paths: Any, **named: Any) -> Any:
+            moved.extend(paths)
+            return move(job, name, paths, **named)
+
+        monkeypatch.setattr(run, "set_aside", noted)
+        assert verified(lab, repair=True)["status"] == "repaired"
+        assert moved == [index]
+
+
+def test_preparing_again_writes_a_segment_document_that_is_lost_twice(tmp_path: Path) -> None:
+    """What the refusal says."""
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        files = published(root)
+        segment = next(key for key in files if key.endswith("segment.json"))
+        for key in [key for key in files if "/segment" in key and key.endswith(".json")]:
+            root.delete(key)
+        message = findings(verified(lab, repair=True))[segment]["repair"]["message"]
+        assert "delete versions/ID/version.json" in message
+        root.delete(next(key for key in files if key.endswith("version.json")))
+        lab.prepare()
+        assert verified(lab)["status"] == "intact"
+        assert published(root) == files
