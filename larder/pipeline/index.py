@@ -124,10 +124,11 @@ def _published(root: Store, job: Job) -> Index:
 
 def _left_out(root: Store, document: SegmentDocument) -> Iterator[Failure]:
     """The first samples that a complete segment has left out."""
+    shown = min(SHOWN_FAILURES, document.skipped)
     for file in document.files:
         if file.role == "skipped":
             rows = read_ref(
-                root, ManifestRef.of(file), SKIPPED, columns=["key", "message"], rows=SHOWN_FAILURES
+                root, ManifestRef.of(file), SKIPPED, columns=["key", "message"], rows=shown
             )
             for batch in rows:
                 columns = (column.to_pylist() for column in batch.columns)

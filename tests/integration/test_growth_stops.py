@@ -396,7 +396,7 @@ def before_the_last(stop: Stop, name: str) -> int:
         ("kept", "segment.json", "altered"),
         ("kept", "version.json", "deleted"),
         ("kept", "latest.json", "deleted"),
-        ("directory", "version.json", "altered"),
+        ("directory", "segment.json", "altered"),
     ],
 )
 @pytest.mark.exhaustive
@@ -405,7 +405,7 @@ def test_a_finished_file_that_is_damaged_after_a_stop_is_noticed(
 ) -> None:
     """One file of each kind that the stopped run had written: made again, or an error.
 
-    Of a version that is published, only `larder verify` and readers find what has the same length.
+    Of a segment that is complete, only `larder verify` and readers find what has the same length.
     """
     before_growing(place)
     grow(place)

@@ -460,19 +460,27 @@ def test_what_an_interrupted_run_has_written_is_not_asked_for_again(
     assert lab.prepare()["shards"]["samples"] == 12
 
 
-@pytest.mark.parametrize("filled", sorted({*range(0, 250, 25), *range(84, 124, 4)}))
-def test_a_disk_that_is_really_full(tmp_path: Path, small_disk: Path, filled: int) -> None:
+@pytest.fixture
+def larger_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 384 KiB."""
+    with disk_of("384k", tmp_path / "disk") as place:
+        yield place
+
+
+@pytest.mark.parametrize("filled", sorted({*range(100, 375, 25), *range(212, 252, 4)}))
+def test_a_disk_that_is_really_full(tmp_path: Path, larger_disk: Path, filled: int) -> None:
+    """What a full disk has left over fits beside a whole run."""
     lab = directory_lab(tmp_path, mirror=True)
-    lab = Lab(lab.source, str(small_disk / "local"), lab.output, lab.fields)
-    ballast = small_disk / "ballast"
+    lab = Lab(lab.source, str(larger_disk / "local"), lab.output, lab.fields)
+    ballast = larger_disk / "ballast"
     ballast.write_bytes(bytes(filled * 1024))
     error = run_error(lab)
     if error is not None:
         assert status(error) == ("store.full", 3)
-        assert str(small_disk) in str(error)
+        assert str(larger_disk) in str(error)
         assert lab.check() == {}
     ballast.unlink()
-    if filled > 75:
+    if filled > 203:
         assert error is not None
     assert lab.prepare()["shards"]["samples"] == 12
     lab.check()
