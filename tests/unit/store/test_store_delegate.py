@@ -109,7 +109,6 @@ def test_every_wrapper_is_one_and_keeps_the_signatures() -> None:
         "RetryStore",
         "StoppingStore",
         "UnconditionalStore",
-        "Unwritten",
     }
     for wrapper in wrappers():
         for name in methods(Store) & vars(wrapper).keys() - {"url", "features"}:
