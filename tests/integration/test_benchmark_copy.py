@@ -19,20 +19,12 @@ def test_a_small_run_prints_one_document(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.copy", "--json", "--runs", "1"]
     command += ["--peers", str(Path(sys.executable).parent)]
     command += ["--files-scale", "0.01", "--directory", str(tmp_path), "--latency-seconds", "0.01"]
-    for case in (
-        "small",
-        "large",
-        "latency",
-        "list",
-        "rerun",
-    ):  # over TLS, rclone may wait for long
-        command += ["--only", case]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["benchmark"] == "copy"
     cases = document["cases"]
-    assert len(cases) > 20
+    assert len(cases) > 26
     for name, case in cases.items():
         assert case["ours"] > 0, name
         assert set(case) == {"ours", "peers", "target", "met"}
