@@ -52,6 +52,7 @@ RACES: dict[tuple[str, str], str] = {
         "rclone",
         "new folder",
     ): "of PUTs that make the same new folder at once, some are answered 500",
+    ("moto", "put if absent, eight at once"): "compares first, and then writes",
     ("moto", "replacing, eight at once"): "compares first, and then writes",
     (
         "rclone",

@@ -35,18 +35,21 @@ class PrefectServer:
     def post(self, path: str, question: dict[str, Any]) -> Any:
         """Ask its REST API, again where its database was busy, as Prefect's own client does."""
         headers = {"Content-Type": "application/json"}
+        status, body = http.HTTPStatus.SERVICE_UNAVAILABLE.value, b""
         for _ in range(100):
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
             try:
                 connection.request("POST", f"/api{path}", json.dumps(question), headers)
                 answer = connection.getresponse()
-                body = answer.read()
+                status, body = answer.status, answer.read()
+            except TimeoutError:
+                continue
             finally:
                 connection.close()
-            if answer.status != http.HTTPStatus.SERVICE_UNAVAILABLE:
+            if status != http.HTTPStatus.SERVICE_UNAVAILABLE:
                 break
             time.sleep(POLL_SECONDS)
-        assert answer.status < 300, body
+        assert status < 300, body
         return json.loads(body)
 
     def flow_runs(self, name: str) -> list[dict[str, Any]]:
