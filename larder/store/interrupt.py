@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, nullcontext
@@ -15,6 +16,7 @@ INTERRUPTED = "run.interrupted"
 
 T = TypeVar("T")
 
+_GRACE_SECONDS = 2.0
 _current = threading.local()
 
 
@@ -55,6 +57,32 @@ class Interrupt:
         """
         self._stopped.wait(seconds)
         self.check()
+
+
+class _Grace(Interrupt):
+    """Is stopped a moment after another one."""
+
+    def __init__(self, interrupt: Interrupt) -> None:
+        self._stopped = interrupt._stopped
+        self._until: float | None = None
+
+    def check(self) -> None:
+        """Raise an error if the moment is over."""
+        if self._stopped.is_set():
+            self._until = self._until or time.monotonic() + _GRACE_SECONDS
+            if time.monotonic() >= self._until:
+                super().check()
+
+
+@contextmanager
+def grace() -> Iterator[None]:
+    """A stop ends a request within a ``with`` block only if it takes longer than a moment.
+
+    For requests that begin or abort an upload: one that is left behind would be paid for.
+    """
+    interrupt = interrupted_by()
+    with _Grace(interrupt).active() if interrupt else nullcontext():
+        yield
 
 
 def interrupted_by() -> Interrupt | None:

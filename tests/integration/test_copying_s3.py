@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,18 @@ from costs_lab import blob
 from pipeline_lab import DOCUMENT, opened, write
 
 from larder.config.access import Access
-from larder.errors import StoreError
+from larder.errors import FatalError, StoreError
+from larder.pipeline.copying import copy
 from larder.pipeline.copying_record import UPLOADS_PREFIX
+from larder.pipeline.copying_settings import load_copy_settings
 from larder.pipeline.inline import InlineRunner
 from larder.pipeline.pruning import prune
 from larder.pipeline.pruning_plan import PruneSettings
 from larder.progress import StageTimes
 from larder.store.base import ObjectInfo, UploadedPart
+from larder.store.interrupt import interrupted_by
 from larder.store.s3.account import S3Bucket
+from larder.store.s3.objects import S3Objects
 from larder.store.s3.uploads import list_uploads
 from larder.testing.servers import S3Server
 from larder.transfer.engines import uploads
@@ -139,6 +145,40 @@ def test_from_a_directory_and_back(server: S3Server, tmp_path: Path) -> None:
     down.copy()
     assert down.there() == OBJECTS | LARGE
     assert down.copy()["status"] == "current"
+
+
+@pytest.mark.parametrize("moment", ["begin_upload", "send_part", "complete_upload"])
+@pytest.mark.parametrize("how", ["interrupt", "refusal"])
+def test_a_copy_that_is_stopped_leaves_no_upload(
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, how: str
+) -> None:
+    """An upload whose completion was stopped was left behind, and paid for."""
+    large = {f"{n}.bin": blob(f"large{n}", 12 << 20) for n in range(3)}
+    write(tmp_path / "up", large)
+    storage, stop = Bucket.make(server), threading.Event()
+    request = getattr(S3Objects, moment)
+
+    def stopping(*arguments: Any, **more: Any) -> Any:
+        interrupt = interrupted_by()
+        assert interrupt is not None
+        if how == "refusal" and not stop.is_set():
+            stop.set()
+            raise StoreError("store.denied", "refused")
+        stop.set()
+        with suppress(FatalError):
+            interrupt.sleep(60)
+        return request(*arguments, **more)
+
+    monkeypatch.setattr(S3Objects, moment, stopping)
+    settings = [*storage.settings("storage"), "copy.part_bytes=5 MiB", "runner.workers=1"]
+    job = load_copy_settings(str(tmp_path / "up"), storage.url, settings=settings, environ={})
+    runner = InlineRunner(1, StageTimes(), stop if how == "interrupt" else None)
+    with pytest.raises(FatalError if how == "interrupt" else StoreError):
+        copy(job, runner)
+    assert stop.is_set()
+    access = S3Bucket("copying", storage.url, Access(**storage.how))
+    prefix = storage.url.removeprefix("s3://copying/") + "/"
+    assert list_uploads(access, prefix=prefix) == []
 
 
 def test_a_bucket_that_does_not_exist_ends_it(server: S3Server, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from larder.manifest.crc import format_crc32c
 from larder.store.base import Buffer, ObjectInfo, Writer
 from larder.store.gcs.bucket import GcsObject, Request, Response
 from larder.store.gcs.objects import FIELDS, info_of_resource, resource_of
-from larder.store.interrupt import in_thread
+from larder.store.interrupt import grace, in_thread
 
 CHUNK_BYTES = 16 << 20
 """Size of the chunks of a resumable upload, a multiple of 256 KiB."""
@@ -175,7 +175,8 @@ class _Upload:
             "X-Upload-Content-Type": resource["contentType"],
         }
         body = (json.dumps(resource).encode(),)
-        response = _insert(target, {"uploadType": "resumable"}, headers, body)
+        with grace():
+            response = _insert(target, {"uploadType": "resumable"}, headers, body)
         session = urlsplit(response.headers.get("location", ""))
         if not session.path.startswith("/"):
             message = "the store begins an upload without an address"
@@ -237,4 +238,5 @@ class _Upload:
     def cancel(self) -> None:
         """Tell the server to forget it."""
         request = Request("DELETE", self._path, accept=(_CANCELLED, *_FORGOTTEN))
-        self._target.bucket.send(request, self._target.call)
+        with grace():
+            self._target.bucket.send(request, self._target.call)

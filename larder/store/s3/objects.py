@@ -24,6 +24,7 @@ from larder.errors import StoreError
 from larder.store.base import Buffer, ObjectInfo
 from larder.store.calls import AnswerReader, Call, Span, connection_errors
 from larder.store.http import Answer
+from larder.store.interrupt import grace
 from larder.store.s3.account import S3Bucket
 from larder.store.s3.errors import content, document, element, error_of
 from larder.store.s3.headers import (
@@ -131,7 +132,8 @@ class S3Objects:
         """Start a multipart upload; returns its ID."""
         headers = self._kept(like)
         headers |= {"x-amz-checksum-algorithm": "CRC32C", "x-amz-checksum-type": "FULL_OBJECT"}
-        with self._send("POST", full_key, call, query={"uploads": ""}, headers=headers) as answer:
+        query = {"uploads": ""}
+        with grace(), self._send("POST", full_key, call, query=query, headers=headers) as answer:
             return element(document(answer, call), "UploadId")
 
     def send_part(
@@ -228,7 +230,8 @@ class S3Objects:
 
     def abort_upload(self, full_key: str, call: Call, upload: str) -> None:
         """Discard the parts."""
-        self._send("DELETE", full_key, call, query={"uploadId": upload}).close()
+        with grace():
+            self._send("DELETE", full_key, call, query={"uploadId": upload}).close()
 
     def list_page(self, query: Mapping[str, str], call: Call) -> bytes:
         """One answer to a request on the bucket itself."""

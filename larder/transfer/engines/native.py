@@ -27,7 +27,7 @@ from larder.transfer.engines.threads import work_off
 from larder.transfer.engines.uploads import UploadRecords
 
 WAKE_SECONDS = 0.1
-_LEAVE_SECONDS = 1.0
+_LEAVE_SECONDS = 2.0
 
 _Work = Callable[[], None]
 

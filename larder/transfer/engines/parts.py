@@ -83,6 +83,7 @@ class LargeObject:
         self._began = threading.Event()
         self._lock = threading.Lock()
         self._upload: Upload | None = None
+        self._committing = False
         self._parts: dict[int, UploadedPart] = {}
         self._left: Iterator[int] = iter(self.numbers)
         self._listed = info
@@ -155,9 +156,10 @@ class LargeObject:
             self._ready()
             self._send(upload)
             with self._lock:
-                if self._upload is None or len(self._parts) < len(self.numbers):
+                complete = len(self._parts) == len(self.numbers)
+                if self._upload is None or self._committing or not complete:
                     return None
-                self._upload = None
+                self._committing = True
             return self._commit(upload)
         except LarderError as error:
             if error.code != INTERRUPTED:

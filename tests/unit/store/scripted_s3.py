@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -13,7 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Say:
     """One answer; ``cut`` closes the connection after so many bytes of the body.
 
-    A ``ranged`` one answers the range that was asked for, of the body.
+    A ``ranged`` one answers the range that was asked for, of the body; it comes after ``seconds``,
+    or when the server ends.
     """
 
     status: int = 200
@@ -21,6 +22,7 @@ class Say:
     headers: dict[str, str] = field(default_factory=dict)
     cut: int | None = None
     ranged: bool = False
+    seconds: float = 0.0
 
     def part(self, asked: str) -> Say:
         first, _, last = asked.removeprefix("bytes=").partition("-")
@@ -43,6 +45,7 @@ class Script:
     asked: list[str] = field(default_factory=list)
     signed_by: list[str] = field(default_factory=list)
     connections: int = 0
+    over: threading.Event = field(default_factory=threading.Event)
 
     def next(self, request: str) -> Say:
         self.asked.append(request)
@@ -67,6 +70,7 @@ def scripted_s3(*answers: Say) -> Iterator[Script]:
             script.signed_by.append(signature.partition("/")[0])
             if say.ranged and "Range" in self.headers:
                 say = say.part(self.headers["Range"])
+            script.over.wait(say.seconds)
             body = say.body.encode()
             self.send_response(say.status)
             for name, text in say.headers.items():
@@ -75,7 +79,8 @@ def scripted_s3(*answers: Say) -> Iterator[Script]:
                 self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(body if say.cut is None else body[: say.cut])
+                with suppress(ConnectionError):  # a client that was stopped
+                    self.wfile.write(body if say.cut is None else body[: say.cut])
             self.close_connection = say.cut is not None
 
         do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer  # noqa: N815
@@ -91,6 +96,7 @@ def scripted_s3(*answers: Say) -> Iterator[Script]:
     try:
         yield script
     finally:
+        script.over.set()
         server.shutdown()
         thread.join()
         server.server_close()

@@ -225,6 +225,19 @@ def test_a_request_in_progress_ends_with_the_run(gcs: FakeGcs) -> None:
     assert [(type(each), each.code) for each in found] == [(FatalError, "run.interrupted")]
 
 
+def test_a_stream_that_is_stopped_leaves_no_upload(gcs: FakeGcs) -> None:
+    """Nothing but the network was stopped any more, so it was never cancelled."""
+    interrupt = Interrupt()
+    with interrupt.active(), opened(gcs).writer("k") as writer:
+        writer.write(bytes((16 << 20) + 1))
+        assert gcs.uploads
+        interrupt.stop()
+        with pytest.raises(FatalError, match="stopped"):
+            writer.commit()
+    assert not gcs.uploads
+    assert not gcs.objects
+
+
 class Refused:
     """Credentials that cannot be renewed."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -323,3 +324,21 @@ def test_a_stop_reaches_the_parts_of_a_stream() -> None:
             threading.Timer(0.2, interrupt.stop).start()
             with pytest.raises(FatalError):
                 writer.commit()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("slow", ["begin", "abort"])
+def test_a_stop_waits_a_moment_for_uploads_to_begin_and_to_be_aborted(slow: str) -> None:
+    """One that began while nobody waited for its answer could not be aborted."""
+    begun = Say(200, "<R><UploadId>u</UploadId></R>", seconds=1.0 if slow == "begin" else 0.0)
+    other = Say(204, seconds=30.0 if slow == "abort" else 0.0)
+    with scripted_s3(begun, other) as script:
+        interrupt, began = Interrupt(), time.monotonic()
+        with interrupt.active(), opened(script).writer("k") as writer:
+            threading.Timer(0.3, interrupt.stop).start()
+            writer.write(bytes((16 << 20) + 1))
+            with pytest.raises(FatalError):
+                interrupt.sleep(10)
+        assert script.asked[0] == "POST /bucket/p/k?uploads="
+        assert script.asked[-1] == "DELETE /bucket/p/k?uploadId=u"
+    assert time.monotonic() - began < 10

@@ -10,8 +10,9 @@ import pytest
 from scripted_s3 import Say, scripted_s3
 
 from larder.config.access import Access
-from larder.errors import StoreError
+from larder.errors import FatalError, StoreError
 from larder.store.base import BegunUpload
+from larder.store.interrupt import Interrupt
 from larder.store.s3 import S3Store
 from larder.store.s3.account import S3Bucket
 from larder.store.s3.uploads import PendingUpload, abort_uploads, list_uploads
@@ -145,3 +146,16 @@ def test_a_document_of_another_kind_has_no_uploads_and_no_end() -> None:
     answer = Say(body="<html><IsTruncated>true</IsTruncated></html>")
     with scripted_s3(answer) as script, pytest.raises(StoreError):
         list_uploads(scripted(script.endpoint), prefix="p/")
+
+
+def test_a_stream_that_is_stopped_leaves_no_upload(bucket: Bucket) -> None:
+    """Nothing but the network was stopped any more, so its abort was never sent."""
+    interrupt = Interrupt()
+    store = S3Store(bucket.name, "p", bucket.access.access)
+    with interrupt.active(), store.writer("k") as writer:
+        writer.write(bytes((16 << 20) + 1))
+        assert len(list_uploads(bucket.access, prefix="p/")) == 1
+        interrupt.stop()
+        with pytest.raises(FatalError, match="stopped"):
+            writer.commit()
+    assert list_uploads(bucket.access, prefix="p/") == []
