@@ -58,7 +58,11 @@ def verify(
 
     def work(times: StageTimes) -> dict[str, Any]:
         loaded = load_settings(
-            dataset, cluster, config_dir=Path(config_dir), settings=settings or ()
+            dataset,
+            cluster,
+            config_dir=Path(config_dir),
+            settings=settings or (),
+            reads_source=repair,
         )
         asked = VerifySettings(loaded, version, sample, seed, repair)
         with task_runner(workers(loaded), times) as runner:

@@ -110,6 +110,7 @@ def main(
             namespace.cluster,
             config_dir=namespace.config_dir,
             settings=namespace.set,
+            reads_source=namespace.repair,
         )
         asked = VerifySettings(settings, namespace.version, sample, seed, namespace.repair)
     parameters = {

@@ -24,6 +24,10 @@ class FilledText(str):
     __slots__ = ()
 
 
+UNREAD = FilledText("file:///unread")
+"""Stands for a URL whose variable is not set, where nothing is read from there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expansion:
     """A string with its variables replaced.
@@ -77,6 +81,7 @@ class _Walk:
     document: Document
     environ: Mapping[str, str]
     overridden: frozenset[KeyPath]
+    unread: frozenset[KeyPath]
     variables: dict[KeyPath, tuple[str, ...]] = field(default_factory=dict)
     missing: dict[str, KeyPath] = field(default_factory=dict)
     unfilled: set[KeyPath] = field(default_factory=set)
@@ -106,6 +111,8 @@ class _Walk:
             self.problems.append(problem)
             self.unfilled.add(path)
             return text
+        if expansion.missing and path in self.unread:
+            return UNREAD
         if expansion.variables:
             self.variables[path] = expansion.variables
         for name in expansion.missing:
@@ -136,6 +143,7 @@ def expand(
     overridden: Iterable[KeyPath] = (),
     *,
     prefix: str = "",
+    unread: Iterable[KeyPath] = (),
 ) -> Expanded:
     """Replace the variables in every string of a document.
 
@@ -144,8 +152,9 @@ def expand(
         environ: The variables.
         overridden: Paths that --set replaces: variables there are not needed.
         prefix: What --set puts before the keys of this file, such as ``cluster.``.
+        unread: Paths of URLs that nothing is read from: variables there are not needed either.
     """
-    walk = _Walk(document, environ, frozenset(overridden))
+    walk = _Walk(document, environ, frozenset(overridden), frozenset(unread))
     value = walk.value(document.value, ())
     missing = [_missing(document, walk.missing, prefix)] if walk.missing else []
     return Expanded(

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from larder.config import yaml
-from larder.config.document import Document
+from larder.config.document import Document, KeyPath
 from larder.config.interpolate import expand
 from larder.config.keys import Schema
 from larder.config.models import Cluster, Dataset
@@ -29,6 +29,7 @@ from larder.errors import ConfigError, ProblemsError
 
 M = TypeVar("M", Dataset, Cluster)
 
+_SOURCE_URLS: tuple[KeyPath, ...] = (("source", "url"), ("source", "inventory", "url"))
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
@@ -60,6 +61,7 @@ def load_dataset(
     environ: Mapping[str, str] | None = None,
     *,
     formats: Collection[str] | None = None,
+    reads_source: bool = True,
 ) -> Dataset:
     """Load ``config_dir/datasets/NAME.yaml``.
 
@@ -69,12 +71,14 @@ def load_dataset(
         settings: All ``--set`` arguments; those that begin with ``cluster.`` are ignored.
         environ: For ``${VARIABLE}``; the process's environment if None.
         formats: What ``shards.format`` may be; any string if None.
+        reads_source: Whether the variables in ``source.url`` are needed.
 
     Raises:
         ConfigError: Any ``config.*`` code, with what is wrong and where.
     """
     dataset, _ = parse_settings(settings)
-    return _load(_DATASET, config_dir, name, dataset, environ, {"formats": formats})
+    unread = () if reads_source else _SOURCE_URLS
+    return _load(_DATASET, config_dir, name, dataset, environ, {"formats": formats}, unread)
 
 
 def load_cluster(
@@ -134,6 +138,7 @@ def _load(
     settings: Sequence[Setting],
     environ: Mapping[str, str] | None,
     context: Mapping[str, Any] | None = None,
+    unread: Collection[KeyPath] = (),
 ) -> M:
     path = _find(kind, config_dir, name)
     document = yaml.read(path)
@@ -150,6 +155,7 @@ def _load(
         os.environ if environ is None else environ,
         overridden=[setting.path for setting in settings],
         prefix=kind.prefix,
+        unread=unread,
     )
     problems, document = list(expanded.problems), expanded.document
     for setting in settings:

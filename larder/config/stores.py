@@ -24,7 +24,7 @@ from larder.config.fields import (
     Text,
     Url,
 )
-from larder.config.interpolate import FilledText
+from larder.config.interpolate import UNREAD, FilledText
 from larder.config.references import (
     AwsBlock,
     AwsKey,
@@ -69,6 +69,8 @@ class Location(Model):
             return value
         unknown = not _is_url(value.get("url"))
         others = _KEYS - cls.model_fields.keys()
+        if value.get("url") is UNREAD:
+            others = others | {"inventory"}
         return {
             key: each
             for key, each in value.items()
@@ -89,7 +91,7 @@ def _says_nothing(value: Any) -> bool:
 
 def _is_url(url: Any) -> bool:
     """Whether a URL says which provider it is of: no variable is missing, and nothing else."""
-    return isinstance(url, str) and "${" not in url and url_fault(url) is None
+    return isinstance(url, str) and url is not UNREAD and "${" not in url and url_fault(url) is None
 
 
 _Region = Annotated[Region, AfterValidator(no_key)]

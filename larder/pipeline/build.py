@@ -125,7 +125,7 @@ def _shard(job: Job, runner: Runner) -> Totals:
 
 
 def _cache(job: Job, segments: Sequence[UsedSegment], runner: Runner) -> tuple[CacheFile, ...]:
-    batches, there = cache_splits(job, segments)
+    batches, there = cache_splits(job, segments, runner.progress)
     files: list[CacheFile] = []
     if batches:
         runner.progress.start("cache", objects=sum(batch.rows for batch in batches))

@@ -18,6 +18,7 @@ from larder.config.models import Dataset
 from larder.errors import FatalError, NotFoundError
 from larder.limits import decoding_budget
 from larder.manifest.schemas import SAMPLES
+from larder.pipeline.complete import written_since
 from larder.pipeline.job import Job, ManifestRef, UsedSegment, listed, open_root
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.standing import has_sha256
@@ -61,17 +62,18 @@ class CacheBatch:
 
 
 def cache_splits(
-    job: Job, segments: Iterable[UsedSegment]
+    job: Job, segments: Iterable[UsedSegment], progress: Progress
 ) -> tuple[list[CacheBatch], list[CacheFile]]:
     """The files to build, one per split with samples, and those of caches that are complete.
 
-    Files of a complete cache of which the length is not as it was published are built again. Those
+    Files of a complete cache that are not as they were published are built again. Those
     of the new segment are told by their receipts, as its shards are: they may be the work of a run
     that was killed, which nothing has checked since.
 
     Args:
         job: The run.
         segments: The segments of its version.
+        progress: Reports what is read.
 
     Raises:
         DamageError: cache.json is damaged.
@@ -83,7 +85,7 @@ def cache_splits(
     root = open_root(job)
     for segment in segments:
         is_new = job.new is not None and segment.id == job.new.id and not job.new.complete
-        found = {} if is_new else _complete_files(root, segment.id, job.dataset)
+        found = {} if is_new else _complete_files(root, segment.id, job.dataset, progress)
         there += found.values()
         samples = segment.file("samples")
         batches += (
@@ -102,17 +104,23 @@ def cache_splits(
     return batches, there
 
 
-def _complete_files(root: Store, segment: str, dataset: Dataset) -> dict[str, CacheFile]:
-    """By split, the files of a complete cache that have their length; empty if it is not."""
+def _complete_files(
+    root: Store, segment: str, dataset: Dataset, progress: Progress
+) -> dict[str, CacheFile]:
+    """By split, the files of a complete cache that are whole; empty if it is not complete."""
     cache = own_cache_id(dataset, segment)
     document = read_cache(root, segment, cache) if cache else None
     if document is None or cache is None:
         return {}
-    sizes = {
-        info.key: info.size_bytes for info in listed(root, layout.cache_prefix(segment, cache))
-    }
-    files = document.files.items()
-    return {split: file for split, file in files if sizes.get(file.path) == file.bytes}
+    there = {info.key: info for info in listed(root, layout.cache_prefix(segment, cache))}
+    files = [
+        file
+        for file in document.files.values()
+        if file.path in there and there[file.path].size_bytes == file.bytes
+    ]
+    digests = {file.path: file.sha256 for file in files}
+    altered = written_since(root, layout.cache_key(segment, cache), there, digests, progress)
+    return {file.split: file for file in files if file.path not in altered}
 
 
 def cache_split(

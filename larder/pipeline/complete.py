@@ -4,18 +4,26 @@ Lengths are compared, contents are not: no object is requested individually, exc
 segments, the manifests with the lengths of the shards, and the file of omitted rows. Shards that
 the version does not list may be missing. Unfinished work is not listed: there may be more of it
 than of everything else.
+
+Of a segment or cache that no version has been published with, what is not older than its document
+is read: whoever wrote it, it was not the run that wrote the document last.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain
 
 from larder.errors import DamageError, NotFoundError
+from larder.limits import map_ahead
 from larder.pipeline.job import listed
 from larder.pipeline.named import named_by_document, segment_files
-from larder.store import object_url
+from larder.pipeline.standing import READERS, has_sha256
+from larder.progress import Progress
+from larder.store import local_path, object_url
 from larder.store.base import ObjectInfo, Store
 from larder.units import format_count
 from larder.versions import layout
@@ -52,26 +60,70 @@ def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool
         raise _damage(root, document, damaged, there.get(damaged[0]), wanted)
 
 
-def check_segment(root: Store, document: SegmentDocument) -> None:
-    """Check that every file of a complete segment exists with its full length, except its caches.
+def check_segment(root: Store, document: SegmentDocument, progress: Progress) -> None:
+    """Check that every file of a complete segment is as it was published, except its caches.
+
+    Raises:
+        DamageError: ``damage.size``: a file is missing, or has another length; ``damage.digest``:
+            one was written since, with other bytes.
+    """
+    key = layout.segment_key(document.id)
+    prefixes = layout.shards_prefix(document.id), layout.index_prefix(document.id)
+    infos = chain.from_iterable(listed(root, prefix) for prefix in prefixes)
+    there = {info.key: info for info in infos}
+    sizes = {info.key: info.size_bytes for info in there.values()}
+    digests = {file.path: file.sha256 for file in document.files}
+    wanted: dict[str, int | None] = {file.path: file.bytes for file in document.files}
+    damaged = _damaged(sizes, wanted)
+    if not damaged and not (altered := written_since(root, key, there, digests, progress)):
+        files = list(segment_files(root, document.files, {}))
+        wanted = {file.path: file.bytes for file in files}
+        damaged = _damaged(sizes, wanted)
+        digests = {file.path: file.sha256 for file in files}
+        altered = [] if damaged else written_since(root, key, there, digests, progress)
+    if damaged:
+        raise _damage(root, key, damaged, sizes.get(damaged[0]), wanted)
+    if altered:
+        raise _refusal(root, key, altered, "the bytes do not match the digest", "damage.digest")
+
+
+def written_since(
+    root: Store,
+    document: str,
+    there: Mapping[str, ObjectInfo],
+    digests: Mapping[str, str],
+    progress: Progress,
+) -> list[str]:
+    """The files that are not older than their document, and have other bytes than it says.
 
     Args:
         root: The dataset's root.
-        document: Its segment.json.
-
-    Raises:
-        DamageError: ``damage.size``: a file is missing, or has another length.
+        document: Key of a segment.json or cache.json.
+        there: By key, the files as they were listed.
+        digests: By key, the sha256 of files that are there.
+        progress: Reports the bytes that are read, of stage ``index``.
     """
-    prefixes = layout.shards_prefix(document.id), layout.index_prefix(document.id)
-    infos = chain.from_iterable(listed(root, prefix) for prefix in prefixes)
-    there = {info.key: info.size_bytes for info in infos}
-    wanted: dict[str, int | None] = {file.path: file.bytes for file in document.files}
-    damaged = _damaged(there, wanted)
-    if not damaged:
-        wanted = {file.path: file.bytes for file in segment_files(root, document.files, {})}
-        damaged = _damaged(there, wanted)
-    if damaged:
-        raise _damage(root, layout.segment_key(document.id), damaged, there.get(damaged[0]), wanted)
+    copies = listed(root, document.removesuffix(".json"))
+    since_us = min((info.modified_us for info in copies), default=0)
+    newer = [key for key in digests if _changed_us(root, there[key]) >= since_us]
+
+    def is_right(key: str) -> bool:
+        right = has_sha256(root, there[key], digests[key])
+        progress.advance("index", bytes=there[key].size_bytes)
+        return right
+
+    with ThreadPoolExecutor(READERS, thread_name_prefix="check") as pool:
+        verdicts = list(map_ahead(pool, is_right, newer, window=2 * READERS))
+    return [key for key, right in zip(newer, verdicts, strict=True) if not right]
+
+
+def _changed_us(root: Store, info: ObjectInfo) -> int:
+    """When an object was written; in a directory, also when it was moved to its name."""
+    if not root.features.local_path:
+        return info.modified_us
+    with suppress(FileNotFoundError):
+        return os.stat(local_path(root, info.key)).st_ctime_ns // 1000
+    return info.modified_us
 
 
 def _needed(key: str, there: Mapping[str, int]) -> bool:
@@ -121,16 +173,23 @@ def _damage(
     first, wanted_bytes = "the file is missing", wanted[damaged[0]]
     if found_bytes is not None and wanted_bytes is not None:
         first = f"the file has {found_bytes:,} bytes instead of {wanted_bytes:,}"
+    return _refusal(root, document, damaged, first)
+
+
+def _refusal(
+    root: Store, document: str, damaged: Sequence[str], first: str, code: str = "damage.size"
+) -> DamageError:
     others = len(damaged) - 1
     more = f"; {format_count(others, 'more file')} of this version, too" if others else ""
     documents = list(dict.fromkeys([*map(_document, damaged), document]))
     documents.sort(key=lambda key: key == document)  # it is deleted last
     return DamageError(
-        "damage.size",
+        code,
         f"{first}{more}",
         where=object_url(root.url, damaged[0]),
-        hint=f"run larder verify --repair, or delete {' and '.join(documents)} below {root.url} and"
-        " prepare the dataset again, which makes what is missing",
+        hint="run larder verify --repair if a version has it, or delete"
+        f" {' and '.join(documents)} below {root.url} and prepare the dataset again, which makes"
+        " what is missing",
     )
 
 

@@ -69,14 +69,14 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
         progress: Reports progress of stage ``index``.
 
     Raises:
-        DamageError: ``damage.size``: a file of a complete segment is missing, or differs.
+        DamageError: A file of a complete segment is missing, or differs.
         FatalError: ``run.failed``: a shard has no receipt.
         RunError: The cache that the dataset asks for cannot hold all images.
     """
     progress.start("index")
     root = open_root(job)
     if job.new is not None and job.new.complete:
-        index = _published(root, job)
+        index = _published(root, job, progress)
         progress.finish("index")
         return index
     with ExitStack() as stack:
@@ -104,13 +104,13 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
     return index
 
 
-def _published(root: Store, job: Job) -> Index:
-    """The segment as its document describes it, once its files were found to have their length."""
+def _published(root: Store, job: Job, progress: Progress) -> Index:
+    """The segment as its document describes it, once its files were found to be as it says."""
     document = read_segment(root, job.segment)
     if document is None:
         message = f"segment {job.segment} was complete, and its document is gone"
         raise FatalError("run.failed", message, where=root.url, hint="run again")
-    check_segment(root, document)
+    check_segment(root, document, progress)
     rows = read_ref(root, ManifestRef.of(document.file("shards")), SHARDS)
     segment = UsedSegment(
         use=SegmentUse(document.id),

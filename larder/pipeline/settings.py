@@ -76,6 +76,7 @@ def load_settings(
     output: Path | None = None,
     compact: bool = False,
     environ: Mapping[str, str] | None = None,
+    reads_source: bool = True,
 ) -> Settings:
     """Read the files that describe a run.
 
@@ -88,6 +89,7 @@ def load_settings(
             default.
         compact: Whether all samples are to be in a single segment.
         environ: Replaces the process's environment.
+        reads_source: Whether the variables in the URL of the source are needed.
 
     Raises:
         ConfigError: Any mistake in the files or the pairs; if there are several, a `ProblemsError`
@@ -96,7 +98,7 @@ def load_settings(
     config_dir = directory(config_dir, "--config-dir")
     output = directory(output, "--output") if output else None
     variables = os.environ if environ is None else environ
-    described, target = _load_both(config_dir, dataset, cluster, settings, variables)
+    described, target = _load_both(config_dir, dataset, cluster, settings, variables, reads_source)
     template_name = described.experiment.template or DEFAULT_TEMPLATE
     where = output or Path("out") / target.name / described.name
     source = located(described.source, variables, "source.url")
@@ -117,10 +119,13 @@ def _load_both(
     cluster: str,
     settings: Sequence[str],
     environ: Mapping[str, str],
+    reads_source: bool,
 ) -> tuple[Dataset, Cluster]:
     """Load both files, and report the mistakes of both."""
     try:
-        described = load_dataset(config_dir, dataset, settings, environ, formats=FORMATS)
+        described = load_dataset(
+            config_dir, dataset, settings, environ, formats=FORMATS, reads_source=reads_source
+        )
     except ConfigError as error:
         try:
             load_cluster(config_dir, cluster, settings, environ)

@@ -165,8 +165,8 @@ class DocumentReader:
         if tags.get(asked):
             return tags[asked]
         versions = whole_versions(self.root)
-        if asked not in tags and (asked != TAG or not versions):
-            raise self._missing(asked, tags)
+        if asked not in tags and not (asked == TAG and any(map(self._is_published, versions))):
+            raise self._missing(asked, tags, tuple(versions))
         key = layout.tag_key(asked)
         damage = [each for each in self.findings if each.path == key]
         self.findings = [each for each in self.findings if each.path != key]
@@ -180,11 +180,23 @@ class DocumentReader:
         self.found(key, "tag", damage[0].code if damage else "damage.size", message)
         return ""
 
-    def _missing(self, asked: str, tags: dict[str, str]) -> ConfigError:
+    def _is_published(self, version: str) -> bool:
+        """Whether anything is where version.json should be, damaged or not."""
+        key = layout.version_key(version)
+        return key in self.unlisted or any(True for _ in listed(self.root, key))
+
+    def _missing(
+        self, asked: str, tags: dict[str, str], stopped: tuple[str, ...] = ()
+    ) -> ConfigError:
+        message = f"there is no version or tag {asked!r}"
         hint = "prepare it first"
         if tags:
             hint = f"the tags are {', '.join(sorted(tags))}; or give the ID of a version"
-        message = f"there is no version or tag {asked!r}"
+        elif stopped:
+            message += ": a run was stopped before it published one"
+            hint = "prepare the dataset again: that goes on where it was stopped"
+            if lost := [version for version in stopped if is_lost(self.root, version)]:
+                hint += f"; or, if one was published, --version {lost[0]} --repair"
         return ConfigError("version.missing", message, where=self.root.url, hint=hint)
 
 

@@ -403,10 +403,7 @@ def before_the_last(stop: Stop, name: str) -> int:
 def test_a_finished_file_that_is_damaged_after_a_stop_is_noticed(
     place: Place, at: str, how: str
 ) -> None:
-    """One file of each kind that the stopped run had written: made again, or an error.
-
-    Of a segment that is complete, only `larder verify` and readers find what has the same length.
-    """
+    """One file of each kind that the stopped run had written: made again, or an error."""
     before_growing(place)
     grow(place)
     old = place.check()

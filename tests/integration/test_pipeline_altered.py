@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from pipeline_lab import DOCUMENT, Lab, directory_lab, images, write
 
-from larder.errors import ObjectError
+from larder.errors import DamageError, ObjectError
 from larder.pipeline import due
 from larder.shards import fetch
+from larder.store import open_store
 from larder.store.base import Store
+from larder.store.memory import forget
 from larder.testing.recording import RecordingStore
 from larder.testing.runs import between
 from larder.testing.servers import S3Server
@@ -31,6 +33,7 @@ FIELDS: dict[str, Any] = {
 }
 SHARD = "shards/train/d-train-000001.tar"
 CACHE = "/train-"
+ROLES = ("samples", "shards", "indexes", "order", "plan")
 SERVERS = ["rclone", "moto", pytest.param("radosgw", marks=pytest.mark.radosgw)]
 
 
@@ -108,6 +111,56 @@ def test_altered_files_in_a_directory_are_made_again(
     assert document["shards"]["reused"] == expected["shards"]["count"] - (part == SHARD)
     made = [key for key in keys(stores, "writer", "upload") if key.endswith((".tar", ".mdb"))]
     assert [part in f"/{key}" for key in made] == [True], "and nothing else"
+
+
+PARTS = [SHARD, "train-000001.idx", CACHE, *(f"/index/{role}-" for role in ROLES)]
+
+
+@pytest.mark.parametrize("alter", [in_place, replaced_with_its_time])
+@pytest.mark.parametrize("part", PARTS)
+def test_altered_files_of_a_complete_segment_are_not_published(
+    tmp_path: Path, part: str, alter: Callable[[Path], None]
+) -> None:
+    """The run was killed between segment.json and version.json."""
+    lab = directory_lab(tmp_path, **FIELDS)
+    cut_off(lab, "version.json")
+    path = path_of(lab, part)
+    alter(path)
+    if part != CACHE:
+        with pytest.raises(DamageError, match="do not match the digest") as caught:
+            lab.prepare()
+        assert caught.value.where == f"file://{path}"
+        (segment,) = Path(str(lab.storage)).rglob("segment.json")
+        assert segment.relative_to(lab.root.removeprefix("file://")).as_posix() in caught.value.hint
+        segment.unlink()
+    document = lab.prepare()
+    lab.check()
+    expected = directory_lab(tmp_path / "2", **FIELDS).prepare()
+    assert document["digest"] == expected["digest"]
+
+
+def test_altered_files_of_a_complete_segment_in_a_bucket_are_not_published(tmp_path: Path) -> None:
+    source = tmp_path / "images"
+    write(source, images())
+    forget("altered")
+    with between():
+        lab = Lab(str(source), "s3://memory-altered/x", tmp_path / "out", FIELDS)
+    cut_off(lab, "version.json")
+    root = open_store("memory://altered/x/larder/d")
+    (key,) = (info.key for page in root.list("segments/") for info in page if SHARD in info.key)
+    data = bytearray(root.get(key))
+    data[len(data) // 2] ^= 1
+    root.put(key, data)
+    with between(), pytest.raises(DamageError, match="do not match the digest"):
+        lab.prepare()
+
+
+def test_what_is_older_than_its_segment_is_not_read_again(tmp_path: Path) -> None:
+    lab = directory_lab(tmp_path, **FIELDS)
+    cut_off(lab, "version.json")
+    _, stores = carried_on(lab)
+    read = keys(stores, "open", "get")
+    assert not [key for key in read if key.endswith((".tar", ".idx", ".mdb"))]
 
 
 def test_of_several_receipts_of_a_shard_the_one_that_matches_its_object_counts(

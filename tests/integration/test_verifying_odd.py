@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ import pytest
 from pipeline_lab import Lab, directory_lab
 from verify_lab import damaged, findings, grown_lab, listed_files, published, verified
 
-from larder.errors import StoreError
+from larder.errors import ConfigError, StoreError
 from larder.manifest.digest import sha256_hex
 from larder.store.base import Store
 from larder.testing.faults import FaultyStore, unreadable
 from larder.testing.recording import RecordingStore
 from larder.testing.runs import between
+from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.verify.report import verify_lines
 from larder.versions.documents import seal, unseal
 
@@ -349,9 +350,29 @@ def test_a_sample_requests_its_share_and_nothing_else(tmp_path: Path) -> None:
     assert len(seeds) > 1
 
 
-def test_what_is_no_percentage_and_no_seed_is_refused(lab: Lab) -> None:
-    from larder.errors import ConfigError
+def test_a_dataset_whose_first_run_was_stopped_has_no_version(tmp_path: Path) -> None:
+    """Wherever it was stopped before version.json was there."""
+    fields = {"cache": None, "validate": "none", "mirror": False}
+    lab = directory_lab(tmp_path, {"a/0.txt": b"0", "b/1.txt": b"1"}, **fields)
+    root = Path(lab.root.removeprefix("file://"))
+    stops = 0
+    while not list(root.glob("versions/*/version.json")):
+        shutil.rmtree(root, ignore_errors=True)
+        stop = Stop(after=stops)
+        with between(lambda store, stop=stop: StoppingStore(store, stop)), suppress(Stopped):
+            lab.prepare()
+        stops += 1
+        for repair in (False, True) if not list(root.glob("versions/*/version.json")) else ():
+            with pytest.raises(ConfigError) as caught:
+                verified(lab, repair=repair)
+            assert caught.value.code == "version.missing", stop.writes
+            assert "prepare" in caught.value.hint
+    assert stops > 5
+    version = next(root.glob("versions/*")).name
+    assert version in findings(verified(lab))["tags/latest.json"]["message"]
 
+
+def test_what_is_no_percentage_and_no_seed_is_refused(lab: Lab) -> None:
     for wrong in (float("nan"), float("inf"), True, "5", 0, -1, 100.5):
         with pytest.raises(ConfigError, match="percentage"):
             verified(lab, sample_percent=wrong)

@@ -29,6 +29,24 @@ def test_a_variable_missing_in_the_cluster_alone_is_named() -> None:
         load_settings("imagenet", "aws-us-west-2", config_dir=CONFIGS, environ=environ)
 
 
+def test_a_source_that_is_not_read_needs_no_variable() -> None:
+    """Whatever else is said of it: region, endpoint, a report."""
+    settings = ["source.region=us-east-1", "source.inventory.url=s3://reports/x"]
+    environ = {"LARDER_STORAGE": "s3://bucket/data"}
+    for arguments in (("imagenet", "aws-us-west-2"), ("files",)):
+        asked = load_settings(
+            *arguments, config_dir=CONFIGS, settings=settings, environ=environ, reads_source=False
+        )
+        assert asked.dataset.name == arguments[0]
+        with pytest.raises(ConfigError, match="is not set"):
+            load_settings(*arguments, config_dir=CONFIGS, environ=environ)
+    chosen = ["source.url=s3://bucket/x"]
+    asked = load_settings(
+        "files", config_dir=CONFIGS, settings=chosen, environ={}, reads_source=False
+    )
+    assert asked.dataset.source.url == "s3://bucket/x"
+
+
 @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
 def test_a_server_named_by_the_environment_is_known(name: str) -> None:
     environ = {
